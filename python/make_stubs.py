@@ -21,7 +21,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 STUBS = HERE / "neurenix" / "_engine.pyi"
 TABLE = HERE / "neurenix" / "_table.py"
-ROWS = HERE.parent / "crates" / "phynexus" / "src" / "graph" / "op" / "unary.rs"
+ROWS = HERE.parent / "crates" / "phynexus" / "src" / "op" / "unary.rs"
 # Python's functions of these have other names or arguments.
 OTHERWISE = ("bitwise_not", "neg", "round", "sign")
 HEADER = '''# Made by make_stubs.py: do not edit.

@@ -1,4 +1,4 @@
-"""micrograd: scalars, batches and tensors that are differentiated, on the CPU or a GPU.
+"""micrograd: automatic differentiation of scalars, batches and tensors, on the CPU or a GPU.
 
 >>> from micrograd_rs import MLP, Value
 >>> a, b = Value(2.0), Value(-3.0)
@@ -10,7 +10,7 @@
 Device.CPU
 
 ``Value``, ``Neuron``, ``Layer`` and ``MLP`` follow Andrej Karpathy's micrograd. ``ValueBatch`` and ``Tensor`` hold many
-numbers in one object, which the engine Phynexus computes.
+numbers in one object and are computed by the Phynexus engine.
 """
 
 from __future__ import annotations

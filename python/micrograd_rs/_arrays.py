@@ -1,4 +1,4 @@
-"""``ValueBatch`` and ``Tensor``: many numbers in one object, over the engine's tensors."""
+"""``ValueBatch`` and ``Tensor``: many numbers in one object, based on the engine's tensors."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from ._native import Device
 _DTYPES = {"f64": nx.float64, "f32": nx.float32, "f16": nx.float16, "bf16": nx.bfloat16}
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
-# The type of numbers in matrix products, while an `autocast` is entered.
+# The dtype of matrix products within an `autocast`.
 _product_dtype: ContextVar[Any] = ContextVar("product_dtype", default=None)
 
-# The greatest factor of gradients through f16, whose smallest number is 6e-8.
+# The initial scale of gradients through f16, whose smallest positive number is 6e-8.
 _SCALE = 65536.0
 
 _Self = TypeVar("_Self", bound="_Array")
 
 
 def _dtype(dtype: Any) -> Any:
-    """A dtype by its short name, its NumPy name, or itself."""
+    """The dtype given by its short name, its NumPy name, or itself."""
     if isinstance(dtype, str) and dtype in _DTYPES:
         return _DTYPES[dtype]
     try:
@@ -34,15 +34,15 @@ def _dtype(dtype: Any) -> Any:
     except TypeError:
         known = None
     if known not in _NAMES:
-        raise TypeError(f"{dtype!r} is no type of numbers here: use one of {', '.join(_DTYPES)}")
+        raise TypeError(f"unsupported dtype {dtype!r}: use one of {', '.join(_DTYPES)}")
     return known
 
 
 class autocast:
-    """Within it matrix products take their operands in f16 or bf16 and give their results in the operands' own type.
+    """A context manager in which matrix products compute in f16 or bf16. Results keep the operands' dtype.
 
-    All else stays in its type. Gradients that go through f16 are scaled, so that small ones do not become zero, and
-    scaled back; should they overflow, they are found again with half the factor.
+    All other operations are unaffected. Gradients through f16 are scaled so that small ones do not underflow, and
+    unscaled afterwards. If they overflow, they are computed again with half the scale.
 
     >>> from micrograd_rs import Tensor, autocast
     >>> a = Tensor([[1.0, 2.0]], dtype="f32")
@@ -55,7 +55,7 @@ class autocast:
     def __init__(self, dtype: Any = "bf16", enabled: bool = True) -> None:
         self._dtype = _dtype(dtype) if enabled else None
         if self._dtype in (nx.float32, nx.float64):
-            raise ValueError("autocast is for f16 and bf16")
+            raise ValueError("autocast: expected f16 or bf16")
         self._tokens: list[Token[Any]] = []
 
     def __enter__(self) -> autocast:
@@ -67,8 +67,8 @@ class autocast:
 
 
 def _number(given: Any) -> float | None:
-    """A number of Python's or NumPy's, whose arrays without axes are numbers too; None for anything else."""
-    # Of the types of numbers that objects tell of, only NumPy's have a kind.
+    """A Python or NumPy number, or a NumPy array without axes, as a float; None for anything else."""
+    # Of the objects with a dtype, only NumPy's have a kind.
     kind = getattr(getattr(given, "dtype", None), "kind", None)
     if isinstance(given, Real) or (kind in ("b", "i", "u", "f") and given.shape == ()):
         return float(given)
@@ -80,7 +80,7 @@ def _plain(tensor: Any) -> Any:
 
 
 def _restored(kind: type[_Self], tensor: Any, gradient: Any) -> _Self:
-    """What a pickle or a copy becomes: numbers, gradients and device. What they were made from stays behind."""
+    """Restores a pickle or a copy: numbers, gradients and device, but not the graph."""
     result = object.__new__(kind)
     result._set(tensor.requires_grad_(), (), Device._named(tensor.device.name))
     result._grad = gradient
@@ -88,7 +88,7 @@ def _restored(kind: type[_Self], tensor: Any, gradient: Any) -> _Self:
 
 
 class _Array:
-    """What batches and tensors share."""
+    """The base class of batches and tensors."""
 
     __slots__ = ("_tensor", "_parents", "_device", "_grad", "_scaled", "__weakref__")
     __array_ufunc__ = None
@@ -97,7 +97,7 @@ class _Array:
         if device is None:
             device = Device.cpu()
         elif not isinstance(device, Device):
-            raise TypeError(f"a {type(device).__name__} is no device: use Device.cpu() or Device.gpu()")
+            raise TypeError(f"expected a Device, got {type(device).__name__}: use Device.cpu() or Device.gpu()")
         if isinstance(data, _Array):
             data = data._tensor.detach()
         kind = _DTYPES[device.dtype] if dtype is None else _dtype(dtype)
@@ -106,11 +106,11 @@ class _Array:
         self._set(tensor, (), device)
 
     def _check(self, tensor: Any) -> None:
-        """Refuses shapes that the class does not have."""
+        """Raises an error for shapes that the class does not support."""
 
     def _set(self, tensor: Any, parents: tuple[_Array, ...], device: Any) -> None:
         self._tensor = tensor
-        # With the numbers that each had then: those of a leaf may be replaced later.
+        # Keeps each parent's tensor too: a leaf's numbers may be replaced later.
         self._parents = tuple((parent, parent._tensor) for parent in parents)
         self._device = device
         self._grad: Any = None
@@ -123,22 +123,23 @@ class _Array:
 
     @property
     def data(self) -> Any:
-        """The numbers as a list, or lists in a list. Those of a leaf can be set, from lists or NumPy's arrays; results
-        computed before keep theirs, and ``backward`` on them finds the gradients for the numbers they were made from."""
+        """The numbers as a list, or a nested list. A leaf's numbers can be set from lists or NumPy arrays. Earlier
+        results are unchanged, and ``backward`` on them computes the gradients for the numbers they were computed from.
+        """
         return self.tolist()
 
     @data.setter
     def data(self, data: Any) -> None:
         if self._parents:
-            raise ValueError("only numbers that were given can be replaced, not those that were computed")
+            raise ValueError("only the data of a leaf can be set, not that of a computed result")
         tensor = _engine.Tensor(data, dtype=self._tensor.dtype, device=self._device.name, requires_grad=True)
         if tensor.shape != self._tensor.shape:
-            raise ValueError(f"numbers of shape {tensor.shape} cannot replace those of shape {self._tensor.shape}")
+            raise ValueError(f"expected data of shape {self._tensor.shape}, got {tensor.shape}")
         self._tensor = tensor
 
     @property
     def grad(self) -> Any:
-        """The gradients that ``backward`` found, as lists like ``data``; zeros before."""
+        """The gradients accumulated by ``backward``, as lists like ``data``; initially zeros."""
         return _plain(self._gradient())
 
     def _gradient(self) -> Any:
@@ -146,25 +147,25 @@ class _Array:
 
     @property
     def device(self) -> Any:
-        """Where it is computed."""
+        """The device."""
         return self._device
 
     @property
     def dtype(self) -> str:
-        """The type of its numbers: ``"f64"``, ``"f32"``, ``"f16"`` or ``"bf16"``."""
+        """The dtype: ``"f64"``, ``"f32"``, ``"f16"`` or ``"bf16"``."""
         return _NAMES[self._tensor.dtype]
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """How many numbers lie along each axis."""
+        """The size of each axis."""
         return tuple(self._tensor.shape)
 
     def tolist(self) -> Any:
-        """The numbers as a list, or lists in a list."""
+        """The numbers as a list, or a nested list."""
         return _plain(self._tensor)
 
     def numpy(self) -> Any:
-        """The numbers as an array of NumPy's; bf16, which NumPy has not, as float32."""
+        """The numbers as a NumPy array; bf16, which NumPy lacks, as float32."""
         tensor = self._tensor.detach().cpu()
         return (tensor.float() if tensor.dtype == nx.bfloat16 else tensor).numpy()
 
@@ -182,7 +183,7 @@ class _Array:
         return f"{type(self).__name__}(data={self.data}, grad={self.grad})"
 
     def _other(self, other: Any) -> tuple[Any, tuple[_Array, ...]] | None:
-        """The other operand for the engine, and what gradients flow to; None for anything unknown."""
+        """The other operand for the engine and the parents of the result; None for unsupported objects."""
         if isinstance(other, _Array):
             if type(other) is not type(self):
                 return None
@@ -267,9 +268,9 @@ class _Array:
         return self._result(self._tensor.sigmoid(), self)
 
     def to(self: _Self, device: Any) -> _Self:
-        """The same numbers on another device, through which gradients flow; on the same device the object itself."""
+        """The numbers on another device, or the object itself if already there. Gradients flow through the copy."""
         if not isinstance(device, Device):
-            raise TypeError(f"a {type(device).__name__} is no device: use Device.cpu() or Device.gpu()")
+            raise TypeError(f"expected a Device, got {type(device).__name__}: use Device.cpu() or Device.gpu()")
         if device == self._device:
             return self
         return self._result(self._tensor.to(device.name), self, device=device)
@@ -279,7 +280,7 @@ class _Array:
         self._grad = None
 
     def backward(self) -> None:
-        """Adds to the gradients of everything that this was made from. Its own are set to 1, each of them."""
+        """Adds to the gradients of everything that this was computed from. Its own gradients are set to 1."""
         reached: dict[tuple[int, int], tuple[_Array, Any]] = {}
         waiting = list(self._parents)
         while waiting:
@@ -299,7 +300,7 @@ class _Array:
         scale = _SCALE if self._scaled else 1.0
         while True:
             slopes = [slope.detach() for slope in _engine.gradients(self._tensor, tensors, one * scale)]
-            # Without f16 between, or with nothing left to halve, they are what they are.
+            # Nothing to unscale: no f16 is involved, or the scale is already at its minimum.
             if scale == 1.0:
                 return slopes
             slopes = [slope / scale for slope in slopes]
@@ -310,7 +311,7 @@ class _Array:
 
 
 class ValueBatch(_Array):
-    """Numbers in a row, on which every operation is one of all of them at once.
+    """A vector of numbers; every operation applies to all of them at once.
 
     >>> from micrograd_rs import ValueBatch
     >>> batch = ValueBatch([1.0, 2.0, 3.0])
@@ -324,7 +325,7 @@ class ValueBatch(_Array):
 
     def _check(self, tensor: Any) -> None:
         if tensor.ndim != 1:
-            raise ValueError("a ValueBatch is a list of numbers: use Tensor for lists in lists")
+            raise ValueError("expected a flat list of numbers; use Tensor for nested lists")
 
     def sum(self) -> ValueBatch:
         """The sum, as a batch of one number."""
@@ -336,7 +337,7 @@ class ValueBatch(_Array):
 
 
 class Tensor(_Array):
-    """Numbers along any axes: a number, a list, lists in a list. ``@`` is the matrix product.
+    """An array with any number of axes: a number, a list, or a nested list. ``@`` is the matrix product.
 
     >>> from micrograd_rs import Tensor
     >>> a = Tensor([[1, 2], [3, 4]])
@@ -368,10 +369,10 @@ class Tensor(_Array):
         return self._result(self._tensor.mean(), self)
 
     def reshape(self, *shape: int) -> Tensor:
-        """The same numbers along other axes."""
+        """The same numbers in another shape."""
         return self._result(self._tensor.reshape(*shape), self)
 
     @property
     def T(self) -> Tensor:
-        """With the axes in reverse order."""
+        """The transpose: the axes in reverse order."""
         return self._result(self._tensor.permute(*reversed(range(self._tensor.ndim))), self)

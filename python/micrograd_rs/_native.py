@@ -1,4 +1,4 @@
-"""The classes of the native part; their types are in ``_native.pyi``."""
+"""The classes of the native module; their types are in ``_native.pyi``."""
 
 from neurenix._engine import micrograd
 

@@ -1,4 +1,4 @@
-"""Neurenix: neural networks on whatever accelerator you have.
+"""Neurenix: neural networks on any accelerator, or on the CPU.
 
 >>> import neurenix as nx
 >>> x = nx.Tensor([1.0, 2.0, 3.0], requires_grad=True)
@@ -92,9 +92,9 @@ e, inf, nan, pi, newaxis = math.e, math.inf, math.nan, math.pi, None
 
 bool, uint8, uint16, uint32, uint64, int8, int16, int32, int64, float16, bfloat16, float32, float64 = all_dtypes()
 half, float, double, int, long = float16, float32, float64, int32, int64
-"""PyTorch's other names."""
+"""PyTorch's aliases."""
 
-# Opened when first asked for, so that an import stays quick.
+# Loaded on first use, to keep ``import neurenix`` fast.
 _MODULES = ("amp", "data", "functional", "hardware", "io", "linalg", "nn", "optim", "random")
 _LATER = {"save": "io", "load": "io", "compile": "_compile", "Profiler": "_profile", "CustomKernel": "_custom"}
 _LATER |= dict.fromkeys(("Module", "Linear", "Conv2d", "LSTM", "Sequential"), "nn")
@@ -111,7 +111,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """The public names of the package, without those that its modules import for themselves."""
+    """The public names of the package, without names that its modules import for internal use."""
     def offered(name: str, value: object) -> builtins.bool:
         if name.startswith("_") or name in ("annotations", "ModuleType", "TYPE_CHECKING"):
             return name.startswith("__")

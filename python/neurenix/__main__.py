@@ -14,9 +14,9 @@ from ._engine import run_command, stop_training
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the command, by default with the program's arguments, and returns the exit code.
+    """Runs the command and returns its exit code. ``arguments`` defaults to the program's arguments.
 
-    On the main thread the first Ctrl-C lets a training run write a checkpoint; any other ends the command.
+    On the main thread, the first Ctrl-C lets a training run write a checkpoint; any other Ctrl-C ends the command.
     """
     try:
         with _stopping():
@@ -29,11 +29,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 @contextmanager
 def _stopping() -> Iterator[None]:
-    """Signals that end a program stop a training run first. Their handlers are restored afterwards."""
+    """While active, signals that would end the program stop a training run first. The handlers are restored
+    afterwards."""
     handlers: dict[int, Any] = {}
     if threading.current_thread() is threading.main_thread():
         numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-        # None is a handler that is not Python's, which could not be put back.
+        # None means a handler that was not installed from Python: it could not be restored.
         handlers = {n: signal.getsignal(n) for n in numbers if signal.getsignal(n) not in (None, signal.SIG_IGN)}
 
     def restore() -> None:

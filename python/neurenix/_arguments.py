@@ -19,7 +19,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 _WANTED = {"Tensor", "Tensor | None", "Sequence[Tensor]"}
 
 _TORCH = {"x": "input", "x1": "input", "x2": "other", "arrays": "tensors"}
-"""PyTorch's names of parameters that have the standard's here."""
+"""PyTorch's names of parameters that use the standard's names here."""
 _TORCH_OF: dict[str, dict[str, str]] = {
     "allclose": {"y": "other"},
     "bmm": {"x2": "mat2"},
@@ -38,11 +38,11 @@ _TORCH_OF: dict[str, dict[str, str]] = {
     "trapezoid": {"x": "x"},
     "trapz": {"x": "x"},
 }
-"""Those that differ in one function."""
+"""Additional names for single functions."""
 
 
 def _order(function: Callable[..., Any], name: str) -> list[str]:
-    """PyTorch's names of the first parameters, up to the last that has another name here, or no name."""
+    """PyTorch's names of the first parameters, up to the last one that is named differently or positional only."""
     code = getattr(function, "__code__", None)
     if code is None:
         return []
@@ -54,7 +54,7 @@ def _order(function: Callable[..., Any], name: str) -> list[str]:
 
 
 def _parts(parameter: inspect.Parameter, annotation: Any, value: Any) -> list[Any]:
-    """Which parts of an argument must be tensors."""
+    """The parts of an argument that must be tensors."""
     if annotation == "Tensor | None":
         return [] if value is None else [value]
     if annotation == "Sequence[Tensor]":
@@ -75,7 +75,7 @@ def mistake(
         signature = inspect.signature(function)
         given = signature.bind(*args, **kwargs).arguments
     except (TypeError, ValueError):
-        # Python says itself what is missing, or too much.
+        # Python itself reports missing and extra arguments.
         return None
     for each, value in given.items():
         parameter = signature.parameters[each]
@@ -95,7 +95,7 @@ def guarded(function: Function, name: str, annotations: Mapping[str, str] | None
     """
     wanted = getattr(function, "__annotations__", {}) if annotations is None else annotations
     if annotations is None:
-        # Annotations are not in the order of the parameters where some are positional only.
+        # Annotations do not follow the parameter order if some parameters are positional only.
         code = getattr(function, "__code__", None)
         first = code.co_varnames[0] if code is not None and code.co_argcount else ""
     else:
@@ -110,7 +110,7 @@ def guarded(function: Function, name: str, annotations: Mapping[str, str] | None
                 if each not in kwargs:
                     break
                 args = (*args, kwargs.pop(each))
-        # An array has methods of the same names: with other arguments, and with arrays as results.
+        # Array methods of the same name take other arguments and return arrays.
         if begins_with_tensor and not isinstance(args[0] if args else kwargs.get(first), Tensor):
             wrong = mistake(name, function, args, kwargs, annotations)
             if wrong is not None:

@@ -14,7 +14,7 @@ class _Mode:
     """A gradient mode: a context manager and a decorator."""
 
     def __init__(self, enabled: bool | None) -> None:
-        # None: as it is.
+        # None: unchanged.
         self._enabled = enabled
         self._entered: list[Any] = []
 
@@ -36,7 +36,7 @@ class _Mode:
 
 
 class _PlainMode(_Mode):
-    """A mode without settings: a decorator with or without brackets."""
+    """A mode without settings: a decorator with or without parentheses."""
 
     _always: bool
 
@@ -70,11 +70,11 @@ class inference_mode(_Mode):
 
 
 class set_grad_enabled(_Mode):
-    """Enables gradient recording if ``mode`` is true, otherwise disables it; as a plain call, from then on."""
+    """Enables gradient recording if ``mode`` is true, else disables it. A plain call changes the mode permanently."""
 
     def __init__(self, mode: bool) -> None:
         super().__init__(mode)
-        # As PyTorch: the call itself sets the mode, and the end of a block puts the former one back.
+        # As in PyTorch, the call itself sets the mode, and leaving a block restores the previous one.
         self._former = _engine.is_grad_enabled()
         _engine.switch_gradients(mode)
 
@@ -95,7 +95,7 @@ def value_and_grad(
     """Returns a function that computes the value of ``function`` and its gradient with respect to the arguments
     ``argnums``.
 
-    With ``has_aux`` the function returns a pair, of which only the first is differentiated.
+    With ``has_aux``, the function returns a pair; only its first element is differentiated.
 
     >>> import neurenix as nx
     >>> value, slope = nx.value_and_grad(lambda x: (x * x).sum())(nx.Tensor([1.0, 2.0]))
@@ -117,7 +117,7 @@ def value_and_grad(
 
 
 def _numbers(name: str, function: Any, argnums: int | Sequence[int]) -> list[int]:
-    """The numbers of the arguments with respect to which a function is differentiated."""
+    """The indices of the arguments to differentiate with respect to."""
     if not callable(function):
         raise TypeError(f"{name}: expected a function, got {type(function).__name__}")
     return [argnums] if isinstance(argnums, int) else list(argnums)
@@ -131,8 +131,8 @@ def _called(
     kwargs: dict[str, Any],
     has_aux: bool = False,
 ) -> tuple[Tensor, list[Tensor], bool, Any]:
-    """The value of a function, the variables that took the place of these arguments, whether something else collects
-    gradients, so that the results can be differentiated again, and what comes beside the value."""
+    """The value of a function, the variables that replaced these arguments, whether gradients are also collected
+    elsewhere (the results must then be differentiable), and the auxiliary output."""
     for number in numbers:
         if not -len(args) <= number < len(args):
             raise ValueError(f"{name}: no argument {number}: the call has {len(args)} positional arguments")
@@ -174,10 +174,11 @@ def grad(
     create_graph: bool = False,
     allow_unused: bool | None = None,
 ) -> Any:
-    """Returns the gradient function of ``function``; or, with tensors as in PyTorch, the gradients themselves.
+    """Returns the gradient function of ``function``; or, given tensors as in PyTorch, the gradients themselves.
 
-    ``nx.grad(f)(x)`` is the gradient of the scalar ``f(x)``. ``nx.grad(loss, [w, b])`` are the gradients of a tensor:
-    zeros for inputs that are not used, also with ``allow_unused``. The graph is kept, whatever ``retain_graph`` is.
+    ``nx.grad(f)(x)`` is the gradient of the scalar ``f(x)``. ``nx.grad(loss, [w, b])`` returns the gradients of a
+    tensor; unused inputs get zeros, even with ``allow_unused``. The graph is always kept: ``retain_graph`` has no
+    effect.
 
     >>> import neurenix as nx
     >>> nx.grad(lambda x: x ** 3)(nx.Tensor(2.0)).item()
@@ -199,8 +200,8 @@ def grad(
 
 
 def jacobian(function: Callable[..., Tensor], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
-    """Returns a function that computes the Jacobian, of shape (output..., input...); for several arguments a tuple of
-    them.
+    """Returns a function that computes the Jacobian, of shape (output..., input...), or a tuple of Jacobians for
+    several arguments.
 
     >>> import neurenix as nx
     >>> nx.jacobian(lambda x: x * x)(nx.Tensor([1.0, 3.0])).tolist()
@@ -228,8 +229,8 @@ def jacobian(function: Callable[..., Tensor], argnums: int | Sequence[int] = 0) 
 
 
 def hessian(function: Callable[..., Tensor], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
-    """Returns a function that computes the second derivatives of a scalar function, of shape (input..., input...); for
-    several arguments a tuple of tuples, with the first derivative's argument first.
+    """Returns a function that computes the second derivatives of a scalar function, of shape (input..., input...). For
+    several arguments, it returns a tuple of tuples; the outer index is the argument of the first derivative.
 
     >>> import neurenix as nx
     >>> nx.hessian(lambda x: (x ** 3).sum())(nx.Tensor([1.0, 2.0])).tolist()

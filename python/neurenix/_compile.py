@@ -1,4 +1,4 @@
-"""Functions of tensors that are recorded once for each combination of shapes, and then replayed."""
+"""Compiled functions of tensors: recorded once for each combination of shapes, then replayed."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from . import _engine
 from ._engine import Tensor
 from ._watch import Watch
 
-# More recordings than this are not kept.
+# The maximum number of recordings to keep.
 _CAPACITY = 64
-# Whether this thread records a compiled function.
+# Whether this thread is recording a compiled function.
 _RECORDING = threading.local()
 
 
@@ -29,7 +29,7 @@ def _flatten(value: Any, tensors: list[Tensor]) -> Any:
         return ("sequence", kind, tuple(_flatten(each, tensors) for each in value))
     if isinstance(value, dict):
         return ("dict", tuple((key, _flatten(each, tensors)) for key, each in value.items()))
-    # 1, 1.0 and True are equal, and so are 0.0 and -0.0, but they do not compute alike.
+    # 1, 1.0 and True compare equal, and so do 0.0 and -0.0, but they compute differently.
     return ("value", value, type(value), repr(value) if isinstance(value, float) else "")
 
 
@@ -59,7 +59,7 @@ def _requires_gradient(tensors: list[Tensor]) -> bool:
 
 
 class _Recording:
-    """A recording, once it is made, and what the function read."""
+    """A recording (empty until it is made) and the state that the function read."""
 
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
@@ -70,7 +70,7 @@ class _Recording:
 class Compiled:
     """A compiled function; see :func:`compile`."""
 
-    # How what looks for tensors in functions knows one of these.
+    # Lets the search for tensors in functions recognise compiled functions.
     is_compiled = True
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -82,18 +82,18 @@ class Compiled:
         self._lock = threading.RLock()
 
     def __getattr__(self, name: str) -> Any:
-        # Not what copies and pickles ask for, also of an object that has no attributes yet.
+        # Not for names that copy and pickle look up, also on objects without attributes yet.
         if name == "_function" or name.startswith("__"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self._function, name)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        # A function in a class is a method.
+        # A function in a class becomes a method.
         is_method = instance is not None and isinstance(self._function, types.FunctionType)
         return types.MethodType(self, instance) if is_method else self
 
     def __reduce__(self) -> Any:
-        # A decorated function is found by its name. Recordings stay behind: they are of this process's tensors.
+        # A decorated function is pickled by name. Recordings are dropped: they refer to this process's tensors.
         name = getattr(self, "__qualname__", "")
         found: Any = sys.modules.get(self.__module__)
         for part in name.split("."):
@@ -102,7 +102,7 @@ class Compiled:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if getattr(_RECORDING, "under_way", False):
-            # Inside another compiled function it is a part of that one's recording.
+            # Inside another compiled function, this one becomes part of the outer recording.
             return self._function(*args, **kwargs)
         given: list[Tensor] = []
         shape = _flatten((args, kwargs), given)
@@ -113,7 +113,7 @@ class Compiled:
             known = self._recordings.get(key, [])
         except TypeError as error:
             raise TypeError(f"compile: an argument cannot be compared with earlier ones: {error}") from None
-        # A replay has no graph for gradients to flow through; the plan of the graph is known all the same.
+        # A replay has no graph for gradients. The graph's plan is cached in any case.
         if _requires_gradient(given + (known[-1].watch.tensors if known else [])):
             return self._function(*args, **kwargs)
         recording = next((each for each in reversed(known) if not each.watch.changed()), None) or self._new(key)
@@ -133,12 +133,12 @@ class Compiled:
         return _unflatten(recording.result, outputs)
 
     def _new(self, key: Any) -> _Recording:
-        """A recording, not yet made, for this key and the current state of everything that the function reads."""
+        """Creates an empty recording for this key and the current state of everything that the function reads."""
         recording = _Recording(Watch(self._function, _values(key[0])))
         with self._lock:
             while sum(map(len, self._recordings.values())) >= _CAPACITY:
                 oldest = next(iter(self._recordings))
-                # Others may go through the list.
+                # Other threads may be iterating over the list.
                 self._recordings[oldest] = self._recordings[oldest][1:]
                 if not self._recordings[oldest]:
                     del self._recordings[oldest]
@@ -153,7 +153,7 @@ class Compiled:
             args, kwargs = _unflatten(shape, copies[:count])
             _RECORDING.under_way = True
             try:
-                # On this thread alone: others go on with what is held.
+                # Affects this thread only: others keep using the original tensors.
                 with _engine.GradientMode(False), _engine.StandIns(held, copies[count:]):
                     places = held + copies[:count]
                     recorded = [place.clone() for place in places]
@@ -171,7 +171,7 @@ class Compiled:
                             f"compile: {changed} changes while the function runs: a replay would not change it. Return the "
                             "new value, or call the function itself"
                         )
-                    # What is held and given back is the stand-in, too.
+                    # A captured tensor that is returned is a stand-in too.
                     return [output.detach() for output in outputs]
             finally:
                 _RECORDING.under_way = False
@@ -179,7 +179,7 @@ class Compiled:
         return _engine.Captured(run)
 
 
-# PyTorch's modes: trade-offs of its compiler that do not change results.
+# PyTorch's modes: they tune its compiler and do not change results.
 _MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
@@ -190,23 +190,22 @@ def compile(
     dynamic: bool | None = None,
     mode: str | None = None,
 ) -> Any:
-    """Returns a function that does the same as ``function``. It is recorded once for each combination of shapes and
-    then replayed.
+    """Returns a compiled version of ``function``. It is recorded once for each combination of shapes and then replayed.
 
-    Replaying skips Python and the recording of operations. Tensors may be arguments (also in lists, tuples and dicts),
+    A replay skips Python and the recording of operations. Tensors may be arguments (also in lists, tuples and dicts),
     or anything that the function and the functions it calls refer to: parameters and buffers of modules, attributes of
     objects, closures, globals. Numbers and objects found there are part of the recording: when one of them changes, the
-    function is recorded again. What cannot be watched is an error that names it: the module ``random``, the clock, the
-    environment, iterators, large NumPy arrays, and objects of libraries with a ``__getitem__`` or ``__getattr__`` of
-    their own. So is a global, an attribute or an element that the function itself changes; adding an element after the
-    existing ones is not. Changing a tensor in place is an error. Reading a tensor's value (``item``, ``if x > 0``,
-    ``numpy``, NumPy functions) is an error. Threads may call it at the same time, including the first time, and use the
-    tensors that it holds meanwhile.
+    function is recorded again. Reading something whose changes cannot be detected is an error that names it: the module
+    ``random``, the clock, the environment, iterators, large NumPy arrays, and library objects that define
+    ``__getitem__`` or ``__getattr__``. It is also an error if the function changes a global, an attribute or an
+    element; adding an element after the existing ones is allowed. Changing a tensor in place, or reading a tensor's
+    value (``item``, ``if x > 0``, ``numpy``, NumPy functions), is an error. Several threads may call the function at
+    the same time, including the first time, and use its captured tensors meanwhile.
 
     If gradients are recorded and required, the function runs without replay, because a replay has no graph.
 
-    ``fullgraph``, ``dynamic`` and ``mode`` are accepted because PyTorch has them, and have no effect: the function is
-    always recorded as a whole, once for each combination of shapes, in one way. There is one compiler: ``backend`` and
+    ``fullgraph``, ``dynamic`` and ``mode`` are accepted for compatibility with PyTorch and have no effect: the function
+    is always recorded as a whole, once for each combination of shapes. There is one compiler, so ``backend`` and
     ``options`` are not arguments.
 
     >>> import neurenix as nx

@@ -10,7 +10,8 @@ from . import _engine
 
 
 class DeviceType(str, Enum):
-    """Kinds of devices. ``nx.Device(nx.DeviceType.CUDA, 0)`` is a device; ``nx.hardware.report()`` says which there are.
+    """Kinds of devices. ``nx.Device(nx.DeviceType.CUDA, 0)`` is a device; ``nx.hardware.report()`` lists the available
+    ones.
 
     >>> import neurenix as nx
     >>> nx.Device(nx.DeviceType.CPU).type == nx.DeviceType.CPU

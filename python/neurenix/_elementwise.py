@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from . import _engine
 from ._arguments import guard as _guard
 from ._engine import Tensor
-from ._creation import full_like, iinfo, ones_like, result_type, zeros_like
-from ._manipulation import broadcast_tensors
+from ._creation import full_like
 from ._operands import _tensor, _unary
 from ._table import abs, acos, acosh, asin, asinh, atan, atanh
 
@@ -35,7 +33,7 @@ def _binary(name: str, method: str, doc: str) -> Any:
     def function(input: Any, other: Any) -> Tensor:
         x1, x2 = _pair(input, other)
         result: Any = combine(x1, x2)
-        # An operator leaves what it does not know to the other operand; a function has nobody to leave it to.
+        # An operator returns NotImplemented to defer to the other operand; a function has to raise.
         if result is NotImplemented:
             result = combine(x1, _tensor(x2, x1))
         if result is NotImplemented:
@@ -47,12 +45,12 @@ def _binary(name: str, method: str, doc: str) -> Any:
     return function
 
 
-# Of each element; those of the engine's table are in _table.
+# Unary functions; those in the engine's table are in _table.
 log10 = _unary("log10", "The logarithm to base 10 of each element.")
 square = _unary("square", "Each element times itself.")
 isfinite = _unary("isfinite", "True where an element is neither infinite nor NaN.")
 arcsin, arccos, arctan, arcsinh, arccosh, arctanh = asin, acos, atan, asinh, acosh, atanh
-"""NumPy's names."""
+"""NumPy's aliases."""
 relu = _unary("relu", "The greater of 0 and each element.")
 sigmoid = _unary("sigmoid", "``1 / (1 + exp(-x))`` of each element.")
 logical_not = _unary("logical_not", "True where an element is zero.")
@@ -63,7 +61,7 @@ bitwise_not = bitwise_invert
 absolute = abs
 positive = _named("positive", "__pos__", "Each element unchanged.")
 
-# Of two.
+# Binary functions.
 _add = _binary("add", "__add__", "")
 _subtract = _binary("subtract", "__sub__", "")
 _divide = _binary("divide", "__truediv__", "")
@@ -132,7 +130,7 @@ def _logical(name: str, doc: str) -> Any:
 
 
 logical_and = _logical("logical_and", "True where both are not zero.")
-logical_or = _logical("logical_or", "True where one at least is not zero.")
+logical_or = _logical("logical_or", "True where at least one is not zero.")
 logical_xor = _logical("logical_xor", "True where exactly one is not zero.")
 
 
@@ -143,7 +141,7 @@ def sign(x: Any, /) -> Tensor:
 
 
 def real(x: Any, /) -> Tensor:
-    """The real part of each element: the element, since there are no complex tensors."""
+    """The real part of each element, which is the element itself: complex tensors are not supported."""
     return _tensor(x)
 
 
@@ -157,41 +155,25 @@ def round(x: Any, /, *, decimals: int = 0) -> Tensor:
 
 def signbit(x: Any, /) -> Tensor:
     """True where the sign bit is set, including that of -0.0 and NaN."""
-    x = _tensor(x)
-    name = x.dtype.name
-    if not x.dtype.is_floating_point:
-        return x < 0 if x.dtype.is_signed else zeros_like(x, dtype="bool")
-    same_size = {"float16": "int16", "bfloat16": "int16", "float32": "int32", "float64": "int64"}[name]
-    return x.bitcast(same_size) < 0
+    return _engine.signbit(_tensor(x))
 
 
 def copysign(x1: Any, x2: Any, /) -> Tensor:
     """The magnitude of ``x1`` with the sign of ``x2``."""
     x1, x2 = _pair(x1, x2)
-    x2 = _tensor(x2, x1)
-    kind = result_type(x1, x2)
-    magnitude = x1.to(kind).abs()
-    result = where(signbit(x2), -magnitude, magnitude)
-    # The slope by x2 is zero, which a factor of one says that depends on it.
-    return result * (where(x2.isnan(), 0, x2.sign()) * 0 + 1) if x2.requires_grad else result
+    return _engine.copysign(x1, _tensor(x2, x1))
 
 
 def hypot(x1: Any, x2: Any, /) -> Tensor:
     """``sqrt(x1 ** 2 + x2 ** 2)`` without overflow."""
     x1, x2 = _pair(x1, x2)
-    a, b = x1.abs(), _tensor(x2, x1).abs()
-    big, small = a.maximum(b), a.minimum(b)
-    ratio = small / where(big == 0, ones_like(big), big)
-    result = big * (1 + ratio * ratio).sqrt()
-    return where(a.isinf() | b.isinf(), full_like(result, math.inf), result)
+    return _engine.hypot(x1, _tensor(x2, x1))
 
 
 def logaddexp(x1: Any, x2: Any, /) -> Tensor:
     """``log(exp(x1) + exp(x2))`` without overflow."""
     x1, x2 = _pair(x1, x2)
-    x2 = _tensor(x2, x1)
-    big, small = x1.maximum(x2), x1.minimum(x2)
-    return where(big == small, big + math.log(2.0), big + (small - big).exp().log1p())
+    return _engine.logaddexp(x1, _tensor(x2, x1))
 
 
 def _no_slope(gradient: Tensor) -> None:
@@ -205,20 +187,12 @@ def nextafter(x1: Any, x2: Any, /) -> Tensor:
     x1, x2 = _pair(x1, x2)
     x2 = _tensor(x2, x1)
     if _engine.is_grad_enabled() and (x1.requires_grad or x2.requires_grad):
-        # The sum stands for the operands, from which the result is cut off.
+        # The sum carries the operands' graph, so that ``backward`` reaches the hook.
         found = nextafter(x1.detach(), x2.detach())
         result = where(full_like(found, True, dtype="bool"), found, x1 + x2)
         result.register_hook(_no_slope)
         return result
-    kind = result_type(x1, x2)
-    bits_of = {"float16": "int16", "bfloat16": "int16", "float32": "int32", "float64": "int64"}[kind.name]
-    a, b = broadcast_tensors(x1.to(kind), x2.to(kind))
-    bits = a.bitcast(bits_of)
-    away = where((b > a) == (a > 0), bits + 1, bits - 1)
-    smallest = full_like(bits, 1)
-    from_zero = where(b > 0, smallest, smallest + iinfo(bits_of).min)
-    moved = where(a == 0, from_zero, away).to(bits_of).bitcast(kind)
-    return where(a.isnan() | b.isnan(), a + b, where(a == b, b, moved))
+    return _engine.nextafter(x1, x2)
 
 
 def clip(x: Any, /, min: Any = None, max: Any = None) -> Tensor:

@@ -1536,10 +1536,16 @@ def binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None=No
 def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, weight: Tensor | None=None, reduction: str='mean', pos_weight: Tensor | None=None) -> Tensor:
     ...
 
+def bincount(input: Tensor, weights: Tensor | None, minlength: SupportsIndex) -> Tensor:
+    ...
+
 def broadcast_shapes(*shapes: Any) -> tuple[Any, ...]:
     ...
 
 def cat(tensors: Any, dim: SupportsIndex=0) -> Tensor:
+    ...
+
+def cdist(input: Tensor, other: Tensor, p: Any) -> Tensor:
     ...
 
 def cholesky(input: Tensor, upper: builtins.bool=False) -> Tensor:
@@ -1563,6 +1569,9 @@ def conv_transpose2d(input: Tensor, weight: Tensor, bias: Tensor | None=None, st
 def conv_transpose3d(input: Tensor, weight: Tensor, bias: Tensor | None=None, stride: Shape=..., padding: Shape=..., output_padding: Shape=..., groups: SupportsIndex=..., dilation: Shape=...) -> Tensor:
     ...
 
+def copysign(input: Tensor, other: Tensor) -> Tensor:
+    ...
+
 def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: SupportsFloat | SupportsIndex=0.0, reduction: str='mean') -> Tensor:
     ...
 
@@ -1584,6 +1593,9 @@ def det(input: Tensor) -> Tensor:
 def devices() -> list[Device]:
     ...
 
+def diff(input: Tensor, n: SupportsIndex, dim: SupportsIndex) -> Tensor:
+    ...
+
 def digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
     ...
 
@@ -1602,10 +1614,22 @@ def einsum(equation: str, *operands: Any) -> Tensor:
 def embedding(input: Tensor, weight: Tensor, padding_idx: SupportsIndex | None=None) -> Tensor:
     ...
 
+def erfc(input: Tensor) -> Tensor:
+    ...
+
+def erfinv(input: Tensor) -> Tensor:
+    ...
+
 def evaluate(tensors: Any) -> None:
     ...
 
 def eye(n: SupportsIndex, m: SupportsIndex | None=None, *, dtype: DTypeLike | None=None, device: DeviceLike | None=None, requires_grad: builtins.bool=False) -> Tensor:
+    ...
+
+def fmod(input: Tensor, other: Any) -> Tensor:
+    ...
+
+def frac(input: Tensor) -> Tensor:
     ...
 
 def from_bytes(data: bytes, dtype: DTypeLike, shape: Shape, device: DeviceLike | None=None) -> Tensor:
@@ -1638,7 +1662,16 @@ def group_norm(input: Tensor, num_groups: SupportsIndex, weight: Tensor | None=N
 def hinge_embedding_loss(input: Tensor, target: Tensor, reduction: str='mean', margin: SupportsFloat | SupportsIndex=...) -> Tensor:
     ...
 
+def histc(input: Tensor, bins: Any, min: Any, max: Any) -> Tensor:
+    ...
+
 def huber_loss(input: Tensor, target: Tensor, reduction: str='mean', delta: SupportsFloat | SupportsIndex=...) -> Tensor:
+    ...
+
+def hypot(input: Tensor, other: Tensor) -> Tensor:
+    ...
+
+def index_copy(input: Tensor, dim: SupportsIndex, index: Tensor, source: Tensor) -> Tensor:
     ...
 
 def instance_norm(input: Tensor, weight: Tensor | None=None, bias: Tensor | None=None, eps: SupportsFloat | SupportsIndex=1e-05) -> Tensor:
@@ -1659,13 +1692,22 @@ def is_recording() -> builtins.bool:
 def is_strict_placement() -> builtins.bool:
     ...
 
+def isin(input: Tensor, other: Tensor) -> Tensor:
+    ...
+
 def kl_div(input: Tensor, target: Tensor, reduction: str='mean', log_target: builtins.bool=False) -> Tensor:
+    ...
+
+def kthvalue(input: Tensor, k: SupportsIndex, dim: SupportsIndex, keepdim: builtins.bool) -> tuple[Tensor, Tensor]:
     ...
 
 def l1_loss(input: Tensor, target: Tensor, reduction: str='mean') -> Tensor:
     ...
 
 def layer_norm(input: Tensor, normalized_shape: Shape, weight: Tensor | None=None, bias: Tensor | None=None, eps: SupportsFloat | SupportsIndex=1e-05) -> Tensor:
+    ...
+
+def lerp(input: Tensor, end: Any, weight: Any) -> Tensor:
     ...
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None=None) -> Tensor:
@@ -1677,7 +1719,13 @@ def linspace(start: SupportsFloat | SupportsIndex, end: SupportsFloat | Supports
 def load_safetensors(file: Any, device: DeviceLike | None=None) -> tuple[dict[str, Tensor], dict[str, str], dict[str, str]]:
     ...
 
+def logaddexp(input: Tensor, other: Tensor) -> Tensor:
+    ...
+
 def manual_seed(seed: SupportsIndex) -> None:
+    ...
+
+def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     ...
 
 def matrix_rank(input: Tensor, rtol: Tensor | None=None) -> Tensor:
@@ -1701,13 +1749,28 @@ def max_pool3d(input: Tensor, kernel_size: Shape, stride: Shape | None=None, pad
 def max_pool3d_with_indices(input: Tensor, kernel_size: Shape, stride: Shape | None=None, padding: Shape=..., dilation: Shape=..., ceil_mode: builtins.bool=False) -> tuple[Tensor, Tensor]:
     ...
 
+def median(input: Tensor, dim: SupportsIndex, keepdim: builtins.bool) -> tuple[Tensor, Tensor]:
+    ...
+
 def meshgrid(tensors: Any, indexing: str='ij') -> list[Tensor]:
     ...
 
 def missing_devices() -> list[tuple[str, str]]:
     ...
 
+def mode(input: Tensor, dim: SupportsIndex, keepdim: builtins.bool) -> tuple[Tensor, Tensor]:
+    ...
+
 def mse_loss(input: Tensor, target: Tensor, reduction: str='mean') -> Tensor:
+    ...
+
+def nan_to_num(input: Tensor, nan: SupportsFloat | SupportsIndex, posinf: SupportsFloat | SupportsIndex | None, neginf: SupportsFloat | SupportsIndex | None) -> Tensor:
+    ...
+
+def nanmedian(input: Tensor, dim: SupportsIndex, keepdim: builtins.bool) -> tuple[Tensor, Tensor]:
+    ...
+
+def nextafter(input: Tensor, other: Tensor) -> Tensor:
     ...
 
 def nll_loss(input: Tensor, target: Tensor, weight: Tensor | None=None, ignore_index: SupportsIndex=..., reduction: str='mean') -> Tensor:
@@ -1729,6 +1792,9 @@ def promote_types(a: DTypeLike, b: DTypeLike) -> dtype:
     ...
 
 def qr(input: Tensor, complete: builtins.bool=False) -> tuple[Tensor, Tensor]:
+    ...
+
+def quantile(input: Tensor, q: Sequence[SupportsFloat | SupportsIndex], dim: SupportsIndex | None, keepdim: builtins.bool, interpolation: str) -> Tensor:
     ...
 
 def rand(*sizes: Any, size: Shape | None=None, generator: Generator | None=None, dtype: DTypeLike | None=None, device: DeviceLike | None=None, requires_grad: builtins.bool=False) -> Tensor:
@@ -1779,6 +1845,9 @@ def set_rng_state(state: tuple[SupportsIndex, SupportsIndex]) -> None:
 def set_strict_placement(strict: builtins.bool) -> None:
     ...
 
+def signbit(input: Tensor) -> Tensor:
+    ...
+
 def slogdet(input: Tensor) -> tuple[Tensor, Tensor]:
     ...
 
@@ -1803,7 +1872,13 @@ def switch_gradients(enabled: builtins.bool) -> None:
 def tensor(data: Any, dtype: DTypeLike | None=None, device: DeviceLike | None=None, requires_grad: builtins.bool=False) -> Tensor:
     ...
 
+def trapezoid(input: Tensor, x: Tensor | None, dx: SupportsFloat | SupportsIndex, dim: SupportsIndex) -> Tensor:
+    ...
+
 def where(condition: Tensor, then: Any, otherwise: Any) -> Tensor:
+    ...
+
+def xlogy(input: Tensor, other: Tensor) -> Tensor:
     ...
 
 def zeros(*size: Any, dtype: DTypeLike | None=None, device: DeviceLike | None=None, requires_grad: builtins.bool=False) -> Tensor:

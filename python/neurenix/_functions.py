@@ -172,7 +172,7 @@ def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = "int64", d
     return _corner(row, col, offset, False, dtype, device)
 
 
-# Choice.
+# Selection.
 def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
     """A copy with ``value`` where ``mask`` is true."""
     return input.masked_fill(mask, value)
@@ -198,8 +198,7 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
 
 
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
-    """Selects along ``dim`` the positions that ``indices`` gives for each slice; without ``dim``, among all elements.
-    """
+    """Selects along ``dim`` the positions given by ``indices`` for each slice; without ``dim``, from all elements."""
     return input.take_along_dim(indices, dim)
 
 
@@ -212,12 +211,7 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
     [False, True, False]
     """
     x = _tensor(elements, test_elements if isinstance(test_elements, Tensor) else None)
-    wanted = _tensor(test_elements, x).ravel().sort(0)[0]
-    if wanted.numel() == 0:
-        found = _engine.full(x.shape, False, device=x.device)
-    else:
-        # NaN has a place in the order, but equals nothing.
-        found = x == wanted.take(wanted._searchsorted(x).clamp(max=wanted.numel() - 1))
+    found = _engine.isin(x, _tensor(test_elements, x))
     return ~found if invert else found
 
 
@@ -240,7 +234,7 @@ def logspace(
     [1.0, 2.0, 4.0, 8.0]
     """
     kind = _engine.dtype("float32" if dtype is None else dtype)
-    # Whole numbers are cut off from powers that round as little as possible.
+    # Converting to integers truncates, so compute the powers with as little rounding as possible.
     exponents = _engine.linspace(start, end, steps, dtype=kind if kind.is_floating_point else "float64", device=device)
     return (base**exponents).to(kind)
 
@@ -254,20 +248,7 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int =
     """
     if y.ndim == 0:
         raise ValueError("trapezoid: expected at least 1 dimension")
-    size = y.shape[dim]
-    if size == 0:
-        return y.sum(dim) * dx
-    pairs = y.narrow(dim, 1, size - 1) + y.narrow(dim, 0, size - 1)
-    if x is None:
-        return pairs.sum(dim) * (dx / 2)
-    if x.ndim == 1:
-        sizes = [1] * y.ndim
-        sizes[dim] = x.shape[0]
-        x = x.reshape(sizes)
-    if x.shape[dim] != size:
-        raise ValueError(f"trapezoid: expected {size} sample points along dimension {dim}, got {x.shape[dim]}")
-    widths = x.narrow(dim, 1, size - 1) - x.narrow(dim, 0, size - 1)
-    return (pairs * widths).sum(dim) / 2
+    return _engine.trapezoid(y, x, dx, dim)
 
 
 trapz = trapezoid
@@ -280,7 +261,7 @@ def is_floating_point(input: Tensor) -> bool:
 
 
 def get_default_dtype() -> Any:
-    """The dtype of new tensors made from Python floats: ``float32``."""
+    """The dtype of new tensors created from Python floats: ``float32``."""
     return _engine.dtype("float32")
 
 

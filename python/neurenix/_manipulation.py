@@ -174,7 +174,7 @@ def chunk(x: Tensor, chunks: int, dim: int = 0) -> list[Tensor]:
     return x.chunk(chunks, dim)
 
 
-# Order and choice.
+# Sorting and selection.
 def sort(
     x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True, dim: int | None = None
 ) -> Any:
@@ -188,7 +188,7 @@ def argsort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: b
 
 
 def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    """The ``k`` greatest elements along ``dim``: values and indices, sorted whatever ``sorted`` is."""
+    """The ``k`` greatest elements along ``dim``: values and indices. Always sorted; ``sorted`` has no effect."""
     return x.topk(k, dim, largest)
 
 
@@ -247,7 +247,7 @@ def unique(
     return_counts: bool = False,
     dim: int | None = None,
 ) -> Any:
-    """Distinct elements, sorted whatever ``sorted`` is; if requested, also the inverse indices and the counts."""
+    """Distinct elements; if requested, also the inverse indices and the counts. They are always sorted."""
     if dim is not None:
         raise NotImplementedError("unique: dim= is not supported; without it, unique gives the unique elements")
     values, inverse, counts = x._unique()
@@ -263,7 +263,7 @@ def take(x: Tensor, indices: Tensor, /, axis: int | None = None) -> Tensor:
 
 
 def take_along_axis(x: Tensor, indices: Tensor, /, axis: int = -1) -> Tensor:
-    """Selects along an axis the positions that ``indices`` gives for each slice."""
+    """Selects along an axis the positions given by ``indices`` for each slice."""
     return x.take_along_dim(indices, axis)
 
 

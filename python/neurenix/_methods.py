@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import itertools
-import math
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -62,43 +61,23 @@ __all__ = [
 
 
 # Order.
-def _gathered(x: Tensor, order: Tensor, place: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
-    """The elements at ranks of the sorted order, and their indices."""
-    index = order.gather(dim, place)
-    value = x.gather(dim, index)
-    return (value, index) if keepdim else (value.squeeze(dim), index.squeeze(dim))
-
-
 def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
-    """The median, the lower of two; with ``dim`` values and indices. NaN if there is a NaN.
+    """The median (the lower of the two middle elements); with ``dim``, values and indices. NaN if any element is NaN.
 
     >>> import neurenix as nx
     >>> nx.median(nx.Tensor([4.0, 1.0, 3.0, 2.0])).item()
     2.0
     """
     if dim is None:
-        return median(input.flatten(), 0).values
-    if input.ndim == 0:
-        return _Median(input, _engine.zeros((), dtype="int64", device=input.device))
-    order, count = input.argsort(dim), input.shape[dim]
-    if count == 0:
-        raise IndexError(f"median: dimension {dim} of shape {tuple(input.shape)} has no elements")
-    place = order.narrow(dim, 0, 1) * 0 + (count - 1) // 2
-    if input.is_floating_point():
-        missing = input.isnan()
-        # NaN stands last in the order: the first of them is the result.
-        present = count - missing.sum(dim, True)
-        place = where(present < count, present, place)
-    return _Median(*_gathered(input, order, place, dim, keepdim))
+        return _engine.median(input.flatten(), 0, False)[0]
+    return _Median(*_engine.median(input, dim, keepdim))
 
 
 def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """Same as ``median``, ignoring NaN."""
     if dim is None:
-        return nanmedian(input.flatten(), 0).values
-    present = (~input.isnan()).sum(dim, True)
-    place = where(present > 0, (present - 1) // 2, 0)
-    return _Median(*_gathered(input, input.argsort(dim), place, dim, keepdim))
+        return _engine.nanmedian(input.flatten(), 0, False)[0]
+    return _Median(*_engine.nanmedian(input, dim, keepdim))
 
 
 def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
@@ -108,62 +87,21 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
     >>> nx.mode(nx.Tensor([2.0, 1.0, 2.0, 3.0])).values.item()
     2.0
     """
-    if input.ndim == 0:
-        return _Mode(input, _engine.zeros((), dtype="int64", device=input.device))
-    order, count = input.argsort(dim), input.shape[dim]
-    if count == 0:
-        raise IndexError(f"mode: dimension {dim} of shape {tuple(input.shape)} has no elements")
-    ordered = input.detach().gather(dim, order)
-    sizes = [1] * input.ndim
-    sizes[dim] = count
-    place = _engine.arange(count, device=input.device).reshape(sizes)
-    # Equal elements stand in runs: where each begins, and so how long those are that end at each place.
-    begins = ordered.narrow(dim, 1, count - 1) != ordered.narrow(dim, 0, count - 1)
-    begins = _engine.cat([order.narrow(dim, 0, 1) * 0 == 0, begins], dim)
-    length = place - where(begins, place, 0).cummax(dim).values
-    return _Mode(*_gathered(input, order, length.argmax(dim, True), dim, keepdim))
+    return _Mode(*_engine.mode(input, dim, keepdim))
 
 
 def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     """The ``k``-th smallest element along ``dim``, counted from 1: values and indices."""
-    if not 1 <= k <= input.shape[dim]:
-        raise ValueError(f"kthvalue: k {k} is out of range for dimension {dim} of size {input.shape[dim]}")
-    order = input.argsort(dim)
-    place = order.narrow(dim, 0, 1) * 0 + (k - 1)
-    return _KthValue(*_gathered(input, order, place, dim, keepdim))
+    return _KthValue(*_engine.kthvalue(input, k, dim, keepdim))
 
 
 def quantile(
     input: Tensor, q: float | Tensor, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Tensor:
-    """The quantiles ``q`` of the elements; several quantiles are along a first dimension."""
-    if interpolation not in ("linear", "lower", "higher", "midpoint", "nearest"):
-        raise ValueError(f"quantile: interpolation is {interpolation!r}")
+    """The quantiles ``q`` of the elements. Several quantiles form a new first dimension."""
     shares = q.tolist() if isinstance(q, Tensor) else q
-    many = isinstance(shares, list)
-    shares = shares if isinstance(shares, list) else [shares]
-    if not builtins.all(0 <= share <= 1 for share in shares):
-        raise ValueError(f"quantile: q is {q}, it must be between 0 and 1")
-    sizes = [1] * input.ndim
-    x, axis = (input.flatten(), 0) if dim is None else (input, dim)
-    ordered, last = x.sort(axis)[0], x.shape[axis] - 1
-    missing = x.isnan().any(axis, True)
-    results = []
-    for share in shares:
-        place = share * last
-        low, high = math.floor(place), math.ceil(place)
-        weight = {"lower": 0.0, "higher": 1.0, "midpoint": 0.5, "nearest": float(round(place) - low)}.get(
-            interpolation, place - low
-        )
-        below, above = ordered.narrow(axis, low, 1), ordered.narrow(axis, high, 1)
-        value = below if weight == 0 or low == high else below + (above - below) * weight
-        value = where(missing, float("nan"), value)
-        if dim is None:
-            value = value.reshape(sizes) if keepdim else value.squeeze(0)
-        elif not keepdim:
-            value = value.squeeze(axis)
-        results.append(value)
-    return _engine.stack(results) if many else results[0]
+    found = _engine.quantile(input, shares if isinstance(shares, list) else [shares], dim, keepdim, interpolation)
+    return found if isinstance(shares, list) else found.reshape(found.shape[1:])
 
 
 def nansum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
@@ -201,32 +139,18 @@ def var_mean(input: Tensor, dim: Any = None, *, correction: int = 1, keepdim: bo
 
 
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
-    """The count of each number from 0 in a vector of integers, or the sum of its weights."""
-    if input.ndim != 1 or input.is_floating_point() or (input.numel() and int(input.min().item()) < 0):
-        raise ValueError("bincount: expected a vector of non-negative integers")
-    size = max(minlength, int(input.max().item()) + 1 if input.numel() else 0)
-    counted = _engine.full(tuple(input.shape), 1, dtype="int64", device=input.device) if weights is None else weights
-    result = _engine.zeros((size,), dtype=counted.dtype, device=input.device)
-    return result.scatter_add(0, input.to("int64"), counted) if input.numel() else result
+    """The number of occurrences of each integer from 0 in a vector, or the sum of their weights."""
+    return _engine.bincount(input, weights, minlength)
 
 
 def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """The number of elements in each of ``bins`` equal parts between ``min`` and ``max``, or between the smallest and
     greatest element if these are equal.
     """
-    x = input.flatten()
-    if min == max and x.numel():
-        min, max = float(x.min().item()), float(x.max().item())
-    if min == max:
-        min, max = min - 1, max + 1
-    if bins < 1 or not min < max:
-        raise ValueError(f"histc: {bins} parts between {min} and {max}")
-    x = x.masked_select((x >= min) & (x <= max))
-    place = ((x - min) * (bins / (max - min))).floor().clamp(0, bins - 1)
-    return bincount(place.to("int64"), minlength=bins).to(input.dtype)
+    return _engine.histc(input, bins, min, max)
 
 
-# Choice.
+# Selection.
 def _rows(index: Tensor, input: Tensor, dim: int) -> Tensor:
     """An index of positions along ``dim``, broadcast over the other dimensions."""
     sizes = [1] * input.ndim
@@ -238,7 +162,7 @@ def _rows(index: Tensor, input: Tensor, dim: int) -> Tensor:
 
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """A copy with the slices of ``source`` at the positions ``index`` along ``dim``."""
-    return input.scatter(dim, _rows(index, input, dim), source)
+    return _engine.index_copy(input, dim, index, source)
 
 
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
@@ -254,7 +178,7 @@ def index_put(input: Tensor, indices: Sequence[Any], values: Tensor, accumulate:
     >>> nx.index_put(nx.zeros(3), (nx.tensor([0, 2, 0]),), nx.tensor([1.0, 2.0, 3.0]), accumulate=True).tolist()
     [4.0, 0.0, 2.0]
     """
-    # Reading the elements' numbers instead of the elements checks the indices as square brackets do.
+    # Indexing the element numbers instead of the elements checks the indices as ``input[indices]`` does.
     numbers = _engine.arange(input.numel(), device=input.device).reshape(input.shape)[tuple(indices)]
     given = values.to(input.dtype).broadcast_to(numbers.shape).flatten()
     change = input.flatten().index_add if accumulate else input.flatten().scatter
@@ -263,15 +187,7 @@ def index_put(input: Tensor, indices: Sequence[Any], values: Tensor, accumulate:
 
 def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """A copy with the elements of ``source``, in order, where ``mask`` is true."""
-    mask = mask.broadcast_to(input.shape)
-    count = int(mask.sum().item())
-    if count > source.numel():
-        raise ValueError(f"masked_scatter: {count} places for {source.numel()} elements")
-    if count == 0:
-        return input.clone()
-    place = mask.flatten().to("int64").cumsum(0) - 1
-    given = source.flatten().index_select(0, place.clamp(min=0)).reshape(input.shape)
-    return where(mask, given.to(input.dtype), input)
+    return _engine.masked_scatter(input, mask, source)
 
 
 # Products and distances.
@@ -303,7 +219,7 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1
 
 def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
     """``input + weight * (end - input)``."""
-    return input + (end - input) * weight
+    return _engine.lerp(input, end, weight)
 
 
 def mv(input: Tensor, vec: Tensor) -> Tensor:
@@ -333,40 +249,18 @@ def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
 def cdist(x1: Tensor, x2: Tensor, p: float = 2.0) -> Tensor:
     """The distances between all rows of two matrices, or batches of them: (..., P, M) and (..., R, M) to (..., P, R).
     """
-    apart = (x1.unsqueeze(-2) - x2.unsqueeze(-3)).abs()
-    if p == math.inf:
-        return apart.amax(-1)
-    if p == 1:
-        return apart.sum(-1)
-    if p == 0:
-        return (apart != 0).sum(-1).to(apart.dtype)
-    total = (apart * apart if p == 2 else apart**p).sum(-1)
-    # Equal rows: a distance of 0 with a gradient of 0.
-    same = total == 0
-    return where(same, 0.0, where(same, 1.0, total) ** (1.0 / p))
+    return _engine.cdist(x1, x2, p)
 
 
 # Elements.
 def fmod(input: Tensor, other: Any) -> Tensor:
     """The remainder of a division, with the sign of ``input``."""
-    rest = input % other
-    if not rest.is_floating_point():
-        # The magnitude of the smallest integer does not fit its type.
-        return where((rest != 0) & ((rest < 0) != (input < 0)), rest - other, rest)
-    # From magnitudes, since a float's floored remainder may have been rounded; in the dtype of the result, since the
-    # magnitude of the smallest integer does not fit its own.
-    kind = rest.dtype
-    if isinstance(other, (int, float)):
-        size: Any = abs(other)
-    else:
-        size = (other if isinstance(other, Tensor) else _engine.tensor(other, device=input.device)).to(kind).abs()
-    rest = input.to(kind).abs() % size
-    return where(input < 0, -rest, rest)
+    return _engine.fmod(input, other)
 
 
 def frac(input: Tensor) -> Tensor:
     """The fractional part."""
-    return input - input.trunc()
+    return _engine.frac(input)
 
 
 def clamp_min(input: Tensor, min: Any) -> Tensor:
@@ -379,19 +273,11 @@ def clamp_max(input: Tensor, max: Any) -> Tensor:
     return input.clamp(None, max)
 
 
-_GREATEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float32": 3.4028234663852886e38}
-
-
 def nan_to_num(
     input: Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> Tensor:
     """Replaces NaN and infinities, by default NaN by 0 and infinities by the dtype's limits."""
-    if not input.is_floating_point():
-        return input
-    most = _GREATEST.get(input.dtype.name, 1.7976931348623157e308)
-    result = where(input.isnan(), nan, input)
-    result = where(input == math.inf, most if posinf is None else posinf, result)
-    return where(input == -math.inf, -most if neginf is None else neginf, result)
+    return _engine.nan_to_num(input, nan, posinf, neginf) if input.is_floating_point() else input
 
 
 # Shapes.
@@ -432,7 +318,7 @@ def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     return turned.flip(first if k % 4 == 1 else second)
 
 
-#: So many more parts than elements may be asked for.
+#: The number of parts may exceed the number of elements by this much.
 _EMPTY_PARTS = 1 << 16
 
 
@@ -445,7 +331,7 @@ def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple
     """
     size = input.shape[dim]
     most = size + _EMPTY_PARTS
-    # What tensors and NumPy's arrays hold, in lists.
+    # Converts tensors and NumPy arrays to lists.
     given = indices_or_sections.tolist() if hasattr(indices_or_sections, "tolist") else indices_or_sections
     if hasattr(given, "__index__"):
         parts = operator.index(given)
@@ -456,7 +342,7 @@ def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple
         least, longer = divmod(size, parts)
         cuts = [least * number + builtins.min(number, longer) for number in range(1, parts)]
     else:
-        # As slices: a position from the end, and none beyond it.
+        # Slice semantics: negative positions count from the end, and positions are clamped to the size.
         cuts = [slice(None, cut).indices(size)[1] for cut in itertools.islice(given, most + 1)]
         if len(cuts) > most:
             raise ValueError(f"tensor_split: at most {most} positions are expected for {size} elements")

@@ -8,7 +8,7 @@ from typing import Any
 from . import _engine
 from ._engine import Tensor
 
-#: The operator that a universal function is, and the one that it is from the other side.
+#: The operator for each universal function, and its reflected form.
 _OPERATORS = {
     "add": ("__add__", "__radd__"),
     "subtract": ("__sub__", "__rsub__"),
@@ -33,7 +33,7 @@ _OPERATORS = {
 
 
 def _arrays(value: Any) -> Any:
-    """The same with arrays instead of tensors."""
+    """The value with its tensors converted to arrays."""
     if isinstance(value, Tensor):
         return value.__array__()
     if isinstance(value, (list, tuple)):
@@ -44,7 +44,7 @@ def _arrays(value: Any) -> Any:
 
 
 def array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-    """``numpy.add(array, tensor)`` is the operator of tensors; ``numpy.arctan(tensor)`` is computed by NumPy."""
+    """``numpy.add(array, tensor)`` calls the tensor's operator; ``numpy.arctan(tensor)`` is computed by NumPy."""
     names = _OPERATORS.get(ufunc.__name__)
     if method == "__call__" and names and not options:
         left, right = inputs
@@ -68,6 +68,6 @@ def array_function(self: Tensor, function: Callable[..., Any], types: Any, input
 
 
 def attach() -> None:
-    """Registers them with NumPy."""
+    """Registers both functions with NumPy."""
     setattr(Tensor, "__array_ufunc__", array_ufunc)
     setattr(Tensor, "__array_function__", array_function)

@@ -1,4 +1,4 @@
-"""What functions take for a tensor, and functions that call a method of it."""
+"""Conversion of operands to tensors, and functions that call a tensor method."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from ._engine import Tensor
 
 class _Waiting(threading.local):
     def __init__(self) -> None:
-        # By identity: equality of tensors is element by element.
+        # Keyed by identity, because tensor equality is elementwise.
         self.places: dict[int, weakref.ref[Tensor]] = {}
 
 
@@ -19,10 +19,10 @@ _WAITING = _Waiting()
 
 
 def computed_with_step(*tensors: Tensor) -> None:
-    """Registers values to be computed at the optimiser's next step, before they change again, or when they are read."""
+    """Registers values to compute at the optimiser's next step, before they change again, or when they are read."""
     places = _WAITING.places
     if any(id(tensor) in places for tensor in tensors):
-        # A forward pass without a step in between: its graph must not be kept for ever.
+        # Forward passes without a step in between: do not let the pending graph grow without bound.
         compute()
     places.update((id(tensor), weakref.ref(tensor)) for tensor in tensors)
 

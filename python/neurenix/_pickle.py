@@ -32,7 +32,7 @@ def rebuild(
     try:
         place = _engine.Device(device)
     except ValueError:
-        warnings.warn(f"a tensor of {device}, which is not here, comes to the CPU", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"{device} is not available: its tensor is loaded on the CPU", RuntimeWarning, stacklevel=2)
         place = _engine.Device("cpu")
     tensor = _engine.from_bytes(data, dtype, shape, place)
     if cls is not Tensor:

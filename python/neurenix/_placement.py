@@ -1,4 +1,4 @@
-"""The handling of steps that a device refuses: planned on the CPU, reported to a function, or errors."""
+"""Handling of steps that a device refuses: planned on the CPU, reported to a callback, or errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Placement", "is_strict_placement", "on_fallback", "set_strict_placem
 
 
 def set_strict_placement(strict: bool) -> None:
-    """With ``True``, a step that its device has no kernel for is a ``RuntimeError``; with ``False``, the default, it is
+    """With ``True``, a step without a kernel on its device is a ``RuntimeError``. With ``False``, the default, it is
     planned on the CPU. The setting applies to the whole process, from the next computation on.
 
     >>> import neurenix as nx
@@ -36,18 +36,18 @@ def is_strict_placement() -> bool:
 
 def on_fallback(function: Callable[[Placement], Any] | None) -> Callable[[Placement], Any] | None:
     """Calls ``function`` for every step that is planned on another device than its own, once for each new plan;
-    ``None`` removes it. Returns the function that was set before. The process has one such function.
+    ``None`` removes it. Returns the previous function. The setting applies to the whole process.
 
-    It is called with a ``Placement`` (``step``, ``wanted``, ``device``, ``reason``) after the computation, on the
-    thread that requested it, with no lock held: it may read and compute tensors, including those of the computation. An
-    exception that it raises comes out of the call that computed; the values are available all the same. If the
-    computation itself failed, the exception goes to ``sys.unraisablehook``, and so does a second exception after one
-    call.
+    ``function`` is called with a ``Placement`` (``step``, ``wanted``, ``device``, ``reason``) after the computation, on
+    the thread that requested it, with no lock held: it may read and compute tensors, including those of the
+    computation. If it raises an exception, the call that triggered the computation raises it; the values are still
+    available. If the computation itself failed, the exception goes to ``sys.unraisablehook``, and so does a second
+    exception after one call.
 
     >>> import neurenix as nx
     >>> told = []
     >>> before = nx.on_fallback(told.append)
-    >>> nx.ones(3, device="cpu").sum().item()  # The CPU does everything itself.
+    >>> nx.ones(3, device="cpu").sum().item()  # The CPU never falls back.
     3.0
     >>> nx.on_fallback(before) == told.append, told
     (True, [])

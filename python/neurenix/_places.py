@@ -75,9 +75,9 @@ def lerp_(self: Tensor, end: Tensor, weight: Any) -> Tensor:
 def uniform_(self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Fills with uniform numbers in [a, b), in place."""
     if a > b:
-        raise ValueError(f"uniform_: numbers from {a} to below {b}")
+        raise ValueError(f"uniform_: expected a <= b, got {a} and {b}")
     drawn = (_drawn(self, "rand", generator) * (b - a) + a).to(self.dtype)
-    # What rounds up to b belongs to the other end, where as much is missing that rounds down.
+    # Values that round up to b are mapped to a. This compensates for the values that round down at that end.
     return self.copy_(_engine.where(drawn >= b, a, drawn))
 
 
@@ -103,8 +103,8 @@ def bernoulli_(self: Tensor, p: float = 0.5, *, generator: Generator | None = No
 def random_(
     self: Tensor, low: builtins.int | None = None, high: builtins.int | None = None, *, generator: Generator | None = None
 ) -> Tensor:
-    """Fills with integers from ``low`` to ``high`` - 1, in place. A single number is ``high``; without it, the range
-    ends where the dtype's exact integers end.
+    """Fills with integers from ``low`` to ``high`` - 1, in place. A single number is ``high``; without it, the range is
+    that of the dtype's exact integers.
     """
     bits = _WHOLE.get(self.dtype.name, 8 * self.dtype.itemsize - self.dtype.is_signed)
     start, end = low or 0, builtins.min(2**bits, 2**63 - 1)
@@ -113,12 +113,12 @@ def random_(
     elif low is not None:
         start, end = 0, low
     if start >= end:
-        raise ValueError(f"random_: whole numbers from {start} to below {end}")
+        raise ValueError(f"random_: expected low < high, got {start} and {end}")
     return self.copy_(_engine.randint(start, end, tuple(self.shape), device=self.device, generator=generator))
 
 
 _WHOLE = {"bool": 1, "bfloat16": 8, "float16": 11, "float32": 24, "float64": 53}
-"""How many bits of whole numbers floating-point types hold."""
+"""The number of bits of an integer that floating-point types represent exactly."""
 
 
 def _drawn(self: Tensor, source: str, generator: Generator | None) -> Tensor:
@@ -128,7 +128,7 @@ def _drawn(self: Tensor, source: str, generator: Generator | None) -> Tensor:
     return result
 
 
-# Tensors like another.
+# Creation of similar tensors.
 def new_tensor(self: Tensor, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """A tensor of ``data``, by default with this tensor's dtype and device."""
     return _engine.tensor(
@@ -212,7 +212,7 @@ def nelement(self: Tensor) -> builtins.int:
     return self.numel()
 
 
-# Functions of the array API, by PyTorch's signatures.
+# Array API functions with PyTorch's signatures.
 def unique(
     self: Tensor,
     sorted: builtins.bool = True,
@@ -251,8 +251,8 @@ def signbit(self: Tensor) -> Tensor:
 
 
 def attach() -> None:
-    """Makes methods of the functions of this module, and of those of ``_methods`` and ``_special``, whose first
-    argument is a tensor.
+    """Adds methods to the tensor class: the functions of this module, and the functions of ``_methods`` and
+    ``_special`` whose first argument is a tensor.
     """
     for name, function in globals().items():
         if not name.startswith("_") and getattr(function, "__module__", "") == __name__ and name != "attach":

@@ -1,4 +1,4 @@
-"""Functions over axes, by the Python array API standard and PyTorch.
+"""Reductions and scans over axes: Python array API standard and PyTorch.
 
 Where both define a function, positional arguments and ``axis=``, ``keepdims=`` follow the standard, ``dim=`` and
 ``keepdim=`` follow PyTorch.
@@ -119,7 +119,7 @@ def min(
 def _extreme(pair: Any, alone: Any, axis: Any, as_pair: bool, keepdim: bool) -> Any:
     if isinstance(axis, Tensor):
         return pair(axis)
-    # An integer of NumPy's is one axis, too; an array may also hold several.
+    # A NumPy integer is a single axis, too; an array may also hold one, or several.
     if as_pair and hasattr(axis, "__index__") and getattr(axis, "ndim", 0) == 0:
         return pair(operator.index(axis), keepdim)
     return alone(axis, keepdim)
@@ -248,13 +248,7 @@ def diff(
     parts = [part for part in (prepend, x, append) if part is not None]
     if len(parts) > 1:
         x = _engine.cat(parts, axis)
-    if n >= x.shape[axis]:
-        return x.narrow(axis, 0, 0)
-    for _ in range(n):
-        size = x.shape[axis]
-        later, earlier = x.narrow(axis, builtins.min(1, size), builtins.max(size - 1, 0)), x.narrow(axis, 0, builtins.max(size - 1, 0))
-        x = later != earlier if x.dtype.name == "bool" else later - earlier
-    return x
+    return x if n <= 0 < x.shape[axis] else _engine.diff(x, builtins.max(n, 0), axis)
 
 
 _guard(globals())

@@ -31,7 +31,7 @@ from ._engine import Tensor
 _MISSING = object()
 _ABSENT = itertools.repeat(_MISSING)
 _NUMBERS = (bool, int, float, complex, str, bytes)
-# Values that do not change, or whose changes are no concern of a function's.
+# Values that do not change, or whose changes cannot affect a function.
 _FIXED = (
     *(*_NUMBERS, type(None), type(Ellipsis), range, slice, re.Pattern, re.Match),
     *(types.CodeType, types.GenericAlias, types.UnionType, type(threading.Lock()), type(threading.RLock())),
@@ -40,7 +40,7 @@ _FIXED = (
 # Containers written in Python, and the attribute that holds their content.
 _WRAPPERS: dict[type, str] = {UserDict: "data", UserList: "data", UserString: "data", ChainMap: "maps"}
 _MAPPINGS = (dict, types.MappingProxyType)
-# What is called when nothing is computed.
+# Special methods that do not run during the computation.
 _BESIDE = {
     *("__init__", "__new__", "__init_subclass__", "__class_getitem__", "__repr__", "__str__", "__format__", "__dir__", "__del__"),
     *("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__copy__", "__deepcopy__", "__setattr__", "__delattr__"),
@@ -48,23 +48,23 @@ _BESIDE = {
 # Methods of dates that read the clock.
 _CLOCK = ("now", "today", "utcnow")
 _ANY_ATTRIBUTE = {"getattr", "hasattr", "vars", "__dict__"}
-# More elements or bytes than this are not compared at each call.
+# Larger containers and arrays are not compared at each call.
 _MOST = 100_000
-# Libraries whose objects with these methods do not change: types, and those of neurenix.
+# Libraries whose objects with these methods do not change: type annotations, and neurenix itself.
 _HARMLESS = {"neurenix", "typing", "typing_extensions"}
 _LIBRARIES = sys.stdlib_module_names | {"numpy", "neurenix"}
 
 
 @functools.cache
 def _is_library(module: str) -> bool:
-    """Whether a module is not part of a user's program: it holds nothing that programs change."""
+    """Whether a module belongs to a library rather than the user's program. Programs do not change its contents."""
     package = module.split(".")[0]
     file = getattr(sys.modules.get(package), "__file__", None) or ""
     return module != "__main__" and (package in _LIBRARIES or "site-packages" in file or "dist-packages" in file)
 
 
 def _same(now: Any, before: Any) -> bool:
-    # By what is written: 1, 1.0 and True are equal, and so are 0.0 and -0.0; NaN is equal to nothing.
+    # Compared by representation: 1, 1.0 and True are equal, and so are 0.0 and -0.0; NaN is not equal to itself.
     return now is before or (type(now) is type(before) and isinstance(now, _NUMBERS) and repr(now) == repr(before))
 
 
@@ -77,7 +77,7 @@ def _contents(container: Any) -> Iterable[Any]:
 
 
 def _is_longer(container: Any, count: int, before: tuple[Any, ...]) -> bool:
-    """Whether elements were added to a container, and those before are as they were."""
+    """Whether elements were added to a container and the existing ones are unchanged."""
     if len(container) <= count:
         return False
     if isinstance(container, set):
@@ -93,14 +93,14 @@ def _array(array: Any) -> str:
 
 
 class Watch:
-    """The current state of what a function may read. ``tensors`` are the reachable ones; ``refused`` is what could not
-    be watched, or nothing.
+    """The current state of everything that a function may read. ``tensors`` are the reachable ones; ``refused`` names
+    something whose changes cannot be detected, or is empty.
     """
 
     def __init__(self, function: Any, arguments: Iterable[Any]) -> None:
         self.tensors: list[Tensor] = []
         self.refused = ""
-        # Of a dictionary: keys, their values, and names for messages.
+        # For each dictionary: keys, their values, and names for messages.
         self._places: list[tuple[Mapping[str, Any], list[str], list[Any], list[str]]] = []
         self._containers: list[tuple[Any, int, tuple[Any, ...], str]] = []
         self._others: list[tuple[Callable[[], Any], Any, str]] = []
@@ -110,10 +110,10 @@ class Watch:
         self._classes: dict[type, set[tuple[type, str]]] = {}
         self._modules: list[tuple[types.ModuleType, str, set[str]]] = []
         self._names: set[str] = set()
-        # Names of attributes that may come to be: what is stored or asked for.
+        # Attribute names that may be added later: those that code stores or looks up.
         self._absent: set[str] = set()
         self._any = False
-        # A program may be installed like a library.
+        # A user's program may be installed like a library.
         module = getattr(function, "__module__", None) or type(function).__module__
         self._program = "" if module.split(".")[0] in _LIBRARIES else module.split(".")[0]
         self._visit(function, getattr(function, "__name__", type(function).__name__))
@@ -124,13 +124,13 @@ class Watch:
         while known != len(self._seen) + len(self._names) + len(self._absent):
             known = len(self._seen) + len(self._names) + len(self._absent)
             self._look_again()
-        # Only what is compared is needed from now on; objects stay, so that no other one has their identity.
+        # From now on only comparisons are needed. The objects are kept alive so that their ids are not reused.
         self._places = list(self._entries.values())
         del self._entries, self._objects, self._classes, self._modules, self._names, self._absent
 
     def changed(self) -> str:
-        """The name of something that has changed, or nothing."""
-        # Nearly always all is the same, which loops of the interpreter's own find out.
+        """The name of something that has changed, or an empty string."""
+        # Nearly always nothing has changed; the loops of the interpreter's C code find that out fast.
         for place, keys, values, names in self._places:
             if not all(map(operator.is_, map(place.get, keys, _ABSENT), values)):
                 for key, value, name in zip(keys, values, names, strict=True):
@@ -159,7 +159,7 @@ class Watch:
         return isinstance(module, str) and module.split(".")[0] != self._program and _is_library(module)
 
     def _is_opaque(self, kind: type) -> bool:
-        """Whether objects of a class answer ``[]`` or unknown attributes with code of a library: what that code reads is
+        """Whether objects of a class implement ``[]`` or unknown attributes with library code. What that code reads is
         not followed.
         """
         for key in ("__getitem__", "__getattr__"):
@@ -172,12 +172,12 @@ class Watch:
         return False
 
     def _from_module(self, module: Any, key: str) -> Any:
-        """What an attribute of a module is, if it is there. Those of libraries are only watched if code names them so."""
+        """The value of a module's attribute, if it exists. Library attributes are only watched if code names them."""
         if not isinstance(module, types.ModuleType):
             return None
         found = vars(module).get(key)
         library = self._is_foreign(module.__name__) and module.__name__.split(".")[0] not in ("numpy", "neurenix")
-        # What is only written to, such as sys.stderr, is no concern.
+        # Objects that are only written to, such as sys.stderr, are ignored.
         if found is not None and library and not (module is sys and hasattr(type(found), "write")):
             self._entry(vars(module), key, f"{module.__name__}.{key}")
         return found
@@ -236,7 +236,7 @@ class Watch:
             self._others.append((look, look(), name))
             self._visit(look(), name)
         elif getattr(type(value), "is_compiled", False):
-            # A compiled function within this one is a part of its recording.
+            # A compiled function called by this one is a part of its recording.
             self._visit(value._function, name)
         elif self._is_opaque(type(value)) or isinstance(value, (random.Random, threading.local)):
             self._refuse(value, name)
@@ -273,7 +273,7 @@ class Watch:
         if library and not function.__module__.startswith("neurenix"):
             return
         globals_ = function.__globals__
-        # Modules and classes by the names of local variables: of closures, and imported within the function.
+        # Modules and classes bound to local variables: by closures, or imported within the function.
         local: dict[str, Any] = dict(zip(function.__code__.co_freevars, map(_cell, function.__closure__ or ())))
         for code in _codes(function.__code__):
             loaded: Any = None
@@ -298,9 +298,9 @@ class Watch:
                     loaded = self._from_module(before, argument)
                 elif stores and isinstance(before, (types.ModuleType, type)):
                     stored, *rest = argument if isinstance(argument, tuple) else (argument,)
-                    # ``import a.b`` stores a.
+                    # ``import a.b`` binds a.
                     local[stored] = package if last == "IMPORT_NAME" else before
-                    # One instruction may store one variable and load another.
+                    # A single instruction may store one variable and load another.
                     loaded = local.get(rest[0]) if rest else None
                 elif kind.startswith(("LOAD_FAST", "LOAD_DEREF", "LOAD_CLASSDEREF")):
                     loaded = local.get(argument[-1] if isinstance(argument, tuple) else argument)
@@ -322,7 +322,7 @@ class Watch:
             self._visit(look(), f"{name}.{defaults}")
 
     def _look_again(self) -> None:
-        """Looks up all names known so far on everything that was found."""
+        """Looks up all names known so far on every object found so far."""
         for value, name, done in [*self._modules]:
             if not self._is_foreign(value.__name__):
                 self._attributes(vars(value), name, done, self._names)
@@ -330,7 +330,7 @@ class Watch:
             own = getattr(value, "__dict__", {})
             names = {*own} if self._any or type(value).__module__.startswith("neurenix") else self._names
             if isinstance(own.get("_parameters"), dict):
-                # Of a module. Layers look for their settings by names that they compute.
+                # For modules (layers): they look up their settings by computed names.
                 names = names | {key for key in own if isinstance(own[key], _FIXED)}
                 for part in ("_parameters", "_buffers", "_modules"):
                     self._visit(own[part], name)
@@ -347,7 +347,7 @@ class Watch:
                         self._others.append((look, look(), f"{name}.{key}"))
                         self._visit(look(), f"{name}.{key}")
                 if not self._is_foreign(each.__module__):
-                    # An object's own attribute may come before one of its class.
+                    # An instance attribute may shadow a class attribute.
                     for key in (self._names & vars(each).keys()) - own.keys() - done:
                         done.add(key)
                         if not isinstance(vars(each)[key], property):
@@ -363,7 +363,8 @@ class Watch:
                 members = vars(each)
                 called = {key for key in members if key.startswith("__") and key not in _BESIDE}
                 for key in (called | self._names) & members.keys():
-                    # A class before this one may have the name too, and call this one's.
+                    # A class earlier in the method resolution order may define the name too, and call this one's
+                    # through ``super()``.
                     if (each, key) in looked:
                         continue
                     looked.add((each, key))
@@ -395,7 +396,7 @@ def _cell(cell: types.CellType) -> Any:
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    """The code, and that of the functions in it."""
+    """A code object and those of the functions defined in it."""
     yield code
     for each in code.co_consts:
         if isinstance(each, types.CodeType):

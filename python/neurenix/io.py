@@ -1,4 +1,4 @@
-"""Files: tensors in nested dictionaries, lists and plain values, as safetensors files.
+"""Saves nested dictionaries and lists of tensors and plain values as safetensors files, and loads them.
 
 >>> import neurenix as nx, os, tempfile
 >>> path = os.path.join(tempfile.mkdtemp(), "state.safetensors")
@@ -20,16 +20,16 @@ from . import _engine
 from ._engine import Tensor
 
 _STRUCTURE = "neurenix"
-"""The key of the metadata under which all but the tensors lies, as JSON."""
+"""The metadata key of everything except the tensors, as JSON."""
 
 
 def save(obj: Any, path: str | os.PathLike[str] | IO[bytes]) -> None:
     """Writes dictionaries, lists, tuples, tensors, NumPy arrays, numbers, strings, booleans and ``None`` as a
     safetensors file, or into an open binary file.
 
-    A file given by its path is written completely or not at all; its folder must exist. A module's or an optimiser's
-    ``state_dict()`` can be written; modules and optimisers themselves stand for it. Other programs that read
-    safetensors find the tensors by their names, joined by dots.
+    A file given by its path is written atomically; its folder must exist. Save a module or an optimiser by its
+    ``state_dict()``, or pass the object itself. Other programs that read safetensors see the tensors under their names,
+    joined by dots.
     """
     if hasattr(obj, "state_dict"):
         obj = obj.state_dict()
@@ -64,14 +64,14 @@ def load(
     tensors, metadata, left_out = _engine.load_safetensors(path, device)
     if left_out:
         listed = ", ".join(f"{name} ({kind})" for name, kind in left_out.items())
-        warnings.warn(f"load: tensors of types that are not supported are left out: {listed}", stacklevel=2)
+        warnings.warn(f"load: skipping tensors of unsupported types: {listed}", stacklevel=2)
     if _STRUCTURE not in metadata:
         return tensors
     try:
         return _unpacked(json.loads(metadata[_STRUCTURE]), tensors)
     except (KeyError, TypeError, ValueError) as error:
         name = os.fspath(path) if isinstance(path, (str, os.PathLike)) else "the open file"
-        raise ValueError(f"{name}: the description of its contents is damaged: {error!r}") from None
+        raise ValueError(f"{name}: the metadata that describes its contents is damaged: {error!r}") from None
 
 
 def _open(file: Any, name: str) -> None:
@@ -82,7 +82,7 @@ def _open(file: Any, name: str) -> None:
         raise ValueError(f"{name}: the file is closed")
 
 
-# JSON holds numbers, text, booleans and null as they are; everything else is an object with one key that says what.
+# Numbers, text, booleans and null are plain JSON; everything else is an object whose single key gives the type.
 def _packed(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
@@ -94,7 +94,7 @@ def _packed(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
         return {"tensor": name}
     if hasattr(value, "__array_interface__"):
         if not value.shape and hasattr(value, "dtype"):
-            return _packed(value.item(), path, tensors)  # One of NumPy's numbers.
+            return _packed(value.item(), path, tensors)  # A NumPy scalar.
         return {"array": _packed(_engine.tensor(value, device="cpu"), path, tensors)["tensor"]}
 
     def inner(name: Any) -> str:
@@ -104,7 +104,7 @@ def _packed(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
         pairs = []
         for key, part in value.items():
             if not isinstance(key, (str, int, float, bool)):
-                raise TypeError(f"save: a key of the dictionary {path or 'at the top'} has the type {type(key).__name__}")
+                raise TypeError(f"save: unsupported key type {type(key).__name__} in the dictionary {path or 'at the top level'}")
             pairs.append([key, _packed(part, inner(key), tensors)])
         return {"dict": pairs}
     if isinstance(value, (list, tuple)):

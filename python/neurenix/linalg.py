@@ -1,8 +1,8 @@
 """Linear algebra: products, norms, decompositions and functions based on them.
 
-The last two dimensions are matrices; those before them are the batch. Decompositions take ``float32`` and ``float64``;
-the CPU computes them, also for tensors on a GPU, and gradients flow through them. A matrix that is singular or not
-positive definite is a ``RuntimeError`` when the result is computed.
+The last two dimensions are matrices; any leading dimensions form the batch. Decompositions take ``float32`` and
+``float64``; they are computed on the CPU, also for tensors on a GPU, and support gradients. A matrix that is singular
+or not positive definite raises ``RuntimeError`` when the result is computed.
 
 >>> import neurenix as nx
 >>> a = nx.Tensor([[4.0, 3.0], [6.0, 3.0]])

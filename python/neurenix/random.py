@@ -70,9 +70,9 @@ def randn_like(
 
 
 def multinomial(x: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None) -> Tensor:
-    """Indices drawn by weights along the last axis, ``num_samples`` for each row.
+    """Draws ``num_samples`` indices for each row, with the weights along the last axis.
 
-    The weights are read at the call, to check that they are finite, not negative and not all zero.
+    The call reads the weights to check that they are finite, non-negative and not all zero.
     """
     if x.ndim not in (1, 2):
         raise ValueError(f"multinomial: expected weights of 1 or 2 dimensions, got {x.ndim}")
@@ -93,7 +93,7 @@ def multinomial(x: Tensor, num_samples: int, replacement: bool = False, *, gener
         return (draws.unsqueeze(-1) >= sums.unsqueeze(-2)).sum(-1).clamp(max=x.shape[-1] - 1)
     if bool(((x > 0).sum(-1) < num_samples).any()):
         raise ValueError(f"multinomial: {num_samples} samples without replacement require as many positive weights")
-    # The smallest of exponential waiting times win (Efraimidis and Spirakis, 2006).
+    # The smallest exponential waiting times win (Efraimidis and Spirakis, 2006).
     uniform = rand(x.shape, dtype="float32", device=x.device, generator=generator)
     return (-((-uniform).log1p()) / x).topk(num_samples, -1, largest=False)[1]
 

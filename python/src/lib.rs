@@ -19,6 +19,7 @@ mod functional;
 mod interrupt;
 mod io;
 mod linalg;
+mod mathematics;
 mod optim;
 mod picture;
 mod placement;
@@ -96,6 +97,11 @@ mod _engine {
         },
         io::{digits, load_safetensors, save_safetensors},
         linalg::{cholesky, det, eigh, inv, matrix_rank, pinv, qr, slogdet, solve, svd},
+        mathematics::{
+            bincount, cdist, copysign, diff, erfc, erfinv, fmod, frac, histc, hypot, index_copy, isin,
+            kthvalue, lerp, logaddexp, masked_scatter, median, mode, nan_to_num, nanmedian, nextafter,
+            quantile, signbit, trapezoid, xlogy,
+        },
         optim::PyOptimizer,
         picture::curves_png,
         placement::{PyPlacement, is_strict_placement, on_fallback, set_strict_placement},

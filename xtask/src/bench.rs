@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: ours and PyTorch on the same work in one run, since absolute times drift.
+//! `cargo xtask bench`: this project and PyTorch on the same work in one run, because absolute times drift.
 
 use std::{
     collections::BTreeMap,
@@ -10,7 +10,7 @@ use crate::{cargo, root, succeed};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// A Python with PyTorch to compare with
+    /// A Python interpreter with PyTorch, to compare with
     #[arg(long)]
     python: Option<PathBuf>,
     /// Threads for both sides
@@ -25,7 +25,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     succeed(cargo().args(["build", "--release", "--package", "neurenix-cli"]))?;
     let threads = arguments.threads.to_string();
     let ours = || {
-        // Cargo knows where its target folder is.
+        // Cargo knows the location of its target folder.
         let mut command = cargo();
         command.args(["run", "--release", "--quiet", "--package", "neurenix-cli", "--", "bench"]);
         command.args(["--json", "--device", "cpu", "--threads", &threads, "--filter", &arguments.filter]);
@@ -35,10 +35,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         for (name, row) in ours()? {
             println!("{name:<36} {:>10.3} ms {:>8.1} MiB", row.ms, row.mebibytes().unwrap_or(0.0));
         }
-        println!("(no peer: give --python PATH, a Python with PyTorch, for ratios)");
+        println!("(no ratios: pass --python PATH, a Python interpreter with PyTorch)");
         return Ok(());
     };
-    // A path is meant from where the command was started, the name of a program on the search path from nowhere.
+    // A path is relative to the caller's folder; a bare program name is looked up on the search path.
     let python = match python.components().count() {
         1 => python.clone(),
         _ => std::path::absolute(python).map_err(|e| format!("--python: {e}"))?,
@@ -48,7 +48,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         command.current_dir(root()).args(["benchmarks/torch_cpu.py", &threads, &arguments.filter]);
         lines(&mut command)
     };
-    // Ours, theirs, and both once more: of each workload the better of two runs, so that one disturbance hurts nobody.
+    // Ours, theirs, then both again. For each workload, keep the better of two runs, so that one disturbance affects
+    // neither side.
     let better = |first: Rows, second: Rows| -> Rows {
         let best = |(name, row): (String, Row)| {
             let row = second.get(&name).filter(|other| other.ms < row.ms).cloned().unwrap_or(row);
@@ -59,7 +60,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let (our_first, their_first) = (ours()?, theirs()?);
     let (our_best, their_best) = (better(our_first, ours()?), better(their_first, theirs()?));
     println!(
-        "| workload | ours, ms | PyTorch, ms | times as fast | ours, peak MiB | PyTorch, peak MiB | of its memory |"
+        "| workload | ours, ms | PyTorch, ms | speedup | ours, peak MiB | PyTorch, peak MiB | memory ratio |"
     );
     println!("|---|---:|---:|---:|---:|---:|---:|");
     for (name, row) in &our_best {
@@ -77,7 +78,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
             cell(ours.zip(theirs).map(|(ours, theirs)| ours / theirs), 2),
         );
     }
-    println!("\n| the host's cost | ns an operation | ns a kernel |\n|---|---:|---:|");
+    println!("\n| host overhead | ns per operation | ns per kernel |\n|---|---:|---:|");
     for (name, row) in &our_best {
         if let Some(operation) = row.ns_an_operation {
             let kernel = row.ns_a_kernel.map_or(String::new(), |ns| format!("{ns:.0}"));
@@ -87,7 +88,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     Ok(())
 }
 
-/// What was measured, by workload.
+/// Measurements by workload.
 type Rows = BTreeMap<String, Row>;
 
 #[derive(Clone)]
@@ -104,7 +105,7 @@ impl Row {
     }
 }
 
-/// Runs a program that prints lines `{"name": "..", "ms": 1.5}`, perhaps with more fields, and reads them.
+/// Runs a program that prints lines such as `{"name": "..", "ms": 1.5}`, possibly with more fields, and parses them.
 fn lines(command: &mut Command) -> Result<Rows, String> {
     let shown = format!("{command:?}");
     let output =

@@ -1,4 +1,4 @@
-//! Devices that every machine can have, and compilers for those that it has not: the conformance suite on them.
+//! Runs the conformance suite on software devices and cross-compiles its kernels for GPUs that this machine lacks.
 
 use std::{
     fs,
@@ -10,16 +10,16 @@ use std::{
 
 use crate::{cargo, install, root, succeed};
 
-/// A device made of the processor, and what Debian has it in.
+/// A software device and the Debian packages that provide it.
 struct Software {
     name: &'static str,
-    /// One of these files is there if it is installed.
+    /// If one of these files exists, the device is installed.
     files: &'static [&'static str],
     packages: &'static [&'static str],
-    /// A run that is not a full one takes one case in this many: drivers compile each kernel for a quarter of a second
-    /// (PoCL) or a fiftieth (lavapipe).
+    /// A run without `--full` takes one case in this many: drivers take a quarter of a second (PoCL) or a fiftieth
+    /// (lavapipe) to compile each kernel.
     parts: usize,
-    /// Cases of the suite that run on the CPU because the device refuses a step of them, at most.
+    /// Maximum number of cases that fall back to the CPU because the device refuses a step.
     elsewhere: usize,
 }
 
@@ -41,20 +41,20 @@ const DEVICES: [Software; 2] = [
     },
 ];
 
-/// Environments with NVIDIA's compiler, and its package there: the newest, and the last that knows Volta.
+/// Environments with NVIDIA's compiler, and its package: the newest version, and the last one that supports Volta.
 const NVRTC: [(&str, &str); 2] = [("nvrtc-13", "nvidia-cuda-nvrtc"), ("nvrtc-12", "nvidia-cuda-nvrtc-cu12")];
 
-/// The conformance suite on every such device, and the digits, which train as on the CPU.
+/// Runs the conformance suite on every software device, and trains the digits, whose losses must match the CPU's.
 pub(crate) fn devices(full: bool) -> Result<(), String> {
     let program = command()?;
     for device in &DEVICES {
         println!("--- {}", device.name);
         suite(&program, device, full)?;
         training(&program, device.name)?;
-        // Software devices take an eighth of a second a step.
+        // Software devices take an eighth of a second per step.
         steps(&program, device.name, if full { 100 } else { 20 })?;
     }
-    // Of the crates' own tests those that need PoCL, NVRTC or hipRTC. They are built already.
+    // The crates' own tests that need PoCL, NVRTC or hipRTC. They are already built.
     let compilers = if full { &NVRTC[..] } else { &NVRTC[..1] };
     for (name, package) in compilers {
         let packages = install::environment(name, &[package])?;
@@ -66,11 +66,11 @@ pub(crate) fn devices(full: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// AMD's compiler: where it may be, and what Debian has it in.
+/// AMD's compiler: possible locations, and the Debian packages that provide it.
 const HIPRTC: [&str; 2] = ["/usr/lib/x86_64-linux-gnu/libamdhip64.so.5", "/opt/rocm/lib/libamdhip64.so.5"];
 const HIPRTC_PACKAGES: [&str; 3] = ["libamdhip64-5", "libhiprtc-builtins5", "rocm-device-libs"];
 
-/// Installs the software devices and AMD's compiler where they are missing. Tests that use every device find them then.
+/// Installs missing software devices and AMD's compiler. Tests that use every device then find them.
 pub(crate) fn install() -> Result<(), String> {
     let wanted = DEVICES.iter().map(|device| (device.files, device.packages));
     let missing = wanted
@@ -80,20 +80,20 @@ pub(crate) fn install() -> Result<(), String> {
     if packages.is_empty() { Ok(()) } else { install::packages(&packages) }
 }
 
-/// Training for so many steps: memory stays as it is.
+/// Trains for `count` steps and checks that memory stays constant.
 fn steps(program: &Path, device: &str, count: usize) -> Result<(), String> {
     succeed(Command::new(program).args(["verify", "--steps", &count.to_string(), "--device", device]))
 }
 
-/// The command `neurenix`, as the tests have it: dependencies would be compiled anew for a build without tests, whose features
-/// are fewer.
+/// The path of the `neurenix` command as built for the tests. A build without tests enables fewer features, so it would
+/// recompile the dependencies.
 fn command() -> Result<PathBuf, String> {
     succeed(cargo().args(["test", "--workspace", "--no-run", "--quiet"]))?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     Ok(target.join("debug").join(format!("neurenix{}", std::env::consts::EXE_SUFFIX)))
 }
 
-/// The suite, or a share of it.
+/// Runs the suite, or a share of it.
 fn suite(program: &Path, device: &Software, full: bool) -> Result<(), String> {
     let share = if full { 1 } else { device.parts };
     let turn = turn(share)?;
@@ -109,15 +109,18 @@ fn suite(program: &Path, device: &Software, full: bool) -> Result<(), String> {
     let words: Vec<&str> = said.split_whitespace().collect();
     let count = words.windows(4).find(|words| words[1..] == ["on", "the", "CPU,"]);
     let count = count.and_then(|words| words[0].parse::<usize>().ok());
-    let elsewhere = count.ok_or_else(|| format!("{} does not say what the CPU did", program.display()))?;
+    let elsewhere = count
+        .ok_or_else(|| format!("the output of {} does not report the CPU's cases", program.display()))?;
     let most = device.elsewhere;
     match elsewhere <= most {
         true => Ok(()),
-        false => Err(format!("the CPU did {elsewhere} cases for {}, {most} are known", device.name)),
+        false => {
+            Err(format!("{elsewhere} cases fell back to the CPU on {}; expected at most {most}", device.name))
+        }
     }
 }
 
-/// Which part of so many the sources choose, counted from 1: the same one until they change.
+/// Chooses a part by hashing the sources, counted from 1: it stays the same until they change.
 fn turn(parts: usize) -> Result<usize, String> {
     let mut folders = vec![root().join("crates")];
     let mut files = Vec::new();
@@ -138,7 +141,7 @@ fn turn(parts: usize) -> Result<usize, String> {
     Ok((hasher.finish() % parts as u64) as usize + 1)
 }
 
-/// Waits for all, then tells the first failure, or what they wrote, if it was to be kept.
+/// Waits for all processes. Returns the first failure, or their output if it was captured.
 fn finished(all: Vec<(String, std::io::Result<Child>)>) -> Result<String, String> {
     let ends: Vec<Result<String, String>> = all
         .into_iter()
@@ -153,9 +156,9 @@ fn finished(all: Vec<(String, std::io::Result<Child>)>) -> Result<String, String
     ends.into_iter().collect()
 }
 
-/// Training the digits for three epochs: losses are those of the CPU.
+/// Trains the digits for three epochs: the losses must match the CPU's.
 fn training(program: &Path, device: &str) -> Result<(), String> {
-    /// Sums of `float32` in other orders, over 63 steps that each start from the last.
+    /// Allows for `float32` sums in another order, over 63 steps that each depend on the previous one.
     const TOLERANCE: f64 = 1e-3;
     let [cpu, other] = ["cpu", device].map(|device| losses(program, device));
     let (cpu, other) = (cpu?, other?);
@@ -163,11 +166,11 @@ fn training(program: &Path, device: &str) -> Result<(), String> {
     let alike = |(a, b): (&f64, &f64)| (a - b).abs() <= TOLERANCE * a.abs();
     match cpu.len() == other.len() && !cpu.is_empty() && cpu.iter().zip(&other).all(alike) {
         true => Ok(()),
-        false => Err(format!("{device} trains otherwise than the CPU")),
+        false => Err(format!("the losses on {device} differ from those on the CPU")),
     }
 }
 
-/// Of every epoch the losses of training and of validation.
+/// The training and validation losses of every epoch.
 fn losses(program: &Path, device: &str) -> Result<Vec<f64>, String> {
     let folder = root().join("target/devices").join(device.replace(':', "-"));
     if folder.exists() {
@@ -193,7 +196,8 @@ fn losses(program: &Path, device: &str) -> Result<Vec<f64>, String> {
     Ok(found)
 }
 
-/// What only long runs show: memory over many steps of training, and random programs whose values must not depend on fusion.
+/// Checks that only long runs can make: memory over many training steps, and random programs whose values must not
+/// depend on fusion.
 pub(crate) fn soak() -> Result<(), String> {
     let program = command()?;
     steps(&program, "cpu", 1000)?;
@@ -204,13 +208,14 @@ pub(crate) fn soak() -> Result<(), String> {
     Ok(())
 }
 
-/// The suite's kernels for GPUs that are not there. One architecture gets all of them; the others get of every template and
-/// its element types one, since a kernel's shape changes numbers in it, not what an architecture can do.
+/// Compiles the suite's kernels for GPUs that this machine lacks. One architecture gets all kernels; the others get one
+/// kernel per template and element types, because a kernel's shape only changes numbers in it, not the architecture
+/// features it needs.
 pub(crate) fn compilers() -> Result<(), String> {
     let program = command()?;
     let [newest, older] = NVRTC.map(|(name, package)| install::environment(name, &[package]));
     let (newest, older) = (newest?, older?);
-    // A compiler works in one thread: as many processes as cores share the longest list.
+    // The compiler is single-threaded: run as many processes as there are cores.
     let processes = thread::available_parallelism().map_or(1, usize::from);
     let cuda = |packages: &Path, arguments: &[&str]| {
         let mut compile = Command::new(&program);
@@ -222,7 +227,7 @@ pub(crate) fn compilers() -> Result<(), String> {
     finished(vec![cuda(&newest, &["sm_75", "--kinds"]), cuda(&newest, &["sm_90a", "--kinds"])])?;
     finished(vec![cuda(&older, &["sm_70", "--kinds"])])?;
 
-    // hipRTC compiles in one thread, and ends a process that has opened PoCL, since both bring LLVM.
+    // hipRTC is single-threaded and crashes a process that has opened PoCL, because both load LLVM.
     let without = root().join("target/devices/no-platforms");
     fs::create_dir_all(&without).map_err(|e| format!("{}: {e}", without.display()))?;
     let all = ["gfx90a", "gfx1030"].map(|architecture| {

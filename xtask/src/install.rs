@@ -1,4 +1,4 @@
-//! What tests need of the system: Debian's packages, and Python's.
+//! Installs the system packages and Python packages that tests need.
 
 use std::{
     fs::File,
@@ -8,13 +8,13 @@ use std::{
 
 use crate::{root, succeed};
 
-/// Installs Debian's packages, which needs root.
+/// Installs Debian packages. Needs root.
 pub(crate) fn packages(names: &[&str]) -> Result<(), String> {
     if !Path::new("/usr/bin/apt-get").exists() {
-        return Err(format!("{} are wanted, and there is no apt-get to install them", names.join(", ")));
+        return Err(format!("{} are needed, but apt-get is not available to install them", names.join(", ")));
     }
     let log = std::env::temp_dir().join("neurenix-apt.log");
-    println!("installing Debian's {}, which needs root; see {}", names.join(", "), log.display());
+    println!("installing Debian packages {} (needs root); log: {}", names.join(", "), log.display());
     let file = File::create(&log).map_err(|e| format!("{}: {e}", log.display()))?;
     let apt = |arguments: &[&str]| {
         let output = || file.try_clone().map(Stdio::from).map_err(|e| e.to_string());
@@ -26,13 +26,13 @@ pub(crate) fn packages(names: &[&str]) -> Result<(), String> {
     apt(&[&["install", "-y", "-qq", "--no-install-recommends"], names].concat())
 }
 
-/// A virtual environment of Python's in the target folder, with these packages; made anew when others are asked for.
+/// Creates a Python virtual environment with these packages in the target folder. Recreates it if the list changes.
 pub(crate) fn environment(name: &str, packages_of_python: &[&str]) -> Result<PathBuf, String> {
     let folder = root().join("target").join(name);
     let done = folder.join("installed");
     let wanted = packages_of_python.join("\n");
     if std::fs::read_to_string(&done).ok().as_deref() != Some(&wanted) {
-        // Debian has the module apart from the language.
+        // Debian packages these modules separately.
         let modules =
             Command::new("python3").args(["-c", "import ensurepip, venv"]).stderr(Stdio::null()).status();
         if !modules.is_ok_and(|status| status.success()) {

@@ -24,9 +24,9 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Format, lints, documentation, tests, examples, Python, software devices; with --full also what takes hours
+    /// Format, lints, documentation, tests, examples, Python, software devices; with --full also checks that take hours
     Test(test::Arguments),
-    /// Speed against PyTorch in one run, as a table of ratios
+    /// Compare speed with PyTorch in one run and print a table of ratios
     Bench(bench::Arguments),
 }
 
@@ -44,20 +44,20 @@ fn main() -> ExitCode {
     }
 }
 
-/// The repository, whatever folder the command was started in.
+/// The repository root, independent of the current folder.
 fn root() -> PathBuf {
     let own = Path::new(env!("CARGO_MANIFEST_DIR"));
     own.parent().unwrap_or(own).to_owned()
 }
 
-/// The cargo that runs this program, in the repository.
+/// The cargo that runs this program, started in the repository root.
 fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root());
     command
 }
 
-/// Runs a command to its end; anything but success is an error that shows the command.
+/// Runs a command. Any result but success is an error that shows the command.
 fn succeed(command: &mut Command) -> Result<(), String> {
     let shown = format!("{command:?}");
     match command.status() {

@@ -1,24 +1,24 @@
-//! The Python packages: built and installed as a user would, then tested.
+//! Builds and installs the Python packages as a user would, then tests them.
 
 use std::process::Command;
 
 use crate::{install, root, succeed};
 
-/// What the tests need, beside what the packages themselves need.
+/// The packages that the tests need in addition to the packages' own dependencies.
 const TOOLS: [&str; 6] = ["maturin>=1.16,<2", "numpy", "pytest", "hypothesis", "mypy", "pyright[nodejs]"];
 
-/// `pip install ./python` with the profile of the other tests, so that nothing is compiled twice; then the tests, the
-/// examples in docstrings, the types, and whether those of the native part are its own.
+/// Runs `pip install ./python` with the same profile as the other tests, so that nothing is compiled twice. Then runs
+/// the tests and the docstring examples, checks the types, and compares the type stubs with the native module.
 pub(crate) fn check() -> Result<(), String> {
     let folder = install::environment("python", &TOOLS)?;
     let program = folder.join("bin/python");
-    // Maturin is among the tools.
+    // Maturin is one of the tools.
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::iter::once(folder.join("bin")).chain(std::env::split_paths(&path));
     let path = std::env::join_paths(folders).map_err(|error| error.to_string())?;
     let python = |arguments: &[&str]| {
         let mut command = Command::new(&program);
-        // Away from the sources, so that what was installed is what is tested.
+        // `PYTHONSAFEPATH` keeps the sources off the import path, so that the installed package is tested.
         command
             .args(arguments)
             .current_dir(root().join("python"))

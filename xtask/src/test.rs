@@ -1,4 +1,4 @@
-//! `cargo xtask test`: every check, in the order in which they fail fastest.
+//! `cargo xtask test`: every check, ordered by how fast it fails.
 
 use std::{
     io::{self, BufRead, BufReader},
@@ -11,18 +11,18 @@ use crate::{cargo, devices, find, install, python, root, succeed};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Also what takes hours: every case on every software device, every compiler, the sanitizer, soaks
+    /// Also run what takes hours: every case on every software device, every compiler, the sanitizer, soak tests
     #[arg(long)]
     full: bool,
-    /// Only these stages, by the names that a run prints
+    /// Run only these stages, by the names that a run prints
     stages: Vec<String>,
 }
 
 struct Stage {
     name: &'static str,
-    /// Whether it runs only with `--full`.
+    /// Whether the stage runs only with `--full`.
     full: bool,
-    /// Given whether the run is a full one.
+    /// The argument is whether this is a full run.
     run: fn(bool) -> Result<(), String>,
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         arguments.stages.iter().find(|wanted| STAGES.iter().all(|stage| stage.name != wanted.as_str()))
     {
         let names: Vec<&str> = STAGES.iter().map(|stage| stage.name).collect();
-        return Err(format!("there is no stage {unknown:?}; the stages are {}", names.join(", ")));
+        return Err(format!("unknown stage {unknown:?}; expected one of {}", names.join(", ")));
     }
     let started = Instant::now();
     let (mut times, mut failure) = (Vec::new(), None);
@@ -85,16 +85,16 @@ fn documentation() -> Result<(), String> {
     succeed(&mut doc)
 }
 
-/// Every Rust test, then the ten test programs that took the longest.
+/// Runs every Rust test, then lists the ten slowest test programs.
 fn tests() -> Result<(), String> {
     let mut command = cargo();
     command.args(["test", "--workspace", "--no-fail-fast"]);
     let shown = format!("{command:?}");
-    // One pipe for both, so that the line that names a program comes before its result.
+    // One pipe for both streams, so that the line that names a program precedes its result.
     let (reader, writer) = io::pipe().map_err(|e| e.to_string())?;
     command.stdout(writer.try_clone().map_err(|e| e.to_string())?).stderr(writer);
     let mut child = command.spawn().map_err(|e| format!("{shown} did not start: {e}"))?;
-    // It holds the pipe's other end, which would never be closed.
+    // The command holds the pipe's write end: without this, the reader would never see the end.
     drop(command);
     let mut program = String::new();
     let mut times: Vec<(f64, String)> = Vec::new();
@@ -119,10 +119,10 @@ fn tests() -> Result<(), String> {
     if status.success() { Ok(()) } else { Err(format!("{shown} ended with {status}")) }
 }
 
-/// The report's test looks at it in headless Chromium. Where there is none, Debian's package is installed.
+/// The report's test renders it in headless Chromium. If Chromium is missing, this installs Debian's package.
 fn install_browser() -> Result<(), String> {
     if std::env::var_os(find::SKIP).is_some() {
-        println!("LEFT OUT, and the report is not looked at: {} is set", find::SKIP);
+        println!("SKIPPED: the report is not rendered because {} is set", find::SKIP);
         return Ok(());
     }
     if let Some(browser) = find::find_browser() {
@@ -130,14 +130,14 @@ fn install_browser() -> Result<(), String> {
         return Ok(());
     }
     let missing = format!(
-        "no Chromium was found, and the report's test needs one: install it, or set {} to leave the test out",
+        "Chromium was not found, and the report's test needs it: install it, or set {} to skip the test",
         find::SKIP
     );
     install::packages(&["chromium"]).map_err(|error| format!("{missing} ({error})"))
 }
 
-/// Runs every example of the framework and of `rnn`; each checks its own results. They are built with the whole workspace, as the
-/// tests are, so that nothing is compiled twice.
+/// Runs every example of the framework and of `rnn`; each checks its own results. They are built with the whole
+/// workspace, like the tests, so that nothing is compiled twice.
 fn run_examples() -> Result<(), String> {
     let mut build = cargo();
     build.args(["build", "--workspace", "--examples", "--message-format=json-render-diagnostics"]);
@@ -166,7 +166,7 @@ fn run_examples() -> Result<(), String> {
     if programs.len() != expected {
         return Err(format!("{expected} examples, but {} programs were built", programs.len()));
     }
-    // Two of one name would be one program, run twice.
+    // Two examples with the same name would yield one program, run twice.
     if let Some(twice) = programs.windows(2).find(|pair| pair[0] == pair[1]) {
         return Err(format!("two examples are called {}", twice[0].display()));
     }
@@ -177,20 +177,20 @@ fn run_examples() -> Result<(), String> {
     Ok(())
 }
 
-/// A text in a line of cargo's messages.
+/// Extracts a string field from a line of cargo's messages.
 fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
     let mark = format!("\"{name}\":\"");
     let start = line.find(&mark)? + mark.len();
     line[start..].split('"').next()
 }
 
-/// The crates with `unsafe` under AddressSanitizer, on the stable toolchain.
+/// Tests the crates that use `unsafe` under AddressSanitizer, on the stable toolchain.
 fn sanitizer() -> Result<(), String> {
     let target = match (std::env::consts::ARCH, std::env::consts::OS) {
         ("x86_64", "linux") => "x86_64-unknown-linux-gnu",
         ("aarch64", "linux") => "aarch64-unknown-linux-gnu",
         (_, os) => {
-            println!("not run on {os}: only Linux is set up for it");
+            println!("not run on {os}: only Linux is supported");
             return Ok(());
         }
     };
@@ -207,7 +207,8 @@ fn sanitizer() -> Result<(), String> {
     ])
     .env("RUSTC_BOOTSTRAP", "1")
     .env("RUSTFLAGS", "-Zsanitizer=address")
-    // Buffers kept for the life of the process are not leaks; an allocation that cannot be is refused, as by the system.
+    // Buffers kept for the life of the process are not leaks. An impossible allocation must fail, as it does without
+    // the sanitizer.
     .env("ASAN_OPTIONS", "detect_leaks=0:allocator_may_return_null=1");
     succeed(&mut test)
 }

@@ -1,4 +1,4 @@
-//! The command `neurenix`, as a library so that tests reach its parts without a process.
+//! The `neurenix` command as a library, so that tests can call its parts in process.
 
 pub mod commands;
 pub mod models;

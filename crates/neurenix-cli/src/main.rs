@@ -1,4 +1,4 @@
-//! The command `neurenix`.
+//! The `neurenix` command.
 
 use std::{
     process::{self, ExitCode},
@@ -10,7 +10,7 @@ use neurenix_cli::commands;
 
 fn main() -> ExitCode {
     fail_beyond_file_limits();
-    // The first Ctrl-C lets a training run write a checkpoint. Other commands end as the system does it.
+    // The first Ctrl-C lets a training run write a checkpoint. Other commands keep the system's default handling.
     let trains = std::env::args_os().nth(1).is_some_and(|command| command == "train");
     let watch = || {
         ctrlc::set_handler(|| {
@@ -20,37 +20,37 @@ fn main() -> ExitCode {
         })
     };
     if trains && let Err(error) = watch() {
-        eprintln!("error: Ctrl-C cannot be watched: {error}");
+        eprintln!("error: cannot handle Ctrl-C: {error}");
         return ExitCode::FAILURE;
     }
     let program = std::env::current_exe().map_or_else(|_| "neurenix".into(), Into::into);
     let code = commands::run(&[program], std::env::args_os());
-    // What nobody read may still be on its way.
+    // Work whose results were never read may still be pending.
     finish();
     ExitCode::from(code)
 }
 
-/// Ends the program at once, or nearly: devices may finish first what was submitted, in this time.
+/// Exits the process. Devices get a short time to finish submitted work.
 fn end() -> ! {
     const PATIENCE: Duration = Duration::from_secs(2);
     finish_within(PATIENCE);
     process::exit(130)
 }
 
-/// Makes a write beyond the limit of the process (`ulimit -f`) fail with an error, as Python does; by default the system ends
-/// the process with a signal.
+/// Makes a write beyond the process's file size limit (`ulimit -f`) fail with an error, as in Python. By default the
+/// system kills the process with a signal.
 fn fail_beyond_file_limits() {
     #[cfg(any(target_os = "linux", target_os = "macos"))]
     {
         use std::ffi::c_int;
         unsafe extern "C" {
-            /// C's: says what a signal does, and returns what it did.
+            /// The C function: sets the handler of a signal and returns the previous one.
             fn signal(number: c_int, handler: usize) -> usize;
         }
         const SIGXFSZ: c_int = 25;
         const IGNORE: usize = 1;
-        // SAFETY: ignoring a signal runs no code of ours when it comes; what was set before is not needed. Where the call
-        // fails the signal ends the process, as it would have.
+        // SAFETY: ignoring a signal installs no handler, and the previous handler is not needed. If the call fails, the
+        // signal ends the process, which is the default.
         unsafe { signal(SIGXFSZ, IGNORE) };
     }
 }

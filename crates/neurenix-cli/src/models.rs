@@ -1,4 +1,4 @@
-//! The networks that `neurenix train` offers, built from a description that a run's folder keeps.
+//! The networks that `neurenix train` offers, built from a description stored in the run's folder.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ impl ModelKind {
         }
     }
 
-    /// The sizes of its hidden layers where none are given: features, channels, the state, the width.
+    /// The default hidden sizes: features, channels, state size or width.
     pub fn hidden(self) -> Vec<usize> {
         match self {
             ModelKind::Mlp => vec![256, 128],
@@ -52,23 +52,23 @@ impl ModelKind {
 /// Everything needed to build a network.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModelSpec {
-    /// The kind.
+    /// The kind of network.
     pub kind: ModelKind,
     /// The shape of one input.
     pub input: Vec<usize>,
-    /// Classes, or numbers to predict.
+    /// The number of classes, or of values to predict.
     pub outputs: usize,
-    /// Sizes of hidden layers, as many as [`ModelKind::hidden`] gives or, for the MLP and the CNN, any number.
+    /// The hidden sizes: as many as [`ModelKind::hidden`] returns, or any number for the MLP and the CNN.
     pub hidden: Vec<usize>,
-    /// The probability of dropout.
+    /// The dropout probability.
     pub dropout: f64,
 }
 
 impl ModelSpec {
-    /// Builds the network with parameters drawn from `generator`, from which its dropout draws too.
+    /// Builds the network. Parameters and dropout masks are drawn from `generator`.
     ///
     /// # Errors
-    /// If the input's shape does not suit the kind, or a size is 0.
+    /// If the input shape does not suit the kind, or a size is 0.
     pub fn build(&self, device: Device, generator: &Arc<Generator>) -> Result<Box<dyn Module>> {
         if self.outputs == 0 || self.hidden.contains(&0) || self.input.contains(&0) {
             return Err(Error::data(
@@ -89,7 +89,7 @@ impl ModelSpec {
         match self.hidden[..] {
             [width] => Ok(width),
             _ => {
-                let message = format!("the {} takes one size, not {:?}", self.kind.name(), self.hidden);
+                let message = format!("the {} takes one size, got {:?}", self.kind.name(), self.hidden);
                 Err(Error::data("--hidden", message))
             }
         }
@@ -99,14 +99,14 @@ impl ModelSpec {
         Ok(Dropout::new(self.dropout)?.with_generator(generator.clone()))
     }
 
-    /// Channels, height and width of an image; a matrix is an image of one channel.
+    /// Channels, height and width of an image; a matrix is a one-channel image.
     fn image(&self) -> Result<[usize; 3]> {
         match *self.input {
             [h, w] => Ok([1, h, w]),
             [c, h, w] => Ok([c, h, w]),
             _ => {
                 let message = format!(
-                    "the {} needs images, and the inputs have shape {:?}: use --model mlp",
+                    "the {} expects images, but the inputs have shape {:?}: use --model mlp",
                     self.kind.name(),
                     self.input
                 );
@@ -156,7 +156,7 @@ impl ModelSpec {
         )?)))
     }
 
-    /// Images as sequences of rows: `[batch, height, channels * width]`.
+    /// Treats images as sequences of rows: `[batch, height, channels * width]`.
     fn rows(&self) -> Result<(Function, usize, usize)> {
         let [channels, height, width] = self.image()?;
         let rows = Function::new("Rows()", move |x| {
@@ -211,7 +211,7 @@ impl ModelSpec {
     }
 }
 
-/// Adds a learnt vector to each position of `[batch, positions, width]`.
+/// Adds a learned vector to each position of `[batch, positions, width]`.
 struct Positions(Parameter);
 
 impl Positions {

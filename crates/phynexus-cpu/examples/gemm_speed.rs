@@ -48,7 +48,7 @@ fn measure(
     dtype: DType,
     result: DType,
 ) -> (Duration, Duration) {
-    // Zeros of any type are one pattern, and no product depends on its operands' values for speed.
+    // All-zero bits are a value of every type, and speed does not depend on the operands' values.
     let (a, b) =
         (vec![0u64; (m * k * dtype.size()).div_ceil(8)], vec![0u64; (k * n * dtype.size()).div_ceil(8)]);
     let mut c = vec![0u64; (m * n * result.size()).div_ceil(8)];

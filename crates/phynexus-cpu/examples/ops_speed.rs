@@ -1,4 +1,4 @@
-//! Milliseconds of the operations that are no tile kernels, on all threads:
+//! Milliseconds of the operations without tile kernels, on all threads:
 //! `cargo run --release -p phynexus-cpu --example ops_speed [part of a name]`.
 
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use phynexus_cpu::ops::{
     Axis, Indices, Part, arg_reduce, arg_sort, cat, gather, random_bits, scan, scatter, search_sorted,
 };
 
-/// Elements of most operands.
+/// Number of elements of most operands.
 const N: usize = 1 << 22;
 
 /// Prints the best time of several runs.
@@ -42,7 +42,7 @@ fn main() {
     let ten: Vec<i64> = words[..1 << 20].iter().map(|&w| i64::from(w % 10)).collect();
     let (mut out, mut long) = (vec![0f32; rows * width], vec![0i64; N]);
     let (src, f32s) = (x.as_ptr().cast::<u8>(), DType::F32);
-    // SAFETY: every buffer has the size that the call names.
+    // SAFETY: every buffer has the size given in the call.
     unsafe {
         let dst = out.as_mut_ptr().cast::<u8>();
         let positions = long.as_mut_ptr();

@@ -1,4 +1,4 @@
-//! Milliseconds that planning takes of the first training step of LSTM cells unrolled by hand, for several lengths:
+//! Planning time in milliseconds of the first training step of manually unrolled LSTM cells, for several lengths:
 //! `cargo run --release -p phynexus-cpu --example planning_speed [length ..]`.
 
 use std::time::Instant;
@@ -8,7 +8,7 @@ use phynexus::{DType, Device, Result, Tensor};
 const BATCH: usize = 4;
 const HIDDEN: usize = 8;
 
-/// The loss of the last state and its gradients for the weights of input and state and for the bias.
+/// The loss of the last state, and its gradients for the input weights, the state weights and the bias.
 fn step(weights: &[Tensor; 3], inputs: &[Tensor]) -> Result<Vec<Tensor>> {
     let device = inputs[0].device();
     let mut state = Tensor::zeros(&[BATCH, HIDDEN], DType::F64, device)?;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use phynexus::{DType, Result, Tensor, tensor::Generator};
 
-/// Prints the least and the median time of many runs.
+/// Prints the minimum and the median time of many runs.
 fn report(filter: &str, name: &str, run: impl Fn() -> Result<Tensor>) -> Result<()> {
     if !name.contains(filter) {
         return Ok(());

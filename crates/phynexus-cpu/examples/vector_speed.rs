@@ -1,4 +1,4 @@
-//! Elements a second of the vector kernels on one core, in the first-level cache and from memory:
+//! Elements per second of the vector kernels on one core, in the first-level cache and from memory:
 //! `cargo run --release -p phynexus-cpu --example vector_speed [part of a kernel's name]`.
 
 use std::hint::black_box;
@@ -13,10 +13,10 @@ use phynexus_cpu::vector::{
 
 /// Elements of a tile that stays in the first-level cache with its operands.
 const TILE: usize = 2048;
-/// Elements that no cache holds.
+/// More elements than fit in any cache.
 const LONG: usize = 1 << 24;
 
-/// Operands of any kernel here: 8 bytes an element, small positive `f32` numbers in the first half.
+/// Operands for all kernels here: 8 bytes per element, small positive `f32` numbers in the first half.
 struct Operands {
     a: Vec<u64>,
     b: Vec<u64>,
@@ -43,7 +43,7 @@ impl Operands {
     }
 }
 
-/// Elements a second, the best of many runs in a tenth of a second.
+/// Elements per second: the best of many runs within a tenth of a second.
 fn rate(n: usize, mut run: impl FnMut()) -> f64 {
     run();
     let repeats = (1 << 18) / n + 1;

@@ -1,7 +1,7 @@
-//! From a dtype, known when the program runs, to a Rust type.
+//! Maps a run-time dtype to a Rust type.
 
-/// Evaluates an expression with the Rust type of a dtype under a name; that of `bool` is as given: `bool`, or `u8` where
-/// truth values are the bytes 0 and 1.
+/// Evaluates an expression with the Rust type of a dtype bound to a name. The type for `bool` is given by the caller:
+/// `bool`, or `u8` for the bytes 0 and 1.
 macro_rules! by_dtype {
     ($dtype:expr, bool is $bool:ty, $t:ident => $body:expr) => {{
         use phynexus::DType;

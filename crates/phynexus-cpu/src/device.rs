@@ -12,6 +12,7 @@ use phynexus::{
     DType, Device, Error, Result,
     device::{
         Backend, Binding, Buffer, DeviceInfo, DeviceNature, Executable, Memory, MemoryStatistics, Support,
+        register_aliases,
     },
     kernel::step::Step,
     op::{Op, ir::IrNode},
@@ -23,36 +24,39 @@ use crate::{fused::FusedKernel, library, system_memory, vector::InstructionSet, 
 
 /// The device's name.
 pub(crate) const NAME: &str = "cpu";
-/// Alignment of memory: a cache line, and the widest vector.
+/// Memory alignment: a cache line, and the widest vector.
 const ALIGNMENT: usize = 64;
 
-/// Registers the CPU, once; further calls give the same device and cost nothing.
+/// Registers the CPU. Further calls are cheap and return the same device.
 pub fn register() -> Device {
     static DEVICE: OnceLock<Device> = OnceLock::new();
-    *DEVICE.get_or_init(|| phynexus::device::register(Box::new(Cpu { pool: Arc::new(Pool::new(NAME)) })))
+    *DEVICE.get_or_init(|| {
+        register_aliases(NAME, &["host"]);
+        phynexus::device::register(Box::new(Cpu { pool: Arc::new(Pool::new(NAME)) }))
+    })
 }
 
-/// The processor this program runs on, with the system's memory.
+/// The host CPU with the system's memory.
 struct Cpu {
     pool: Arc<Pool<Block>>,
 }
 
-/// Memory from the system's allocator, aligned for vectors.
+/// Memory from the system allocator, aligned for vectors.
 struct Block {
     pointer: NonNull<u8>,
     layout: Layout,
 }
 
-// SAFETY: the block owns its memory; who reads and writes through its address is the holder's care.
+// SAFETY: the block owns its memory; its holder synchronizes accesses through the address.
 unsafe impl Send for Block {}
-// SAFETY: as above; a shared block only tells its address.
+// SAFETY: as above; a shared block only exposes its address.
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// A block of so many bytes (not 0), or nothing if the system has none.
+    /// Allocates a block of `bytes` bytes (not 0); `None` if the system has no memory left.
     fn new(bytes: usize) -> Option<Block> {
         let layout = Layout::from_size_align(bytes, ALIGNMENT).ok()?;
-        // SAFETY: the pool never asks for a block of no bytes.
+        // SAFETY: the pool never requests a block of zero bytes.
         let pointer = NonNull::new(unsafe { alloc(layout) })?;
         Some(Block { pointer, layout })
     }
@@ -65,7 +69,7 @@ impl Drop for Block {
     }
 }
 
-/// A block in use; it goes back to the pool when dropped.
+/// A block in use. Returns to the pool when dropped.
 struct HostMemory {
     block: Option<Block>,
     bytes: usize,
@@ -110,24 +114,12 @@ impl Backend for Cpu {
 
     fn support(&self, node: &IrNode, operands: &[DType]) -> Support {
         match &node.op {
-            // Kernels are fused from these.
-            Op::Constant(_)
-            | Op::Buffer
-            | Op::Iota { .. }
-            | Op::Reshape
-            | Op::Permute(_)
-            | Op::Expand
-            | Op::Pad { .. }
-            | Op::Slice { .. }
-            | Op::Where
-            | Op::Cast
-            | Op::Bitcast
-            | Op::Reduce { .. }
-            | Op::Contiguous
-            | Op::Copy => Support::Native,
             Op::Unary(op) => meaning(operands, |dtype| op.accepts(dtype), op.name()),
             Op::Binary(op) => meaning(operands, |dtype| op.accepts(dtype), op.name()),
-            _ => library::support(node, operands),
+            op => match Support::usual(op) {
+                Support::Fused => Support::Fused,
+                _ => library::support(node, operands),
+            },
         }
     }
 
@@ -149,7 +141,7 @@ impl Backend for Cpu {
         }
     }
 
-    /// Equal steps, as those of a recurrent layer's times, are one executable.
+    /// Equal steps, such as those of a recurrent layer's time steps, share one executable.
     fn compile_all(&self, steps: &[&Step]) -> Vec<Result<Arc<dyn Executable>>> {
         let mut compiled: HashMap<&Step, Arc<dyn Executable>> = HashMap::new();
         let mut all = Vec::with_capacity(steps.len());
@@ -171,7 +163,7 @@ impl Backend for Cpu {
 
     fn write(&self, target: &Buffer, offset: usize, bytes: &[u8]) -> Result<()> {
         let pointer = part(target, offset, bytes.len())?;
-        // SAFETY: the part lies within the buffer, and nobody else uses it while the plan's owner writes.
+        // SAFETY: the part lies within the buffer, and the plan's owner has exclusive access while it writes.
         unsafe { bytes.as_ptr().copy_to(pointer, bytes.len()) };
         Ok(())
     }
@@ -184,7 +176,7 @@ impl Backend for Cpu {
     }
 
     fn synchronize(&self) -> Result<()> {
-        // Steps run on the caller's thread and return when they are done.
+        // Steps run synchronously on the caller's thread.
         Ok(())
     }
 
@@ -215,11 +207,11 @@ impl Backend for Cpu {
     }
 }
 
-/// Native if the first operand's dtype has the operation.
+/// Fused if the first operand's dtype supports the operation.
 fn meaning(operands: &[DType], accepts: impl Fn(DType) -> bool, name: &str) -> Support {
     match operands.first() {
-        Some(&dtype) if !accepts(dtype) => Support::Unsupported(format!("{name} has no meaning for {dtype}")),
-        _ => Support::Native,
+        Some(&dtype) if !accepts(dtype) => Support::Unsupported(format!("{name} does not support {dtype}")),
+        _ => Support::Fused,
     }
 }
 
@@ -233,11 +225,11 @@ pub(crate) fn part(buffer: &Buffer, offset: usize, bytes: usize) -> Result<*mut 
             "phynexus_cpu::device",
             format!("{bytes} bytes at {offset} of a buffer of {} bytes", buffer.size()),
         )),
-        None => Err(Error::internal("phynexus_cpu::device", "a buffer that the host cannot reach")),
+        None => Err(Error::internal("phynexus_cpu::device", "the host cannot access the buffer")),
     }
 }
 
-/// Fused kernels as a step.
+/// A step of fused kernels.
 struct FusedStep(Vec<FusedKernel>);
 
 impl Executable for FusedStep {
@@ -251,14 +243,14 @@ impl Executable for FusedStep {
                 addresses.push(kernel.address(parameter, binding)?);
             }
         }
-        // SAFETY: unmasked indices stay within the buffers, as was checked; masked ones do where the mask holds, and
-        // outputs overlap inputs only at the index of the store: that is the scheduler's part of the contract, as is
-        // that kernels of one step do not touch what another one stores.
+        // SAFETY: unmasked indices stay within the buffers, as checked. The scheduler guarantees the rest: masked
+        // indices stay within them where the mask holds, outputs overlap inputs only at the index of the store, and
+        // kernels of one step do not touch what another one stores.
         unsafe { FusedKernel::run_all(&self.0, &addresses) }
     }
 }
 
-/// The processor's name as the system tells it.
+/// The CPU model as reported by the system.
 fn model() -> Option<String> {
     let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
     let line = text.lines().find(|l| l.starts_with("model name"))?;
@@ -295,7 +287,7 @@ mod tests {
         assert!(cpu.read(&buffer, usize::MAX, &mut bytes).is_err());
     }
 
-    /// A kernel over a tensor that is stored backwards: its parameter's first element is the buffer's last.
+    /// A kernel over a reversed tensor: the first element of its parameter is the buffer's last.
     #[test]
     fn kernels_stay_within_buffers_on_both_sides() {
         use phynexus::{

@@ -11,9 +11,8 @@
 //! ```
 //!
 //! [`fused`] executes fused kernels tile by tile with the functions of [`vector`]. [`gemm`], [`conv`], [`pooling`] and
-//! [`ops`] are the routines behind library steps. [`pool`] has the threads. Vector code is compiled for every
-//! instruction set and chosen when the program runs ([`vector::InstructionSet`]). Results do not depend on the number
-//! of threads.
+//! [`ops`] implement library steps. [`pool`] manages the threads. Vector code is compiled for every instruction set and
+//! selected at run time ([`vector::InstructionSet`]). Results do not depend on the number of threads.
 
 mod by_dtype;
 pub mod conv;

@@ -1,11 +1,11 @@
-//! The threads of the CPU device: one pool, fork and join.
+//! The thread pool of the CPU device, with fork and join.
 //!
-//! A job is a number of tasks and a body; idle threads and the caller draw task numbers from one counter until none is
-//! left. Idle workers spin for a short while before they sleep, so that a run of small jobs costs about a microsecond
-//! each. A worker that wakes too late finds the job closed and is not waited for.
+//! A job is a number of tasks and a body. Idle threads and the caller draw task numbers from one counter until none is
+//! left. Idle workers spin briefly before they sleep, so that a sequence of small jobs costs about a microsecond per
+//! job. A worker that wakes too late finds the job closed; nothing waits for it.
 //!
-//! Where the caller can be interrupted it asks between tasks; then the job ends as if a task had panicked, and the unwinding
-//! leads to the plan that runs the kernel.
+//! If the caller can be interrupted, it checks between tasks. An interruption ends the job as if a task had panicked,
+//! and unwinding continues to the plan that runs the kernel.
 
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
@@ -18,18 +18,18 @@ use std::time::{Duration, Instant};
 
 use phynexus::interrupt;
 
-/// How long an idle worker looks for the next job before it sleeps. The gap between two kernels of a plan is far
+/// How long an idle worker looks for the next job before it sleeps. The gap between two kernels of a plan is much
 /// shorter, and waking a sleeping thread costs about as much.
 const SPIN: Duration = Duration::from_micros(60);
 
-/// In the state word: how many workers are inside the open job.
+/// In the state word: the number of workers inside the open job.
 const INSIDE: u64 = 0xffff;
 /// In the state word: workers may enter.
 const OPEN: u64 = 1 << 16;
-/// In the state word: the job's number starts here.
+/// In the state word: the job's number starts at this bit.
 const EPOCH: u64 = 1 << 32;
 
-/// What the workers of one `parallel_for` share; it lives on the caller's stack until the last of them has left.
+/// The shared state of one `parallel_for`. It lives on the caller's stack until the last worker has left.
 struct Job<'a> {
     body: &'a (dyn Fn(usize) + Sync),
     tasks: usize,
@@ -39,17 +39,17 @@ struct Job<'a> {
     watched: bool,
 }
 
-/// The epoch of the job that was interrupted last; 0: none.
+/// The epoch of the most recently interrupted job; 0 if none.
 static INTERRUPTED: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// On a worker, the epoch of the job that it is inside; else 0.
+    /// On a worker, the epoch of the job that it is inside; otherwise 0.
     static INSIDE_OF: Cell<u64> = const { Cell::new(0) };
 }
 
 impl Job<'_> {
-    /// Draws tasks until none is left. A panic ends the job early and is kept for the caller, who alone is asked whether to
-    /// go on.
+    /// Draws tasks until none is left. A panic ends the job early and is stored for the caller. Only the caller
+    /// (`asked`) checks for interruption.
     fn work(&self, asked: bool) {
         let result = catch_unwind(AssertUnwindSafe(|| {
             loop {
@@ -75,7 +75,7 @@ impl Job<'_> {
     }
 }
 
-/// A value with its own pair of cache lines (adjacent lines are fetched together).
+/// A value with its own pair of cache lines, because adjacent lines are fetched together.
 #[repr(align(128))]
 struct Padded<T>(T);
 
@@ -84,19 +84,19 @@ struct Pool {
     state: Padded<AtomicU64>,
     /// The open job. Valid while a worker is counted inside.
     job: AtomicPtr<Job<'static>>,
-    /// Held by the thread whose job this is.
+    /// Held by the thread that runs a job.
     busy: Padded<AtomicBool>,
-    /// How many threads may work on a job, with the caller; 0: not yet asked.
+    /// The number of threads per job, including the caller; 0 if not determined yet.
     threads: AtomicUsize,
-    /// Workers that exist. Only the holder of `busy` touches it.
+    /// The number of existing workers. Accessed only by the holder of `busy`.
     spawned: UnsafeCell<usize>,
-    /// Workers asleep, or about to be.
+    /// Workers that sleep or are about to.
     sleepers: AtomicUsize,
     gate: Mutex<()>,
     wake: Condvar,
 }
 
-// SAFETY: every field but `spawned` is `Sync`, and `spawned` is only touched by the thread that set `busy`.
+// SAFETY: every field except `spawned` is `Sync`, and `spawned` is only accessed by the thread that set `busy`.
 unsafe impl Sync for Pool {}
 
 static POOL: Pool = Pool {
@@ -110,12 +110,12 @@ static POOL: Pool = Pool {
     wake: Condvar::new(),
 };
 
-/// The number of threads that work on a job, the caller included: what [`set_threads`] said, or the machine's number.
+/// The number of threads per job, including the caller: the value passed to [`set_threads`], or the machine's number.
 pub fn threads() -> usize {
     match POOL.threads.load(Ordering::Relaxed) {
         0 => {
             let found = thread::available_parallelism().map_or(1, |n| n.get());
-            // A concurrent `set_threads` wins.
+            // A concurrent `set_threads` takes precedence.
             match POOL.threads.compare_exchange(0, found, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => found,
                 Err(set) => set,
@@ -125,18 +125,18 @@ pub fn threads() -> usize {
     }
 }
 
-/// The most threads that work on a job.
+/// The maximum number of threads per job.
 pub const MOST_THREADS: usize = 1024;
 
-/// Sets the number of threads of later jobs, up to [`MOST_THREADS`]; 0 goes back to the machine's number. Results never
+/// Sets the number of threads of later jobs, up to [`MOST_THREADS`]. 0 restores the machine's number. Results do not
 /// depend on it.
 pub fn set_threads(n: usize) {
     POOL.threads.store(n.min(MOST_THREADS), Ordering::Relaxed);
 }
 
-/// Calls `body(0)` to `body(tasks - 1)`, each once, on the pool's threads and the caller's, in no particular order, and
-/// returns when all are done. Inside another job, or while another thread runs one, all are called here and in order.
-/// A panic of the body ends the job early and goes on in the caller once every thread has left the body.
+/// Calls `body(0)` to `body(tasks - 1)`, each once and in no particular order, on the pool's threads and the caller's.
+/// Returns when all are done. Inside another job, or while another thread runs one, all calls are made here in order. A
+/// panic of the body ends the job early and continues in the caller once every thread has left the body.
 pub fn parallel_for(tasks: usize, body: &(dyn Fn(usize) + Sync)) {
     let threads = threads().min(tasks);
     let claim = || POOL.busy.0.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok();
@@ -161,8 +161,8 @@ pub fn parallel_for(tasks: usize, body: &(dyn Fn(usize) + Sync)) {
     }
 }
 
-/// Leaves the kernel if its caller was interrupted: for routines whose tasks take long, between their parts. Does nothing
-/// where nobody can be.
+/// Unwinds from the kernel if its caller was interrupted: for routines with long tasks, between their parts. Does
+/// nothing if interruption is not possible.
 pub(crate) fn check() {
     let inside = INSIDE_OF.get();
     let ended = match inside {
@@ -175,14 +175,15 @@ pub(crate) fn check() {
 }
 
 impl Pool {
-    /// Runs a job with at most `helpers` workers. The caller holds `busy`. Does not unwind.
+    /// Runs a job with at most `helpers` workers. The caller must hold `busy`. Does not unwind.
     fn run(&'static self, job: &Job<'_>, helpers: usize) {
         self.spawn_up_to(helpers);
         self.job.store(ptr::from_ref(job).cast_mut().cast(), Ordering::Relaxed);
         let epoch = (self.state.0.load(Ordering::Relaxed) & !(EPOCH - 1)).wrapping_add(EPOCH);
-        // The number of places is counted down from `INSIDE`, so that a lower limit needs no second word.
+        // The available places are counted down from `INSIDE`, so that a lower limit needs no second word.
         let closed = epoch | (INSIDE - helpers as u64);
-        // Sequentially consistent, as is the sleeper's count: either we see it asleep or it sees the job.
+        // Sequentially consistent, like the sleeper count: either this thread sees the sleeper, or the sleeper sees the
+        // job.
         self.state.0.store(closed | OPEN, Ordering::SeqCst);
         if self.sleepers.load(Ordering::SeqCst) > 0 {
             let _gate = lock(&self.gate);
@@ -194,7 +195,7 @@ impl Pool {
         while self.state.0.load(Ordering::Acquire) != closed {
             spins += 1;
             if job.watched {
-                // Who is asked may panic, and workers use the job.
+                // The check may panic, and workers are still using the job.
                 let asked = catch_unwind(interrupt::requested);
                 let ended = asked.map_or_else(Some, |ended| ended.then(interrupt::payload));
                 if let Some(payload) = ended
@@ -203,18 +204,18 @@ impl Pool {
                     job.end(payload);
                 }
             }
-            // The worker we wait for may need this core.
+            // The awaited worker may need this core.
             if spins < 2000 { std::hint::spin_loop() } else { thread::yield_now() }
         }
     }
 
     fn spawn_up_to(&'static self, wanted: usize) {
-        // SAFETY: the caller holds `busy`, so no other thread touches `spawned`.
+        // SAFETY: the caller holds `busy`, so no other thread accesses `spawned`.
         let spawned = unsafe { &mut *self.spawned.get() };
         while *spawned < wanted {
             let builder = thread::Builder::new().name(format!("phynexus-cpu-{}", *spawned + 1));
             if builder.spawn(|| self.worker()).is_err() {
-                break; // The job is done by fewer threads.
+                break; // Run the job with fewer threads.
             }
             *spawned += 1;
         }
@@ -228,9 +229,9 @@ impl Pool {
             if self.enter(seen) {
                 let job = self.job.load(Ordering::Relaxed);
                 INSIDE_OF.set(seen);
-                // A worker is told, not asked.
-                // SAFETY: we are counted inside an open job, and its caller keeps it alive until we have left. The
-                // acquiring exchange of `enter` makes the pointer and what it points to visible.
+                // Workers do not check for interruption; they observe the caller's result.
+                // SAFETY: this worker is counted inside an open job, and the job's caller keeps it alive until it has
+                // left. The acquiring exchange in `enter` makes the pointer and its target visible.
                 unsafe { (*job).work(false) };
                 INSIDE_OF.set(0);
                 self.state.0.fetch_sub(1, Ordering::Release);
@@ -252,7 +253,7 @@ impl Pool {
         }
     }
 
-    /// Waits for an open job other than `seen`: spinning first, asleep later.
+    /// Waits for an open job other than `seen`: first spinning, then asleep.
     fn next_job(&self, seen: u64) -> u64 {
         let is_new = |state: u64| state & OPEN != 0 && state & !(EPOCH - 1) != seen;
         let start = Instant::now();
@@ -282,7 +283,7 @@ impl Pool {
     }
 }
 
-/// No code of ours panics while it holds one of these locks, so poison says nothing.
+/// No code panics while holding one of these locks, so poisoning is irrelevant.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

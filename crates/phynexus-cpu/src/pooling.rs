@@ -1,7 +1,7 @@
 //! Pooling over one to three spatial dimensions of contiguous tensors `[batch, channels, spatial..]`.
 //!
-//! Every plane is one task. Windows are walked tap by tap, each tap along a whole row of the output, so that the
-//! innermost loop runs over neighbours.
+//! Each plane is one task. Windows are processed tap by tap, each tap along a whole row of the output, so that the
+//! innermost loop runs over adjacent elements.
 
 use std::ops::{Add, Range};
 
@@ -13,25 +13,25 @@ use crate::by_dtype::by_dtype;
 use crate::gemm::scratch::Scratch;
 use crate::pool;
 
-/// The sizes of a pooling.
+/// The sizes of a pooling operation.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolShape<'a> {
     /// Images times channels.
     pub planes: usize,
-    /// The spatial extents of the tensor that windows are taken from: one to three.
+    /// The spatial extents of the windowed tensor: one to three.
     pub input: &'a [usize],
-    /// The number of windows along each.
+    /// The number of windows along each axis.
     pub output: &'a [usize],
     /// The windows.
     pub geometry: &'a Geometry,
 }
 
-/// One axis: which windows have tap r inside the input, and where.
+/// One axis: for each tap, the windows in which it is inside the input, and its place.
 struct Axis {
     input: usize,
     output: usize,
     stride: usize,
-    /// For every tap, the place of window 0, counted from the input's start.
+    /// For every tap, its place in window 0, relative to the start of the input.
     taps: Vec<isize>,
 }
 
@@ -44,24 +44,24 @@ impl Axis {
         first.min(self.output)..(last as usize).clamp(first.min(self.output), self.output)
     }
 
-    /// The input's index of a window's tap, if it is inside.
+    /// The input index of a window's tap, if it is inside.
     fn place(&self, window: usize, tap: isize) -> Option<usize> {
         let place = (window * self.stride) as isize + tap;
         (0..self.input as isize).contains(&place).then_some(place as usize)
     }
 }
 
-/// Computes a pooling: of a tensor with `input` extents (`Max`, `ArgMax`, `Sum`; the result has `output` extents) or of
-/// one with `output` extents (`Spread`; the result has `input` extents). Source and result have `dtype`, except that the
-/// result of `ArgMax` is `int64`. Sums of 16-bit floats are made in `f32` and rounded once, those of integers wrap
-/// around. A NaN is greater than every number. A window that lies wholly in the padding has the least maximum there is
-/// (minus infinity, for floats), at position 0.
+/// Computes a pooling: of a tensor with `input` extents (`Max`, `ArgMax`, `Sum`; the result has `output` extents), or
+/// of one with `output` extents (`Spread`; the result has `input` extents). Source and result have `dtype`, except that
+/// the result of `ArgMax` is `int64`. 16-bit floats are summed in `f32` and rounded once; integer sums wrap. NaN is
+/// greater than every number. A window entirely in the padding has the smallest possible maximum (minus infinity for
+/// floats), at position 0.
 ///
 /// # Errors
-/// [`Error::Shape`] if the sizes do not fit each other, [`Error::DType`] for sums of `bool`.
+/// [`Error::Shape`] if the sizes do not match, [`Error::DType`] for sums of `bool`.
 ///
 /// # Safety
-/// Source and result exist, are aligned, and do not overlap.
+/// Source and result must exist, be aligned, and not overlap.
 pub unsafe fn pooling(
     kind: PoolKind,
     dtype: DType,
@@ -71,15 +71,15 @@ pub unsafe fn pooling(
 ) -> Result<()> {
     let axes = shape.axes()?;
     if dtype == DType::Bool && matches!(kind, PoolKind::Sum | PoolKind::Spread) {
-        return Err(Error::dtype("pooling", &[dtype], "truth values have no sum"));
+        return Err(Error::dtype("pooling", &[dtype], "bool is not numeric; cast it first"));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { by_dtype!(dtype, bool is u8, T => run::<T>(kind, shape.planes, &axes, source, result)) };
     Ok(())
 }
 
 impl PoolShape<'_> {
-    /// The three axes, missing ones in front; every size is checked.
+    /// The three axes; missing leading axes have extent 1. Checks every size.
     fn axes(&self) -> Result<[Axis; 3]> {
         let g = self.geometry;
         let rank = self.input.len();
@@ -87,11 +87,11 @@ impl PoolShape<'_> {
         let lengths = [self.output.len(), g.kernel.len(), g.stride.len(), g.dilation.len(), g.padding.len()];
         if !(1..=3).contains(&rank) || lengths.iter().any(|&l| l != rank) {
             return fail(
-                "one to three spatial dimensions, and as many extents, strides, dilations and paddings",
+                "expected one to three spatial dimensions, and as many extents, strides, dilations and paddings",
             );
         }
         if g.stride.contains(&0) || g.dilation.contains(&0) {
-            return fail("strides and dilations are at least 1");
+            return fail("strides and dilations must be at least 1");
         }
         if (0..rank).any(|d| g.output_size(d, self.input[d]) != Some(self.output[d])) {
             return fail(
@@ -109,7 +109,7 @@ impl PoolShape<'_> {
     }
 }
 
-/// An element and the type its pools are computed in: `f32` for 16-bit floats, its own otherwise.
+/// An element and the type of its computation: `f32` for 16-bit floats, otherwise its own type.
 trait Element: Copy + Send + Sync {
     type Wide: Copy + PartialOrd + Default + Send + Sync;
     const LEAST: Self::Wide;
@@ -149,18 +149,18 @@ macro_rules! integers {
 }
 integers!(i8 i16 i32 i64 u8 u16 u32 u64);
 
-/// Whether `x` takes the place of `best`: it is greater, or the first NaN.
+/// Whether `x` replaces `best`: it is greater, or the first NaN.
 #[inline(always)]
 #[allow(clippy::eq_op)]
 fn wins<T: Copy + PartialOrd>(x: T, best: T) -> bool {
-    // Written so that it becomes two comparisons without branches.
+    // Compiles to two comparisons without branches.
     (x > best) | ((x != x) & (best == best))
 }
 
-/// Runs the planes, several to a task if they are small.
+/// Processes the planes, several per task if they are small.
 ///
 /// # Safety
-/// As [`pooling`].
+/// Same as [`pooling`].
 unsafe fn run<T: Element>(
     kind: PoolKind,
     planes: usize,
@@ -178,7 +178,7 @@ unsafe fn run<T: Element>(
     pool::parallel_for(planes.div_ceil(group), &|task| {
         let room = Scratch::new::<T::Wide>(to_size);
         for plane in task * group..planes.min((task + 1) * group) {
-            // SAFETY: the plane exists in source and result, and is this task's; the scratch has room for it.
+            // SAFETY: the plane exists in source and result and belongs to this task; the scratch has room for it.
             unsafe {
                 let source = std::slice::from_raw_parts(memory.source().add(plane * from_size), from_size);
                 let wide = room.start::<T::Wide>();
@@ -225,7 +225,7 @@ unsafe fn run<T: Element>(
     });
 }
 
-/// Source and result, for several threads.
+/// Source and result, shared by threads.
 struct Memory<T> {
     source: *const T,
     result: *mut u8,
@@ -244,7 +244,7 @@ impl<T> Memory<T> {
 }
 
 /// Calls `row(input index, output index, windows, stride)` for every tap and row of windows: window i of the row reads
-/// input `index + i * stride`. Taps of a window come in ascending order.
+/// input `index + i * stride`. The taps of a window are visited in ascending order.
 fn rows(axes: &[Axis; 3], mut row: impl FnMut(usize, usize, usize, usize)) {
     let [planes, lines, columns] = axes;
     for z in 0..planes.output {
@@ -266,7 +266,7 @@ fn rows(axes: &[Axis; 3], mut row: impl FnMut(usize, usize, usize, usize)) {
     }
 }
 
-/// Combines every element of `out` with its element of a strided row.
+/// Combines every element of `out` with the corresponding element of a strided row.
 #[inline(always)]
 fn combine<T: Element>(
     source: &[T],
@@ -275,7 +275,7 @@ fn combine<T: Element>(
     mut with: impl FnMut(&mut T::Wide, T::Wide),
 ) {
     match stride {
-        // Constant strides become vectors.
+        // Constant strides are vectorized.
         1 => out.iter_mut().zip(source).for_each(|(o, x)| with(o, x.widen())),
         2 => {
             let last = out.len() - 1;
@@ -287,9 +287,10 @@ fn combine<T: Element>(
     }
 }
 
-/// The greatest elements' positions within the plane.
+/// The positions of the greatest elements within the plane.
 fn argmax<T: Element>(axes: &[Axis; 3], source: &[T], best: &mut [T::Wide], out: &mut [i64]) {
-    // The first element of a window wins whatever it is, so that one of minus infinities only has a position inside.
+    // The first element of a window is always taken, so that a window of minus infinities has a position inside the
+    // input.
     let mut seen = vec![false; out.len()];
     rows(axes, |from, to, width, stride| {
         for i in 0..width {

@@ -1,25 +1,26 @@
-//! The memory of the machine, or of the container, as Linux tells it.
+//! The memory of the machine or the container, as reported by Linux.
 
 use std::{fs::read_to_string, path::Path};
 
-/// Bytes of the machine.
+/// Total memory of the machine in bytes.
 pub(crate) fn total() -> Option<u64> {
     figure(&read_to_string("/proc/meminfo").ok()?, "MemTotal:")?.checked_mul(1024)
 }
 
-/// Bytes that can still be taken without swapping: what is free of the machine, or less where a control group, such as a
-/// container's, has a limit.
+/// Bytes available without swapping: the machine's available memory, or less if a control group, such as a container's,
+/// has a limit.
 pub(crate) fn available() -> Option<u64> {
     let free = figure(&read_to_string("/proc/meminfo").ok()?, "MemAvailable:")?.checked_mul(1024)?;
     let groups = read_to_string("/proc/self/cgroup").unwrap_or_default();
     let own = groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
     let root = Path::new("/sys/fs/cgroup");
-    // A group's limit holds for the groups in it too.
+    // A group's limit also applies to its subgroups.
     let groups = Path::new(own).ancestors().map(|group| root.join(group));
     Some(groups.filter_map(|group| left(&group)).fold(free, u64::min))
 }
 
-/// Bytes that a control group has left; nothing if it has no limit. Pages of files are given up where they are in the way.
+/// Bytes available to a control group; `None` if it has no limit. File pages count as available, because they are
+/// reclaimable.
 fn left(group: &Path) -> Option<u64> {
     let limit: u64 = read_to_string(group.join("memory.max")).ok()?.trim().parse().ok()?;
     let used: u64 = read_to_string(group.join("memory.current")).ok()?.trim().parse().ok()?;
@@ -29,7 +30,7 @@ fn left(group: &Path) -> Option<u64> {
     Some(limit.saturating_sub(used.saturating_sub(pages)))
 }
 
-/// The number behind a name that begins a line.
+/// The number after a label at the start of a line.
 fn figure(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
 }

@@ -1,11 +1,11 @@
-//! What the tests of this crate share: values of every dtype, and their bytes.
+//! Shared test code of this crate: values of every dtype, and their bytes.
 
 use phynexus::op::Combine;
 use phynexus::{DType, Element, Kind, Scalar};
 
 use crate::by_dtype::by_dtype;
 
-/// Values of a dtype: extremes, small numbers, and for floats what is special.
+/// Values of a dtype: extremes, small numbers, and the special values of floats.
 pub(crate) fn values(dtype: DType, n: usize, seed: u64) -> Vec<Scalar> {
     let mut state = seed;
     let mut random = move || {
@@ -59,7 +59,7 @@ pub(crate) fn from_bytes(bytes: &[u8], dtype: DType) -> Vec<Scalar> {
     by_dtype!(dtype, bool is bool, T => typed::<T>(bytes))
 }
 
-/// Equal values; NaN equals NaN and zeros equal each other.
+/// Whether two values are equal; NaN equals NaN, and zeros equal each other.
 pub(crate) fn same(a: Scalar, b: Scalar) -> bool {
     match (a, b) {
         (Scalar::Float(a), Scalar::Float(b)) => a == b || a.is_nan() && b.is_nan(),
@@ -67,7 +67,7 @@ pub(crate) fn same(a: Scalar, b: Scalar) -> bool {
     }
 }
 
-/// Two values combined: floats in the type `accumulator`, integers wrapped to their own.
+/// Combines two values: floats in the type `accumulator`, integers wrapped to their own type.
 pub(crate) fn combine_reference(combine: Combine, a: Scalar, b: Scalar, accumulator: DType) -> Scalar {
     if let (Scalar::Float(x), Scalar::Float(y)) = (a, b) {
         let result = match combine {

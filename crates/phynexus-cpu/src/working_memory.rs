@@ -1,28 +1,29 @@
-//! How much memory threads and kernels keep to work in, beside the pool's.
+//! The scratch memory kept by threads and kernels, in addition to the pool's memory.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use phynexus::{host_memory, interrupt::or_leave};
 
-/// Bytes of all such memory of the process.
+/// Total bytes of this memory in the process.
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// The bytes kept now.
+/// The bytes currently kept.
 pub(crate) fn bytes() -> usize {
     BYTES.load(Ordering::Relaxed)
 }
 
-/// Says that so many bytes more were taken from the system.
+/// Records bytes taken from the system.
 pub(crate) fn taken(bytes: usize) {
     BYTES.fetch_add(bytes, Ordering::Relaxed);
 }
 
-/// Says that so many bytes were given back.
+/// Records bytes returned to the system.
 pub(crate) fn given_back(bytes: usize) {
     BYTES.fetch_sub(bytes, Ordering::Relaxed);
 }
 
-/// `count` times the same value, for a kernel; which is left if the system refuses the memory.
+/// A vector of `count` times the same value, for a kernel. If the system refuses the memory, the kernel is left by
+/// unwinding.
 pub(crate) fn filled<T: Clone>(value: T, count: usize) -> Vec<T> {
     or_leave(host_memory::filled(value, count))
 }

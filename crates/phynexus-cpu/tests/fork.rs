@@ -1,4 +1,4 @@
-//! A process that has computed, and its child. Alone in its program: a fork copies one thread of all.
+//! A process that has computed, and its child. In a separate program, because a fork copies only one of its threads.
 #![cfg(unix)]
 
 use phynexus::{Error, Tensor};
@@ -14,12 +14,12 @@ fn a_child_of_a_process_that_has_computed_is_refused() {
     let x = Tensor::from_slice(&[1f32, 2.0], &[2], phynexus_cpu::register()).unwrap();
     let sum = || x.exp()?.sum(&[], false)?.item::<f32>();
     let expected = sum().unwrap();
-    // SAFETY: nobody else holds a lock of this process now; the child records, is refused, and ends.
+    // SAFETY: no other thread holds a lock of this process now; the child records, is refused, and exits.
     let child = unsafe { fork() };
     assert!(child >= 0);
     if child == 0 {
         let refused = matches!(sum(), Err(Error::Forked { .. }));
-        // SAFETY: it ends this process.
+        // SAFETY: it exits this process.
         unsafe { _exit(if refused { 7 } else { 1 }) };
     }
     let mut status = 0;

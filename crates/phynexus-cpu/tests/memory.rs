@@ -1,8 +1,8 @@
-//! What operations use beside their results is memory of the pool: counted, limited, given back.
+//! The temporary memory of operations comes from the pool: it is counted, limited and returned.
 
 use phynexus::{DType, Error, Tensor, schedule};
 
-/// The pool's figures are of the whole process, so that these tests are one.
+/// The pool's figures are per process, so these tests run as one.
 #[test]
 fn copies_of_operands_come_from_the_pool() {
     let cpu = phynexus_cpu::register();
@@ -12,7 +12,7 @@ fn copies_of_operands_come_from_the_pool() {
     let x = x.reshape(&[rows, columns]).unwrap().remainder_scalar(1013).unwrap().evaluated().unwrap();
     let index = Tensor::from_slice(&[7i64, 0, -1], &[3], cpu).unwrap();
 
-    // What threads keep to work in is not the pool's, but taken from the system too.
+    // The scratch memory of threads is not the pool's, but is taken from the system too.
     cpu.empty_cache();
     let before = cpu.memory();
     let square = Tensor::ones(&[512, 512], DType::F32, cpu).unwrap().evaluated().unwrap();
@@ -24,7 +24,7 @@ fn copies_of_operands_come_from_the_pool() {
     assert!(after.reserved > before.reserved, "{before:?} {after:?}");
 
     let before = cpu.memory();
-    // Columns are chosen from a transposed copy, which lives as long as the plan runs.
+    // Columns are selected from a transposed copy, which lives as long as the plan runs.
     let taken = x.take(&index, Some(1)).unwrap();
     let plan = schedule::explain(&taken).unwrap().unwrap();
     assert!(plan.arena_bytes >= bytes, "{}", plan.arena_bytes);
@@ -36,7 +36,7 @@ fn copies_of_operands_come_from_the_pool() {
     assert_eq!(after.allocated, before.allocated);
     assert!(after.peak >= before.allocated + bytes, "{after:?}");
 
-    // A transposed leaf of an operation that wants rows, twice: one copy. Without a copy where strides are read.
+    // A transposed leaf used twice by an operation that requires rows: one copy. No copy if strides are supported.
     let t = x.t().unwrap();
     let pair = Tensor::cat(&[&t, &t], 0).unwrap();
     assert_eq!(schedule::explain(&pair).unwrap().unwrap().arena_bytes, bytes.next_multiple_of(64));
@@ -51,7 +51,7 @@ fn copies_of_operands_come_from_the_pool() {
     cpu.set_memory_limit(None);
     assert!(matches!(refused, Err(Error::OutOfMemory { .. })), "{refused:?}");
 
-    // More than any machine has.
+    // More memory than any machine has.
     let row = Tensor::rand(&[1 << 16], DType::F32, cpu).unwrap().evaluated().unwrap();
     let all = row.expand(&[1 << 40, 1 << 16]).unwrap().argmax(Some(0), false).unwrap();
     assert!(matches!(all.evaluate(), Err(Error::OutOfMemory { .. })));

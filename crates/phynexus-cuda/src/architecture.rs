@@ -1,4 +1,4 @@
-//! Kernels compiled for an architecture of which no GPU is there.
+//! Compiles kernels for an architecture without a GPU of it.
 
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
 use phynexus::kernel::{
@@ -9,7 +9,7 @@ use phynexus::kernel::{
 
 use crate::{compile::Compiler, driver::target, library, versions::Nvrtc};
 
-/// Bytes of shared memory that a block can have, by the table of compute capabilities in NVIDIA's CUDA C++ Programming Guide.
+/// Maximum shared memory per block in bytes, from the compute capability table of NVIDIA's CUDA C++ Programming Guide.
 fn shared_bytes(number: usize) -> usize {
     let kilobytes = match number {
         70 | 72 => 96,
@@ -22,22 +22,22 @@ fn shared_bytes(number: usize) -> usize {
     kilobytes << 10
 }
 
-/// An architecture of NVIDIA's that kernels are compiled for.
+/// An NVIDIA architecture to compile kernels for.
 pub struct Architecture {
     compiler: Compiler,
     target: Target,
 }
 
 impl Architecture {
-    /// By NVIDIA's name: `sm_80`, `sm_90a`.
+    /// Creates the architecture with NVIDIA's name: `sm_80`, `sm_90a`.
     ///
     /// # Errors
-    /// If that is not a name, or NVRTC is not installed or does not compile for it: what is missing, in words.
+    /// If the name is invalid, or NVRTC is not installed or does not support it. The message names what is missing.
     pub fn new(name: &str) -> Result<Architecture, String> {
         let number = name.strip_prefix("sm_").map(|rest| rest.trim_end_matches(char::is_alphabetic));
         let number: usize = number
             .and_then(|digits| digits.parse().ok())
-            .ok_or_else(|| format!("{name:?} is not an architecture of NVIDIA's, such as sm_80"))?;
+            .ok_or_else(|| format!("{name:?} is not an NVIDIA architecture such as sm_80"))?;
         if !library::has_compiler() {
             return Err("NVRTC is not installed: `pip install nvidia-cuda-nvrtc`".to_owned());
         }
@@ -54,21 +54,21 @@ impl Architecture {
         Ok(Architecture { compiler, target: target(name, number / 10, figure) })
     }
 
-    /// What kernels of it can have.
+    /// The features that its kernels may use.
     pub fn target(&self) -> &Target {
         &self.target
     }
 
-    /// Prints and compiles a kernel; the bytes of its machine code.
+    /// Prints and compiles a kernel. Returns the size of its machine code in bytes.
     ///
     /// # Errors
-    /// What the printer or the compiler says.
+    /// The message of the printer or the compiler.
     pub fn compile(&self, kernel: &Kernel) -> Result<usize, String> {
         let source = print(kernel, &CUDA).map_err(|error| error.to_string())?;
         Ok(self.compiler.compile_now(&source)?.len())
     }
 
-    /// Compiles CUDA C that a user wrote, with the compiler's own defaults; its machine code (a cubin).
+    /// Compiles user-written CUDA C with the compiler's default options. Returns the machine code (a cubin).
     ///
     /// # Errors
     /// The compiler's messages.

@@ -1,4 +1,4 @@
-//! From CUDA C to machine code for one architecture.
+//! Compiles CUDA C to machine code for one architecture.
 
 use std::ffi::{CStr, CString};
 
@@ -12,40 +12,40 @@ use crate::{library, versions::Version};
 
 /// Compiles kernels for one architecture.
 pub(crate) struct Compiler {
-    /// For kernels that the engine prints.
+    /// Options for kernels that the engine prints.
     printed: Options,
-    /// For sources that users write.
+    /// Options for user-written sources.
     written: Options,
     cache: DiskCache,
 }
 
 struct Options {
     list: Vec<String>,
-    /// Compiler and options: what machine code depends on besides the source.
+    /// The compiler and its options: what machine code depends on besides the source.
     version: String,
 }
 
 impl Compiler {
-    /// For an architecture by NVIDIA's name: `sm_90`; with the version of NVRTC.
+    /// Creates the compiler for an architecture in NVIDIA's naming, such as `sm_90`, and this version of NVRTC.
     pub(crate) fn new(architecture: &str, nvrtc: Version) -> Compiler {
-        // Contraction would make results differ from what the operations say.
+        // Contraction would change the results that the operations define.
         let printed = Options::new(architecture, nvrtc, &["--fmad=false"]);
         let written = Options::new(architecture, nvrtc, &[]);
         Compiler { printed, written, cache: DiskCache::new("cuda", "RNN_CUDA_CACHE_PATH") }
     }
 
-    /// Machine code of a printed kernel.
+    /// Compiles a printed kernel to machine code, or reads it from the cache.
     ///
     /// # Errors
-    /// The compiler's messages, or its failure.
+    /// The compiler's messages, or a failure of the compiler itself.
     pub(crate) fn compile(&self, source: &str) -> Result<Vec<u8>, NotCompiled> {
         self.cached(source, &self.printed)
     }
 
-    /// Machine code of a source that a user wrote, with the compiler's own defaults.
+    /// Compiles a user-written source to machine code with the compiler's default options.
     ///
     /// # Errors
-    /// The compiler's messages, or its failure.
+    /// The compiler's messages, or a failure of the compiler itself.
     pub(crate) fn compile_source(&self, source: &str) -> Result<Vec<u8>, NotCompiled> {
         match may_include(source) {
             true => self.written.machine_code(source),
@@ -53,7 +53,7 @@ impl Compiler {
         }
     }
 
-    /// Machine code of a printed kernel, compiled now.
+    /// Compiles a printed kernel to machine code without the cache.
     ///
     /// # Errors
     /// The compiler's messages.
@@ -79,17 +79,17 @@ impl Options {
         let source = CString::new(source).map_err(|_| "the source contains a zero byte".to_owned())?;
         let program =
             Program(result::create_program(&source, None).map_err(|e| failed("creating a program", e))?);
-        // SAFETY: the program was just made.
+        // SAFETY: the program was just created.
         let compiled = unsafe { result::compile_program(program.0, &self.list) };
         if let Err(error) = compiled {
-            // SAFETY: the program is still there.
+            // SAFETY: the program is valid.
             let log = unsafe { result::get_program_log(program.0) }.unwrap_or_default();
             let log: Vec<u8> = log.into_iter().map(|c| c as u8).collect();
             let log = CStr::from_bytes_until_nul(&log)
                 .map(|l| l.to_string_lossy().into_owned())
                 .unwrap_or_default();
             return Err(match error.0 {
-                // The source's fault, or what the architecture does not have.
+                // An error in the source, or a feature that the architecture lacks.
                 sys::nvrtcResult::NVRTC_ERROR_COMPILATION | sys::nvrtcResult::NVRTC_ERROR_INVALID_OPTION => {
                     if log.trim().is_empty() { format!("{error:?}") } else { log }.into()
                 }
@@ -102,7 +102,7 @@ impl Options {
             .result()
             .map_err(|e| failed("compiling", e))?;
         let mut code = vec![0u8; bytes];
-        // SAFETY: the buffer has the size that was asked for.
+        // SAFETY: the buffer has the size reported by NVRTC.
         unsafe { sys::nvrtcGetCUBIN(program.0, code.as_mut_ptr().cast()) }
             .result()
             .map_err(|e| failed("compiling", e))?;
@@ -110,22 +110,22 @@ impl Options {
     }
 }
 
-/// NVRTC's own failure: the next attempt may succeed.
+/// A failure of NVRTC itself: the next attempt may succeed.
 fn failed(doing: &str, error: result::NvrtcError) -> NotCompiled {
     NotCompiled::Failed(Error::Device { device: "NVRTC".to_owned(), message: format!("{doing}: {error:?}") })
 }
 
-/// A program of NVRTC's.
+/// An NVRTC program.
 struct Program(sys::nvrtcProgram);
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // SAFETY: nobody else has the program.
+        // SAFETY: this is the only handle of the program.
         let _ = unsafe { result::destroy_program(self.0) };
     }
 }
 
-/// Those that need NVRTC are run, on an NVRTC of its own, by `cargo xtask test compilers`.
+/// `cargo xtask test compilers` runs the tests that need NVRTC, with its own NVRTC.
 #[cfg(test)]
 pub(crate) mod tests {
     use std::{env, fs, process};
@@ -133,7 +133,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::versions::Nvrtc;
 
-    /// The compiler for Hopper: it needs no GPU.
+    /// The compiler for Hopper. Needs no GPU.
     pub(crate) fn compiler() -> Compiler {
         assert!(library::has_compiler(), "NVRTC is not installed");
         Compiler::new("sm_90", Nvrtc::ask().unwrap().version)
@@ -167,7 +167,7 @@ pub(crate) mod tests {
         });
         fs::remove_file(&header).unwrap();
         for (value, code) in compiled {
-            // The instruction that moves the constant has its bits.
+            // The instruction that loads the constant contains its bits.
             assert!(code.unwrap().windows(4).any(|bytes| bytes == value.to_le_bytes()), "{value}");
         }
     }

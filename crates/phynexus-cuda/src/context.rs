@@ -1,4 +1,4 @@
-//! A GPU: its figures, its stream, the modules on it.
+//! A GPU: its properties, its stream and its modules.
 
 use std::{
     ffi::{CStr, CString, c_void},
@@ -16,24 +16,24 @@ use smallvec::SmallVec;
 
 use crate::versions::Version;
 
-/// A GPU with its primary context and one stream, on which everything runs in order.
+/// A GPU with its primary context and one stream that runs everything in order.
 pub(crate) struct Context {
     pub(crate) name: String,
     device: sys::CUdevice,
     context: sys::CUcontext,
     stream: sys::CUstream,
-    /// The driver's pool, where memory can be taken and given back in the order of the stream.
+    /// The driver's memory pool, which allocates and frees in stream order.
     pool: Option<sys::CUmemoryPool>,
-    /// The GPUs whose memory this one was let read, by name.
+    /// The names of the GPUs whose memory this one can read.
     reached: Mutex<Vec<String>>,
 }
 
-// SAFETY: handles of the driver may be used from any thread; each call makes the context current on its thread first.
+// SAFETY: the driver's handles may be used from any thread; each call first makes the context current on its thread.
 unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
 
-/// A kernel's machine code on the device, and how it is launched.
+/// A kernel's machine code on the device, with its launch configuration.
 pub(crate) struct Module {
     function: sys::CUfunction,
     module: sys::CUmodule,
@@ -43,7 +43,7 @@ pub(crate) struct Module {
     context: sys::CUcontext,
 }
 
-/// The buffers of a launch.
+/// The buffer addresses of a launch.
 pub(crate) type Addresses = SmallVec<[sys::CUdeviceptr; 8]>;
 
 // SAFETY: as for the context.
@@ -51,14 +51,14 @@ unsafe impl Send for Module {}
 // SAFETY: as for the context.
 unsafe impl Sync for Module {}
 
-/// A point in the stream's work, with its time.
+/// A point in the stream's work, optionally with a timestamp.
 pub(crate) struct Event(sys::CUevent);
 
 // SAFETY: as for the context.
 unsafe impl Send for Event {}
 
 impl Event {
-    /// One without a time, of the current context, that is in no stream yet.
+    /// Creates an event without a timestamp in the current context. It is not in a stream yet.
     pub(crate) fn new() -> Result<Event, DriverError> {
         event::create(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING).map(Event)
     }
@@ -70,12 +70,12 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        // SAFETY: nobody else has the event; the driver keeps it until the stream has passed it.
+        // SAFETY: this is the only handle of the event; the driver keeps it until the stream has passed it.
         let _ = unsafe { event::destroy(self.0) };
     }
 }
 
-/// Starts the driver: its version, and how many GPUs it shows.
+/// Initializes the driver. Returns its version and the number of GPUs that it reports.
 pub(crate) fn start() -> Result<(Version, usize), String> {
     let words = |error: DriverError| format!("NVIDIA's driver does not start: {}", describe(error));
     result::init().map_err(words)?;
@@ -83,7 +83,7 @@ pub(crate) fn start() -> Result<(Version, usize), String> {
     Ok((Version::of_driver().map_err(words)?, usize::try_from(count).unwrap_or(0)))
 }
 
-/// The compute capability of the GPU with this number, 9 and 0 for a Hopper. It need not be opened for that.
+/// The compute capability of a GPU by its number, such as (9, 0) for Hopper. Does not open the GPU.
 pub(crate) fn capability(number: usize) -> Result<(usize, usize), String> {
     let device = result::device::get(number as i32).map_err(describe)?;
     let part = |attribute| {
@@ -97,38 +97,38 @@ pub(crate) fn capability(number: usize) -> Result<(usize, usize), String> {
     ))
 }
 
-/// An error of the driver in words.
+/// The text of a driver error.
 fn describe(error: DriverError) -> String {
     let words =
         |text: Result<&CStr, DriverError>| text.map(|t| t.to_string_lossy().into_owned()).unwrap_or_default();
     format!("{} ({})", words(error.error_string()), words(error.error_name()))
 }
 
-/// Whether these bytes are ordinary memory. The driver knows page-locked and managed memory, whoever made it. A context
-/// must be current.
+/// Whether these bytes are pageable memory. The driver recognizes page-locked and managed memory regardless of who
+/// allocated it. A context must be current.
 pub(crate) fn is_ordinary(bytes: &[u8]) -> bool {
     let mut attribute = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
     let mut kind = 0u32;
     let mut place: *mut c_void = ptr::from_mut(&mut kind).cast();
     let address = bytes.as_ptr().addr() as sys::CUdeviceptr;
-    // SAFETY: the pointers are valid for the call, and the attribute's value is a number of 32 bits.
+    // SAFETY: the pointers are valid for the call, and the attribute's value is a 32-bit integer.
     let asked = unsafe { sys::cuPointerGetAttributes(1, &mut attribute, &mut place, address) };
-    // Of memory that it does not know, this function says 0; the one for a single attribute would make an error of it.
+    // This function reports 0 for unknown memory; the one for a single attribute would return an error.
     asked == sys::CUresult::CUDA_SUCCESS && kind == 0
 }
 
-/// A function of the driver's for the milliseconds between two events.
+/// A driver function that returns the milliseconds between two events.
 type Elapsed = unsafe extern "C" fn(*mut f32, sys::CUevent, sys::CUevent) -> sys::CUresult;
 
 /// Milliseconds between two events.
 ///
 /// # Safety
-/// The events are there.
+/// The events must be valid.
 unsafe fn elapsed(from: sys::CUevent, to: sys::CUevent) -> Result<f32, DriverError> {
-    // cudarc calls the first name only, which drivers have from CUDA 12.8 on, and panics where it is missing.
+    // cudarc calls only the first name, which drivers provide from CUDA 12.8 on, and panics if it is missing.
     static FUNCTION: OnceLock<Option<Elapsed>> = OnceLock::new();
     let find = |name: &str| {
-        // SAFETY: the driver stays open, and under both names the function has this type.
+        // SAFETY: the driver stays open, and the function has this type under both names.
         let found = unsafe { sys::culib().get::<Elapsed>(name) };
         found.ok().map(|function| *function)
     };
@@ -136,24 +136,24 @@ unsafe fn elapsed(from: sys::CUevent, to: sys::CUevent) -> Result<f32, DriverErr
     let function = *FUNCTION.get_or_init(|| names.into_iter().find_map(find));
     let function = function.ok_or(DriverError(sys::CUresult::CUDA_ERROR_NOT_FOUND))?;
     let mut milliseconds = 0.0;
-    // SAFETY: the pointer is valid for the call; the events are there by the caller's promise.
+    // SAFETY: the pointer is valid for the call, and the caller guarantees that the events are valid.
     unsafe { function(&mut milliseconds, from, to) }.result()?;
     Ok(milliseconds)
 }
 
 impl Context {
-    /// The GPU with this number, made ready.
+    /// Opens the GPU with this number.
     pub(crate) fn new(number: usize) -> Result<Context> {
         let name = format!("cuda:{number}");
         let error = |e: DriverError| Error::Device { device: name.clone(), message: describe(e) };
         let device = result::device::get(number as i32).map_err(error)?;
         // SAFETY: the device exists; the context lives as long as the process.
         let context = unsafe { result::primary_ctx::retain(device) }.map_err(error)?;
-        // SAFETY: the context was just made.
+        // SAFETY: the context was just created.
         unsafe { result::ctx::set_current(context) }.map_err(error)?;
         let stream = stream::create(stream::StreamKind::NonBlocking).map_err(error)?;
         let mut made = Context { name, device, context, stream, pool: None, reached: Mutex::default() };
-        // Drivers that do not know the figure do not know the function either.
+        // Drivers that do not know the attribute lack the function too.
         if made.attribute(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED) == Some(1) {
             let mut pool = ptr::null_mut();
             // SAFETY: the device exists, and the pointer is valid for the call.
@@ -163,38 +163,39 @@ impl Context {
         Ok(made)
     }
 
-    /// An error of the driver, with what was done.
+    /// A driver error with a description of the operation.
     pub(crate) fn error(&self, doing: &str, error: DriverError) -> Error {
         Error::Device { device: self.name.clone(), message: format!("{doing}: {}", describe(error)) }
     }
 
-    /// Makes the context this thread's.
+    /// Makes the context current on this thread.
     pub(crate) fn bind(&self) -> Result<()> {
         // SAFETY: the context lives as long as the process.
         unsafe { result::ctx::set_current(self.context) }.map_err(|e| self.error("making the GPU current", e))
     }
 
-    /// The context's own handle.
+    /// The context's handle.
     pub(crate) fn handle(&self) -> sys::CUcontext {
         self.context
     }
 
-    /// The device's number for the driver.
+    /// The driver's handle of the device.
     pub(crate) fn device(&self) -> sys::CUdevice {
         self.device
     }
 
-    /// The driver's pool, if it has one.
+    /// The driver's memory pool, if supported.
     pub(crate) fn memory_pool(&self) -> Option<sys::CUmemoryPool> {
         self.pool
     }
 
-    /// The GPUs whose memory this one was let read.
+    /// The names of the GPUs whose memory this one can read.
     pub(crate) fn reached(&self) -> MutexGuard<'_, Vec<String>> {
         self.reached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// So many bytes, if there is room: in the order of the stream where the driver can, so that nothing is waited for.
+    /// Allocates memory, or returns `None` if it does not fit. Allocates in stream order if the driver supports it, to
+    /// avoid synchronization.
     pub(crate) fn allocate(&self, bytes: usize) -> Option<sys::CUdeviceptr> {
         self.bind().ok()?;
         match self.pool {
@@ -205,28 +206,29 @@ impl Context {
         }
     }
 
-    /// Gives back a block.
+    /// Frees a block.
     ///
     /// # Safety
-    /// The address came from [`Context::allocate`], nobody else has it, and only work of this stream uses it.
+    /// The address must come from [`Context::allocate`], be the only reference to the block, and be used only by work
+    /// on this stream.
     pub(crate) unsafe fn free(&self, address: sys::CUdeviceptr) {
         // A failure leaves the block allocated.
         if self.bind().is_ok() {
             let _ = match self.pool {
-                // SAFETY: the caller's promise; the pool takes it back when the stream has come so far.
+                // SAFETY: guaranteed by the caller; the pool reclaims the memory when the stream reaches this point.
                 Some(_) => unsafe { result::free_async(address, self.stream) },
-                // SAFETY: the caller's promise; the driver waits for kernels that still use it.
+                // SAFETY: guaranteed by the caller; the driver waits for kernels that still use the memory.
                 None => unsafe { result::free_sync(address) },
             };
         }
     }
 
-    /// Lets the driver's pool give back what nobody uses.
+    /// Releases the pool's unused memory.
     pub(crate) fn trim(&self) {
         if let Some(pool) = self.pool
             && self.synchronize().is_ok()
         {
-            // SAFETY: the pool is this device's. A failure leaves memory in it, where the next request finds it.
+            // SAFETY: the pool is this device's. After a failure the memory stays in the pool for later allocations.
             let _ = unsafe { sys::cuMemPoolTrimTo(pool, 0) };
         }
     }
@@ -236,14 +238,14 @@ impl Context {
         self.stream
     }
 
-    /// A figure of the device; absent if the driver does not tell.
+    /// An attribute of the device; `None` if the driver does not report it.
     pub(crate) fn attribute(&self, attribute: Attribute) -> Option<usize> {
         // SAFETY: the device exists.
         let value = unsafe { result::device::get_attribute(self.device, attribute) };
         value.ok().and_then(|v| usize::try_from(v).ok())
     }
 
-    /// The compute capability: 9 and 0 for a Hopper.
+    /// The compute capability, such as (9, 0) for Hopper.
     pub(crate) fn capability(&self) -> (usize, usize) {
         let part = |attribute| self.attribute(attribute).unwrap_or(0);
         (
@@ -252,34 +254,34 @@ impl Context {
         )
     }
 
-    /// The model as NVIDIA names it.
+    /// NVIDIA's model name.
     pub(crate) fn model(&self) -> Option<String> {
         result::device::get_name(self.device).ok()
     }
 
-    /// Bytes of memory.
+    /// Total memory in bytes.
     pub(crate) fn total_memory(&self) -> Option<u64> {
         // SAFETY: the device exists.
         unsafe { result::device::total_mem(self.device) }.ok().map(|bytes| bytes as u64)
     }
 
-    /// Waits until everything submitted has finished.
+    /// Waits until all submitted work has finished.
     pub(crate) fn synchronize(&self) -> Result<()> {
         self.bind()?;
         // SAFETY: the stream lives as long as the process.
         unsafe { stream::synchronize(self.stream) }.map_err(|e| self.error("waiting for kernels", e))
     }
 
-    /// An event behind everything submitted so far, with the time at which it happens or without.
+    /// Records an event after everything submitted so far, optionally with a timestamp.
     pub(crate) fn record(&self, timed: bool) -> Result<Event> {
         // SAFETY: the stream lives as long as the process.
         unsafe { self.record_in(self.stream, timed) }
     }
 
-    /// As [`record`](Context::record), behind what was submitted to some stream.
+    /// Like [`record`](Context::record), for an arbitrary stream.
     ///
     /// # Safety
-    /// The stream is one of this device's.
+    /// The stream must belong to this device.
     pub(crate) unsafe fn record_in(&self, stream: sys::CUstream, timed: bool) -> Result<Event> {
         self.bind()?;
         let error = |e: DriverError| self.error("recording an event", e);
@@ -288,7 +290,7 @@ impl Context {
             false => sys::CUevent_flags::CU_EVENT_DISABLE_TIMING,
         };
         let event = Event(event::create(flags).map_err(error)?);
-        // SAFETY: the event was just made; the stream is there by the caller's promise.
+        // SAFETY: the event was just created, and the caller guarantees that the stream is valid.
         unsafe { event::record(event.0, stream) }.map_err(error)?;
         Ok(event)
     }
@@ -296,12 +298,12 @@ impl Context {
     /// Milliseconds between two events; waits for the second.
     pub(crate) fn elapsed(&self, from: &Event, to: &Event) -> Result<f32> {
         self.bind()?;
-        // SAFETY: both events are there and were recorded in the same stream.
+        // SAFETY: both events are valid and were recorded in the same stream.
         unsafe { event::synchronize(to.0).and_then(|()| elapsed(from.0, to.0)) }
             .map_err(|e| self.error("reading the GPU's time", e))
     }
 
-    /// Loads machine code and finds its kernel.
+    /// Loads machine code and looks up its kernel.
     pub(crate) fn load(&self, code: &[u8], kernel: &Kernel) -> Result<Module, NotCompiled> {
         let mut loaded = self.load_named(code, &kernel.name, kernel.block())?;
         loaded.grid = kernel.grid().map(|extent| extent as u32);
@@ -310,14 +312,14 @@ impl Context {
         if shared_bytes > 48 << 10 {
             let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
             let bytes = i32::try_from(shared_bytes).unwrap_or(i32::MAX);
-            // SAFETY: the function was just found.
+            // SAFETY: the function was just looked up.
             unsafe { result::function::set_function_attribute(loaded.function, attribute, bytes) }
                 .map_err(|e| self.not_loaded(&kernel.name, code.len(), e))?;
         }
         Ok(loaded)
     }
 
-    /// Loads machine code and finds the kernel of this name, which is launched with groups of this size.
+    /// Loads machine code and looks up the kernel with this name, to be launched with this block size.
     pub(crate) fn load_named(
         &self,
         code: &[u8],
@@ -328,11 +330,11 @@ impl Context {
         let error = |e: DriverError| self.not_loaded(kernel, code.len(), e);
         let name = CString::new(kernel)
             .map_err(|_| Error::internal("phynexus_cuda", "a kernel's name has a zero"))?;
-        // SAFETY: the code is what NVRTC made for this device; the driver copies it.
+        // SAFETY: NVRTC compiled the code for this device; the driver copies it.
         let module = unsafe { module::load_data(code.as_ptr().cast()) }.map_err(error)?;
         // SAFETY: the module was just loaded.
         let function = unsafe { module::get_function(module, name) }.map_err(|e| {
-            // SAFETY: nobody has used the module.
+            // SAFETY: the module is unused.
             let _ = unsafe { module::unload(module) };
             error(e)
         })?;
@@ -346,8 +348,8 @@ impl Context {
         })
     }
 
-    /// Why so many bytes of machine code are not loaded: the driver refuses the code itself, there is no room for it, or
-    /// something failed, perhaps what was submitted before.
+    /// Classifies a failure to load machine code: the driver refuses the code itself, memory is exhausted, or something
+    /// else failed, possibly earlier work.
     fn not_loaded(&self, kernel: &str, bytes: usize, error: DriverError) -> NotCompiled {
         use sys::cudaError_enum as Code;
         match error.0 {
@@ -368,20 +370,20 @@ impl Context {
     /// Submits a kernel. The context must be current.
     ///
     /// # Safety
-    /// The addresses are those of the kernel's buffer parameters, in order and valid for what it accesses.
+    /// The addresses must be those of the kernel's buffer parameters, in order, and valid for its accesses.
     pub(crate) unsafe fn launch(&self, module: &Module, addresses: &mut Addresses) -> Result<()> {
         let mut parameters = parameters(addresses);
         let [grid, block] = [module.grid, module.block].map(|[x, y, z]| (x, y, z));
         let bytes = module.shared_bytes;
-        // SAFETY: the caller's promise; the driver copies the parameters.
+        // SAFETY: guaranteed by the caller; the driver copies the parameters.
         unsafe { result::launch_kernel(module.function, grid, block, bytes, self.stream, &mut parameters) }
             .map_err(|e| self.error("launching a kernel", e))
     }
 
-    /// Submits so many groups of a kernel with these parameters. The context must be current.
+    /// Submits `groups` blocks of a kernel with these parameters. The context must be current.
     ///
     /// # Safety
-    /// There are as many parameters as the kernel has, each a pointer to a value of its type.
+    /// There must be as many parameters as the kernel has, each a pointer to a value of its type.
     pub(crate) unsafe fn launch_groups(
         &self,
         module: &Module,
@@ -389,19 +391,19 @@ impl Context {
         parameters: &mut [*mut c_void],
     ) -> Result<()> {
         let [grid, block] = [groups.map(|n| n as u32), module.block].map(|[x, y, z]| (x, y, z));
-        // SAFETY: the caller's promise; the driver copies the parameters.
+        // SAFETY: guaranteed by the caller; the driver copies the parameters.
         unsafe { result::launch_kernel(module.function, grid, block, 0, self.stream, parameters) }
             .map_err(|e| self.error("launching a kernel", e))
     }
 }
 
-/// What the driver reads the addresses through.
+/// Pointers to the addresses, as the driver expects them.
 pub(crate) fn parameters(addresses: &mut Addresses) -> SmallVec<[*mut c_void; 8]> {
     addresses.iter_mut().map(|address| std::ptr::from_mut(address).cast()).collect()
 }
 
 impl Module {
-    /// A launch as a node of a graph; the parameters must outlive its use.
+    /// The launch as a graph node. The parameters must outlive its use.
     pub(crate) fn node(&self, parameters: &mut [*mut c_void]) -> sys::CUDA_KERNEL_NODE_PARAMS {
         sys::CUDA_KERNEL_NODE_PARAMS {
             func: self.function,
@@ -422,8 +424,9 @@ impl Module {
 
 impl Drop for Module {
     fn drop(&mut self) {
-        // SAFETY: the context, which must be the module's own, lives as long as the process. Nobody else has the module. Its
-        // last launch may still run: the driver waits for it. A failure leaves the module loaded, which harms nobody.
+        // SAFETY: the context is the module's own and lives as long as the process. This is the only handle of the
+        // module. The driver waits for a launch that is still running. After a failure the module stays loaded, which
+        // is harmless.
         let _ = unsafe { result::ctx::set_current(self.context).and_then(|()| module::unload(self.module)) };
     }
 }

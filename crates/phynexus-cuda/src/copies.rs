@@ -1,4 +1,4 @@
-//! Copies: through pinned memory of the host, and from one GPU to another.
+//! Copies through pinned host memory, and between GPUs.
 
 use std::ffi::c_void;
 
@@ -17,19 +17,19 @@ use crate::{
     driver::{Block, Cuda},
 };
 
-/// Memory of the host that GPUs read and write by themselves.
+/// Host memory that GPUs access directly.
 pub(crate) struct Pinned {
     address: *mut c_void,
     bytes: usize,
     context: sys::CUcontext,
 }
 
-// SAFETY: it is memory that nobody else has.
+// SAFETY: the memory is owned exclusively.
 unsafe impl Send for Pinned {}
 
 impl AsRef<[u8]> for Pinned {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: so many bytes were allocated, and set when they were.
+        // SAFETY: `bytes` bytes were allocated and initialized.
         unsafe { std::slice::from_raw_parts(self.address.cast(), self.bytes) }
     }
 }
@@ -43,7 +43,8 @@ impl AsMut<[u8]> for Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // SAFETY: the context lives as long as the process, and nobody else has the memory. A failure leaves it pinned.
+        // SAFETY: the context lives as long as the process, and the memory is owned exclusively. After a failure it
+        // stays pinned.
         let _ =
             unsafe { result::ctx::set_current(self.context).and_then(|()| result::free_host(self.address)) };
     }
@@ -55,9 +56,9 @@ impl Medium for Context {
 
     fn pin(&self, bytes: usize) -> Option<Pinned> {
         self.bind().ok()?;
-        // SAFETY: the context is current; the memory is used through this value only.
+        // SAFETY: the context is current; the memory is accessed only through this value.
         let address = unsafe { result::malloc_host(bytes, sys::CU_MEMHOSTALLOC_PORTABLE) }.ok()?;
-        // SAFETY: so many bytes were just allocated.
+        // SAFETY: `bytes` bytes were just allocated.
         unsafe { std::ptr::write_bytes(address.cast::<u8>(), 0, bytes) };
         Some(Pinned { address, bytes, context: self.handle() })
     }
@@ -67,20 +68,20 @@ impl Medium for Context {
     }
 
     fn has_happened(&self, event: &Event) -> bool {
-        // SAFETY: the event is there.
+        // SAFETY: the event is valid.
         let state = unsafe { sys::cuEventQuery(event.handle()) };
         state != sys::cudaError_enum::CUDA_ERROR_NOT_READY
     }
 
     fn wait(&self, event: &Event) -> Result<()> {
         self.bind()?;
-        // SAFETY: the event is there.
+        // SAFETY: the event is valid.
         unsafe { event::synchronize(event.handle()) }.map_err(|e| self.error("waiting for a copy", e))
     }
 }
 
 impl Context {
-    /// Lets this GPU read the other's memory, where the two can; else the driver copies through the host.
+    /// Enables peer access to the other GPU's memory if supported; otherwise the driver copies through the host.
     fn reach(&self, other: &Context) -> Result<(), DriverError> {
         let mut reached = self.reached();
         if reached.contains(&other.name) {
@@ -90,7 +91,7 @@ impl Context {
         // SAFETY: both devices exist, and the pointer is valid for the call.
         unsafe { sys::cuDeviceCanAccessPeer(&mut can, self.device(), other.device()) }.result()?;
         if can != 0 {
-            // SAFETY: this context is current, the other one lives as long as the process.
+            // SAFETY: this context is current, and the other one lives as long as the process.
             let enabled = unsafe { sys::cuCtxEnablePeerAccess(other.handle(), 0) };
             if enabled != sys::cudaError_enum::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED {
                 enabled.result()?;
@@ -110,10 +111,10 @@ impl Context {
         Ok(())
     }
 
-    /// Copies from another GPU, after what was submitted there before and before what is submitted there later.
+    /// Copies from another GPU: after the work submitted there so far, and before later work there.
     ///
     /// # Safety
-    /// Both addresses are memory of their GPUs with so many bytes.
+    /// Both addresses must be memory of their GPUs with at least `bytes` bytes.
     pub(crate) unsafe fn copy_from(
         &self,
         target: CUdeviceptr,
@@ -125,19 +126,19 @@ impl Context {
         let made = other.record(false)?;
         self.bind()?;
         self.reach(other).map_err(error)?;
-        // Made before the copy, behind which nothing but the driver itself should be able to fail.
+        // Created before the copy: after it, only the driver itself should be able to fail.
         let done = Event::new().map_err(error)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let submitted = unsafe { self.submit_copy(target, other, source, bytes, [&made, &done]) };
-        // Where the source's stream does not wait for the copy, the host does: the source may be given back next.
+        // If the source's stream does not wait for the copy, the host does, because the source may be freed next.
         submitted.inspect_err(|_| drop(self.synchronize()))
     }
 
-    /// The copy between two events: one of the source's stream, and one of this stream that is not in it yet. The context must
-    /// be current.
+    /// Submits the copy between two events: `made` of the source's stream, and `done`, which is recorded on this stream
+    /// after the copy. The context must be current.
     ///
     /// # Safety
-    /// Both addresses are memory of their GPUs with so many bytes.
+    /// Both addresses must be memory of their GPUs with at least `bytes` bytes.
     unsafe fn submit_copy(
         &self,
         target: CUdeviceptr,
@@ -150,7 +151,7 @@ impl Context {
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
         // SAFETY: stream and event are valid.
         unsafe { stream::wait_event(self.stream(), made.handle(), flags) }.map_err(error)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             sys::cuMemcpyPeerAsync(target, self.handle(), source, other.handle(), bytes, self.stream())
         }
@@ -159,7 +160,7 @@ impl Context {
         // SAFETY: as above.
         unsafe { event::record(done.handle(), self.stream()) }.map_err(error)?;
         other.bind()?;
-        // SAFETY: as above. The source may be given back and overwritten as soon as its own stream goes on.
+        // SAFETY: as above. The source may be freed and overwritten as soon as its own stream continues.
         unsafe { stream::wait_event(other.stream(), done.handle(), flags) }.map_err(error)
     }
 }
@@ -176,16 +177,16 @@ impl Handles<Block> for Cuda {
     unsafe fn precede(&self, queue: u64) -> Result<()> {
         let context = &self.context;
         let made = context.record(false)?;
-        // SAFETY: the event is there, and the stream by the caller's promise.
+        // SAFETY: the event is valid, and the caller guarantees that the stream is.
         unsafe { stream::wait_event(handle(queue), made.handle(), EVENT_WAIT) }
             .map_err(|e| context.error("letting another stream wait", e))
     }
 
     unsafe fn follow(&self, queue: u64) -> Result<()> {
         let context = &self.context;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let made = unsafe { context.record_in(handle(queue), false) }?;
-        // SAFETY: stream and event are there.
+        // SAFETY: the stream and the event are valid.
         unsafe { stream::wait_event(context.stream(), made.handle(), EVENT_WAIT) }
             .map_err(|e| context.error("waiting for another stream", e))
     }
@@ -197,7 +198,7 @@ impl Handles<Block> for Cuda {
 
     unsafe fn take(&self, target: &Block, address: u64, bytes: usize) -> Result<()> {
         self.context.bind()?;
-        // SAFETY: the target has room; the source is there by the caller's promise.
+        // SAFETY: the target has room, and the caller guarantees that the source is valid.
         unsafe { result::memcpy_dtod_async(target.address(), address, bytes, self.context.stream()) }
             .map_err(|e| self.context.error("copying another library's memory", e))
     }
@@ -205,7 +206,7 @@ impl Handles<Block> for Cuda {
 
 const EVENT_WAIT: sys::CUevent_wait_flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
 
-/// A stream as other libraries name it: 1 is the legacy default stream, 2 that of each thread.
+/// A stream by its number in other libraries: 1 is the legacy default stream, 2 the per-thread default stream.
 fn handle(queue: u64) -> sys::CUstream {
     std::ptr::without_provenance_mut(queue as usize)
 }

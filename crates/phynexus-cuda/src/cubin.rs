@@ -1,18 +1,18 @@
-//! What machine code says of its kernels, read from its ELF sections: `.nv.info.NAME` has a record for each parameter.
+//! Reads kernel parameters from the ELF sections of machine code: `.nv.info.NAME` has a record for each parameter.
 //!
-//! The driver is given as many arguments as a kernel has parameters, not as many as it was called with; so they are
-//! compared before. There is no call of the driver that tells them on every version.
+//! The driver reads as many arguments as the kernel has parameters, regardless of how many are passed, so they are
+//! compared first. No driver function reports them on every version.
 
 use phynexus::custom::CustomKernel;
 
-/// The prefix of the sections that describe a kernel.
+/// The prefix of sections that describe a kernel.
 const SECTION: &str = ".nv.info.";
 /// The attribute of a parameter: an index, its ordinal, its offset, and flags with its size from bit 18 on.
 const PARAMETER: u8 = 0x17;
-/// The format of attributes with a value of the length that follows.
+/// The format of attributes whose value has the length that follows.
 const SIZED: u8 = 4;
 
-/// The bytes of each parameter of the kernels in machine code, by the kernels' names.
+/// The parameter sizes in bytes of each kernel in machine code, by kernel name.
 fn kernels(code: &[u8]) -> Option<Vec<(String, Vec<usize>)>> {
     let table = usize::try_from(u64::from_le_bytes(*code.get(0x28..)?.first_chunk()?)).ok()?;
     let [entry, count, names] = [0x3a, 0x3c, 0x3e].map(|at| half(code, at));
@@ -36,7 +36,7 @@ fn kernels(code: &[u8]) -> Option<Vec<(String, Vec<usize>)>> {
     Some(found)
 }
 
-/// The sizes in a kernel's attributes, in the order of its parameters.
+/// The parameter sizes in a kernel's attributes, in order.
 fn parameters(mut attributes: &[u8]) -> Option<Vec<usize>> {
     let mut sizes = Vec::new();
     while let Some((&[format, attribute, low, high], rest)) = attributes.split_first_chunk() {
@@ -59,12 +59,12 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..)?.first_chunk().map(|b| u32::from_le_bytes(*b))
 }
 
-/// Compares a kernel's signature with what its machine code takes.
+/// Compares a kernel's signature with its machine code.
 ///
 /// # Errors
-/// What differs, in words.
+/// A description of the difference.
 pub(crate) fn check(code: &[u8], kernel: &CustomKernel) -> Result<(), String> {
-    let all = kernels(code).ok_or("the compiler made machine code of a format that is not known")?;
+    let all = kernels(code).ok_or("the compiler produced machine code in an unknown format")?;
     kernel.check_parameters(&all)
 }
 

@@ -20,7 +20,7 @@ use cudarc::driver::{
 use phynexus::{
     DType, Result,
     custom::{CustomKernel, Source, SourceLanguage},
-    device::{DeviceInfo, DeviceNature, HostRead, Peaks, register_missing},
+    device::{DeviceInfo, DeviceNature, HostRead, Peaks, register_aliases, register_missing},
     dtype::scalar_bytes,
     gpu::{
         Driver, Gpu, Handles, Medium, NotCompiled, Progress, SourceArgument, SourceLaunch, Staging,
@@ -35,13 +35,14 @@ use phynexus::{
 };
 use smallvec::SmallVec;
 
-/// Registers every GPU that NVIDIA's driver shows, or the reason why there is none; once a process.
+/// Registers every GPU that NVIDIA's driver reports, or the reason why there is none. Runs once per process.
 pub fn register() {
     static DONE: Once = Once::new();
     DONE.call_once(look);
 }
 
 fn look() {
+    register_aliases("cuda", &["nvidia"]);
     let found = match usable() {
         Ok(found) => found,
         Err(reason) => return register_missing("cuda", reason),
@@ -54,19 +55,19 @@ fn look() {
     }
 }
 
-/// What is on this machine.
+/// The driver and compiler of this machine.
 struct Found {
     driver: Version,
-    /// How many GPUs the driver shows.
+    /// The number of GPUs that the driver reports.
     count: usize,
     nvrtc: Nvrtc,
 }
 
-/// The driver and the compiler, if there are GPUs for which both can be used.
+/// The driver and the compiler, if both are usable with a GPU.
 ///
-/// NVRTC is asked now, rather than when a GPU is first used: it has to be looked for now, to be told as missing, and answers
-/// without compiling. A GPU for which nothing compiles would be the default device, and every step would be planned on the
-/// CPU.
+/// NVRTC is queried now rather than on first use of a GPU: whether it is missing must be known for the list of devices,
+/// and the query compiles nothing. Otherwise a GPU without a usable compiler would be the default device, and every
+/// step would be planned on the CPU.
 fn usable() -> Result<Found, String> {
     library::open_driver()?;
     let (driver, count) = start()?;
@@ -74,11 +75,11 @@ fn usable() -> Result<Found, String> {
         return Err(reason);
     }
     if count == 0 {
-        return Err("NVIDIA's driver is installed, but it shows no GPU".to_owned());
+        return Err("NVIDIA's driver is installed, but it reports no GPU".to_owned());
     }
     if !library::has_compiler() {
         return Err(format!(
-            "NVIDIA's driver is there, but not NVRTC, which compiles kernels: install CUDA's toolkit, or {}",
+            "NVIDIA's driver is installed, but NVRTC, which compiles kernels, is not: install the CUDA toolkit, or {}",
             driver.compiler()
         ));
     }
@@ -93,10 +94,10 @@ pub(crate) struct Cuda {
     staging: Arc<Staging<Context>>,
 }
 
-/// Copies of no more than this are left to the driver, which has them in its queue at once.
+/// Copies up to this size are left to the driver, which places the bytes directly into its queue.
 const AT_ONCE: usize = 64 << 10;
 
-/// A block of the driver's.
+/// A block of the driver's memory.
 pub(crate) struct Block {
     address: CUdeviceptr,
     context: Arc<Context>,
@@ -110,15 +111,15 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        // SAFETY: the address came from the same context, nobody else has it, and other streams that used it are waited for
-        // by its own.
+        // SAFETY: the address came from the same context and is the only reference; this stream waits for other streams
+        // that used it.
         unsafe { self.context.free(self.address) };
     }
 }
 
 impl Cuda {
     fn new(number: usize, found: &Found) -> Result<Cuda, String> {
-        // Before the GPU is opened, which takes memory of it.
+        // Checked before the GPU is opened, because that allocates memory on it.
         let (major, minor) = capability(number)?;
         if let Some(reason) = found.nvrtc.refusal(10 * major + minor, Some(found.driver)) {
             return Err(reason);
@@ -131,17 +132,17 @@ impl Cuda {
     }
 }
 
-/// The addresses of a launch's buffers.
+/// The buffer addresses of a launch.
 pub(crate) fn addresses(submission: &Submission<'_, Cuda>) -> Addresses {
     submission.arguments.iter().map(|(block, start)| block.address.wrapping_add_signed(*start)).collect()
 }
 
-/// What kernels of this GPU can have. Limits that the driver does not tell are those that every GPU has.
+/// The features that kernels of this GPU may use. Limits that the driver does not report default to those of every GPU.
 pub(crate) fn target(name: &str, major: usize, attribute: impl Fn(Attribute) -> Option<usize>) -> Target {
     let figure = |what, otherwise| attribute(what).unwrap_or(otherwise);
     let limits = Limits {
         device: name.to_owned(),
-        // Parameters of a kernel are 4 KB at most.
+        // Kernel parameters take at most 4 KB.
         bindings: 500,
         shared_bytes: figure(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 48 << 10),
         block: [
@@ -164,9 +165,9 @@ pub(crate) fn target(name: &str, major: usize, attribute: impl Fn(Attribute) -> 
     Target { limits, vector_bytes: 16, processors, sums: 64 }
 }
 
-/// The matrix instructions of a major compute capability that kernels use.
+/// The matrix instructions that kernels use on a major compute capability.
 fn matrices(major: usize) -> Vec<(MatrixShape, DType, DType)> {
-    // Factors of `float32` are rounded to TF32.
+    // `float32` operands are rounded to TF32.
     let factors = [(DType::F16, 16), (DType::BF16, 16), (DType::F32, 8)].into_iter().filter(|_| major >= 8);
     factors
         .map(|(factor, depth)| (MatrixShape { rows: 16, columns: 16, depth }, factor, DType::F32))
@@ -216,14 +217,14 @@ impl Driver for Cuda {
         self.context.bind()?;
         let target = block.address + offset as u64;
         let copy = |part: &[u8], at: usize| {
-            // SAFETY: the part lies within the block. Pinned memory stays until the copy is done; from ordinary memory the
-            // driver has copied when the call returns, and any other is waited for below.
+            // SAFETY: the part lies within the block. Pinned memory stays valid until the copy is done. From pageable
+            // memory, the driver has copied when the call returns; any other copy is waited for below.
             unsafe { result::memcpy_htod_async(target + at as u64, part, self.context.stream()) }
                 .map_err(|e| self.context.error("copying to the GPU", e))
         };
-        // Memory that another library has page-locked would be read after the call. Of a small write the driver is asked, which
-        // looks an address up. All of them through pinned memory would cost a lock, room there, and a transfer for bytes that
-        // the driver else puts into its queue.
+        // Memory that another library has page-locked would be read after the call, so for small writes the driver is
+        // asked, which looks the address up. Using pinned memory for all writes would cost a lock, staging space and a
+        // separate transfer for bytes that the driver otherwise puts into its queue.
         if bytes.len() <= AT_ONCE && is_ordinary(bytes) {
             return copy(bytes, 0);
         }
@@ -246,7 +247,7 @@ impl Driver for Cuda {
             });
         }
         self.context.bind()?;
-        // SAFETY: the part lies within the block, and the bytes stay until the stream has been waited for.
+        // SAFETY: the part lies within the block, and the bytes stay valid until the stream has been waited for.
         unsafe { result::memcpy_dtoh_async(bytes, block.address + offset as u64, self.context.stream()) }
             .map_err(|e| self.context.error("copying from the GPU", e))?;
         self.context.synchronize()
@@ -256,7 +257,7 @@ impl Driver for Cuda {
         self.context.bind()?;
         let source = block.address + offset as u64;
         self.staging.read(bytes, |pinned| {
-            // SAFETY: the part lies within the block, and the pinned memory stays until the copy is done.
+            // SAFETY: the part lies within the block, and the pinned memory stays valid until the copy is done.
             unsafe { result::memcpy_dtoh_async(pinned, source, self.context.stream()) }
                 .map_err(|e| self.context.error("copying from the GPU", e))
         })
@@ -296,8 +297,8 @@ impl Driver for Cuda {
 
     fn launch(&self, submission: &Submission<'_, Cuda>) -> Result<()> {
         self.context.bind()?;
-        // SAFETY: the checker proved every access of the kernel in bounds of its parameters' lengths, and the plan binds
-        // memory of these lengths, aligned as was asked for.
+        // SAFETY: the checker proved every access of the kernel in bounds of its parameters' lengths, and the plan
+        // binds memory of these lengths with the requested alignment.
         unsafe { self.context.launch(submission.module, &mut addresses(submission)) }
     }
 
@@ -322,7 +323,7 @@ impl Driver for Cuda {
 
     fn launch_source(&self, module: &Module, launch: &SourceLaunch<'_, Block>) -> Result<()> {
         self.context.bind()?;
-        // Every parameter is a place of eight bytes at most.
+        // Every parameter takes at most eight bytes.
         let mut values: SmallVec<[[u8; 8]; 12]> = SmallVec::new();
         for argument in launch.arguments {
             let mut value = [0; 8];
@@ -339,8 +340,8 @@ impl Driver for Cuda {
         }
         let mut parameters: SmallVec<[*mut c_void; 12]> =
             values.iter_mut().map(|value| value.as_mut_ptr().cast()).collect();
-        // SAFETY: when the source was compiled, the number of its parameters and their sizes were compared with the
-        // signature, which the arguments have.
+        // SAFETY: when the source was compiled, the number and sizes of its parameters were compared with the
+        // signature, which the arguments match.
         unsafe { self.context.launch_groups(module, launch.groups, &mut parameters) }
     }
 
@@ -364,7 +365,7 @@ impl Driver for Cuda {
     fn peaks(&self) -> Peaks {
         let context = &self.context;
         let figure = |attribute| context.attribute(attribute).filter(|&n| n > 0).map(|n| n as f64);
-        // Clocks are in kHz; memory transfers twice a cycle.
+        // Clocks are in kHz; memory transfers twice per cycle.
         let clock = figure(Attribute::CU_DEVICE_ATTRIBUTE_CLOCK_RATE).map(|khz| khz * 1e3);
         let memory_clock = figure(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE).map(|khz| khz * 1e3);
         let width = figure(Attribute::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH).map(|bits| bits / 8.0);
@@ -379,8 +380,8 @@ impl Driver for Cuda {
     }
 }
 
-/// Units of a multiprocessor that do a `float32` multiply-add a cycle, after the "Arithmetic Instructions" table of the
-/// CUDA C++ Programming Guide; nothing for architectures that it does not list.
+/// The number of `float32` multiply-adds per cycle and multiprocessor, from the "Arithmetic Instructions" table of the
+/// CUDA C++ Programming Guide; `None` for architectures that it does not list.
 fn float_units(capability: (usize, usize)) -> Option<f64> {
     match capability {
         (5 | 9 | 10 | 12, _) | (6, 1 | 2) | (8, 6..=9) => Some(128.0),

@@ -1,4 +1,4 @@
-//! Launches that are repeated, as one CUDA graph.
+//! Repeated launches as one CUDA graph.
 
 use std::ptr;
 
@@ -17,7 +17,7 @@ use crate::{
     driver::{Cuda, addresses},
 };
 
-/// What is kept of launches that are made together again and again.
+/// The recorded launches that repeat together.
 pub(crate) type Recording = Repeated<Graph>;
 
 /// A graph of launches.
@@ -27,12 +27,13 @@ pub(crate) struct Graph {
     nodes: Vec<CUgraphNode>,
 }
 
-// SAFETY: handles of the driver may be used from any thread, and one thread at a time has a graph.
+// SAFETY: the driver's handles may be used from any thread, and only one thread at a time has a graph.
 unsafe impl Send for Graph {}
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        // SAFETY: nobody else has the handles; the driver keeps what still runs. A failure leaves them, which harms nobody.
+        // SAFETY: these are the only handles; the driver keeps what is still running. After a failure the handles leak,
+        // which is harmless.
         unsafe {
             if !self.executable.is_null() {
                 let _ = graph::exec_destroy(self.executable);
@@ -61,7 +62,7 @@ impl LaunchGraph for Graph {
             let before: SmallVec<[CUgraphNode; 8]> =
                 before.iter().map(|&earlier| made.nodes[earlier]).collect();
             let mut handle = ptr::null_mut();
-            // SAFETY: all pointers are valid for the call, which copies what they point to; the nodes are this graph's.
+            // SAFETY: all pointers are valid for the call, which copies their targets; the nodes are this graph's.
             unsafe {
                 sys::cuGraphAddKernelNode_v2(&mut handle, made.graph, before.as_ptr(), before.len(), &node)
             }
@@ -79,15 +80,15 @@ impl LaunchGraph for Graph {
         let mut addresses = addresses(submission);
         let mut parameters = parameters(&mut addresses);
         let node = submission.module.node(&mut parameters);
-        // SAFETY: the node is of the graph that was instantiated; the driver copies the parameters.
+        // SAFETY: the node belongs to the instantiated graph; the driver copies the parameters.
         unsafe { sys::cuGraphExecKernelNodeSetParams_v2(self.executable, self.nodes[at], &node) }
             .result()
             .is_ok()
     }
 
     fn launch(&self, gpu: &Cuda) -> Result<()> {
-        // SAFETY: graph and stream are valid. The checker proved every access of the kernels in bounds of their parameters'
-        // lengths, and the plan binds memory of these lengths, aligned as was asked for.
+        // SAFETY: the graph and the stream are valid. The checker proved every access of the kernels in bounds of their
+        // parameters' lengths, and the plan binds memory of these lengths with the requested alignment.
         unsafe { graph::launch(self.executable, gpu.context.stream()) }
             .map_err(|e| gpu.context.error("launching a graph of kernels", e))
     }

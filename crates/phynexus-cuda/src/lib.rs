@@ -1,18 +1,18 @@
 //! NVIDIA GPUs as devices of Phynexus: `cuda:0`, `cuda:1`.
 //!
-//! The driver and NVRTC, CUDA's compiler, are opened when the program runs, from the system, from CUDA's folders or from
-//! Python's packages; building needs neither. A plan's steps are lowered to loop trees by the engine, printed as CUDA C,
-//! compiled for the device's own architecture, kept on disk, and launched in the order of one stream a device.
+//! The driver and NVRTC, CUDA's compiler, are loaded at run time from the system, from CUDA's folders or from Python
+//! packages; the build needs neither. The engine lowers a plan's steps to loop trees. They are printed as CUDA C,
+//! compiled for the device's architecture, cached on disk, and launched in order on one stream per device.
 //!
 //! | file | subject |
 //! |---|---|
 //! | `library` | finding and opening the driver and NVRTC |
-//! | `versions` | which versions of them and which GPUs go together |
+//! | `versions` | which versions and GPUs work together |
 //! | `context` | a GPU: its figures, stream and modules |
 //! | `copies` | pinned memory, copies from GPU to GPU |
-//! | `graph` | launches that are repeated, as one graph |
+//! | `graph` | repeated launches as one graph |
 //! | `compile` | from source to machine code |
-//! | `cubin` | what machine code says of its kernels |
+//! | `cubin` | parameters of the kernels in machine code |
 //! | `driver` | the engine's trait |
 //! | `architecture` | kernels compiled without a GPU |
 

@@ -1,8 +1,8 @@
-//! Finding the driver and NVRTC.
+//! Finds the driver and NVRTC.
 //!
-//! The driver comes with the system. NVRTC comes with CUDA's toolkit or with Python's packages; where the system's
-//! loader does not find it, the usual folders are searched and the library is opened by its path, so that later
-//! requests for its name find it loaded.
+//! The driver comes with the system. NVRTC comes with the CUDA toolkit or as a Python package. If the system's loader
+//! does not find NVRTC, the usual folders are searched and the library is opened by its path, so that later requests by
+//! name find it loaded.
 
 use std::{
     env,
@@ -12,24 +12,24 @@ use std::{
 /// Opens the driver.
 ///
 /// # Errors
-/// That it is missing, in words for the list of devices.
+/// If it is missing, the message for the list of devices.
 pub(crate) fn open_driver() -> Result<(), String> {
-    // SAFETY: opening NVIDIA's libraries runs their initialisers, nothing else.
+    // SAFETY: opening NVIDIA's libraries only runs their initializers.
     match unsafe { cudarc::driver::sys::is_culib_present() } {
         true => Ok(()),
         false => Err("NVIDIA's driver (libcuda) is not installed".to_owned()),
     }
 }
 
-/// True if NVRTC can be opened; it is looked for where the system's loader does not. The first that is found is the one that
-/// is used, so that an environment's goes before one of another version elsewhere.
+/// Whether NVRTC can be opened, also from folders outside the loader's search path. The first library found is used, so
+/// one in the environment takes precedence over another version elsewhere.
 pub(crate) fn has_compiler() -> bool {
-    // SAFETY: opening NVIDIA's libraries runs their initialisers, nothing else.
+    // SAFETY: opening NVIDIA's libraries only runs their initializers.
     let is_there = || unsafe { cudarc::nvrtc::sys::is_culib_present() };
     is_there() || folders().iter().any(|folder| preload(folder) && is_there())
 }
 
-/// Folders in which CUDA's libraries may lie, besides those that the system's loader knows.
+/// Folders that may contain CUDA's libraries, besides those of the system's loader.
 fn folders() -> Vec<PathBuf> {
     let mut roots: Vec<PathBuf> =
         ["CUDA_HOME", "CUDA_PATH"].iter().filter_map(env::var_os).map(PathBuf::from).collect();
@@ -46,7 +46,7 @@ fn folders() -> Vec<PathBuf> {
     folders
 }
 
-/// The folders of installed Python packages: those of the active environment, then of the system's Pythons.
+/// The folders of installed Python packages: first the active environment's, then the system's.
 fn python_packages() -> Vec<PathBuf> {
     let mut roots: Vec<PathBuf> =
         ["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(env::var_os).map(PathBuf::from).collect();
@@ -68,7 +68,8 @@ fn children(folder: &Path) -> Vec<PathBuf> {
     children
 }
 
-/// Opens NVRTC and what it opens itself, if this folder has them, and keeps them open; true if something was.
+/// Opens NVRTC and its dependencies from this folder, if present, and keeps them open. Returns whether anything was
+/// opened.
 #[cfg(unix)]
 fn preload(folder: &Path) -> bool {
     use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
@@ -78,7 +79,7 @@ fn preload(folder: &Path) -> bool {
     let mut opened = false;
     for wanted in ["libnvrtc-builtins.so", "libnvrtc.so"] {
         for file in files.iter().filter(|file| name(file).starts_with(wanted)) {
-            // SAFETY: opening NVIDIA's compiler runs its initialisers, nothing else.
+            // SAFETY: opening NVIDIA's compiler only runs its initializers.
             if let Ok(library) = unsafe { Library::open(Some(file), RTLD_NOW | RTLD_GLOBAL) } {
                 std::mem::forget(library);
                 opened = true;
@@ -88,13 +89,13 @@ fn preload(folder: &Path) -> bool {
     opened
 }
 
-/// On Windows the loader's search path is the way.
+/// On Windows, the loader's search path is used.
 #[cfg(not(unix))]
 fn preload(_: &Path) -> bool {
     false
 }
 
-/// CUDA's folder of headers, which kernels of users may include.
+/// The folder of CUDA's headers, which user-written kernels may include.
 pub(crate) fn headers() -> Option<PathBuf> {
     let mut candidates: Vec<PathBuf> = ["CUDA_HOME", "CUDA_PATH"]
         .iter()

@@ -1,4 +1,4 @@
-//! Kernels compiled for an architecture of which no GPU is there.
+//! Compiles kernels for an architecture without a GPU of it.
 
 use phynexus::kernel::{
     loops::Kernel,
@@ -8,21 +8,22 @@ use phynexus::kernel::{
 
 use crate::{compile::Compiler, context::Attribute, driver::target, library::hip};
 
-/// An architecture of AMD's that kernels are compiled for.
+/// An AMD architecture to compile kernels for.
 pub struct Architecture {
     compiler: Compiler,
-    /// For sources that users write.
+    /// The compiler for user-written sources.
     sources: Compiler,
     target: Target,
 }
 
 impl Architecture {
-    /// By AMD's name: `gfx90a`. An unknown one may end the process when a kernel is compiled: old releases of hipRTC do so.
+    /// Creates the architecture with AMD's name: `gfx90a`. With old releases of hipRTC, compiling a kernel for an
+    /// unknown architecture may end the process.
     ///
     /// # Errors
-    /// If hipRTC is not installed: what is missing, in words.
+    /// If hipRTC is not installed. The message names what is missing.
     pub fn new(name: &str) -> Result<Architecture, String> {
-        // CDNA and its forerunners are gfx9, whose wavefronts are 64 wide; those of RDNA's gfx10 and later are 32.
+        // CDNA and its predecessors are gfx9 with 64-wide wavefronts; RDNA (gfx10 and later) has 32-wide ones.
         let width = if name.starts_with("gfx9") { 64 } else { 32 };
         let figure = |attribute| match attribute {
             Attribute::WarpSize => Some(width),
@@ -33,21 +34,21 @@ impl Architecture {
         Ok(Architecture { compiler, sources, target: target(name, name, figure) })
     }
 
-    /// What kernels of it can have.
+    /// The features that its kernels may use.
     pub fn target(&self) -> &Target {
         &self.target
     }
 
-    /// Prints and compiles a kernel; the bytes of its machine code.
+    /// Prints and compiles a kernel. Returns the size of its machine code in bytes.
     ///
     /// # Errors
-    /// What the printer or the compiler says.
+    /// The message of the printer or the compiler.
     pub fn compile(&self, kernel: &Kernel) -> Result<usize, String> {
         let source = print(kernel, &HIP).map_err(|error| error.to_string())?;
         Ok(self.compiler.machine_code(&source).map_err(|reason| reason.to_string())?.len())
     }
 
-    /// Compiles HIP C that a user wrote, with the compiler's own defaults; its machine code.
+    /// Compiles user-written HIP C with the compiler's default options. Returns the machine code.
     ///
     /// # Errors
     /// The compiler's messages.

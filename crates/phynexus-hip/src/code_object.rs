@@ -1,36 +1,36 @@
-//! What machine code says of its kernels: the metadata of an AMDGPU code object, a document of MessagePack in a note of its
-//! ELF file. The format, since version 3 of code objects: "User Guide for AMDGPU Backend" of LLVM.
+//! Reads kernel parameters from the metadata of an AMDGPU code object: a MessagePack document in a note of the ELF
+//! file. The format, since code object version 3, is defined in LLVM's "User Guide for AMDGPU Backend".
 //!
-//! The runtime reads as many bytes of arguments as a kernel's parameters have, not as many as it was given; so they are
-//! compared before.
+//! The runtime reads as many argument bytes as the kernel's parameters take, regardless of how many are passed, so they
+//! are compared first.
 
 use phynexus::custom::CustomKernel;
 
 use crate::{context::Packed, message_pack::Reader};
 
-/// How a file for 64 bits whose numbers have their lowest byte first begins.
+/// The start of a 64-bit little-endian ELF file.
 const ELF: &[u8] = b"\x7fELF\x02\x01";
-/// A segment of notes.
+/// The type of a note segment.
 const NOTES: usize = 4;
-/// The note of this owner and kind has the metadata.
+/// The owner and type of the note that holds the metadata.
 const OWNER: &[u8] = b"AMDGPU\0";
 const METADATA: usize = 32;
 
-/// A parameter of a kernel, in bytes.
+/// A kernel parameter, in bytes.
 struct Parameter {
     start: usize,
     size: usize,
-    /// True for what the runtime adds to a kernel's own parameters.
+    /// Whether the runtime adds it to the kernel's own parameters.
     hidden: bool,
 }
 
-/// A kernel with its own parameters in their order.
+/// A kernel and its own parameters, in order.
 struct Kernel {
     name: String,
     parameters: Vec<Parameter>,
 }
 
-/// A number of so many bytes.
+/// A little-endian integer of this many bytes.
 fn number<const BYTES: usize>(bytes: &[u8], at: usize) -> Option<usize> {
     let bytes: &[u8; BYTES] = bytes.get(at..)?.first_chunk()?;
     usize::try_from(bytes.iter().rev().fold(0, |number, &byte| (number << 8) | u64::from(byte))).ok()
@@ -54,7 +54,7 @@ fn metadata(code: &[u8]) -> Option<&[u8]> {
     None
 }
 
-/// The metadata among notes.
+/// The metadata in a segment of notes.
 fn note(mut notes: &[u8]) -> Option<&[u8]> {
     loop {
         let (name, bytes) = (number::<4>(notes, 0)?, number::<4>(notes, 4)?);
@@ -88,7 +88,7 @@ fn kernel(reader: &mut Reader<'_>) -> Option<Kernel> {
             name = Some(reader.text()?);
             Some(())
         }
-        // Absent where there are none.
+        // Absent if the kernel has no parameters.
         b".args" => reader.sequence(|reader| {
             parameters.push(parameter(reader)?);
             Some(())
@@ -114,16 +114,17 @@ fn parameter(reader: &mut Reader<'_>) -> Option<Parameter> {
     Some(Parameter { start: start?, size: size?, hidden: kind?.starts_with(b"hidden_") })
 }
 
-/// Compares a kernel's signature with what its machine code takes.
+/// Compares a kernel's signature with its machine code.
 ///
 /// # Errors
-/// What differs, in words.
+/// A description of the difference.
 pub(crate) fn check(code: &[u8], kernel: &CustomKernel) -> Result<(), String> {
-    let all = kernels(code).ok_or("the compiler made machine code of a format that is not known")?;
+    let all = kernels(code).ok_or("the compiler produced machine code in an unknown format")?;
     let signature = |own: &Kernel| (own.name.clone(), own.parameters.iter().map(|p| p.size).collect());
     let signatures: Vec<(String, Vec<usize>)> = all.iter().map(signature).collect();
     kernel.check_parameters(&signatures)?;
-    // Arguments are given as bytes, so places are compared too: a structure may begin where a number of its size may not.
+    // Arguments are passed as bytes, so offsets are compared too: a structure's alignment may differ from that of a
+    // number of the same size.
     let entry = kernel.entry_point();
     let own = all.iter().filter(|own| own.name == entry).flat_map(|own| &own.parameters);
     let mut end = 0;
@@ -174,7 +175,7 @@ mod tests {
         bytes
     }
 
-    /// With a length of two bytes, as long ones have it.
+    /// A sequence with a two-byte length, as used for long ones.
     fn sequence(values: &[Vec<u8>]) -> Vec<u8> {
         let mut bytes = vec![0xdc, 0, values.len() as u8];
         bytes.extend(values.concat());
@@ -191,7 +192,7 @@ mod tests {
         bytes
     }
 
-    /// The metadata of a parameter, with entries that are not read between those that are.
+    /// The metadata of a parameter, with unused entries between those that are read.
     fn parameter(start: u8, size: u8, kind: &str) -> Vec<u8> {
         map(&[
             (".address_space", text("global")),
@@ -202,7 +203,7 @@ mod tests {
         ])
     }
 
-    /// The metadata of a kernel, whose parameters come before its name.
+    /// The metadata of a kernel, with its parameters before its name.
     fn named(name: &str, parameters: Option<&[Vec<u8>]>) -> Vec<u8> {
         let mut entries = vec![(".agpr_count", vec![0])];
         entries.extend(parameters.map(|parameters| (".args", sequence(parameters))));
@@ -212,7 +213,7 @@ mod tests {
         map(&entries)
     }
 
-    /// A code object with these kernels: an ELF file with one segment, of two notes.
+    /// A code object with these kernels: an ELF file with one segment of two notes.
     fn object(kernels: &[Vec<u8>]) -> Vec<u8> {
         let document = map(&[
             ("amdhsa.target", text("amdgcn-amd-amdhsa--gfx90a")),
@@ -244,7 +245,7 @@ mod tests {
         object
     }
 
-    /// As the compiler makes it of the source.
+    /// The code object as the compiler produces it from the source.
     fn whole() -> Vec<u8> {
         let pointers = [parameter(0, 8, "global_buffer"), parameter(8, 8, "global_buffer")];
         let with = |others: &[Vec<u8>]| [&pointers[..], others].concat();
@@ -273,7 +274,7 @@ mod tests {
                         change the signature";
         assert_eq!(other, expected);
         assert!(check("scaled", &[DType::I32, DType::F64]).is_err());
-        // A structure of two numbers has the size of one of 64 bits, but may begin where that may not.
+        // A structure of two 32-bit numbers has the size of a 64-bit number, but a smaller alignment.
         let elsewhere = check("paired", &[DType::I32, DType::U64]).unwrap_err();
         assert_eq!(elsewhere, "the parameter s1 of paired begins at byte 20, the signature's at byte 24");
     }
@@ -302,7 +303,7 @@ mod tests {
         for end in 0..code.len() {
             assert!(check(&code[..end], &kernel).is_err(), "cut off at {end}");
         }
-        // Whatever a byte becomes, there is an answer.
+        // Corrupted bytes never cause a panic.
         for at in 0..code.len() {
             for byte in [0, 1, 0x7f, 0x80, 0xc1, 0xc6, 0xdb, 0xdd, 0xdf, 0xff] {
                 let mut damaged = code.clone();

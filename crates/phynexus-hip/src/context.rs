@@ -1,4 +1,4 @@
-//! A GPU: its figures, its stream, the modules on it.
+//! A GPU: its properties, its stream and its modules.
 
 use std::{
     ffi::{CString, c_int, c_uint, c_void},
@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use crate::library::{Handle, Hip, KernelNode};
 
-/// The figures of a device that are asked for, by HIP's numbers.
+/// The device attributes in use, with HIP's numbers.
 #[derive(Clone, Copy)]
 pub(crate) enum Attribute {
     MaxBlockX = 26,
@@ -25,18 +25,18 @@ pub(crate) enum Attribute {
     WarpSize = 87,
 }
 
-/// A stream that does not wait for the default one; an event without a time.
+/// Flags: a stream that does not wait for the default stream; an event without a timestamp.
 const NON_BLOCKING: c_uint = 1;
 const WITHOUT_TIME: c_uint = 2;
-/// What is answered of an event that has not happened.
+/// The result for an event that has not happened yet.
 const NOT_READY: c_int = 600;
-/// What is answered where there is no room.
+/// The result when memory is exhausted.
 const OUT_OF_MEMORY: c_int = 2;
-/// What is answered of code that is not for this device: an invalid value, an invalid image, no binary for the GPU, an
-/// invalid kernel file, a kernel or a symbol that is not found.
+/// The results for code that does not fit the device: invalid value, invalid image, no binary for the GPU, invalid
+/// kernel file, kernel or symbol not found.
 const REFUSALS: [c_int; 5] = [1, 200, 209, 218, 500];
 
-/// A GPU with one stream, on which everything runs in order.
+/// A GPU with one stream that runs everything in order.
 pub(crate) struct Context {
     pub(crate) hip: &'static Hip,
     pub(crate) name: String,
@@ -44,12 +44,12 @@ pub(crate) struct Context {
     stream: Handle,
 }
 
-// SAFETY: handles of the runtime may be used from any thread; each call makes the device current on its thread first.
+// SAFETY: the runtime's handles may be used from any thread; each call first makes the device current on its thread.
 unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
 
-/// A kernel's machine code on the device, and how it is launched.
+/// A kernel's machine code on the device, with its launch configuration.
 pub(crate) struct Module {
     hip: &'static Hip,
     device: c_int,
@@ -65,7 +65,7 @@ unsafe impl Send for Module {}
 // SAFETY: as for the context.
 unsafe impl Sync for Module {}
 
-/// Something that happens in the stream.
+/// A point in the stream's work.
 pub(crate) struct Event {
     hip: &'static Hip,
     handle: Handle,
@@ -74,42 +74,42 @@ pub(crate) struct Event {
 // SAFETY: as for the context.
 unsafe impl Send for Event {}
 
-/// How many GPUs the runtime shows.
+/// The number of GPUs that the runtime reports.
 pub(crate) fn count(hip: &Hip) -> Result<usize, String> {
     let mut count = 0;
     // SAFETY: the pointer is valid for the call.
     let code = unsafe { (hip.runtime.hipGetDeviceCount)(&mut count) };
-    let words = |error| format!("AMD's HIP runtime is installed, but it shows no GPU: {error}");
+    let words = |error| format!("AMD's HIP runtime is installed, but it reports no GPU: {error}");
     hip.check(code).map_err(words)?;
     Ok(usize::try_from(count).unwrap_or(0))
 }
 
 impl Context {
-    /// The GPU with this number, made ready.
+    /// Opens the GPU with this number.
     pub(crate) fn new(hip: &'static Hip, number: usize) -> Result<Context> {
         let device = c_int::try_from(number).unwrap_or(c_int::MAX);
         let mut context = Context { hip, name: format!("hip:{number}"), device, stream: ptr::null_mut() };
         context.bind()?;
         // SAFETY: the pointer is valid for the call.
         let code = unsafe { (hip.runtime.hipStreamCreateWithFlags)(&mut context.stream, NON_BLOCKING) };
-        context.check("making a stream", code)?;
+        context.check("creating a stream", code)?;
         Ok(context)
     }
 
-    /// A result of the runtime's, with what was done.
+    /// Converts a result of the runtime; an error includes a description of the operation.
     pub(crate) fn check(&self, doing: &str, code: c_int) -> Result<()> {
         let error =
             |message| Error::Device { device: self.name.clone(), message: format!("{doing}: {message}") };
         self.hip.check(code).map_err(error)
     }
 
-    /// Makes the device this thread's.
+    /// Makes the device current on this thread.
     pub(crate) fn bind(&self) -> Result<()> {
-        // SAFETY: it takes a number.
+        // SAFETY: the function takes a number.
         self.check("making the GPU current", unsafe { (self.hip.runtime.hipSetDevice)(self.device) })
     }
 
-    /// A figure of the device; absent if the runtime does not tell.
+    /// An attribute of the device; `None` if the runtime does not report it.
     pub(crate) fn attribute(&self, attribute: Attribute) -> Option<usize> {
         let (mut value, number) = (0, attribute as c_int);
         // SAFETY: the pointer is valid for the call.
@@ -117,10 +117,10 @@ impl Context {
         (code == 0).then(|| usize::try_from(value).ok()).flatten()
     }
 
-    /// The model as AMD names it.
+    /// AMD's model name.
     pub(crate) fn model(&self) -> Option<String> {
         let mut name = [0u8; 256];
-        // SAFETY: the buffer has the size that is told.
+        // SAFETY: the buffer has the size that is passed.
         let code = unsafe {
             (self.hip.runtime.hipDeviceGetName)(name.as_mut_ptr().cast(), name.len() as c_int, self.device)
         };
@@ -130,16 +130,16 @@ impl Context {
 
     /// AMD's name of the architecture with its features: `gfx90a:sramecc+:xnack-`.
     pub(crate) fn architecture(&self) -> Option<String> {
-        /// More than the structure has in any release.
+        /// Larger than the structure in any release.
         const BYTES: usize = 8192;
         let mut properties = vec![0u64; BYTES / size_of::<u64>()];
-        // SAFETY: the buffer is greater than the structure, and aligned as its members are.
+        // SAFETY: the buffer is larger than the structure, and aligned like its members.
         let code = unsafe { (self.hip.properties)(properties.as_mut_ptr().cast(), self.device) };
         let bytes: Vec<u8> = properties.iter().flat_map(|word| word.to_ne_bytes()).collect();
         (code == 0).then(|| architecture_in(&bytes)).flatten()
     }
 
-    /// Bytes of memory.
+    /// Total memory in bytes.
     pub(crate) fn total_memory(&self) -> Option<u64> {
         let mut bytes = 0;
         // SAFETY: the pointer is valid for the call.
@@ -147,7 +147,7 @@ impl Context {
         (code == 0).then_some(bytes as u64)
     }
 
-    /// Bytes of memory that nobody has.
+    /// Free memory in bytes.
     pub(crate) fn free_memory(&self) -> Option<u64> {
         self.bind().ok()?;
         let (mut free, mut total) = (0, 0);
@@ -156,7 +156,7 @@ impl Context {
         (code == 0).then_some(free as u64)
     }
 
-    /// So many bytes, if there is room.
+    /// Allocates memory; `None` if it does not fit.
     pub(crate) fn allocate(&self, bytes: usize) -> Option<Handle> {
         self.bind().ok()?;
         let mut address = ptr::null_mut();
@@ -165,25 +165,26 @@ impl Context {
         (code == 0 && !address.is_null()).then_some(address)
     }
 
-    /// Gives back a block. The runtime waits for kernels that still use it.
+    /// Frees a block. The runtime waits for kernels that still use it.
     ///
     /// # Safety
-    /// The address came from [`Context::allocate`], and nobody else has it.
+    /// The address must come from [`Context::allocate`] and be the only reference to the block.
     pub(crate) unsafe fn free(&self, address: Handle) {
         if self.bind().is_ok() {
-            // SAFETY: the caller's promise. A failure leaves the block allocated.
+            // SAFETY: guaranteed by the caller. After a failure the block stays allocated.
             unsafe { (self.hip.runtime.hipFree)(address) };
         }
     }
 
-    /// Copies to the GPU, in the order of the stream.
+    /// Copies to the GPU in stream order.
     ///
     /// # Safety
-    /// The target is memory of this GPU with room for the bytes, and the bytes stay until the copy is done.
+    /// The target must be memory of this GPU with room for the bytes, and the bytes must stay valid until the copy is
+    /// done.
     pub(crate) unsafe fn copy_to(&self, target: Handle, bytes: &[u8]) -> Result<()> {
         self.bind()?;
         let source = bytes.as_ptr().cast();
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let code = unsafe { (self.hip.runtime.hipMemcpyHtoDAsync)(target, source, bytes.len(), self.stream) };
         self.check("copying to the GPU", code)
     }
@@ -191,11 +192,12 @@ impl Context {
     /// Copies from the GPU, after everything submitted before.
     ///
     /// # Safety
-    /// The source is memory of this GPU with so many bytes, and the bytes stay until the copy is done.
+    /// The source must be memory of this GPU with at least this many bytes, and the bytes must stay valid until the
+    /// copy is done.
     pub(crate) unsafe fn copy_to_host(&self, source: Handle, bytes: &mut [u8]) -> Result<()> {
         self.bind()?;
         let target = bytes.as_mut_ptr().cast();
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let code = unsafe { (self.hip.runtime.hipMemcpyDtoHAsync)(target, source, bytes.len(), self.stream) };
         self.check("copying from the GPU", code)
     }
@@ -210,32 +212,32 @@ impl Context {
         self.stream
     }
 
-    /// Waits until everything submitted has finished.
+    /// Waits until all submitted work has finished.
     pub(crate) fn synchronize(&self) -> Result<()> {
         self.bind()?;
         // SAFETY: the stream lives as long as the process.
         self.check("waiting for kernels", unsafe { (self.hip.runtime.hipStreamSynchronize)(self.stream) })
     }
 
-    /// An event that happens when everything submitted before has finished, perhaps with its time.
+    /// Records an event after everything submitted so far, optionally with a timestamp.
     pub(crate) fn record(&self, timed: bool) -> Result<Event> {
         let event = self.new_event(timed)?;
         self.record_as(&event)?;
         Ok(event)
     }
 
-    /// An event that is not in the stream yet.
+    /// Creates an event that is not in the stream yet.
     pub(crate) fn new_event(&self, timed: bool) -> Result<Event> {
         self.bind()?;
         let mut event = Event { hip: self.hip, handle: ptr::null_mut() };
         let flags = if timed { 0 } else { WITHOUT_TIME };
         // SAFETY: the pointer is valid for the call.
         let code = unsafe { (self.hip.runtime.hipEventCreateWithFlags)(&mut event.handle, flags) };
-        self.check("making an event", code)?;
+        self.check("creating an event", code)?;
         Ok(event)
     }
 
-    /// Lets an event of this device happen when everything submitted before has finished.
+    /// Records an event of this device after everything submitted so far.
     pub(crate) fn record_as(&self, event: &Event) -> Result<()> {
         // SAFETY: event and stream are valid.
         let code = unsafe { (self.hip.runtime.hipEventRecord)(event.handle, self.stream) };
@@ -248,18 +250,18 @@ impl Context {
         self.check("waiting for an event", unsafe { (self.hip.runtime.hipEventSynchronize)(event.handle) })
     }
 
-    /// The time between two events that have one, in nanoseconds; waits for the second.
+    /// The time between two events with timestamps, in nanoseconds. Waits for the second.
     pub(crate) fn elapsed(&self, from: &Event, to: &Event) -> Result<f64> {
         let mut milliseconds = 0f32;
         self.wait_for(to)?;
-        // SAFETY: the events are valid, and the pointer for the call.
+        // SAFETY: the events are valid, and the pointer is valid for the call.
         let code =
             unsafe { (self.hip.runtime.hipEventElapsedTime)(&mut milliseconds, from.handle, to.handle) };
         self.check("reading the time of an event", code)?;
         Ok(f64::from(milliseconds) * 1e6)
     }
 
-    /// Loads machine code and finds its kernel.
+    /// Loads machine code and looks up its kernel.
     pub(crate) fn load(&self, code: &[u8], kernel: &Kernel) -> Result<Module, NotCompiled> {
         let mut loaded = self.load_named(code, &kernel.name, kernel.block())?;
         loaded.grid = kernel.grid().map(|extent| extent as u32);
@@ -267,7 +269,7 @@ impl Context {
         Ok(loaded)
     }
 
-    /// Loads machine code and finds the kernel of this name, which is launched with groups of this size.
+    /// Loads machine code and looks up the kernel with this name, to be launched with this block size.
     pub(crate) fn load_named(
         &self,
         code: &[u8],
@@ -282,18 +284,18 @@ impl Context {
         let (hip, device) = (self.hip, self.device);
         let mut loaded = Module { hip, device, function, module, grid: [1; 3], block, shared_bytes: 0 };
         let runtime = &self.hip.runtime;
-        // SAFETY: the code is what hipRTC made for this device; the runtime copies it.
+        // SAFETY: hipRTC compiled the code for this device; the runtime copies it.
         let result = unsafe { (runtime.hipModuleLoadData)(&mut loaded.module, code.as_ptr().cast()) };
         check(result)?;
-        // SAFETY: the module was just loaded; if the function is missing it is unloaded with the result.
+        // SAFETY: the module was just loaded; if the function is missing, dropping `loaded` unloads it.
         let result =
             unsafe { (runtime.hipModuleGetFunction)(&mut loaded.function, loaded.module, name.as_ptr()) };
         check(result)?;
         Ok(loaded)
     }
 
-    /// Why so many bytes of machine code are not loaded: the runtime refuses the code itself, there is no room for it, or
-    /// something failed, perhaps what was submitted before.
+    /// Classifies a failure to load machine code: the runtime refuses the code itself, memory is exhausted, or
+    /// something else failed, possibly earlier work.
     fn check_loaded(&self, kernel: &str, bytes: usize, result: c_int) -> Result<(), NotCompiled> {
         let doing = format!("loading kernel {kernel}");
         match result {
@@ -308,12 +310,12 @@ impl Context {
     /// Submits a kernel. The device must be current.
     ///
     /// # Safety
-    /// The addresses are those of the kernel's buffer parameters, in order and valid for what it accesses.
+    /// The addresses must be those of the kernel's buffer parameters, in order, and valid for its accesses.
     pub(crate) unsafe fn launch(&self, module: &Module, addresses: &mut [u64]) -> Result<()> {
         let mut parameters = parameters(addresses);
         let ([gx, gy, gz], [bx, by, bz]) = (module.grid, module.block);
         let (bytes, none) = (module.shared_bytes, ptr::null_mut());
-        // SAFETY: the caller's promise; the runtime copies the parameters.
+        // SAFETY: guaranteed by the caller; the runtime copies the parameters.
         let code = unsafe {
             (self.hip.runtime.hipModuleLaunchKernel)(
                 module.function,
@@ -332,7 +334,7 @@ impl Context {
         self.check("launching a kernel", code)
     }
 
-    /// Submits so many groups of a kernel with its parameters as they lie in memory. The device must be current.
+    /// Submits `groups` blocks of a kernel with its parameters as laid out in memory. The device must be current.
     pub(crate) fn launch_packed(
         &self,
         module: &Module,
@@ -341,12 +343,12 @@ impl Context {
     ) -> Result<()> {
         let ([gx, gy, gz], [bx, by, bz]) = (groups.map(|n| n as u32), module.block);
         let mut bytes = size_of_val(&parameters.bytes);
-        // HIP's marks in front of where the parameters are and how many bytes they have, and at the end of the list.
+        // HIP's markers for the pointer to the parameters, their size, and the end of the list.
         let [pointer, size, end] = [1, 2, 3].map(ptr::without_provenance_mut::<c_void>);
         let mut list =
             [pointer, parameters.bytes.as_mut_ptr().cast(), size, ptr::from_mut(&mut bytes).cast(), end];
-        // SAFETY: the list is HIP's, and the runtime copies the parameters: no more than the 4 KiB that a kernel can have,
-        // all of which are there.
+        // SAFETY: the list follows HIP's layout. The runtime copies at most the 4 KiB of parameters that a kernel can
+        // have, all of which are allocated.
         let code = unsafe {
             (self.hip.runtime.hipModuleLaunchKernel)(
                 module.function,
@@ -366,13 +368,13 @@ impl Context {
     }
 }
 
-/// What the runtime reads the addresses through.
+/// Pointers to the addresses, as the runtime expects them.
 pub(crate) fn parameters(addresses: &mut [u64]) -> SmallVec<[*mut c_void; 8]> {
     addresses.iter_mut().map(|address| ptr::from_mut(address).cast()).collect()
 }
 
 impl Module {
-    /// A launch as a node of a graph; the parameters must outlive its use.
+    /// The launch as a graph node. The parameters must outlive its use.
     pub(crate) fn node(&self, parameters: &mut [*mut c_void]) -> KernelNode {
         KernelNode {
             block: self.block,
@@ -385,7 +387,7 @@ impl Module {
     }
 }
 
-/// The parameters of a kernel as they lie in memory: each at a multiple of its size.
+/// The parameters of a kernel as laid out in memory: each is aligned to its size.
 #[repr(C, align(16))]
 pub(crate) struct Packed {
     bytes: [u8; 4096],
@@ -397,12 +399,12 @@ impl Packed {
         Packed { bytes: [0; 4096], end: 0 }
     }
 
-    /// Where a parameter of so many bytes lies that comes after those before `end`.
+    /// The offset of a parameter of this size that follows the parameters before `end`.
     pub(crate) fn start(end: usize, bytes: usize) -> usize {
         end.next_multiple_of(bytes.max(1))
     }
 
-    /// Adds a parameter; false if there is no room.
+    /// Adds a parameter. Returns false if it does not fit.
     pub(crate) fn push(&mut self, value: &[u8]) -> bool {
         let start = Packed::start(self.end, value.len());
         let place = self.bytes.get_mut(start..start + value.len());
@@ -413,10 +415,10 @@ impl Packed {
     }
 }
 
-/// The architecture in the structure of a device's properties. Its place depends on the release; it is the only text in
-/// it, after the model's name, that begins like one.
+/// The architecture name in the device properties structure. Its offset depends on the release; it is the only text
+/// after the model name that starts like an architecture.
 fn architecture_in(properties: &[u8]) -> Option<String> {
-    /// The model's name comes first.
+    /// The model name comes first.
     const NAME: usize = 256;
     let rest = properties.get(NAME..)?;
     let start = rest.windows(4).position(|w| w[..3] == *b"gfx" && w[3].is_ascii_digit())?;
@@ -429,7 +431,7 @@ impl Event {
         self.handle
     }
 
-    /// True if what came before it has finished, or has failed.
+    /// Whether the preceding work has finished or failed.
     pub(crate) fn has_happened(&self) -> bool {
         // SAFETY: the event is valid.
         unsafe { (self.hip.runtime.hipEventQuery)(self.handle) != NOT_READY }
@@ -439,7 +441,7 @@ impl Event {
 impl Drop for Event {
     fn drop(&mut self) {
         if !self.handle.is_null() {
-            // SAFETY: nobody else has the event. A failure leaves it, which harms nobody.
+            // SAFETY: this is the only handle of the event. After a failure the event leaks, which is harmless.
             unsafe { (self.hip.runtime.hipEventDestroy)(self.handle) };
         }
     }
@@ -448,8 +450,9 @@ impl Drop for Event {
 impl Drop for Module {
     fn drop(&mut self) {
         if !self.module.is_null() {
-            // SAFETY: the module's device is made this thread's, and nobody else has the module. Its last launch may still run:
-            // the runtime waits for it. A failure leaves the module loaded, which harms nobody.
+            // SAFETY: the module's device is made current on this thread, and this is the only handle of the module.
+            // The runtime waits for a launch that is still running. After a failure the module stays loaded, which is
+            // harmless.
             unsafe {
                 (self.hip.runtime.hipSetDevice)(self.device);
                 (self.hip.runtime.hipModuleUnload)(self.module);

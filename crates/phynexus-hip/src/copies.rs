@@ -1,4 +1,4 @@
-//! Copies: through pinned memory of the host, and from one GPU to another.
+//! Copies through pinned host memory, and between GPUs.
 
 use std::ptr;
 
@@ -9,24 +9,24 @@ use crate::{
     library::{Handle, Hip},
 };
 
-/// Every GPU reads and writes it.
+/// Every GPU can access the memory.
 const PORTABLE: u32 = 1;
-/// What is answered where access was allowed before.
+/// The result if peer access was already enabled.
 const ALREADY_ENABLED: i32 = 704;
 
-/// Memory of the host that GPUs read and write by themselves.
+/// Host memory that GPUs access directly.
 pub(crate) struct Pinned {
     hip: &'static Hip,
     address: Handle,
     bytes: usize,
 }
 
-// SAFETY: it is memory that nobody else has.
+// SAFETY: the memory is owned exclusively.
 unsafe impl Send for Pinned {}
 
 impl AsRef<[u8]> for Pinned {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: so many bytes were allocated, and set when they were.
+        // SAFETY: `bytes` bytes were allocated and initialized.
         unsafe { std::slice::from_raw_parts(self.address.cast(), self.bytes) }
     }
 }
@@ -40,7 +40,7 @@ impl AsMut<[u8]> for Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // SAFETY: nobody else has the memory. A failure leaves it pinned.
+        // SAFETY: the memory is owned exclusively. After a failure it stays pinned.
         unsafe { (self.hip.runtime.hipHostFree)(self.address) };
     }
 }
@@ -57,7 +57,7 @@ impl Medium for Context {
         if code != 0 || address.is_null() {
             return None;
         }
-        // SAFETY: so many bytes were just allocated.
+        // SAFETY: `bytes` bytes were just allocated.
         unsafe { ptr::write_bytes(address.cast::<u8>(), 0, bytes) };
         Some(Pinned { hip: self.hip, address, bytes })
     }
@@ -76,27 +76,27 @@ impl Medium for Context {
 }
 
 impl Context {
-    /// Lets this GPU, which is current, read the other's memory where the two can; else the runtime copies through the
-    /// host.
+    /// Enables access from this GPU, which must be current, to the other's memory, if supported; otherwise the runtime
+    /// copies through the host.
     fn reach(&self, other: &Context) -> Result<()> {
         let (runtime, mut can) = (&self.hip.runtime, 0);
         // SAFETY: the pointer is valid for the call.
         let code = unsafe { (runtime.hipDeviceCanAccessPeer)(&mut can, self.device(), other.device()) };
-        self.check("asking for a way between GPUs", code)?;
+        self.check("querying peer access between GPUs", code)?;
         if can == 0 {
             return Ok(());
         }
-        // SAFETY: it takes numbers.
+        // SAFETY: the function takes numbers.
         match unsafe { (runtime.hipDeviceEnablePeerAccess)(other.device(), 0) } {
             ALREADY_ENABLED => Ok(()),
-            code => self.check("opening a way between GPUs", code),
+            code => self.check("enabling peer access between GPUs", code),
         }
     }
 
-    /// Copies from another GPU, after what was submitted there before and before what is submitted there later.
+    /// Copies from another GPU: after the work submitted there so far, and before later work there.
     ///
     /// # Safety
-    /// Both addresses are memory of their GPUs with so many bytes.
+    /// Both addresses must be memory of their GPUs with at least `bytes` bytes.
     pub(crate) unsafe fn copy_from(
         &self,
         target: Handle,
@@ -109,12 +109,12 @@ impl Context {
         let made = other.record(false)?;
         self.bind()?;
         self.reach(other)?;
-        // Made before the copy, behind which nothing but the driver itself should be able to fail.
+        // Created before the copy: after it, only the driver itself should be able to fail.
         let done = self.new_event(false)?;
         let submit = || {
-            // SAFETY: stream and event are valid.
+            // SAFETY: the stream and the event are valid.
             self.check(&doing, unsafe { (runtime.hipStreamWaitEvent)(self.stream(), made.handle(), 0) })?;
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             let code = unsafe {
                 let (to, from) = (self.device(), other.device());
                 (runtime.hipMemcpyPeerAsync)(target, to, source, from, bytes, self.stream())
@@ -122,10 +122,10 @@ impl Context {
             self.check(&doing, code)?;
             self.record_as(&done)?;
             other.bind()?;
-            // SAFETY: as above. The source may be given back and overwritten as soon as its own stream goes on.
+            // SAFETY: as above. The source may be freed and overwritten as soon as its own stream continues.
             self.check(&doing, unsafe { (runtime.hipStreamWaitEvent)(other.stream(), done.handle(), 0) })
         };
-        // Where the source's stream does not wait for the copy, the host does: the source may be given back next.
+        // If the source's stream does not wait for the copy, the host does, because the source may be freed next.
         submit().inspect_err(|_| drop(self.synchronize()))
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Once};
 use phynexus::{
     DType, Error, Result,
     custom::{CustomKernel, Source, SourceLanguage},
-    device::{DeviceInfo, DeviceNature, HostRead, register_missing},
+    device::{DeviceInfo, DeviceNature, HostRead, register_aliases, register_missing},
     dtype::scalar_bytes,
     gpu::{
         Addresses, Driver, Gpu, Medium, NotCompiled, Progress, SourceArgument, SourceLaunch, Staging,
@@ -27,15 +27,16 @@ use crate::{
     library::{Handle, hip},
 };
 
-/// Registers every GPU that HIP's runtime shows, or the reason why there is none; once a process.
+/// Registers every GPU that HIP's runtime reports, or the reason why there is none. Runs once per process.
 pub fn register() {
     static DONE: Once = Once::new();
     DONE.call_once(look);
 }
 
 fn look() {
+    register_aliases("hip", &["amd", "rocm"]);
     let number = match hip().and_then(count) {
-        Ok(0) => return register_missing("hip", "AMD's HIP runtime is installed, but it shows no GPU"),
+        Ok(0) => return register_missing("hip", "AMD's HIP runtime is installed, but it reports no GPU"),
         Ok(number) => number,
         Err(reason) => return register_missing("hip", reason),
     };
@@ -57,20 +58,20 @@ pub(crate) struct HipGpu {
     staging: Arc<Staging<Context>>,
 }
 
-/// A block of the runtime's.
+/// A block of the runtime's memory.
 pub(crate) struct Block {
     address: Handle,
     context: Arc<Context>,
 }
 
-// SAFETY: an address is used through the runtime alone.
+// SAFETY: the address is used only through the runtime.
 unsafe impl Send for Block {}
 // SAFETY: as above.
 unsafe impl Sync for Block {}
 
 impl Drop for Block {
     fn drop(&mut self) {
-        // SAFETY: the address came from the same context and nobody else has it.
+        // SAFETY: the address came from the same context and is the only reference.
         unsafe { self.context.free(self.address) };
     }
 }
@@ -81,7 +82,7 @@ impl HipGpu {
         let error = |message: String| Error::Device { device: name.clone(), message };
         let hip = hip().map_err(error)?;
         let context = Arc::new(Context::new(hip, number)?);
-        let unknown = || error("the runtime does not tell the GPU's architecture".to_owned());
+        let unknown = || error("the runtime does not report the GPU's architecture".to_owned());
         let architecture = context.architecture().ok_or_else(unknown)?;
         let compiler = Compiler::new(hip, &architecture);
         let source_compiler = Compiler::of_sources(hip, &architecture);
@@ -91,24 +92,25 @@ impl HipGpu {
     }
 }
 
-/// The addresses of a launch's buffers.
+/// The buffer addresses of a launch.
 pub(crate) fn addresses(submission: &Submission<'_, HipGpu>) -> Addresses {
     let address = |(block, start): &(&Block, i64)| (block.address as u64).wrapping_add_signed(*start);
     submission.arguments.iter().map(address).collect()
 }
 
-/// What kernels of a GPU of this architecture with these figures can have. Limits that the runtime does not tell are those that every GPU has.
+/// The features that kernels of a GPU with this architecture and these attributes may use. Limits that the runtime does
+/// not report default to those of every GPU.
 pub(crate) fn target(
     name: &str,
     architecture: &str,
     attribute: impl Fn(Attribute) -> Option<usize>,
 ) -> Target {
-    /// All invocations of a launch are counted in 32 bits.
+    /// A launch counts all its invocations in 32 bits.
     const GROUPS: usize = (1 << 22) - 1;
     let figure = |what, otherwise| attribute(what).unwrap_or(otherwise);
     let limits = Limits {
         device: name.to_owned(),
-        // Parameters of a kernel are 4 KB at most.
+        // Kernel parameters take at most 4 KB.
         bindings: 500,
         shared_bytes: figure(Attribute::MaxSharedMemoryPerBlock, 64 << 10),
         block: [
@@ -130,7 +132,7 @@ pub(crate) fn target(
     Target { limits, vector_bytes: 16, processors: figure(Attribute::MultiprocessorCount, 16), sums: 64 }
 }
 
-/// The matrix instructions of an architecture that kernels use: MFMA of CDNA 2 and 3, WMMA of RDNA 3.
+/// The matrix instructions that kernels use on an architecture: MFMA on CDNA 2 and 3, WMMA on RDNA 3.
 fn matrices(architecture: &str) -> Vec<(MatrixShape, DType, DType)> {
     let name = architecture.split(':').next().unwrap_or_default();
     let known = matches!(name, "gfx90a" | "gfx940" | "gfx941" | "gfx942") || name.starts_with("gfx11");
@@ -178,7 +180,8 @@ impl Driver for HipGpu {
 
     fn write(&self, block: &Block, offset: usize, bytes: &[u8]) -> Result<()> {
         let target = block.address.wrapping_byte_add(offset);
-        // SAFETY: the part lies within the block, and stays until the copy is done: it is pinned, or waited for below.
+        // SAFETY: the part lies within the block, and stays valid until the copy is done: it is pinned, or waited for
+        // below.
         let copy =
             |part: &[u8], at: usize| unsafe { self.context.copy_to(target.wrapping_byte_add(at), part) };
         let done = self.staging.write(bytes, copy)?;
@@ -203,7 +206,7 @@ impl Driver for HipGpu {
 
     fn begin_read(&self, block: &Block, offset: usize, bytes: usize) -> Result<Option<Box<dyn HostRead>>> {
         let source = block.address.wrapping_byte_add(offset);
-        // SAFETY: the part lies within the block, and the pinned memory stays until the copy is done.
+        // SAFETY: the part lies within the block, and the pinned memory stays valid until the copy is done.
         self.staging.read(bytes, |pinned| unsafe { self.context.copy_to_host(source, pinned) })
     }
 
@@ -240,8 +243,8 @@ impl Driver for HipGpu {
 
     fn launch(&self, submission: &Submission<'_, HipGpu>) -> Result<()> {
         self.context.bind()?;
-        // SAFETY: the checker proved every access of the kernel in bounds of its parameters' lengths, and the plan binds
-        // memory of these lengths, aligned as was asked for.
+        // SAFETY: the checker proved every access of the kernel in bounds of its parameters' lengths, and the plan
+        // binds memory of these lengths with the requested alignment.
         unsafe { self.context.launch(submission.module, &mut addresses(submission)) }
     }
 

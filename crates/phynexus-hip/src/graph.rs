@@ -1,7 +1,8 @@
-//! Launches that are repeated, as one HIP graph.
+//! Repeated launches as one HIP graph.
 //!
-//! Untested on hardware. What is relied on beyond HIP's documents was read in its sources, ROCm 5.3 to 6.2 (ROCm/hipamd,
-//! then ROCm/clr): a node takes a function of a module, and copies its parameters when it is made and when they are set.
+//! Untested on hardware. Where the code relies on more than HIP's documentation, it relies on the sources of ROCm 5.3
+//! to 6.2 (ROCm/hipamd, then ROCm/clr): a node accepts a function of a module, and copies its parameters when it is
+//! created and when they are set.
 
 use std::{ffi::c_int, ptr, sync::Arc};
 
@@ -17,11 +18,11 @@ use crate::{
     library::{Graphs, Handle},
 };
 
-/// So often a graph's nodes are given other parameters; then a new one is made. The runtime keeps the memory of a graph's
-/// earlier parameters until the graph goes.
+/// After this many parameter updates, a graph is replaced by a new one: the runtime keeps the memory of a graph's
+/// earlier parameters until the graph is destroyed.
 const PATCHES: usize = 4096;
 
-/// What is kept of launches that are made together again and again.
+/// The recorded launches that repeat together.
 pub(crate) type Recording = Repeated<Graph>;
 
 /// A graph of launches.
@@ -34,17 +35,17 @@ pub(crate) struct Graph {
     patches: usize,
 }
 
-// SAFETY: handles of the runtime may be used from any thread, and one thread at a time has a graph.
+// SAFETY: the runtime's handles may be used from any thread, and only one thread at a time has a graph.
 unsafe impl Send for Graph {}
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        // Some releases free the parameters of launches that still run. After a failure the handles are left, which harms
-        // nobody.
+        // Some releases free the parameters of launches that are still running. After a failure the handles leak, which
+        // is harmless.
         if !self.executable.is_null() && self.context.synchronize().is_err() {
             return;
         }
-        // SAFETY: nobody else has the handles, and nothing of them runs.
+        // SAFETY: these are the only handles, and none of their work is running.
         unsafe {
             if !self.executable.is_null() {
                 (self.functions.hipGraphExecDestroy)(self.executable);
@@ -63,8 +64,8 @@ fn succeeded(code: c_int) -> Option<()> {
 impl LaunchGraph for Graph {
     type Driver = HipGpu;
 
-    /// Of a graph that branches the runtime makes a stream for each branch, up to ROCm 6.2 however many there are; and only one
-    /// that does not is dispatched from packets that were made before.
+    /// For a graph with branches, the runtime creates a stream per branch, without limit up to ROCm 6.2. Only a graph
+    /// without branches is dispatched from prebuilt packets.
     const SIDE_BY_SIDE: bool = false;
 
     fn addresses(submission: &Submission<'_, HipGpu>) -> Addresses {
@@ -84,7 +85,7 @@ impl LaunchGraph for Graph {
             let node = submission.module.node(&mut parameters);
             let before: SmallVec<[Handle; 8]> = before.iter().map(|&earlier| made.nodes[earlier]).collect();
             let mut handle = ptr::null_mut();
-            // SAFETY: all pointers are valid for the call, which copies what they point to; the nodes are this graph's.
+            // SAFETY: all pointers are valid for the call, which copies their targets; the nodes are this graph's.
             let code = unsafe {
                 (functions.hipGraphAddKernelNode)(
                     &mut handle,
@@ -97,10 +98,10 @@ impl LaunchGraph for Graph {
             succeeded(code)?;
             made.nodes.push(handle);
         }
-        // What a call that fails leaves there is not always an executable graph.
+        // After a failed call, this is not always a valid executable graph.
         let mut executable = ptr::null_mut();
         let (node, log) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: the graph is complete and valid; no node and no messages of a failure are asked for.
+        // SAFETY: the graph is complete and valid; neither the failing node nor messages are requested.
         let code = unsafe { (functions.hipGraphInstantiate)(&mut executable, made.graph, node, log, 0) };
         succeeded(code)?;
         made.executable = executable;
@@ -116,7 +117,7 @@ impl LaunchGraph for Graph {
         let mut addresses = addresses(submission);
         let mut parameters = parameters(&mut addresses);
         let node = submission.module.node(&mut parameters);
-        // SAFETY: the node is of the graph that was instantiated; the runtime copies the parameters.
+        // SAFETY: the node belongs to the instantiated graph; the runtime copies the parameters.
         let code = unsafe {
             (self.functions.hipGraphExecKernelNodeSetParams)(self.executable, self.nodes[at], &node)
         };
@@ -124,8 +125,8 @@ impl LaunchGraph for Graph {
     }
 
     fn launch(&self, gpu: &HipGpu) -> Result<()> {
-        // SAFETY: graph and stream are valid. The checker proved every access of the kernels in bounds of their parameters'
-        // lengths, and the plan binds memory of these lengths, aligned as was asked for.
+        // SAFETY: the graph and the stream are valid. The checker proved every access of the kernels in bounds of their
+        // parameters' lengths, and the plan binds memory of these lengths with the requested alignment.
         let code = unsafe { (self.functions.hipGraphLaunch)(self.executable, gpu.context.stream()) };
         gpu.context.check("launching a graph of kernels", code)
     }

@@ -1,6 +1,6 @@
-//! Finding and opening HIP, and the functions used of it.
+//! Finds and opens HIP, and declares the functions in use.
 //!
-//! Functions of the compiler are in a library of their own or, in older releases and Debian's packages, in the runtime.
+//! The compiler's functions are in a separate library or, in older releases and Debian's packages, in the runtime.
 
 use std::{
     env,
@@ -11,10 +11,10 @@ use std::{
 
 use libloading::Library;
 
-/// A handle of HIP's.
+/// A HIP handle.
 pub(crate) type Handle = *mut c_void;
 
-/// A table of functions, found by their names in one library or another.
+/// A table of functions, looked up by name in several libraries.
 macro_rules! functions {
     ($(#[$doc:meta])* $table:ident { $($name:ident($($argument:ty),*);)* }) => {
         $(#[$doc])*
@@ -68,7 +68,7 @@ functions! {
 }
 
 functions! {
-    /// Graphs of launches, after `hip/hip_runtime_api.h` of HIP 6.2.2.
+    /// Graphs of launches, from `hip/hip_runtime_api.h` of HIP 6.2.2.
     Graphs {
         hipGraphCreate(*mut Handle, c_uint);
         hipGraphDestroy(Handle);
@@ -96,7 +96,7 @@ functions! {
     }
 }
 
-/// A launch in a graph: `hipKernelNodeParams`, which is the same in the headers of HIP 5.2 to 6.3.
+/// A launch in a graph: `hipKernelNodeParams`, identical in the headers of HIP 5.2 to 6.3.
 #[repr(C)]
 pub(crate) struct KernelNode {
     pub(crate) block: [c_uint; 3],
@@ -107,34 +107,34 @@ pub(crate) struct KernelNode {
     pub(crate) shared_bytes: c_uint,
 }
 
-/// A function that returns its error's text.
+/// A function that returns the text of an error.
 type Text = unsafe extern "C" fn(c_int) -> *const c_char;
 
-/// What is used of HIP.
+/// The parts of HIP in use.
 pub(crate) struct Hip {
     pub(crate) runtime: Runtime,
     pub(crate) rtc: Rtc,
-    /// Absent where the release has none that are used.
+    /// `None` if the release's graphs are missing or not supported.
     pub(crate) graphs: Option<Graphs>,
-    /// Fills a structure of the device's properties, whose layout depends on the release.
+    /// Fills a structure of device properties, whose layout depends on the release.
     pub(crate) properties: unsafe extern "C" fn(*mut c_void, c_int) -> c_int,
     error_text: Text,
     rtc_error_text: Text,
 }
 
-/// HIP, opened once.
+/// Opens HIP once.
 ///
 /// # Errors
-/// What is missing, in words for the list of devices.
+/// A description of what is missing, for the list of devices.
 pub(crate) fn hip() -> Result<&'static Hip, String> {
     static HIP: OnceLock<Result<Hip, String>> = OnceLock::new();
     HIP.get_or_init(open).as_ref().map_err(Clone::clone)
 }
 
-/// HIP 5.3, the first release whose graphs are used: in earlier ones nodes keep pointers to the caller's parameters.
+/// HIP 5.3, the first release with supported graphs: in earlier ones, nodes keep pointers to the caller's parameters.
 const GRAPHS: c_int = 50_300_000;
 
-/// The releases whose libraries are known by their numbers, newest first.
+/// The releases, by their libraries' version numbers, newest first.
 const RELEASES: [&str; 4] = ["so.7", "so.6", "so.5", "so"];
 
 fn open() -> Result<Hip, String> {
@@ -142,11 +142,11 @@ fn open() -> Result<Hip, String> {
     let runtime = library("libamdhip64").ok_or(missing)?;
     let mut libraries = vec![runtime];
     libraries.extend(library("libhiprtc"));
-    // Of two layouts of one structure, newer releases have both and give their functions other names.
+    // Newer releases have two layouts of the structure; the functions of the newer layout have other names.
     let properties = ["hipGetDevicePropertiesR0600", "hipGetDeviceProperties"];
     let runtime = Runtime::open(&libraries)?;
     let mut version = 0;
-    // SAFETY: the pointer is valid for the call. Of a failure nothing is left but zero.
+    // SAFETY: the pointer is valid for the call. After a failure the value stays zero.
     unsafe { (runtime.hipDriverGetVersion)(&mut version) };
     Ok(Hip {
         runtime,
@@ -155,34 +155,35 @@ fn open() -> Result<Hip, String> {
         properties: properties
             .iter()
             .find_map(|name| find(&libraries, name).ok())
-            .ok_or("AMD's HIP runtime tells no properties of devices")?,
+            .ok_or("AMD's HIP runtime does not report device properties")?,
         error_text: find(&libraries, "hipGetErrorString")?,
         rtc_error_text: find(&libraries, "hiprtcGetErrorString")?,
     })
 }
 
-/// The library, kept open for the life of the process: from where the system's loader looks, or from ROCm's folders.
+/// Opens a library and keeps it open for the life of the process. Searches the system loader's path, then ROCm's
+/// folders.
 fn library(name: &str) -> Option<&'static Library> {
     let mut folders = vec![PathBuf::new()];
     let roots = ["ROCM_PATH", "HIP_PATH"].iter().filter_map(env::var_os).map(PathBuf::from);
     folders.extend(roots.chain([PathBuf::from("/opt/rocm")]).map(|root| root.join("lib")));
     let files = folders.iter().flat_map(|folder| RELEASES.map(|end| folder.join(format!("{name}.{end}"))));
-    // SAFETY: opening AMD's libraries runs their initialisers, nothing else.
+    // SAFETY: opening AMD's libraries only runs their initializers.
     let opened = files.into_iter().find_map(|file| unsafe { Library::new(file) }.ok());
     opened.map(|library| &*Box::leak(Box::new(library)))
 }
 
-/// A function by its name, with the type that HIP's headers give it.
+/// Looks up a function by name. `F` must be its type in HIP's headers.
 fn find<F: Copy>(libraries: &[&'static Library], name: &str) -> Result<F, String> {
-    // SAFETY: the caller's type is that of HIP's headers, and libraries are never closed.
+    // SAFETY: the caller passes the type from HIP's headers, and libraries are never closed.
     let found = libraries.iter().find_map(|library| unsafe { library.get::<F>(name.as_bytes()) }.ok());
     found.map(|function| *function).ok_or_else(|| {
-        format!("AMD's HIP runtime is installed, but it has no {name}: ROCm 5.2 or later is needed")
+        format!("AMD's HIP runtime is installed, but lacks {name}: ROCm 5.2 or later is required")
     })
 }
 
 fn text(function: Text, code: c_int) -> String {
-    // SAFETY: the function gives a static text for every number, or nothing.
+    // SAFETY: the function returns a static string for every number, or null.
     let words = unsafe {
         let pointer = function(code);
         (!pointer.is_null()).then(|| CStr::from_ptr(pointer).to_string_lossy().into_owned())
@@ -191,12 +192,12 @@ fn text(function: Text, code: c_int) -> String {
 }
 
 impl Hip {
-    /// The runtime's result as one of Rust's.
+    /// Converts a result of the runtime.
     pub(crate) fn check(&self, code: c_int) -> Result<(), String> {
         if code == 0 { Ok(()) } else { Err(text(self.error_text, code)) }
     }
 
-    /// The compiler's result as one of Rust's.
+    /// Converts a result of the compiler.
     pub(crate) fn check_rtc(&self, code: c_int) -> Result<(), String> {
         if code == 0 { Ok(()) } else { Err(text(self.rtc_error_text, code)) }
     }
@@ -219,7 +220,8 @@ mod tests {
             offset_of!(KernelNode, shared_bytes),
             size_of::<KernelNode>(),
         ];
-        // As a C compiler for 64 bits places dim3 (three 32-bit numbers), two pointers, dim3, a pointer, a 32-bit number.
+        // The layout of a 64-bit C compiler for dim3 (three 32-bit numbers), two pointers, dim3, a pointer, a 32-bit
+        // number.
         assert_eq!(offsets, [0, 16, 24, 32, 48, 56, 64]);
     }
 }

@@ -1,23 +1,24 @@
-//! A reader of MessagePack, as far as machine code's metadata needs it. The format: `spec.md` of github.com/msgpack/msgpack.
+//! A reader for the subset of MessagePack used by machine code metadata. Format: `spec.md` of
+//! github.com/msgpack/msgpack.
 //!
-//! Whatever the bytes are, reading ends: with nothing where they are not a document, or where it is not as expected.
+//! Reading terminates for all input, and returns `None` for bytes that are not a document or do not match expectations.
 
 /// What comes next in a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Token<'a> {
-    /// A whole number, not below 0.
+    /// A non-negative integer.
     Number(u64),
-    /// A text.
+    /// A string.
     Text(&'a [u8]),
-    /// A sequence of so many values, which follow.
+    /// A sequence; this many values follow.
     Sequence(u64),
-    /// A map of so many keys, each followed by its value.
+    /// A map; this many keys follow, each with its value.
     Map(u64),
-    /// Anything else: nil, a truth value, a number below 0 or with a fraction, bytes.
+    /// Anything else: nil, a boolean, a negative or fractional number, bytes.
     Other,
 }
 
-/// What is left of a document.
+/// The unread part of a document.
 pub(crate) struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -31,12 +32,12 @@ impl<'a> Reader<'a> {
         Some(part)
     }
 
-    /// A number of so many bytes, the highest first.
+    /// A big-endian integer of this many bytes.
     fn number(&mut self, bytes: u64) -> Option<u64> {
         Some(self.take(bytes)?.iter().fold(0, |number, &byte| (number << 8) | u64::from(byte)))
     }
 
-    /// The next value; of a sequence or map its beginning.
+    /// The next value, or the beginning of a sequence or map.
     pub(crate) fn token(&mut self) -> Option<Token<'a>> {
         let first = self.number(1)?;
         // Numbers and lengths have 1, 2, 4 or 8 bytes.
@@ -51,7 +52,7 @@ impl<'a> Reader<'a> {
                 let length = self.number(bytes(0xc4))?;
                 self.other(length)?
             }
-            // Values of types that a program defines: a byte says which.
+            // Extension types: a byte gives the type.
             0xc7..=0xc9 => {
                 let length = self.number(bytes(0xc7))?;
                 self.other(length + 1)?
@@ -61,7 +62,7 @@ impl<'a> Reader<'a> {
             0xcc..=0xcf => Token::Number(self.number(bytes(0xcc))?),
             0xd0..=0xd3 => {
                 let number = self.number(bytes(0xd0))?;
-                // Of a number below 0 the highest bit is set.
+                // The highest bit of a negative number is set.
                 if number >> (8 * bytes(0xd0) - 1) == 0 { Token::Number(number) } else { Token::Other }
             }
             0xd4..=0xd8 => self.other(1 + bytes(0xd4))?,
@@ -79,9 +80,9 @@ impl<'a> Reader<'a> {
         self.take(bytes).map(|_| Token::Other)
     }
 
-    /// Passes over a value with all that is in it.
+    /// Skips a value, including nested ones.
     pub(crate) fn skip(&mut self) -> Option<()> {
-        // Values that are still to come. Each has a byte at least, so they are counted without overflow.
+        // Remaining values. Each takes at least one byte, so the counter does not overflow.
         let mut open = 1u64;
         while open > 0 {
             open -= 1;
@@ -94,7 +95,7 @@ impl<'a> Reader<'a> {
         Some(())
     }
 
-    /// A whole number.
+    /// A non-negative integer.
     pub(crate) fn size(&mut self) -> Option<usize> {
         match self.token()? {
             Token::Number(number) => usize::try_from(number).ok(),
@@ -102,7 +103,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A text.
+    /// A string.
     pub(crate) fn text(&mut self) -> Option<&'a [u8]> {
         match self.token()? {
             Token::Text(text) => Some(text),
@@ -110,13 +111,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A sequence, of which `element` reads each value.
+    /// A sequence; `element` reads each value.
     pub(crate) fn sequence(&mut self, mut element: impl FnMut(&mut Reader<'a>) -> Option<()>) -> Option<()> {
         let Token::Sequence(count) = self.token()? else { return None };
         (0..count).try_for_each(|_| element(self))
     }
 
-    /// A map from texts, of which `entry` reads the value of each.
+    /// A map with string keys; `entry` reads each value.
     pub(crate) fn map(
         &mut self,
         mut entry: impl FnMut(&mut Reader<'a>, &'a [u8]) -> Option<()>,
@@ -143,7 +144,7 @@ mod tests {
         use Token::*;
         let numbers = b"\x00\x7f\xcc\xff\xcd\x01\x02\xce\x00\x01\x00\x00\xcf\x00\x00\x00\x01\x00\x00\x00\x00";
         assert_eq!(tokens(numbers), [0, 0x7f, 0xff, 0x102, 0x1_0000, 1 << 32].map(Number));
-        // The same with a sign: 5, -1, 258, -2.
+        // Signed variants: 5, -1, 258, -2.
         let signed = b"\xd0\x05\xd0\xff\xd1\x01\x02\xd3\xff\xff\xff\xff\xff\xff\xff\xfe";
         assert_eq!(tokens(signed), [Number(5), Other, Number(258), Other]);
         let texts = b"\xa0\xa3abc\xd9\x02de\xda\x00\x01f\xdb\x00\x00\x00\x02gh";
@@ -151,7 +152,7 @@ mod tests {
         let beginnings = b"\x82\x93\xdc\x01\x00\xdd\x00\x01\x00\x00\xde\x00\x11\xdf\x00\x00\x00\x03";
         let expected = [Map(2), Sequence(3), Sequence(256), Sequence(65536), Map(17), Map(3)];
         assert_eq!(tokens(beginnings), expected);
-        // Nil, false, true, -1, -32, a float of either size, bytes, extensions of fixed and of told sizes.
+        // Nil, false, true, -1, -32, both float sizes, bytes, extensions of fixed and of given size.
         let others = b"\xc0\xc2\xc3\xff\xe0\xca1234\xcb12345678\xc4\x02ab\xc5\x00\x01a\xc6\x00\x00\x00\x01a";
         assert_eq!(tokens(others), [Other; 10]);
         let others = b"\xd4t1\xd5t12\xd6t1234\xd7t12345678\xd8t1234567812345678\xc7\x01t1\xc8\x00\x02t12";
@@ -169,7 +170,7 @@ mod tests {
 
     #[test]
     fn what_is_no_document_is_nothing() {
-        // Nothing at all, a byte that begins nothing, and lengths beyond the end.
+        // Empty input, an invalid first byte, and lengths beyond the end.
         let long = b"\xdb\xff\xff\xff\xffabc";
         for damaged in [&b""[..], b"\xc1", b"\xa3ab", b"\xcd\x01", long, b"\xc9\xff\xff\xff\xff"] {
             assert_eq!(Reader::new(damaged).token(), None, "{damaged:x?}");
@@ -179,7 +180,7 @@ mod tests {
             assert_eq!(Reader::new(damaged).map(|reader, _| reader.skip()), None, "{damaged:x?}");
             assert_eq!(Reader::new(damaged).sequence(Reader::skip), None, "{damaged:x?}");
         }
-        // Not what was asked for.
+        // Values of the wrong type.
         assert_eq!(Reader::new(b"\xa1a").size(), None);
         assert_eq!(Reader::new(b"\x01").text(), None);
         assert_eq!(Reader::new(b"\x81\x01\x02").map(|reader, _| reader.skip()), None);

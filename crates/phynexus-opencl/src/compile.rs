@@ -1,4 +1,4 @@
-//! From OpenCL C to a program on a device.
+//! Compiles OpenCL C to a program on a device.
 
 use std::{
     ffi::{CStr, CString},
@@ -22,10 +22,10 @@ use crate::{
 
 /// Compiles programs for one device.
 pub(crate) struct Compiler {
-    /// The device's name, for errors.
+    /// The device's name, for error messages.
     name: String,
     figures: Figures,
-    /// For kernels that the engine prints, and for sources that users write.
+    /// Options for kernels that the engine prints, and for user-written sources.
     printed: Options,
     written: Options,
     cache: DiskCache,
@@ -33,18 +33,18 @@ pub(crate) struct Compiler {
 
 struct Options {
     list: CString,
-    /// Device, driver and options: what machine code depends on besides the source.
+    /// The device, driver and options: what machine code depends on besides the source.
     version: String,
 }
 
-/// The language's version, and divisions as the operations say where the device can; nothing that trades accuracy. Without
-/// `-w` NVIDIA's compiler writes how many warnings it has to the program's standard error.
+/// The language version, and correctly rounded division if the device supports it; no option that trades accuracy for
+/// speed. Without `-w`, NVIDIA's compiler prints the number of warnings to standard error.
 const PRINTED: [&CStr; 2] = [c"-cl-std=CL1.2 -w", c"-cl-std=CL1.2 -w -cl-fp32-correctly-rounded-divide-sqrt"];
-/// The driver's own defaults; what it keeps of the parameters is compared with the signature.
+/// The driver's default options. The parameter information that they keep is compared with the signature.
 const WRITTEN: &CStr = c"-cl-kernel-arg-info";
 
 impl Options {
-    /// What the machine code of a source is found by.
+    /// The cache key of a source.
     fn key(&self, source: &str) -> String {
         format!("{}\n{source}", self.version)
     }
@@ -62,11 +62,11 @@ impl Compiler {
         Compiler { name: name.to_owned(), figures, printed, written, cache }
     }
 
-    /// What `finish` makes of a printed kernel's program, which comes from the disk or is compiled. A program that `finish`
-    /// refuses is not kept.
+    /// Gets a printed kernel's program from the cache or compiles it, and applies `finish`. A program that `finish`
+    /// refuses is not cached.
     ///
     /// # Errors
-    /// The compiler's messages, or its failure; and those of `finish`.
+    /// The compiler's messages, or a failure of the compiler itself; and those of `finish`.
     pub(crate) fn compile<T>(
         &self,
         context: &Object,
@@ -76,11 +76,11 @@ impl Compiler {
         self.cached(context, &self.printed, &self.printed.key(source), source, finish)
     }
 
-    /// The same of a source that a user wrote. With another `signature` it is compiled anew, since of a program from the disk
-    /// a driver may tell less of what is compared with it.
+    /// Like [`compile`](Compiler::compile), for a user-written source. A different `signature` forces a new
+    /// compilation, because a driver may report less about the parameters of a cached program.
     ///
     /// # Errors
-    /// As above.
+    /// As for `compile`.
     pub(crate) fn compile_source<T>(
         &self,
         context: &Object,
@@ -95,10 +95,10 @@ impl Compiler {
         self.cached(context, &self.written, &key, source, finish)
     }
 
-    /// A program from its source, compiled now.
+    /// Compiles a program without the cache.
     ///
     /// # Errors
-    /// The compiler's messages, or its failure.
+    /// The compiler's messages, or a failure of the compiler itself.
     pub(crate) fn compile_anew(&self, context: &Object, source: &str) -> Result<Object, NotCompiled> {
         self.source(context, source, &self.printed)
     }
@@ -125,7 +125,7 @@ impl Compiler {
             return Ok(made);
         }
         let known = self.binary(context, &code, options).map_err(|code| NotCompiled::from(code.to_string()));
-        // A driver may refuse what it made itself.
+        // A driver may refuse its own binary.
         known.and_then(|program| finish(&program)).or_else(|_| make().map(|(made, _)| made))
     }
 
@@ -133,7 +133,7 @@ impl Compiler {
         let reason = |code: Code, words: String| code.reason(&self.name, source.len(), words);
         let created = create_program_with_source(context.handle(), &[source]).map_err(Code);
         let handle = created.map_err(|code| reason(code, code.to_string()))?;
-        // SAFETY: the program was just made.
+        // SAFETY: the program was just created.
         let program = unsafe { Object::program(handle) };
         self.build(&program, options).map_err(|code| {
             let log = get_program_build_data(handle, self.figures.device, CL_PROGRAM_BUILD_LOG);
@@ -143,10 +143,10 @@ impl Compiler {
     }
 
     fn binary(&self, context: &Object, code: &[u8], options: &Options) -> Result<Object, Code> {
-        // SAFETY: the device is the context's.
+        // SAFETY: the device belongs to the context.
         let handle =
             unsafe { create_program_with_binary(context.handle(), &[self.figures.device], &[code]) }?;
-        // SAFETY: the program was just made.
+        // SAFETY: the program was just created.
         let program = unsafe { Object::program(handle) };
         self.build(&program, options)?;
         Ok(program)
@@ -158,10 +158,10 @@ impl Compiler {
     }
 }
 
-/// Compiles OpenCL C that a user wrote, for the first device of any platform; the program's binary.
+/// Compiles user-written OpenCL C for the first device of any platform. Returns the program's binary.
 ///
 /// # Errors
-/// Outside, if there is no device to compile for: what is missing. Inside, the compiler's messages.
+/// The outer error means that there is no device to compile for. The inner error holds the compiler's messages.
 pub fn compile_source(source: &str) -> Result<Result<Vec<u8>, String>, String> {
     let mut found = platforms()?;
     found.sort_by_key(Figures::is_processor);
@@ -172,7 +172,7 @@ pub fn compile_source(source: &str) -> Result<Result<Vec<u8>, String>, String> {
     Ok(program.map(|program| code(&program)).map_err(|reason| reason.to_string()))
 }
 
-/// A program's machine code; nothing where the driver gives none, which is then refused and compiled again.
+/// A program's machine code; empty if the driver provides none. An empty entry is refused later and compiled again.
 fn code(program: &Object) -> Vec<u8> {
     let all = get_program_info(program.handle(), CL_PROGRAM_BINARIES).map(|all| all.to_vec_vec_uchar());
     all.ok().and_then(|all| all.into_iter().next()).unwrap_or_default()
@@ -191,7 +191,7 @@ mod tests {
         let figures = platforms().expect("an OpenCL device").remove(0);
         let context = Object::context(figures.device).unwrap();
         let compiler = Compiler::new("OpenCL", figures);
-        // Nobody has compiled this one before.
+        // A source that has never been compiled before.
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos();
         let source = format!("__kernel void f(__global ulong* y) {{ y[0] = {now}; }}");
         let signature = "f(tensor)";
@@ -202,8 +202,8 @@ mod tests {
         assert!(matches!(refused, Err(NotCompiled::Refused(words)) if words == "another signature"));
         assert!(!is_kept());
         compiler.compile_source(&context, signature, &source, |_| Ok(())).unwrap();
-        assert!(is_kept(), "there must be a folder for the cache");
-        // What is kept is looked at again.
+        assert!(is_kept(), "expected a cache folder");
+        // A cached program is checked again.
         assert!(compiler.compile_source(&context, signature, &source, refuse).is_err());
     }
 }

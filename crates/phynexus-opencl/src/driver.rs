@@ -1,4 +1,4 @@
-//! OpenCL's devices as drivers of the engine's GPU layer.
+//! OpenCL devices as drivers of the engine's GPU layer.
 
 mod custom;
 mod reading;
@@ -24,7 +24,7 @@ use opencl3::{
 use phynexus::{
     Error, Result,
     custom::{CustomKernel, Source, SourceLanguage},
-    device::{DeviceInfo, HostRead, register_missing},
+    device::{DeviceInfo, HostRead, register_aliases, register_missing},
     gpu::{Driver, Gpu, NotCompiled, Progress, SourceLaunch, Submission},
     kernel::{
         loops::Kernel,
@@ -41,14 +41,15 @@ use crate::{
     queue::{self, Queue},
 };
 
-/// Registers every device of every platform, or the reason why there is none; once a process. Graphics processors and
-/// accelerators have the first numbers, processors the last.
+/// Registers every device of every platform, or the reason why there is none. Runs once per process. GPUs and
+/// accelerators get the first numbers, CPUs the last.
 pub fn register() {
     static DONE: Once = Once::new();
     DONE.call_once(look);
 }
 
 fn look() {
+    register_aliases("opencl", &["ocl", "pocl"]);
     let mut found = match platforms() {
         Ok(found) => found,
         Err(reason) => return register_missing("opencl", reason),
@@ -67,12 +68,12 @@ fn look() {
     }
 }
 
-/// What is said where OpenCL's loader is missing, or finds no platform.
+/// The reasons when OpenCL's loader is missing or finds no platform.
 const NO_LOADER: &str = "OpenCL's loader is not installed: install the driver of your device, or the package \
                          ocl-icd-libopencl1 (Debian, Ubuntu) or ocl-icd (Fedora, Arch)";
 const NO_PLATFORM: &str = "OpenCL's loader is installed, but no platform: install the OpenCL driver of your device, or \
                            pocl-opencl-icd for the processor";
-/// What the bindings say where there is no loader, and the loader where there is no platform.
+/// Error codes: the bindings' for a missing loader, and the loader's for a missing platform.
 const LOADER_MISSING: i32 = -2000;
 const PLATFORM_MISSING: i32 = -1001;
 
@@ -86,7 +87,7 @@ pub(crate) fn platforms() -> Result<Vec<Figures>, String> {
     let mut found = Vec::new();
     for &platform in &platforms {
         let name = text(&get_platform_data(platform, CL_PLATFORM_NAME).unwrap_or_default());
-        // A platform without a device says so as an error.
+        // A platform without a device reports an error.
         let devices = get_device_ids(platform, CL_DEVICE_TYPE_ALL).unwrap_or_default();
         found.extend(devices.into_iter().map(|device| Figures { device, platform: name.clone() }));
     }
@@ -105,16 +106,18 @@ pub(crate) struct OpenCl {
     compiler: Compiler,
     context: Object,
     queue: Queue,
-    /// Copies of small writes that may still be read, with their events; they go after the queue, which ends first.
+    /// Staged copies of small writes that may still be read, with their events. Declared after the queue, which is
+    /// dropped first.
     staged: Mutex<VecDeque<(Object, Box<[u8]>)>>,
-    /// Done once the end of the process waits for the driver's compiler.
+    /// Completed once process exit waits for the driver's compiler.
     guarded: Once,
 }
 
-/// Writes up to this many bytes are copied, so that nobody waits for the queue.
+/// Writes up to this size are staged, to avoid waiting for the queue.
 const STAGED_BYTES: usize = 64 << 10;
 
-/// A kernel with its program. OpenCL keeps a launch's arguments in the kernel, so one thread at a time has it.
+/// A kernel with its program. OpenCL stores a launch's arguments in the kernel, so only one thread at a time may use
+/// it.
 pub(crate) struct Module {
     kernel: Mutex<Object>,
     global: [usize; 3],
@@ -136,13 +139,13 @@ impl OpenCl {
         Error::Device { device: self.name.clone(), message: format!("{doing}: {}", code.into()) }
     }
 
-    /// The same of a command on so many bytes, for which the driver may have needed room.
+    /// Like `error`, for a command on `bytes` bytes for which the driver may have needed memory.
     fn refused(&self, doing: &str, code: impl Into<Code>, bytes: usize) -> Error {
         let code: Code = code.into();
         if !code.is_no_room() {
             return self.error(doing, code);
         }
-        // What is in use and what the limit is the engine adds.
+        // The engine adds the current use and the limit.
         Error::OutOfMemory {
             device: self.name.clone(),
             requested: bytes,
@@ -152,8 +155,8 @@ impl OpenCl {
         }
     }
 
-    /// The compiler. With its first use the end of the process waits for what the device's driver compiles later, in a thread
-    /// of its own.
+    /// The compiler. On first use, registers a wait at process exit for kernels that the device's driver still compiles
+    /// in its own thread.
     fn compiler(&self) -> &Compiler {
         self.guarded.call_once(|| {
             if self.figures.is_processor() {
@@ -163,7 +166,7 @@ impl OpenCl {
         &self.compiler
     }
 
-    /// Puts a launch into the queue.
+    /// Enqueues a launch.
     fn enqueue_launch(&self, submission: &Submission<'_, OpenCl>) -> Result<()> {
         let module = submission.module;
         let kernel = module.kernel.lock().unwrap_or_else(PoisonError::into_inner);
@@ -176,19 +179,20 @@ impl OpenCl {
                 (size_of::<i64>(), ptr::from_ref(&begin).cast()),
             ];
             for (number, (bytes, value)) in both.into_iter().enumerate() {
-                // SAFETY: the value has this many bytes, and is what the printed kernel takes here; it is copied.
+                // SAFETY: the value has this many bytes and the type that the printed kernel expects here; it is
+                // copied.
                 unsafe { set_kernel_arg(kernel.handle(), (2 * at + number) as u32, bytes, value) }
-                    .map_err(|code| self.error("giving a kernel its arguments", code))?;
+                    .map_err(|code| self.error("setting a kernel argument", code))?;
             }
         }
         let bytes = submission.kernel.buffers.iter().map(|buffer| buffer.length * buffer.dtype.size()).sum();
         self.enqueue(&kernel, module.global, module.local, bytes)
     }
 
-    /// Puts a kernel with its arguments, which have so many bytes, into the queue.
+    /// Enqueues a kernel whose arguments have `bytes` bytes in total.
     fn enqueue(&self, kernel: &Object, global: [usize; 3], local: [usize; 3], bytes: usize) -> Result<()> {
-        // SAFETY: queue, kernel and sizes are valid. Of a printed kernel the checker proved every access in bounds of its
-        // parameters' lengths, and the plan binds memory of these lengths, aligned as was asked for.
+        // SAFETY: the queue, kernel and sizes are valid. For a printed kernel, the checker proved every access in
+        // bounds of its parameters' lengths, and the plan binds memory of these lengths with the requested alignment.
         let event = unsafe {
             let (kernel, global, local) = (kernel.handle(), global.as_ptr(), local.as_ptr());
             self.queue.put(|queue| {
@@ -198,28 +202,30 @@ impl OpenCl {
         event.map(drop).map_err(|code| self.refused("launching a kernel", code, bytes))
     }
 
-    /// A printed kernel, whose source has so many bytes, in its program.
+    /// Creates a printed kernel from its program. `bytes` is the length of its source.
     fn module(&self, kernel: &Kernel, program: &Object, bytes: usize) -> Result<Module, NotCompiled> {
         let name = CString::new(kernel.name.as_str())
             .map_err(|_| Error::internal("phynexus_opencl", "a kernel's name has a zero"))?;
         let handle = create_kernel(program.handle(), &name)
             .map_err(|code| Code(code).reason(&self.name, bytes, Code(code).to_string()))?;
-        // SAFETY: the kernel was just made; it keeps its program.
+        // SAFETY: the kernel was just created; it keeps its program alive.
         let object = unsafe { Object::kernel(handle) };
         let (local, grid) = (kernel.block(), kernel.grid());
         self.check_group(handle, local)?;
         Ok(Module { kernel: Mutex::new(object), global: [0, 1, 2].map(|d| grid[d] * local[d]), local })
     }
 
-    /// An error if a kernel cannot be launched in groups of this size: registers and local memory may leave less room than
-    /// the device has for other kernels.
+    /// Returns an error if a kernel cannot be launched with groups of this size: registers and local memory may limit a
+    /// kernel to smaller groups than the device supports.
     fn check_group(&self, kernel: *mut c_void, local: [usize; 3]) -> Result<(), String> {
         let most = get_kernel_work_group_data(kernel, self.figures.device, CL_KERNEL_WORK_GROUP_SIZE)
             .ok()
             .and_then(|bytes| Some(usize::from_ne_bytes(bytes.try_into().ok()?)));
         let size: usize = local.iter().product();
         match most.filter(|&most| most < size) {
-            Some(most) => Err(format!("its groups have {size} invocations, the device runs {most} of it")),
+            Some(most) => Err(format!(
+                "its groups have {size} invocations, but the device supports at most {most} for it"
+            )),
             None => Ok(()),
         }
     }
@@ -228,9 +234,9 @@ impl OpenCl {
         self.queue.flush().map_err(|code| self.error("submitting kernels", code))
     }
 
-    /// Lets go of the copies of writes that are done.
+    /// Frees the staged copies of completed writes.
     fn sweep(staged: &mut VecDeque<(Object, Box<[u8]>)>) {
-        // After an error nothing reads either.
+        // After an error nothing reads them either.
         let done = |event: &Object| event.status().is_some_and(|status| status <= CL_COMPLETE);
         while staged.front().is_some_and(|(event, _)| done(event)) {
             staged.pop_front();
@@ -244,7 +250,7 @@ impl Driver for OpenCl {
     type Recording = ();
     type Mark = Object;
 
-    /// The size of the longest vector, which the addresses of all buffers are multiples of.
+    /// The size of the longest vector type. All buffer addresses are multiples of it.
     const ALIGNMENT: usize = 128;
 
     fn name(&self) -> &str {
@@ -268,8 +274,8 @@ impl Driver for OpenCl {
             return None;
         }
         let block = Object::buffer(&self.context, bytes).ok()?;
-        // A driver may take the memory only when it is first used, where the pool can no longer make room. Brought to the
-        // device now, it is taken now.
+        // A driver may allocate the memory only on first use, when the pool can no longer make room. Migrating the
+        // buffer forces the allocation now.
         let (handle, flags) = (block.handle(), CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED);
         // SAFETY: the buffer is valid, and its handle is read during the call.
         let event = unsafe {
@@ -277,7 +283,7 @@ impl Driver for OpenCl {
         };
         match event {
             Err(code) if code.is_no_room() => None,
-            // After another failure the buffer is there all the same.
+            // After any other failure the buffer still exists.
             Ok(_) | Err(_) => Some(block),
         }
     }
@@ -286,8 +292,8 @@ impl Driver for OpenCl {
         let refused = |code| self.refused("copying to the device", code, bytes.len());
         let write = |bytes: &[u8]| {
             let (handle, count, source) = (block.handle(), bytes.len(), bytes.as_ptr().cast());
-            // SAFETY: the part lies within the block. The bytes stay until the copy is done: it is waited for, or they are
-            // kept with its event.
+            // SAFETY: the part lies within the block. The bytes stay valid until the copy is done: it is waited for, or
+            // they are kept with its event.
             unsafe {
                 self.queue.put(|queue| {
                     enqueue_write_buffer(queue, handle, CL_FALSE, offset, count, source, 0, ptr::null())
@@ -343,7 +349,7 @@ impl Driver for OpenCl {
     }
 
     fn mark(&self) -> Result<Option<Object>> {
-        self.queue.mark().map(Some).map_err(|code| self.error("marking the time", code))
+        self.queue.mark().map(Some).map_err(|code| self.error("enqueuing a time marker", code))
     }
 
     fn submit(&self) -> Result<()> {
@@ -382,7 +388,7 @@ impl Driver for OpenCl {
     fn progress(&self) -> Result<Option<Progress<'_>>> {
         let Some(marker) = self.mark()? else { return Ok(None) };
         self.flush()?;
-        // An error is told to whoever waits next.
+        // The next thread that waits gets the error.
         Ok(Some(Box::new(move || marker.status().is_none_or(|status| status <= CL_COMPLETE))))
     }
 

@@ -1,5 +1,5 @@
-//! The end of the process on devices that a driver makes of the processor, such as PoCL's. They compile a kernel when it is
-//! launched first, in a thread of their own, while the end of the process takes their compiler down under it.
+//! Process exit on devices whose driver runs on the CPU, such as PoCL. Such drivers compile a kernel at its first
+//! launch, in their own thread. At process exit, their compiler could be torn down during a compilation.
 
 use std::{
     ffi::{c_int, c_void},
@@ -20,7 +20,7 @@ use crate::{
 };
 
 unsafe extern "C" {
-    /// C's: calls the function when the process ends; of several, the last one first.
+    /// The C function: registers a function to call at process exit. The last one registered is called first.
     safe fn atexit(function: extern "C" fn()) -> c_int;
 }
 
@@ -28,24 +28,25 @@ extern "C" fn wait() {
     device::finish();
 }
 
-/// Makes the end of the process wait for devices. What a compiler takes down then, much of it made by its first
-/// compilation, is taken down in reverse order, so a kernel is compiled and run before: it is still there during the wait.
+/// Makes process exit wait for devices. Exit handlers run in reverse order, and a compiler registers many of its own
+/// during its first compilation. So a kernel is compiled and run first, to ensure that the compiler still exists during
+/// the wait.
 pub(crate) fn guard(compiler: &Compiler, context: &Object, queue: &Queue) {
-    // Windows ends other threads before it takes libraries down.
+    // Windows ends other threads before it unloads libraries.
     if cfg!(windows) {
         return;
     }
-    // What fails here fails again where somebody is told.
+    // A failure here recurs in a later call that reports it.
     let _ = run(compiler, context, queue);
-    // Without room for one more function the process ends as it would without this.
+    // If registration fails, the process exits as it would without this.
     let _ = atexit(wait);
 }
 
-/// Compiles a kernel and runs it to its end.
+/// Compiles a kernel and runs it to completion.
 fn run(compiler: &Compiler, context: &Object, queue: &Queue) -> Result<(), NotCompiled> {
-    /// Elements, each of one invocation.
+    /// Number of elements, one per invocation.
     const COUNT: usize = 4;
-    // No driver has kept the machine code of another time.
+    // Unique, so that no driver finds it in its cache.
     let now = UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos() as u64);
     let source = format!(
         "__kernel void first(__global ulong* y) {{\n\
@@ -62,15 +63,15 @@ fn run(compiler: &Compiler, context: &Object, queue: &Queue) -> Result<(), NotCo
     let failed_call = |code: c_int| failed(Code(code));
     let program = compiler.compile_anew(context, &source)?;
     let handle = create_kernel(program.handle(), c"first").map_err(failed_call)?;
-    // SAFETY: the kernel was just made.
+    // SAFETY: the kernel was just created.
     let kernel = unsafe { Object::kernel(handle) };
     let block = Object::buffer(context, COUNT * size_of::<u64>()).map_err(failed)?;
     let argument: *mut c_void = block.handle();
-    // SAFETY: the value is the buffer that the kernel takes here; it is copied.
+    // SAFETY: the value is the buffer that the kernel expects here; it is copied.
     unsafe { set_kernel_arg(handle, 0, size_of::<*mut c_void>(), ptr::from_ref(&argument).cast()) }
         .map_err(failed_call)?;
     let size = [COUNT, 1, 1];
-    // SAFETY: kernel and sizes are valid, and each invocation writes its own element of the buffer.
+    // SAFETY: the kernel and sizes are valid, and each invocation writes its own element of the buffer.
     let event = unsafe {
         let (kernel, size) = (kernel.handle(), size.as_ptr());
         queue.put(|queue| enqueue_nd_range_kernel(queue, kernel, 3, ptr::null(), size, size, 0, ptr::null()))

@@ -1,4 +1,4 @@
-//! What a device says of itself, and what kernels on it can have.
+//! A device's properties, and the features that its kernels may use.
 
 use opencl3::{
     device::{
@@ -17,13 +17,13 @@ use phynexus::{
     kernel::{check::Limits, lower::Target},
 };
 
-/// Groups of a launch along the first dimension: invocations are then counted in 32 bits, by whatever driver.
+/// Maximum number of groups of a launch along the first dimension: any driver can then count invocations in 32 bits.
 const GROUPS: usize = 1 << 20;
 
-/// Invocations of a group. Of more, a driver may refuse a kernel for its registers once it is compiled.
+/// Maximum number of invocations per group. With more, a driver may refuse a compiled kernel because of its registers.
 const GROUP: usize = 256;
 
-/// Local memory of a group on a processor, where it is ordinary memory: what stays in the first-level cache.
+/// Maximum local memory per group on a CPU, where it is ordinary memory: this amount stays in the first-level cache.
 const LOCAL_OF_PROCESSOR: usize = 32 << 10;
 
 /// A device and the name of its platform.
@@ -33,12 +33,12 @@ pub(crate) struct Figures {
     pub(crate) platform: String,
 }
 
-// SAFETY: a device's handle may be used from any thread.
+// SAFETY: a device handle may be used from any thread.
 unsafe impl Send for Figures {}
 // SAFETY: as above.
 unsafe impl Sync for Figures {}
 
-/// A text of OpenCL's, which ends with a zero.
+/// A null-terminated string of OpenCL.
 pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).trim_end_matches('\0').trim().to_owned()
 }
@@ -52,7 +52,7 @@ impl Figures {
         text(&self.data(what))
     }
 
-    /// A number of 4 or 8 bytes, if the device tells it.
+    /// A 4-byte or 8-byte number, if the device reports it.
     pub(crate) fn number(&self, what: cl_device_info) -> Option<u64> {
         let data = self.data(what);
         match data.len() {
@@ -66,29 +66,29 @@ impl Figures {
         self.number(what).and_then(|number| usize::try_from(number).ok()).unwrap_or(otherwise)
     }
 
-    /// Why the device cannot be used, if it cannot.
+    /// The reason why the device cannot be used, if any.
     pub(crate) fn unusable(&self) -> Option<String> {
         let model = self.model();
         if self.number(CL_DEVICE_AVAILABLE) != Some(1) {
-            return Some(format!("{model} says that it is not available"));
+            return Some(format!("{model} reports that it is not available"));
         }
         if self.number(CL_DEVICE_COMPILER_AVAILABLE) != Some(1) {
             return Some(format!("{model} has no compiler for OpenCL C"));
         }
         if self.text(CL_DEVICE_PROFILE) != "FULL_PROFILE" {
-            return Some(format!("{model} has OpenCL's embedded profile only"));
+            return Some(format!("{model} supports only OpenCL's embedded profile"));
         }
-        // "OpenCL 1.2 words".
+        // The format is "OpenCL 1.2 text".
         let version = self.text(CL_DEVICE_VERSION);
         let number = version.split(' ').nth(1).and_then(|number| number.parse::<f64>().ok());
-        (number.unwrap_or(0.0) < 1.2).then(|| format!("{model} has {version}; OpenCL 1.2 is needed"))
+        (number.unwrap_or(0.0) < 1.2).then(|| format!("{model} has {version}; OpenCL 1.2 is required"))
     }
 
     pub(crate) fn model(&self) -> String {
         format!("{} ({})", self.text(CL_DEVICE_NAME), self.platform)
     }
 
-    /// Whether it is the processor itself.
+    /// Whether the device is the CPU itself.
     pub(crate) fn is_processor(&self) -> bool {
         self.number(CL_DEVICE_TYPE).unwrap_or(0) & CL_DEVICE_TYPE_CPU != 0
     }
@@ -97,19 +97,19 @@ impl Figures {
         self.text(CL_DEVICE_EXTENSIONS).split(' ').any(|name| name == extension)
     }
 
-    /// Whether quotients and square roots of `float32` can be correctly rounded.
+    /// Whether division and square root of `float32` can be correctly rounded.
     pub(crate) fn divides_exactly(&self) -> bool {
         self.number(CL_DEVICE_SINGLE_FP_CONFIG).unwrap_or(0) & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT != 0
     }
 
-    /// The greatest block of memory that it gives.
+    /// The largest supported memory block in bytes.
     pub(crate) fn greatest_block(&self) -> usize {
         self.size(CL_DEVICE_MAX_MEM_ALLOC_SIZE, 128 << 20)
     }
 
-    /// What the places of parts of buffers are multiples of, in bytes.
+    /// The alignment of sub-buffers in bytes.
     pub(crate) fn part_alignment(&self) -> usize {
-        // The device tells bits.
+        // The device reports bits.
         self.size(CL_DEVICE_MEM_BASE_ADDR_ALIGN, 1024).div_ceil(8)
     }
 
@@ -135,7 +135,7 @@ impl Figures {
         }
     }
 
-    /// What kernels can have. Limits that the device does not tell are the least that OpenCL allows.
+    /// The features that kernels may use. Limits that the device does not report default to OpenCL's minimum.
     pub(crate) fn target(&self, name: &str) -> Target {
         let sizes = self.data(CL_DEVICE_MAX_WORK_ITEM_SIZES);
         let size = |dimension: usize| {
@@ -146,19 +146,19 @@ impl Figures {
         let dtypes = DType::ALL.iter().copied();
         let limits = Limits {
             device: name.to_owned(),
-            // A buffer and where it begins are two words.
+            // A buffer and its start offset take two words.
             bindings: self.size(CL_DEVICE_MAX_PARAMETER_SIZE, 1024) / 16,
             shared_bytes: if self.is_processor() { local.min(LOCAL_OF_PROCESSOR) } else { local },
             block: [0, 1, 2].map(size),
             block_size: self.size(CL_DEVICE_MAX_WORK_GROUP_SIZE, 1).min(GROUP),
             grid: [GROUPS, 0xffff, 0xffff],
-            // How wide subgroups are is known only once a kernel is compiled.
+            // The subgroup width is known only after a kernel is compiled.
             subgroup: None,
             dtypes: dtypes.filter(|&dtype| dtype != DType::F64 || self.has("cl_khr_fp64")).collect(),
             matrices: Vec::new(),
             async_copies: false,
         };
-        // A processor has few registers, and several invocations share them.
+        // A CPU has few registers, which several invocations share.
         let sums = if self.is_processor() { 16 } else { 64 };
         Target { limits, vector_bytes: 16, processors: self.size(CL_DEVICE_MAX_COMPUTE_UNITS, 1), sums }
     }

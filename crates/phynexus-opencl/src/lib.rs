@@ -1,18 +1,18 @@
 //! OpenCL devices as devices of Phynexus: `opencl:0`, `opencl:1`.
 //!
-//! OpenCL's loader is opened when the program runs, and through it whatever platforms are installed: those of NVIDIA, AMD
-//! and Intel, and PoCL, which makes a device of the processor; building needs none of them. A plan's steps are lowered to
-//! loop trees by the engine, printed as OpenCL C 1.2, compiled by the device's own driver, kept on disk, and launched in
-//! the order of one queue a device.
+//! OpenCL's loader is opened at run time, and through it all installed platforms: those of NVIDIA, AMD and Intel, and
+//! PoCL, which runs on the CPU. The build needs none of them. The engine lowers a plan's steps to loop trees. They are
+//! printed as OpenCL C 1.2, compiled by the device's driver, cached on disk, and launched in order on one queue per
+//! device.
 //!
 //! | file | subject |
 //! |---|---|
 //! | `object` | OpenCL's objects and errors |
-//! | `figures` | what a device says of itself, and what kernels on it can have |
+//! | `figures` | a device's properties, and the features that its kernels may use |
 //! | `compile` | from source to machine code |
-//! | `queue` | a device's commands, in their order |
+//! | `queue` | a device's commands, in order |
 //! | `driver` | the engine's trait |
-//! | `exit` | what a processor's driver compiles while the process ends |
+//! | `exit` | waits at process exit for compilations of CPU drivers |
 
 mod compile;
 mod driver;

@@ -1,4 +1,4 @@
-//! OpenCL's objects, which are released when dropped, and its errors in words.
+//! OpenCL's objects, which are released when dropped, and its errors as text.
 
 use std::{ffi::c_void, fmt};
 
@@ -21,13 +21,13 @@ use opencl3::{
 
 use phynexus::{Error, gpu::NotCompiled};
 
-/// An error of OpenCL's.
+/// An OpenCL error code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Code(pub(crate) cl_int);
 
 impl Code {
-    /// Why a kernel is not compiled: there is no room, the device or a part of it is gone, or else it is the kernel that the
-    /// driver refuses.
+    /// Classifies a failed compilation: memory is exhausted, the device or a part of it is lost, or else the driver
+    /// refuses the kernel.
     pub(crate) fn reason(self, device: &str, bytes: usize, words: String) -> NotCompiled {
         match self.0 {
             _ if self.is_no_room() => NotCompiled::out_of_memory(device, bytes),
@@ -38,7 +38,7 @@ impl Code {
         }
     }
 
-    /// Whether the driver had no room, on the device or the host.
+    /// Whether the device or the host ran out of memory.
     pub(crate) fn is_no_room(self) -> bool {
         matches!(self.0, CL_MEM_OBJECT_ALLOCATION_FAILURE | CL_OUT_OF_RESOURCES | CL_OUT_OF_HOST_MEMORY)
     }
@@ -56,20 +56,20 @@ impl fmt::Display for Code {
     }
 }
 
-/// One of OpenCL's objects, all of which are pointers that are counted.
+/// An OpenCL object: a reference-counted pointer.
 pub(crate) struct Object {
     handle: *mut c_void,
     release: unsafe fn(*mut c_void) -> Result<(), cl_int>,
 }
 
-// SAFETY: OpenCL's objects may be used from any thread, but for the arguments of kernels, which are locked where they are.
+// SAFETY: OpenCL's objects may be used from any thread, except for kernel arguments, which are set under a lock.
 unsafe impl Send for Object {}
 // SAFETY: as above.
 unsafe impl Sync for Object {}
 
 impl Drop for Object {
     fn drop(&mut self) {
-        // SAFETY: the object was made for this value alone. A failure leaves it, which harms nobody.
+        // SAFETY: the object is owned by this value. After a failure it leaks, which is harmless.
         let _ = unsafe { (self.release)(self.handle) };
     }
 }
@@ -80,43 +80,43 @@ impl Object {
         Ok(Object { handle, release: release_context })
     }
 
-    /// So many bytes of memory, contents undefined.
+    /// A buffer of `bytes` bytes with undefined contents.
     pub(crate) fn buffer(context: &Object, bytes: usize) -> Result<Object, Code> {
-        // SAFETY: the context is valid, and no memory of the host's is given.
+        // SAFETY: the context is valid, and no host memory is passed.
         let handle =
             unsafe { create_buffer(context.handle, CL_MEM_READ_WRITE, bytes, std::ptr::null_mut()) }?;
         Ok(Object { handle, release: release_mem_object })
     }
 
-    /// A part of a buffer, which it keeps. Its place is a multiple of what the device asks for.
+    /// A sub-buffer, which keeps the buffer alive. Its start must be a multiple of the device's alignment.
     pub(crate) fn part(buffer: &Object, start: usize, bytes: usize) -> Result<Object, Code> {
         let region = cl_buffer_region { origin: start, size: bytes };
         let (kind, region) = (CL_BUFFER_CREATE_TYPE_REGION, std::ptr::from_ref(&region).cast());
-        // SAFETY: the buffer is valid and the region is read during the call; the driver checks that it lies within.
+        // SAFETY: the buffer is valid and the region is read during the call; the driver checks its bounds.
         let handle = unsafe { create_sub_buffer(buffer.handle, CL_MEM_READ_WRITE, kind, region) }?;
         Ok(Object { handle, release: release_mem_object })
     }
 
     /// # Safety
-    /// The handle is that of a queue which nobody else releases.
+    /// The handle must be an owned queue handle.
     pub(crate) unsafe fn queue(handle: *mut c_void) -> Object {
         Object { handle, release: release_command_queue }
     }
 
     /// # Safety
-    /// The handle is that of an event which nobody else releases.
+    /// The handle must be an owned event handle.
     pub(crate) unsafe fn event(handle: *mut c_void) -> Object {
         Object { handle, release: release_event }
     }
 
     /// # Safety
-    /// The handle is that of a program which nobody else releases.
+    /// The handle must be an owned program handle.
     pub(crate) unsafe fn program(handle: *mut c_void) -> Object {
         Object { handle, release: release_program }
     }
 
     /// # Safety
-    /// The handle is that of a kernel which nobody else releases.
+    /// The handle must be an owned kernel handle.
     pub(crate) unsafe fn kernel(handle: *mut c_void) -> Object {
         Object { handle, release: release_kernel }
     }
@@ -125,7 +125,8 @@ impl Object {
         self.handle
     }
 
-    /// How far an event's command is, if the driver tells: `CL_COMPLETE`, something above it before, an error below it.
+    /// The status of an event's command, if the driver reports it: `CL_COMPLETE` when done, greater before, less after
+    /// an error.
     pub(crate) fn status(&self) -> Option<cl_int> {
         let bytes = get_event_data(self.handle, CL_EVENT_COMMAND_EXECUTION_STATUS).ok()?;
         Some(cl_int::from_ne_bytes(bytes.try_into().ok()?))

@@ -1,4 +1,4 @@
-//! A device's queue: commands in one order, put there by one thread at a time.
+//! A device's in-order queue. One thread at a time enqueues commands.
 
 use std::{
     ffi::c_void,
@@ -16,27 +16,27 @@ use opencl3::{
 
 use crate::object::{Code, Object};
 
-/// A queue. OpenCL lets threads put commands into it as they like, but NVIDIA's driver (580) then ends the process now and
-/// then. So they take turns, and wait for what is in it outside of their turn.
+/// A queue. OpenCL allows concurrent enqueuing, but NVIDIA's driver (580) then occasionally crashes the process. So
+/// threads take turns, and wait for commands outside of their turn.
 pub(crate) struct Queue {
     queue: Object,
     turn: Mutex<()>,
 }
 
 impl Queue {
-    /// A queue of the context's device.
+    /// Creates a queue for the context's device.
     pub(crate) fn new(context: &Object, device: cl_device_id) -> Result<Queue, Code> {
-        // Profiles ask when markers were reached.
-        // SAFETY: the device is the context's.
+        // Profiles query the times of markers.
+        // SAFETY: the device belongs to the context.
         let handle = unsafe { create_command_queue(context.handle(), device, CL_QUEUE_PROFILING_ENABLE) }?;
-        // SAFETY: the queue was just made.
+        // SAFETY: the queue was just created.
         Ok(Queue { queue: unsafe { Object::queue(handle) }, turn: Mutex::new(()) })
     }
 
-    /// Puts a command into the queue; its event.
+    /// Enqueues a command and returns its event.
     ///
     /// # Safety
-    /// What the command is given is as OpenCL asks, and the event that it gives is its own.
+    /// The arguments of the command must satisfy OpenCL's requirements, and the returned event must be owned.
     pub(crate) unsafe fn put(
         &self,
         command: impl FnOnce(*mut c_void) -> Result<cl_event, cl_int>,
@@ -44,30 +44,30 @@ impl Queue {
         let turn = self.turn();
         let event = command(self.queue.handle())?;
         drop(turn);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         Ok(unsafe { Object::event(event) })
     }
 
-    /// Puts a marker into the queue, which is reached when all before it is done.
+    /// Enqueues a marker that completes when all previous commands have.
     pub(crate) fn mark(&self) -> Result<Object, Code> {
-        // SAFETY: nothing is waited for but the commands before.
+        // SAFETY: the wait list is empty.
         unsafe { self.put(|queue| enqueue_marker_with_wait_list(queue, 0, ptr::null())) }
     }
 
-    /// Sends what is in the queue to the device.
+    /// Submits the queued commands to the device.
     pub(crate) fn flush(&self) -> Result<(), Code> {
         let _turn = self.turn();
         Ok(flush(self.queue.handle())?)
     }
 
-    /// Waits until a command of this queue is done, or failed: it uses the host's memory no longer.
+    /// Waits until a command of this queue has completed or failed. It no longer uses host memory then.
     pub(crate) fn wait_for(&self, event: &Object) -> Result<(), Code> {
         let sent = self.flush();
-        // Waiting sends it too, so that it is waited for whatever became of that.
+        // Waiting also submits the commands, so wait even if the flush failed.
         wait(event).and(sent)
     }
 
-    /// Waits until all that is in the queue is done.
+    /// Waits until all queued commands are done.
     pub(crate) fn wait(&self) -> Result<(), Code> {
         self.wait_for(&self.mark()?)
     }
@@ -79,12 +79,12 @@ impl Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        // What the last commands read and write goes after them.
+        // The memory that the last commands use is freed afterwards.
         let _ = finish(self.queue.handle());
     }
 }
 
-/// Waits until a command that was sent to the device is done.
+/// Waits until a submitted command is done.
 pub(crate) fn wait(event: &Object) -> Result<(), Code> {
     Ok(wait_for_events(&[event.handle()])?)
 }

@@ -1,10 +1,10 @@
-//! The GPUs that the APIs show.
+//! The GPUs that the APIs report.
 
 use std::{sync::Once, thread::available_parallelism};
 
 use phynexus::{
     DType,
-    device::{DeviceInfo, DeviceNature, register_missing},
+    device::{DeviceInfo, DeviceNature, register_aliases, register_missing},
     gpu::Gpu,
     kernel::{check::Limits, lower::Target, print::WgslArithmetic},
 };
@@ -20,21 +20,26 @@ use crate::{
     times::TIMES,
 };
 
-/// The APIs in the order in which they are looked for, their devices' names, and where they are found.
+/// The APIs in discovery order, their device names, and the reason if none is found.
 const APIS: [(Backend, &str, &str); 3] = [
-    (Backend::Vulkan, "vulkan", "the Vulkan loader shows no device (Linux: libvulkan1 and the GPU's driver)"),
-    (Backend::Metal, "metal", "Metal is found on Apple's systems only"),
-    (Backend::Dx12, "dx12", "DirectX 12 is found on Windows only"),
+    (
+        Backend::Vulkan,
+        "vulkan",
+        "the Vulkan loader reports no device (Linux: libvulkan1 and the GPU's driver)",
+    ),
+    (Backend::Metal, "metal", "Metal is only available on Apple systems"),
+    (Backend::Dx12, "dx12", "DirectX 12 is only available on Windows"),
 ];
 
-/// Why there is no API below those: through wgpu's OpenGL Mesa 22.3 simplifies as if there were no NaN, some integers are wrong,
-/// networks train otherwise than on the CPU, and a kernel of six seconds ends the process when another thread copies.
-const NO_OPENGL: &str = "OpenGL is not used: on the driver that was tried, results were wrong";
+/// The reason why OpenGL is not in the list: with Mesa 22.3 through wgpu's OpenGL backend, simplifications ignore NaN,
+/// some integer results are wrong, networks train differently than on the CPU, and a six-second kernel ends the process
+/// when another thread copies.
+const NO_OPENGL: &str = "OpenGL is not supported: results were wrong on the tested driver";
 
-/// What kernels need: the first elements of buffers come in immediates.
+/// Required features: the first elements of buffers are passed in immediates.
 const NEEDED: Features = Features::IMMEDIATES;
 
-/// What they use where it is there.
+/// Features that are used if available.
 const USED: Features = Features::IMMEDIATES
     .union(Features::SHADER_INT64)
     .union(Features::SHADER_F64)
@@ -43,13 +48,17 @@ const USED: Features = Features::IMMEDIATES
     .union(Features::PIPELINE_CACHE)
     .union(TIMES);
 
-/// Registers every GPU that the APIs show, or the reasons why there are none; once a process.
+/// Registers every GPU that the APIs report, or the reasons why there are none. Runs once per process.
 pub fn register() {
     static DONE: Once = Once::new();
     DONE.call_once(look);
 }
 
 fn look() {
+    register_aliases("vulkan", &["vk"]);
+    register_aliases("metal", &["apple", "mps"]);
+    register_aliases("dx12", &["d3d12", "directx"]);
+    register_aliases("gl", &["opengl"]);
     let found = quietly(|| adapters(Backends::VULKAN | Backends::METAL | Backends::DX12));
     register_missing("gl", NO_OPENGL);
     for (backend, kind, reason) in APIS {
@@ -63,7 +72,7 @@ fn look() {
                 let driver = Wgpu::new(describe(adapter, name));
                 phynexus::device::register(Box::new(Gpu::new(driver)));
             } else {
-                register_missing(name, "its driver has no immediates (push constants)");
+                register_missing(name, "its driver does not support immediates (push constants)");
             }
         }
     }
@@ -75,16 +84,16 @@ fn adapters(backends: Backends) -> Vec<Adapter> {
     wait_for(instance.enumerate_adapters(backends))
 }
 
-/// An adapter, and what is known of it without opening it.
+/// An adapter, and what is known about it before it is opened.
 pub(crate) struct Found {
     pub(crate) adapter: Adapter,
     pub(crate) info: DeviceInfo,
     pub(crate) target: Target,
-    /// The features to ask for.
+    /// The features to request.
     pub(crate) features: Features,
-    /// What kernels ask a Vulkan driver to do with floats.
+    /// The float behaviour that kernels request from a Vulkan driver.
     pub(crate) float_controls: Vec<FloatControl>,
-    /// What of its arithmetic is exact.
+    /// The parts of its arithmetic that are exact.
     pub(crate) arithmetic: WgslArithmetic,
 }
 
@@ -102,7 +111,7 @@ fn describe(adapter: &Adapter, name: String) -> Found {
         features: words.into_iter().filter(|word| !word.is_empty()).collect(),
     };
     let whole = |limit: u32| limit as usize;
-    // Kernels need to know how many invocations exchange values.
+    // Kernels must know how many invocations exchange values.
     let width = whole(about.subgroup_min_size);
     let fixed = about.subgroup_min_size == about.subgroup_max_size && width.is_power_of_two() && width > 1;
     let wide = features.contains(Features::SHADER_INT64);
@@ -115,7 +124,7 @@ fn describe(adapter: &Adapter, name: String) -> Found {
         limits.max_storage_buffers_per_shader_stage.min(limits.max_bindings_per_bind_group).min(64);
     let limits = Limits {
         device: name,
-        // An `i32` a buffer comes in immediates, and one more.
+        // Immediates hold an `i32` per buffer, and one more.
         bindings: whole(bindings.min((limits.max_immediate_size / 4).saturating_sub(1))),
         shared_bytes: whole(limits.max_compute_workgroup_storage_size),
         block: [
@@ -131,11 +140,11 @@ fn describe(adapter: &Adapter, name: String) -> Found {
         matrices: Vec::new(),
         async_copies: false,
     };
-    // The APIs do not tell how many processors a GPU has.
+    // The APIs do not report a GPU's number of processors.
     let processors = if software { available_parallelism().map_or(1, usize::from) } else { 16 };
     let target = Target { limits, vector_bytes: 16, processors, sums: 64 };
     let float_controls = float_controls(adapter);
-    // No API promises exact divisions, and subnormal numbers only where it is asked for them; a processor has both.
+    // No API guarantees exact division, and subnormal numbers only on request; a CPU has both.
     let keeps = FloatControl { mode: DENORM_PRESERVE, width: 32 };
     let subnormals = software || float_controls.contains(&keeps);
     let arithmetic = WgslArithmetic { divisions: software, subnormals };

@@ -1,4 +1,4 @@
-//! From a loop tree to a pipeline.
+//! Compiles a loop tree to a pipeline.
 
 use std::{
     borrow::Cow,
@@ -27,7 +27,7 @@ use crate::{adapter::Found, connection::Connection, spirv::exact};
 pub(crate) struct Pipeline {
     pub(crate) pipeline: ComputePipeline,
     pub(crate) layout: BindGroupLayout,
-    /// The bindings that a source of a user's declares; a printed kernel has one for each of its buffers.
+    /// The bindings that a user-written source declares; a printed kernel has one per buffer.
     pub(crate) bindings: Vec<u32>,
 }
 
@@ -40,20 +40,22 @@ pub(crate) fn compile(
     let has = found.target.limits.shared_bytes;
     let needs = wgsl_workgroup_bytes(kernel);
     if needs > has {
-        let message =
-            format!("kernel {} needs {needs} bytes of workgroup memory, the device has {has}", kernel.name);
+        let message = format!(
+            "kernel {} needs {needs} bytes of workgroup memory, but the device has {has}",
+            kernel.name
+        );
         return Err(message.into());
     }
     for buffer in &kernel.buffers {
-        // A binding begins where the device wants it to, which may be before the first element.
+        // A binding starts at the device's alignment, possibly before the first element.
         let bytes = buffer.length.saturating_mul(buffer.dtype.size()).saturating_add(connection.alignment);
         if bytes as u64 > connection.largest_binding || buffer.length >= i32::MAX as usize {
             let most = connection.largest_binding;
-            return Err(format!("a buffer of {bytes} bytes: a kernel can have at most {most} of one").into());
+            return Err(format!("a buffer has {bytes} bytes, but a kernel can bind at most {most}").into());
         }
     }
     let source = print_wgsl(kernel, found.arithmetic)?;
-    // A panic of the translator is an error of this kernel alone.
+    // A panic of the translator must only fail this kernel.
     let made = catch_unwind(AssertUnwindSafe(|| {
         connection.pipeline(&source, |device, cache| {
             let module = module(found, device, &source, kernel)?;
@@ -75,21 +77,21 @@ fn module(found: &Found, device: &Device, source: &str, kernel: &Kernel) -> Resu
             spirv: Some(Cow::Owned(code)),
             ..Default::default()
         };
-        // SAFETY: the code is naga's translation of a validated module; what is added changes neither types nor
-        // control flow, and the driver has it. The checker proved every access of the kernel in bounds.
+        // SAFETY: the code is naga's translation of a validated module. The additions change neither types nor control
+        // flow, and the driver supports them. The checker proved every access of the kernel in bounds.
         return Ok(unsafe { device.create_shader_module_passthrough(descriptor) });
     }
     let descriptor =
         ShaderModuleDescriptor { label: None, source: ShaderSource::Wgsl(Cow::Borrowed(source)) };
-    // SAFETY: the checker proved every access of the kernel in bounds, and every loop has a constant number of iterations
-    // or ends as integers get smaller.
+    // SAFETY: the checker proved every access of the kernel in bounds, and every loop has a constant iteration count or
+    // terminates because integers decrease.
     Ok(unsafe { device.create_shader_module_trusted(descriptor, ShaderRuntimeChecks::unchecked()) })
 }
 
-/// Compiles WGSL that a user wrote to SPIR-V, words of four bytes with the lowest first.
+/// Compiles user-written WGSL to SPIR-V, as little-endian words of four bytes.
 ///
 /// # Errors
-/// What naga says of it: the place and the reason. A module without a kernel is refused too.
+/// naga's message with the position and the reason. A module without a kernel is also an error.
 pub fn compile_source(source: &str) -> Result<Vec<u8>, String> {
     let module = wgsl::parse_str(source).map_err(|error| error.emit_to_string(source))?;
     if module.entry_points.is_empty() {
@@ -100,7 +102,7 @@ pub fn compile_source(source: &str) -> Result<Vec<u8>, String> {
     Ok(words.into_iter().flat_map(u32::to_le_bytes).collect())
 }
 
-/// SPIR-V without checks at run time: kernels were checked before.
+/// SPIR-V without run-time checks: kernels are checked before.
 fn translate(source: &str) -> Result<Vec<u32>, String> {
     let module = wgsl::parse_str(source).map_err(|error| error.emit_to_string(source))?;
     let mut validator = valid::Validator::new(valid::ValidationFlags::all(), valid::Capabilities::all());
@@ -117,7 +119,7 @@ fn translate(source: &str) -> Result<Vec<u32>, String> {
     spv::write_vec(&module, &info, &options, None).map_err(|error| error.to_string())
 }
 
-/// A pipeline with so many buffers, and the first element of each and a zero in immediates.
+/// A pipeline with `buffers` buffers. Immediates hold the first element of each and a zero.
 fn pipeline(
     device: &Device,
     module: &ShaderModule,

@@ -1,4 +1,4 @@
-//! A GPU in use: its queue, what waits to be submitted, copies, errors.
+//! An open GPU: its queue, pending commands, copies and errors.
 
 use std::{
     pin::pin,
@@ -20,14 +20,14 @@ use wgpu::{
 
 use crate::{adapter::Found, exit, pipelines::Kept, times::Times};
 
-/// Launches that are submitted together, at most.
+/// Maximum number of launches per submission.
 const TOGETHER: usize = 64;
-/// Bytes that are copied at once, at most: as many are taken of the host's memory for it.
+/// Maximum size of a single copy in bytes. Each copy allocates as much host memory.
 pub(crate) const AT_ONCE: usize = 64 << 20;
-/// How long a device that has finished may take to say so.
+/// Maximum time for a finished device to report it.
 const ANSWER: Duration = Duration::from_secs(60);
 
-/// The result of a future that needs nobody else to make progress, as wgpu's are outside browsers.
+/// The result of a future that makes progress without an executor, like wgpu's outside browsers.
 pub(crate) fn wait_for<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());
@@ -39,18 +39,18 @@ pub(crate) fn wait_for<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// What waits to be submitted.
+/// A pending command.
 enum Command {
     Launch(Launch),
-    /// A note of the time, by its number.
+    /// A timestamp, by its number.
     Note(u32),
 }
 
-/// A launch of a kernel.
+/// A kernel launch.
 pub(crate) struct Launch {
     pub(crate) pipeline: ComputePipeline,
     pub(crate) bindings: BindGroup,
-    /// The first element of each buffer, in bytes of `i32`.
+    /// The first element of each buffer, as the bytes of `i32` values.
     pub(crate) starts: SmallVec<[u8; 64]>,
     pub(crate) grid: [u32; 3],
 }
@@ -75,13 +75,13 @@ pub(crate) struct Connection {
     pending: Mutex<Vec<Command>>,
     times: Option<Times>,
     kept: Option<Kept>,
-    /// What reads go through: mapped by one thread at a time.
+    /// The staging buffer for reads: mapped by one thread at a time.
     staging: Mutex<Option<Buffer>>,
-    /// The first error that nobody asked for.
+    /// The first uncaptured error.
     failure: Arc<OnceLock<String>>,
-    /// What bindings begin at multiples of, in bytes.
+    /// The alignment of bindings in bytes.
     pub(crate) alignment: usize,
-    /// Bytes of the largest binding.
+    /// The size of the largest binding in bytes.
     pub(crate) largest_binding: u64,
     largest_buffer: u64,
 }
@@ -105,7 +105,7 @@ impl Connection {
         let failure = Arc::new(OnceLock::new());
         let uncaptured = failure.clone();
         device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
-            // The first one tells what went wrong.
+            // Only the first error is kept: it shows the cause.
             let _ = uncaptured.set(words(&error));
         }));
         let lost = failure.clone();
@@ -136,7 +136,7 @@ impl Connection {
         Error::Device { device: self.name.clone(), message: format!("{doing}: {message}") }
     }
 
-    /// The error that happened meanwhile, if one did. After it nothing on this device is to be trusted.
+    /// The uncaptured error, if any. After one, no result of this device can be trusted.
     fn sound(&self) -> Result<()> {
         match self.failure.get() {
             Some(message) => Err(Error::Device { device: self.name.clone(), message: message.clone() }),
@@ -148,9 +148,9 @@ impl Connection {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something whose errors are its result: refusals, if the device is well and has room.
+    /// Runs `work` and captures its errors: they are refusals if the device is intact and memory suffices.
     pub(crate) fn checked<T>(&self, work: impl FnOnce(&Device) -> T) -> Result<T, NotCompiled> {
-        // Three variables: they end in the reverse of their order, as scopes must, if the work panics too.
+        // Three variables: scopes must end in reverse order, also if the work panics.
         let internal = self.device.push_error_scope(ErrorFilter::Internal);
         let validation = self.device.push_error_scope(ErrorFilter::Validation);
         let memory = self.device.push_error_scope(ErrorFilter::OutOfMemory);
@@ -158,7 +158,7 @@ impl Connection {
         let memory = wait_for(memory.pop());
         let validation = wait_for(validation.pop());
         let internal = wait_for(internal.pop());
-        // What a device that is lost says of a kernel is not the kernel's fault.
+        // Errors of a lost device are not the kernel's fault.
         self.sound()?;
         match (memory, validation.or(internal)) {
             (Some(_), _) => Err(NotCompiled::out_of_memory(&self.name, 0)),
@@ -167,9 +167,9 @@ impl Connection {
         }
     }
 
-    /// A buffer of so many bytes; nothing if there is no room.
+    /// A buffer of `bytes` bytes; `None` if memory does not suffice.
     pub(crate) fn allocate(&self, bytes: usize) -> Option<Buffer> {
-        // Kernels see whole vectors of four words.
+        // Kernels access whole vectors of four words.
         let size = (bytes as u64).max(1).checked_next_multiple_of(16)?;
         if size > self.largest_buffer || self.sound().is_err() {
             return None;
@@ -181,24 +181,25 @@ impl Connection {
         .ok()
     }
 
-    /// The device, for what is made of its objects.
+    /// The device, for creating objects on it.
     pub(crate) fn device(&self) -> &Device {
         &self.device
     }
 
-    /// Submits a launch, sooner or later.
+    /// Queues a launch; it may be submitted later.
     pub(crate) fn launch(&self, launch: Launch) -> Result<()> {
         self.add(Command::Launch(launch))
     }
 
-    /// Notes the time behind everything launched so far, as [`Times`] says.
+    /// Queues a timestamp after everything launched so far; see [`Times`].
     pub(crate) fn note(&self, number: u32) -> Result<()> {
         self.add(Command::Note(number))
     }
 
     fn add(&self, command: Command) -> Result<()> {
         let mut pending = self.pending();
-        // A launch goes with the notes before and behind it: what lies between two submissions would count as its time.
+        // A launch is submitted with the timestamps before and after it: a gap between two submissions would count as
+        // its time.
         let may_end = matches!(pending.last(), Some(Command::Launch(_)));
         pending.push(command);
         if pending.len() >= TOGETHER && may_end {
@@ -207,7 +208,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Submits what waits.
+    /// Submits the pending commands.
     pub(crate) fn submit_pending(&self) -> Result<()> {
         let mut pending = self.pending();
         if !pending.is_empty() {
@@ -216,17 +217,17 @@ impl Connection {
         Ok(())
     }
 
-    /// Submits what waits, and then what `last` adds.
+    /// Submits the pending commands, followed by what `last` encodes.
     pub(crate) fn with_encoder(&self, last: impl FnOnce(&mut CommandEncoder)) -> Result<()> {
         self.submit(&mut self.pending(), last)
     }
 
-    /// The machine code on disk; nothing if the API gives none.
+    /// The machine code cached on disk; `None` if the API provides none.
     pub(crate) fn kept(&self) -> Option<&Kept> {
         self.kept.as_ref()
     }
 
-    /// How it tells when it did what; nothing if it does not.
+    /// The device's timestamps; `None` if not supported.
     pub(crate) fn times(&self) -> Option<&Times> {
         self.times.as_ref()
     }
@@ -251,7 +252,7 @@ impl Connection {
         drop(pass);
         last(&mut encoder);
         self.queue.submit([encoder.finish()]);
-        // Frees what finished work held; what is wrong is told below.
+        // Frees the resources of finished work; errors are reported below.
         let _ = self.device.poll(PollType::Poll);
         self.sound()
     }
@@ -262,7 +263,7 @@ impl Connection {
         let (before, after) =
             (offset % alignment, (alignment - (offset + bytes.len()) % alignment) % alignment);
         if before + after > 0 {
-            // Whole words are written, so what is around comes along.
+            // Writes cover whole words, so the surrounding bytes are included.
             let mut whole = vec![0; before + bytes.len() + after];
             let end = whole.len() - alignment;
             self.read(buffer, offset - before, &mut whole[..alignment])?;
@@ -270,7 +271,7 @@ impl Connection {
             whole[before..before + bytes.len()].copy_from_slice(bytes);
             return self.write(buffer, offset - before, &whole);
         }
-        // The write comes before what is submitted next.
+        // The write takes effect before the next submission.
         let mut pending = self.pending();
         if !pending.is_empty() {
             self.submit(&mut pending, |_| ())?;
@@ -286,7 +287,7 @@ impl Connection {
         self.sound()
     }
 
-    /// Copies to the host, when everything before has finished.
+    /// Copies to the host after all previous work has finished.
     pub(crate) fn read(&self, buffer: &Buffer, offset: usize, bytes: &mut [u8]) -> Result<()> {
         let mut from = offset;
         for part in bytes.chunks_mut(AT_ONCE) {
@@ -308,7 +309,7 @@ impl Connection {
                 let size = size.next_power_of_two().max(4096);
                 let descriptor = BufferDescriptor { label: None, size, usage, mapped_at_creation: false };
                 self.checked(|device| device.create_buffer(&descriptor))
-                    .map_err(|message| self.error("making room for a copy", message))?
+                    .map_err(|message| self.error("allocating a staging buffer", message))?
             }
         };
         self.with_encoder(|encoder| {
@@ -319,11 +320,11 @@ impl Connection {
             let _ = told.send(result);
         });
         self.wait()?;
-        // A thread that submits meanwhile may be the one that is told; it passes the answer on at once.
+        // Another thread's poll may run this callback; it forwards the result at once.
         match mapped.recv_timeout(ANSWER) {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return Err(self.error("copying from the device", error)),
-            Err(_) => return Err(self.error("copying from the device", "it does not answer")),
+            Err(_) => return Err(self.error("copying from the device", "the device does not respond")),
         }
         let copied = staging.slice(..size).get_mapped_range().map(|range| {
             let start = (first - first_word) as usize;
@@ -341,15 +342,16 @@ impl Connection {
         waited.map(drop).map_err(|error| self.error("waiting for the device", error))
     }
 
-    /// Tells, whenever it is asked, whether everything submitted so far is done, or has failed.
+    /// Returns a function that reports whether everything submitted so far is done or has failed.
     pub(crate) fn progress(&self) -> Result<impl Fn() -> bool> {
         self.with_encoder(|_| ())?;
         let done = Arc::new(AtomicBool::new(false));
         let tell = done.clone();
         self.queue.on_submitted_work_done(move || tell.store(true, Ordering::Release));
         Ok(move || {
-            // Not a wait with a time limit: wgpu 30 panics if another thread's poll collects the submission between the
-            // limit and its own look (an assertion of `Device::maintain`). What failed is told to whoever waits next.
+            // Not a wait with a timeout: wgpu 30 panics if another thread's poll collects the submission between the
+            // timeout and its own check (an assertion in `Device::maintain`). The next thread that waits gets the
+            // error.
             done.load(Ordering::Acquire)
                 || self.sound().is_err()
                 || self.device.poll(PollType::Poll).is_err()
@@ -357,14 +359,14 @@ impl Connection {
         })
     }
 
-    /// Waits until everything has finished.
+    /// Waits until all work has finished.
     pub(crate) fn synchronize(&self) -> Result<()> {
         self.submit_pending()?;
         self.wait()
     }
 }
 
-/// An error with its causes, on one line.
+/// An error and its causes, on one line.
 fn words(error: &wgpu::Error) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);

@@ -1,4 +1,4 @@
-//! GPUs behind wgpu as drivers of the engine's GPU layer.
+//! wgpu's GPUs as drivers of the engine's GPU layer.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -25,11 +25,11 @@ use crate::{
     times::Mark,
 };
 
-/// A GPU; it is opened when it is first used.
+/// A GPU, opened on first use.
 pub(crate) struct Wgpu {
     found: Found,
     connection: OnceLock<Connection>,
-    /// Who opens it.
+    /// Held while opening.
     opening: Mutex<()>,
 }
 
@@ -42,7 +42,7 @@ impl Wgpu {
         if let Some(connection) = self.connection.get() {
             return Ok(connection);
         }
-        // One thread at a time. A failure is not kept: the next attempt may succeed.
+        // One thread at a time. A failure is not cached: the next attempt may succeed.
         let _turn = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         match self.connection.get() {
             Some(connection) => Ok(connection),
@@ -108,7 +108,7 @@ impl Driver for Wgpu {
         for (at, (&(buffer, start), parameter)) in
             submission.arguments.iter().zip(&submission.kernel.buffers).enumerate()
         {
-            // What an empty parameter's start is does not matter.
+            // The start of an empty parameter is irrelevant.
             let offset = u64::try_from(start).unwrap_or(0) / alignment * alignment;
             let offset = if offset < buffer.size() { offset } else { 0 };
             let first = (start - offset as i64) / parameter.dtype.size() as i64;
@@ -117,7 +117,7 @@ impl Driver for Wgpu {
             let resource = BindingResource::Buffer(BufferBinding { buffer, offset, size });
             entries.push(BindGroupEntry { binding: at as u32, resource });
         }
-        // The printed kernels' zero.
+        // The zero that printed kernels expect.
         starts.extend([0; 4]);
         let module = submission.module;
         let bindings = connection.device().create_bind_group(&BindGroupDescriptor {
@@ -142,7 +142,7 @@ impl Driver for Wgpu {
         let connection = self.connection()?;
         match connection.times() {
             Some(times) => times.elapsed(connection, from, to),
-            None => Err(Error::internal("gpu", format!("{} does not tell its time", self.name()))),
+            None => Err(Error::internal("gpu", format!("{} does not support timestamps", self.name()))),
         }
     }
 

@@ -1,5 +1,5 @@
-//! The end of the process on devices that a driver makes of the processor, such as lavapipe's. They compile a kernel when it
-//! is launched first, in a thread of their own, while the end of the process takes their compiler down under it.
+//! Process exit on devices whose driver runs on the CPU, such as lavapipe. Such drivers compile a kernel at its first
+//! launch, in their own thread. At process exit, their compiler could be torn down during a compilation.
 
 use std::{ffi::c_int, time::UNIX_EPOCH};
 
@@ -13,7 +13,7 @@ use wgpu::{
 use crate::connection::{Connection, Launch};
 
 unsafe extern "C" {
-    /// C's: calls the function when the process ends; of several, the last one first.
+    /// The C function: registers a function to call at process exit. The last one registered is called first.
     safe fn atexit(function: extern "C" fn()) -> c_int;
 }
 
@@ -21,24 +21,25 @@ extern "C" fn wait() {
     device::finish();
 }
 
-/// Makes the end of the process wait for devices. What a compiler takes down then, much of it made by its first
-/// compilation, is taken down in reverse order, so a kernel is compiled and run before: it is still there during the wait.
+/// Makes process exit wait for devices. Exit handlers run in reverse order, and a compiler registers many of its own
+/// during its first compilation. So a kernel is compiled and run first, to ensure that the compiler still exists during
+/// the wait.
 pub(crate) fn guard(connection: &Connection) {
-    // Windows ends other threads before it takes libraries down.
+    // Windows ends other threads before it unloads libraries.
     if cfg!(windows) {
         return;
     }
-    // What fails here fails again where somebody is told.
+    // A failure here recurs in a later call that reports it.
     let _ = run(connection);
-    // Without room for one more function the process ends as it would without this.
+    // If registration fails, the process exits as it would without this.
     let _ = atexit(wait);
 }
 
-/// Compiles a kernel and runs it to its end.
+/// Compiles a kernel and runs it to completion.
 fn run(connection: &Connection) -> Result<(), NotCompiled> {
-    /// Elements, each of one invocation.
+    /// Number of elements, one per invocation.
     const COUNT: u64 = 4;
-    // No driver has kept the machine code of another time.
+    // Unique, so that no driver finds it in its cache.
     let now = UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos() as u64);
     let (high, low) = ((now >> 32) as u32, now as u32);
     let source = format!(

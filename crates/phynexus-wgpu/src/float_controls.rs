@@ -1,10 +1,11 @@
-//! What of the arithmetic of floats a Vulkan driver can be asked for. wgpu does not tell, so Vulkan is asked itself.
+//! The float behaviour that can be requested from a Vulkan driver. wgpu does not report it, so Vulkan is queried
+//! directly.
 
 use wgpu::Adapter;
 
 use crate::spirv::FloatControl;
 
-/// What the adapter's driver can be asked for; nothing where it is none of Vulkan 1.2 or later.
+/// The behaviour that the adapter's driver supports; empty unless it is a driver for Vulkan 1.2 or later.
 #[cfg(any(windows, all(unix, not(target_vendor = "apple"))))]
 pub(crate) fn float_controls(adapter: &Adapter) -> Vec<FloatControl> {
     use ash::vk;
@@ -20,7 +21,7 @@ pub(crate) fn float_controls(adapter: &Adapter) -> Vec<FloatControl> {
     }
     let mut can = vk::PhysicalDeviceFloatControlsProperties::default();
     let mut all = vk::PhysicalDeviceProperties2::default().push_next(&mut can);
-    // SAFETY: the physical device is of this instance, and both know the function and the structure.
+    // SAFETY: the physical device belongs to this instance, and both support the function and the structure.
     unsafe { instance.raw_instance().get_physical_device_properties2(raw.raw_physical_device(), &mut all) };
     let alike = |independence| independence == vk::ShaderFloatControlsIndependence::NONE;
     let each = [
@@ -47,7 +48,7 @@ pub(crate) fn float_controls(adapter: &Adapter) -> Vec<FloatControl> {
     for (mode, has, alike) in each {
         let has = has.map(|has| has == vk::TRUE);
         for (width, has_it) in [32, 64].into_iter().zip(has) {
-            // Where widths must be told alike, all or none.
+            // If all widths must be set alike, request all or none.
             if has_it && (!alike || has == [true; 2]) {
                 controls.push(FloatControl { mode, width });
             }
@@ -56,7 +57,7 @@ pub(crate) fn float_controls(adapter: &Adapter) -> Vec<FloatControl> {
     controls
 }
 
-/// There is no Vulkan.
+/// Without Vulkan.
 #[cfg(not(any(windows, all(unix, not(target_vendor = "apple")))))]
 pub(crate) fn float_controls(_: &Adapter) -> Vec<FloatControl> {
     Vec::new()

@@ -1,22 +1,22 @@
-//! GPUs behind Vulkan, Metal and DirectX 12 as devices of Phynexus, through wgpu: `vulkan:0`, `metal:0`, `dx12:0`.
+//! GPUs with Vulkan, Metal or DirectX 12 as devices of Phynexus, through wgpu: `vulkan:0`, `metal:0`, `dx12:0`.
 //!
-//! The drivers are opened when the program runs. A plan's steps are lowered to loop trees by the engine, printed as WGSL,
-//! translated to what the API takes, and launched in the order of one queue a device.
+//! The drivers are opened at run time. The engine lowers a plan's steps to loop trees. They are printed as WGSL,
+//! translated to the API's language, and launched in order on one queue per device.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `adapter` | the GPUs that the APIs show, and what kernels of each can have |
-//! | `connection` | a GPU in use: its queue, what waits to be submitted, copies, errors |
+//! | `adapter` | the GPUs that the APIs report, and the features that their kernels may use |
+//! | `connection` | an open GPU: its queue, pending commands, copies, errors |
 //! | `compile` | from a loop tree to a pipeline |
-//! | `pipelines` | machine code on disk |
-//! | `times` | when the device did what |
-//! | `source` | kernels written by users |
-//! | `spirv` | what SPIR-V must say for exact arithmetic |
-//! | `float_controls` | what of it a Vulkan driver can be asked for |
-//! | `memory` | how much memory a GPU has |
+//! | `pipelines` | machine code cached on disk |
+//! | `times` | timestamps of the device |
+//! | `source` | user-written kernels |
+//! | `spirv` | SPIR-V decorations for exact arithmetic |
+//! | `float_controls` | the float behaviour that a Vulkan driver supports |
+//! | `memory` | the memory of a GPU |
 //! | `driver` | the engine's trait |
-//! | `quiet` | silence of loaders while devices are looked for |
-//! | `exit` | what a processor's driver compiles while the process ends |
+//! | `quiet` | silences loaders during device discovery |
+//! | `exit` | waits at process exit for compilations of CPU drivers |
 
 mod adapter;
 mod compile;

@@ -1,4 +1,4 @@
-//! How much memory a GPU has. wgpu does not tell, so Vulkan is asked itself.
+//! The memory of a GPU. wgpu does not report it, so Vulkan is queried directly.
 
 use wgpu::Adapter;
 
@@ -6,11 +6,11 @@ use wgpu::Adapter;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Memory {
     pub(crate) total: Option<u64>,
-    /// What nobody has, of what the system lets this process have.
+    /// Free memory, within the system's budget for this process.
     pub(crate) available: Option<u64>,
 }
 
-/// The memory of the device's own heaps; nothing where it is none of Vulkan's, and what is free where its driver has no
+/// The memory of the device's own heaps. Empty if it is not a Vulkan device; `available` requires
 /// `VK_EXT_memory_budget`.
 #[cfg(any(windows, all(unix, not(target_vendor = "apple"))))]
 pub(crate) fn memory(adapter: &Adapter) -> Memory {
@@ -20,7 +20,7 @@ pub(crate) fn memory(adapter: &Adapter) -> Memory {
     let Some(raw) = (unsafe { adapter.as_hal::<wgpu::hal::api::Vulkan>() }) else { return Memory::default() };
     let (instance, device) = (raw.shared_instance(), raw.raw_physical_device());
     let about = raw.physical_device_capabilities();
-    // SAFETY: the physical device is of this instance.
+    // SAFETY: the physical device belongs to this instance.
     let all = unsafe { instance.raw_instance().get_physical_device_memory_properties(device) };
     let heaps = || {
         let heaps = all.memory_heaps.iter().take(all.memory_heap_count as usize).enumerate();
@@ -33,13 +33,13 @@ pub(crate) fn memory(adapter: &Adapter) -> Memory {
     }
     let mut budget = vk::PhysicalDeviceMemoryBudgetPropertiesEXT::default();
     let mut asked = vk::PhysicalDeviceMemoryProperties2::default().push_next(&mut budget);
-    // SAFETY: the physical device is of this instance, and both know the function and the structure.
+    // SAFETY: the physical device belongs to this instance, and both support the function and the structure.
     unsafe { instance.raw_instance().get_physical_device_memory_properties2(device, &mut asked) };
     let free = heaps().map(|(at, _)| budget.heap_budget[at].saturating_sub(budget.heap_usage[at]));
     Memory { total, available: Some(free.sum()) }
 }
 
-/// There is no Vulkan.
+/// Without Vulkan.
 #[cfg(not(any(windows, all(unix, not(target_vendor = "apple")))))]
 pub(crate) fn memory(_: &Adapter) -> Memory {
     Memory::default()

@@ -1,19 +1,19 @@
-//! Machine code of pipelines on disk, where the API gives it: on Vulkan.
+//! Machine code of pipelines cached on disk, if the API provides it, as Vulkan does.
 
 use phynexus::gpu::{DiskCache, NotCompiled};
 use wgpu::{Device, Features, PipelineCache, PipelineCacheDescriptor};
 
 use crate::{adapter::Found, compile::Pipeline, connection::Connection};
 
-/// A device's machine code.
+/// A device's cached machine code.
 pub(crate) struct Kept {
     disk: DiskCache,
-    /// Device and driver: what machine code depends on besides the source.
+    /// The device and driver: what machine code depends on besides the source.
     version: String,
 }
 
 impl Kept {
-    /// Nothing if the API keeps its machine code to itself.
+    /// `None` if the API does not expose its machine code.
     pub(crate) fn new(found: &Found) -> Option<Kept> {
         found.features.contains(Features::PIPELINE_CACHE).then(|| {
             let about = found.adapter.get_info();
@@ -25,10 +25,10 @@ impl Kept {
 }
 
 impl Connection {
-    /// The pipeline that `make` makes from a source, with machine code from the disk if it is there.
+    /// Creates the pipeline with `make`, using machine code from the cache if available.
     ///
     /// # Errors
-    /// As [`Connection::checked`], and those of `make`.
+    /// As for [`Connection::checked`], and those of `make`.
     pub(crate) fn pipeline(
         &self,
         source: &str,
@@ -49,7 +49,7 @@ impl Connection {
             Some(pipeline) => Ok(pipeline),
             None => {
                 let kept = self.checked(|device| make(device, Some(&cache(device, Some(&code)))));
-                // A driver may refuse what it made itself.
+                // A driver may refuse its own machine code.
                 kept.and_then(|pipeline| Ok(pipeline?)).or_else(|_| plain())
             }
         }
@@ -57,7 +57,7 @@ impl Connection {
 }
 
 fn cache(device: &Device, data: Option<&[u8]>) -> PipelineCache {
-    // SAFETY: the data are what another cache gave: they come with a hash of them, from a folder of this user's alone. What is
-    // of another device or driver, wgpu and the driver leave aside.
+    // SAFETY: the data come from another cache: they are stored with a hash, in a folder that only this user can
+    // access. wgpu and the driver ignore data of other devices or drivers.
     unsafe { device.create_pipeline_cache(&PipelineCacheDescriptor { label: None, data, fallback: true }) }
 }

@@ -1,20 +1,20 @@
-//! Looking for devices without what loaders and layers of the system write about it, such as Mesa's search for a display:
-//! whoever computes did not ask for it.
+//! Suppresses the output of system loaders and layers during device discovery, such as Mesa's search for a display. It
+//! is irrelevant for computing.
 
 #[cfg(unix)]
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Vulkan's own variable for what its loader tells: where it is set, the messages are wanted.
+/// Vulkan's variable for loader messages. If it is set, nothing is suppressed.
 const WANTED: &str = "VK_LOADER_DEBUG";
 
-/// Does some work while standard error leads nowhere, for this whole process. It is to be short, and done once.
+/// Runs `work` with standard error discarded for the whole process. Use it only once, for short work.
 pub(crate) fn quietly<T>(work: impl FnOnce() -> T) -> T {
     #[cfg(unix)]
     let _silence = std::env::var_os(WANTED).is_none().then(Silence::begin);
     work()
 }
 
-/// Until it is dropped, standard error leads nowhere. Where that cannot be done it stays as it is.
+/// Discards standard error until dropped. If redirection fails, standard error is unchanged.
 #[cfg(unix)]
 struct Silence(Option<OwnedFd>);
 
@@ -35,7 +35,7 @@ impl Silence {
 impl Drop for Silence {
     fn drop(&mut self) {
         if let Some(own) = &self.0 {
-            // There would be nowhere to tell of a failure.
+            // A failure could not be reported anywhere.
             let _ = rustix::stdio::dup2_stderr(own);
         }
     }
@@ -48,7 +48,7 @@ mod tests {
 
     const CHILD: &str = "PHYNEXUS_TEST_OF_SILENCE";
 
-    /// Past the test harness, which collects what `eprintln!` writes, and as a library in C would.
+    /// Bypasses the test harness, which captures `eprintln!`; a C library does the same.
     fn write(text: &str) {
         rustix::io::write(rustix::stdio::stderr(), text.as_bytes()).unwrap();
     }

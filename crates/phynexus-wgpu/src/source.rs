@@ -1,9 +1,9 @@
-//! Kernels written by users: checked, compiled and launched.
+//! User-written kernels: checked, compiled and launched.
 //!
-//! Tensors are `@group(0)` with the bindings 0, 1, .. in their order, and scalars are the members of a uniform structure at
-//! the binding after them. What a shader in WGSL or SPIR-V declares is compared with the signature; both are read by naga and
-//! translated by it for the API, with WebGPU's checks at run time, so that the API's driver sees nothing else. MSL is
-//! Metal's own: it is passed on as it is.
+//! Tensors are in `@group(0)` with the bindings 0, 1, .. in order. Scalars are the members of a uniform structure at
+//! the binding after them. The declarations of a WGSL or SPIR-V shader are compared with the signature. naga reads both
+//! and translates them for the API with WebGPU's run-time checks, so the API's driver only sees checked code. MSL is
+//! passed to Metal unchanged.
 
 mod signature;
 
@@ -39,10 +39,11 @@ use crate::{
 /// The first word of a SPIR-V module.
 const SPIRV_MAGIC: u32 = 0x0723_0203;
 
-/// The bindings of a shader, and what each is.
+/// The bindings of a shader and their types.
 type Bindings = Vec<(u32, BufferBindingType)>;
 
-/// Tensors may all be written: one buffer may hold several of them, and a buffer is either read or written by a launch.
+/// All tensors are bound as writable: one buffer may hold several of them, and within a launch a buffer is either
+/// read-only or writable.
 const TENSOR: BufferBindingType = BufferBindingType::Storage { read_only: false };
 
 /// The pipeline of a source.
@@ -66,7 +67,7 @@ pub(crate) fn compile(
     made.unwrap_or_else(|_| Err("its translation panicked".to_owned().into()))
 }
 
-/// The pipeline of a source for Metal: every tensor and the scalars are bound, whether it declares them or not.
+/// The pipeline of an MSL source: every tensor and the scalars are bound, whether the source declares them or not.
 fn metal(connection: &Connection, kernel: &CustomKernel, source: &str) -> Result<Pipeline, NotCompiled> {
     let count = tensors(kernel).len();
     let mut bindings: Bindings = (0..count as u32).map(|binding| (binding, TENSOR)).collect();
@@ -81,13 +82,13 @@ fn metal(connection: &Connection, kernel: &CustomKernel, source: &str) -> Result
             msl: Some(source.into()),
             ..Default::default()
         };
-        // SAFETY: Metal's compiler takes any text. What the kernel does is its author's care, as that of one in CUDA C is.
+        // SAFETY: Metal's compiler accepts any text. The author is responsible for what the kernel does, as in CUDA C.
         let shader = unsafe { device.create_shader_module_passthrough(descriptor) };
         pipeline(device, kernel, &shader, &bindings, None)
     })
 }
 
-/// What a source's machine code is made from.
+/// The cache key of a source.
 fn key(kernel: &CustomKernel, source: &Source) -> String {
     let code = match source.language.is_binary() {
         true => Cow::Owned(format!("{:x?}", source.bytes())),
@@ -132,7 +133,7 @@ fn tensors(kernel: &CustomKernel) -> Vec<&Parameter> {
     kernel.parameters().iter().filter(|p| p.kind != ParameterKind::Scalar).collect()
 }
 
-/// The module of a source, if it is a valid one.
+/// The module of a source, if it is valid.
 fn read(source: &Source) -> Result<(Module, ModuleInfo), String> {
     let text = source.text();
     let module = match source.language {
@@ -144,25 +145,27 @@ fn read(source: &Source) -> Result<(Module, ModuleInfo), String> {
     Ok((module, info))
 }
 
-/// SPIR-V in words of four bytes, the lowest first.
+/// Reads SPIR-V as little-endian words of four bytes.
 fn read_spirv(bytes: &[u8]) -> Result<Module, String> {
     let Some(first) = bytes.first_chunk().filter(|_| bytes.len().is_multiple_of(4)) else {
-        return Err(format!("{} bytes are not words of four bytes", bytes.len()));
+        return Err(format!("expected words of four bytes, got {} bytes", bytes.len()));
     };
     match u32::from_le_bytes(*first) {
         SPIRV_MAGIC => {}
         swapped if swapped == SPIRV_MAGIC.swap_bytes() => {
-            return Err("its words have their highest byte first, the lowest is expected".to_owned());
+            return Err("the words are big-endian; expected little-endian".to_owned());
         }
         other => {
-            return Err(format!("it begins with {other:#010x}, a SPIR-V module with {SPIRV_MAGIC:#010x}"));
+            return Err(format!(
+                "it begins with {other:#010x}; a SPIR-V module begins with {SPIRV_MAGIC:#010x}"
+            ));
         }
     }
     let options = spv::Options { adjust_coordinate_space: false, ..spv::Options::default() };
-    spv::parse_u8_slice(bytes, &options).map_err(|error| format!("naga reads no such module: {error}"))
+    spv::parse_u8_slice(bytes, &options).map_err(|error| format!("naga cannot read the module: {error}"))
 }
 
-/// The module with all tensors as they are bound, and its bindings, if they are what the signature says.
+/// The module with all tensors as they are bound, and its bindings, if they match the signature.
 fn declared(
     kernel: &CustomKernel,
     mut module: Module,
@@ -182,7 +185,7 @@ fn declared(
         match (variable.space, tensors.get(at)) {
             (AddressSpace::Storage { access }, Some(tensor)) if binding.group == 0 => {
                 let declared = access.contains(StorageAccess::STORE);
-                // Compilers to SPIR-V need not say that a buffer is only read.
+                // Compilers to SPIR-V may omit that a buffer is read-only.
                 let writes = match language {
                     SourceLanguage::SpirV => declared && uses[handle].contains(GlobalUse::WRITE),
                     _ => declared,
@@ -206,17 +209,21 @@ fn declared(
             (AddressSpace::Uniform, None) if binding.group == 0 && at == tensors.len() && scalars > 0 => {
                 let own = module.types[variable.ty].inner.size(module.to_ctx()) as usize;
                 let expected = 4 * scalars;
-                // Compilers to SPIR-V may round a structure up.
+                // Compilers to SPIR-V may round up the size of a structure.
                 if own != expected && own != expected.next_multiple_of(16) {
                     let called = called();
-                    return Err(format!("{called} has {own} bytes, the signature's scalars have {expected}"));
+                    return Err(format!(
+                        "{called} has {own} bytes, but the signature's scalars have {expected}"
+                    ));
                 }
                 signature::check_scalars(&module, variable.ty, &called(), kernel)?;
                 bindings.push((binding.binding, BufferBindingType::Uniform));
             }
             _ => {
                 let (called, group) = (called(), binding.group);
-                return Err(format!("the signature has nothing for {called} at group {group}, binding {at}"));
+                return Err(format!(
+                    "the signature has no parameter for {called} at group {group}, binding {at}"
+                ));
             }
         }
     }
@@ -235,7 +242,7 @@ fn name(variable: &GlobalVariable, binding: usize) -> String {
     known.unwrap_or_else(|| format!("the variable at binding {binding}"))
 }
 
-/// The place of the kernel's entry point among the module's.
+/// The index of the kernel's entry point in the module.
 fn entry(module: &Module, kernel: &CustomKernel, language: SourceLanguage) -> Result<usize, String> {
     let name = kernel.entry_point();
     let mut entries = module.entry_points.iter();
@@ -251,12 +258,12 @@ fn entry(module: &Module, kernel: &CustomKernel, language: SourceLanguage) -> Re
     let size = kernel.work_group_size();
     if own.map(|extent| extent as usize) != size {
         let word = if language == SourceLanguage::SpirV { "LocalSize" } else { "@workgroup_size" };
-        return Err(format!("the {word} of {name} is {own:?}, the kernel's work group size is {size:?}"));
+        return Err(format!("the {word} of {name} is {own:?}, but the kernel's work group size is {size:?}"));
     }
     Ok(at)
 }
 
-/// Submits a launch, sooner or later.
+/// Queues a launch; it may be submitted later.
 pub(crate) fn launch(
     connection: &Connection,
     module: &Pipeline,
@@ -279,7 +286,7 @@ pub(crate) fn launch(
         let (buffer, offset, size) = match (tensors.get(binding as usize), &uniform) {
             (Some(&tensor), _) => tensor,
             (None, Some(uniform)) => (uniform, 0, uniform.size()),
-            (None, None) => return Err(Error::internal("phynexus_wgpu", "a binding of nothing")),
+            (None, None) => return Err(Error::internal("phynexus_wgpu", "an empty binding")),
         };
         let resource = BindingResource::Buffer(BufferBinding { buffer, offset, size: BufferSize::new(size) });
         entries.push(BindGroupEntry { binding, resource });
@@ -291,14 +298,14 @@ pub(crate) fn launch(
     connection.launch(Launch { pipeline: module.pipeline.clone(), bindings, starts: SmallVec::new(), grid })
 }
 
-/// A buffer of the scalars.
+/// A uniform buffer with the scalars.
 fn uniform(connection: &Connection, scalars: &[u8]) -> Result<Buffer> {
     let mut bytes: SmallVec<[u8; 64]> = scalars.into();
     bytes.resize(scalars.len().next_multiple_of(16), 0);
     let (size, usage) = (bytes.len() as u64, BufferUsages::UNIFORM | BufferUsages::COPY_DST);
     let descriptor = BufferDescriptor { label: None, size, usage, mapped_at_creation: false };
     let made = connection.checked(|device| device.create_buffer(&descriptor));
-    let buffer = made.map_err(|reason| connection.error("making room for a kernel's scalars", reason))?;
+    let buffer = made.map_err(|reason| connection.error("allocating a kernel's scalars", reason))?;
     connection.write(&buffer, 0, &bytes)?;
     Ok(buffer)
 }

@@ -1,8 +1,8 @@
-//! SPIR-V whose arithmetic is what the kernel says.
+//! Makes the arithmetic of SPIR-V exact.
 //!
-//! Without a decoration drivers may contract products and sums, and simplify as if there were neither NaN nor signed
-//! zeros; without an execution mode they may take subnormal numbers for zero. WGSL has no word for either, so both are
-//! added to the translated module.
+//! Without a decoration, drivers may contract products and sums, and simplify as if NaN and signed zeros did not exist.
+//! Without an execution mode, they may flush subnormal numbers to zero. WGSL cannot express either, so both are added
+//! to the translated module.
 
 const EXTENSION: u32 = 10;
 const ENTRY_POINT: u32 = 15;
@@ -18,14 +18,14 @@ const HEADER: usize = 5;
 
 /// An execution mode of `SPV_KHR_float_controls`: its number, and that of the capability it needs.
 pub(crate) type Mode = (u32, u32);
-/// Subnormal numbers stay what they are.
+/// Preserves subnormal numbers.
 pub(crate) const DENORM_PRESERVE: Mode = (4459, 4464);
-/// Signs of zeros, infinities and NaN stay what they are.
+/// Preserves the signs of zeros, infinities and NaN.
 pub(crate) const SIGNED_ZERO_INF_NAN_PRESERVE: Mode = (4461, 4466);
-/// Results are rounded to nearest, ties to even.
+/// Rounds results to nearest, ties to even.
 pub(crate) const ROUND_TO_EVEN: Mode = (4462, 4467);
 
-/// A mode that the driver has for floats of so many bits.
+/// A mode that the driver supports for floats of this width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FloatControl {
     pub(crate) mode: Mode,
@@ -38,7 +38,7 @@ fn instruction(code: u32, operands: &[u32]) -> Vec<u32> {
     words
 }
 
-/// A string as words, with a zero at its end.
+/// A null-terminated string as words.
 fn string(text: &str) -> Vec<u32> {
     let mut bytes = text.as_bytes().to_vec();
     bytes.resize((bytes.len() + 1).next_multiple_of(4), 0);
@@ -48,7 +48,8 @@ fn string(text: &str) -> Vec<u32> {
         .collect()
 }
 
-/// The module with every operation on floats marked as exact, and with what is to be asked for of the floats it uses.
+/// The module with every float operation marked as exact, and with the requested controls for the float types that it
+/// uses.
 pub(crate) fn exact(module: &[u32], controls: &[FloatControl]) -> Vec<u32> {
     let (mut capabilities_end, mut modes_end) = (HEADER, HEADER);
     let mut first_decoration = None;
@@ -82,7 +83,7 @@ pub(crate) fn exact(module: &[u32], controls: &[FloatControl]) -> Vec<u32> {
     if !capabilities.is_empty() {
         capabilities.extend(instruction(EXTENSION, &string("SPV_KHR_float_controls")));
     }
-    // Bindings are decorated too, so there is a first decoration.
+    // Bindings are decorated too, so there is at least one decoration.
     let first_decoration = first_decoration.unwrap_or(module.len());
     [
         &module[..capabilities_end],

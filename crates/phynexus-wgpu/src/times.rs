@@ -1,4 +1,4 @@
-//! When the device did what: timestamps, a fixed number of which is under way at once.
+//! Timestamps of the device. A fixed number can be in flight at once.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -10,25 +10,25 @@ use wgpu::{
 
 use crate::connection::Connection;
 
-/// What notes of time between launches need.
+/// The features for timestamps between launches.
 pub(crate) const TIMES: Features = Features::TIMESTAMP_QUERY.union(Features::TIMESTAMP_QUERY_INSIDE_ENCODERS);
 
-/// A note of the device's time: ticks of its clock, once the device was asked for them.
+/// A timestamp: ticks of the device's clock, once they have been read.
 pub(crate) type Mark = Arc<OnceLock<u64>>;
 
-/// The notes that the device makes.
+/// The device's timestamps.
 pub(crate) struct Times {
     queries: QuerySet,
-    /// Where the device puts their values.
+    /// The buffer that receives their values.
     values: Buffer,
-    /// Nanoseconds of a tick.
+    /// Nanoseconds per tick.
     period: f64,
-    /// Who gets the value of each query that is in use.
+    /// For each query in use, the mark that receives its value.
     marks: Mutex<Vec<Mark>>,
 }
 
 impl Times {
-    /// Nothing if the device has no clock for programs.
+    /// `None` if the device does not support timestamps.
     pub(crate) fn new(device: &Device, queue: &Queue) -> Option<Times> {
         let period = f64::from(queue.get_timestamp_period());
         if !device.features().contains(TIMES) || period <= 0.0 {
@@ -52,12 +52,12 @@ impl Times {
         self.marks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records the note of this number.
+    /// Records the timestamp with this number.
     pub(crate) fn record(&self, encoder: &mut CommandEncoder, query: u32) {
         encoder.write_timestamp(&self.queries, query);
     }
 
-    /// A note behind everything launched so far.
+    /// A timestamp after everything launched so far.
     pub(crate) fn mark(&self, connection: &Connection) -> Result<Mark> {
         let mut marks = self.marks();
         let is_full = marks.len() == QUERY_SET_MAX_QUERIES as usize;
@@ -68,25 +68,25 @@ impl Times {
         connection.note(marks.len() as u32)?;
         marks.push(mark.clone());
         if is_full {
-            // What it ends was submitted above.
+            // The launch that the timestamp ends was submitted above.
             connection.submit_pending()?;
         }
         Ok(mark)
     }
 
-    /// Nanoseconds between two notes.
+    /// Nanoseconds between two timestamps.
     pub(crate) fn elapsed(&self, connection: &Connection, from: &Mark, to: &Mark) -> Result<f64> {
         if from.get().is_none() || to.get().is_none() {
             self.ask(connection, &mut self.marks())?;
         }
         match (from.get(), to.get()) {
-            // A clock of few bits may have begun anew.
+            // A clock with few bits may have wrapped around.
             (Some(from), Some(to)) => Ok(to.saturating_sub(*from) as f64 * self.period),
-            _ => Err(connection.error("asking for the time", "the device did not note it")),
+            _ => Err(connection.error("reading a timestamp", "the device did not record it")),
         }
     }
 
-    /// Waits for all notes; their queries are free afterwards.
+    /// Reads all timestamps. Their queries are free afterwards.
     fn ask(&self, connection: &Connection, marks: &mut Vec<Mark>) -> Result<()> {
         if marks.is_empty() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! The devices of this machine, if it has some: lavapipe is enough.
+//! Tests on the devices of this machine, if any. lavapipe suffices.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,7 +15,7 @@ fn found() -> Vec<Device> {
     phynexus::device::devices()
 }
 
-/// What the language lacks is refused, with the reason.
+/// Features that WGSL lacks are refused with the reason.
 fn is_refusal(error: &Error) -> bool {
     error.to_string().contains("WGSL has no")
 }
@@ -81,7 +81,7 @@ fn parts_of_words_are_written_and_read() {
     }
 }
 
-/// Sets the flag when it is dropped.
+/// Sets the flag when dropped.
 struct Ended<'a>(&'a AtomicBool);
 
 impl Drop for Ended<'_> {
@@ -96,15 +96,15 @@ fn threads_read_while_others_wait_and_ask() {
         let backend = device.backend();
         let done = &AtomicBool::new(false);
         std::thread::scope(|scope| {
-            // Also if something fails below.
+            // Also runs if something fails below.
             let _ended = Ended(done);
-            // Whoever waits for the device is told of the others' copies, too.
+            // A thread that waits for the device also runs the callbacks of the others' copies.
             let waiting = scope.spawn(move || {
                 while !done.load(Ordering::Relaxed) {
                     backend.synchronize().unwrap();
                 }
             });
-            // Where it can be interrupted, a thread asks whether the work is done instead.
+            // In an interruptible thread, the wait polls whether the work is done.
             let asking = scope.spawn(move || {
                 let _watch = watch(|| false);
                 while !done.load(Ordering::Relaxed) {
@@ -141,7 +141,7 @@ fn long_chains_are_submitted_in_order() {
 fn what_is_too_large_is_an_error() {
     for device in found() {
         assert!(device.backend().allocate(1 << 50).is_err());
-        // The device goes on.
+        // The device still works.
         let two = Tensor::full(&[3], 2.0, DType::F32, device).unwrap();
         assert_eq!((&two * 2.0).unwrap().to_vec::<f32>().unwrap(), [4.0; 3]);
     }

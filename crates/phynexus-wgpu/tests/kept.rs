@@ -1,5 +1,5 @@
-//! Machine code on disk, on the Vulkan devices of this machine. The folder is named by the environment, so each run is a
-//! process of its own.
+//! The disk cache of machine code, on the Vulkan devices of this machine. An environment variable sets the folder, so
+//! each run is a separate process.
 
 use std::{
     env, fs,
@@ -12,7 +12,7 @@ use phynexus::{DType, Tensor};
 const VARIABLE: &str = "RNN_VULKAN_CACHE_PATH";
 const RUN: &str = "a_kernel_that_is_kept";
 
-/// The part of a process of its own.
+/// The part that runs in a separate process.
 #[test]
 fn a_kernel_that_is_kept() {
     if env::var_os(VARIABLE).is_none() {

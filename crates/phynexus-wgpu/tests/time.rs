@@ -1,4 +1,5 @@
-//! Profiles on the devices of this machine that have a clock: lavapipe is one. There is one profiler in a process.
+//! Profiles on the devices of this machine that support timestamps, such as lavapipe. There is one profiler per
+//! process.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -28,7 +29,7 @@ fn kernels_are_timed_by_the_device() {
         assert!(product().iter().all(|&x| x == 256.0));
         let profiler = Profiler::start(Detail::Timeline).unwrap();
         let begun = Instant::now();
-        // More notes of the time than the device makes at once.
+        // More timestamps than the device can have in flight.
         let mut x = small.clone();
         for _ in 0..2500 {
             x = (&x + &small).unwrap();
@@ -55,7 +56,7 @@ fn kernels_are_timed_by_the_device() {
     }
 }
 
-/// A copy ends when it ends, not with what is submitted next or when the profiler asks.
+/// A copy ends when it completes, not at the next submission or when the profiler reads the time.
 #[test]
 fn copies_take_their_own_time_only() {
     const PAUSE: Duration = Duration::from_millis(300);
@@ -80,7 +81,7 @@ fn copies_take_their_own_time_only() {
             let row = profile.rows.iter().find(|row| row.device == device.name() && row.name == name);
             let row = row.unwrap_or_else(|| panic!("{name}"));
             assert_eq!((row.count, row.bytes, row.clock), (3, 3 * (4 << 20), Clock::Device));
-            // 4 MiB cannot be copied in no time, nor may a pause count.
+            // Copying 4 MiB takes time, and pauses must not count.
             assert!(row.least > Duration::from_micros(10), "{row:?}");
             assert!(row.time < busy + 3 * PAUSE, "{busy:?} {row:?}");
         }

@@ -17,7 +17,7 @@ from .. import _engine
 from ._scaler import GradScaler
 
 
-# Kinds of devices here, and those of PyTorch's that its programs name.
+# Device kinds of this library, and PyTorch's that existing programs use.
 _KINDS = ("cpu", "cuda", "hip", "opencl", "vulkan", "metal", "dx12", "mps", "xpu")
 
 

@@ -1,4 +1,4 @@
-"""Scaling of losses, so that small gradients do not vanish in float16."""
+"""Loss scaling, which keeps small gradients from vanishing in float16."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class GradScaler:
 
     ``scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()``
 
-    The scale, and whether a step is taken, stay on the device: only ``get_scale`` and ``state_dict`` read them.
-    Optimisers with their own ``step`` cannot skip a step on the device; for them ``step`` reads the decision.
+    The scale and the decision whether to take a step stay on the device: only ``get_scale`` and ``state_dict`` read
+    them. An optimiser with its own ``step`` cannot skip a step on the device; for it, ``step`` reads the decision.
     """
 
     def __init__(
@@ -33,10 +33,10 @@ class GradScaler:
             raise ValueError("GradScaler: growth_factor must be greater than 1, and backoff_factor between 0 and 1")
         self._growth_factor, self._backoff_factor = growth_factor, backoff_factor
         self._growth_interval, self._enabled = growth_interval, enabled
-        # On the host until a loss tells the device.
+        # The scale stays on the host until the first loss determines the device.
         self._placed = False
         self._scale, self._growth_tracker = _host(init_scale), _host(0, "int32")
-        # Of this iteration: whether the gradients of an optimiser, now divided, are finite.
+        # For this iteration: whether an optimiser's unscaled gradients are finite.
         self._finite: dict[int, Tensor] = {}
         self._stepped: set[int] = set()
 
@@ -65,14 +65,14 @@ class GradScaler:
                 wide = gradient.float() if gradient.itemsize < 4 else gradient
                 divided.append((wide * factor.to(wide.device, wide.dtype)).to(gradient.dtype))
             finite = _all([each.isfinite().all() for each in divided], self._scale.device)
-            # All are computed before one takes its place: an error leaves every gradient as it was.
+            # Compute everything before replacing anything: an error leaves every gradient unchanged.
             _engine.evaluate([*divided, finite])
         for parameter, gradient in zip(parameters, divided, strict=True):
             parameter.grad = gradient
         self._finite[id(optimizer)] = finite
 
     def step(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
-        """The optimiser's step, unless a gradient is not finite."""
+        """Calls the optimiser's ``step`` unless a gradient is infinite or NaN."""
         if not self._enabled:
             return optimizer.step(*args, **kwargs)
         if args or kwargs.get("closure") is not None:
@@ -123,7 +123,7 @@ class GradScaler:
         return self._enabled
 
     def state_dict(self) -> dict[str, Any]:
-        """Scale and settings, by PyTorch's names."""
+        """The scale and settings, with PyTorch's names."""
         if not self._enabled:
             return {}
         names = ("growth_factor", "backoff_factor", "growth_interval")

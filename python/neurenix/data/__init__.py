@@ -1,4 +1,4 @@
-"""Data sets, batches, a progress bar, and the history of a training.
+"""Data sets, batches, a progress bar, and training history.
 
 >>> import neurenix as nx
 >>> train, test = nx.data.digits()
@@ -27,7 +27,7 @@ from .loader import DataLoader, default_collate, default_convert, get_worker_inf
 
 
 def digits() -> tuple[TensorDataset, TensorDataset]:
-    """The handwritten digits that come with the library, for training and for the test: images and labels."""
+    """The bundled handwritten digits: a training set and a test set of images and labels."""
     train_inputs, train_labels, test_inputs, test_labels = _engine.digits()
     return TensorDataset(train_inputs, train_labels), TensorDataset(test_inputs, test_labels)
 

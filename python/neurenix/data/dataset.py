@@ -13,7 +13,7 @@ from ..random import multinomial
 
 
 class Dataset:
-    """Samples by number: subclasses define ``__getitem__`` and ``__len__``."""
+    """Samples by index: subclasses define ``__getitem__`` and ``__len__``."""
 
     def __class_getitem__(cls, item: Any) -> type[Dataset]:
         """``Dataset[T]`` is the class itself: the sample type is documentation only."""
@@ -62,7 +62,7 @@ class TensorDataset(Dataset):
 
 
 def _method(dataset: Any, name: str) -> Any:
-    """A method by which a data set gives several samples, unless a subclass has changed how it gives them."""
+    """A data set's method that returns several samples, unless a subclass overrides how samples are returned."""
     for cls in type(dataset).__mro__:
         if name in vars(cls):
             return getattr(dataset, name)
@@ -72,12 +72,12 @@ def _method(dataset: Any, name: str) -> Any:
 
 
 def whole_batches(dataset: Any) -> Any:
-    """The method by which a data set gives a batch as ``default_collate`` would make it, if it has one."""
+    """The data set's method that returns the batch that ``default_collate`` would make, if it has one."""
     return _method(dataset, "_whole_batch")
 
 
 def samples_of(dataset: Any, indices: Sequence[Any], one_by_one: Callable[[Sequence[Any]], Iterable[Any]] = iter) -> Any:
-    """The samples with these numbers, by ``__getitems__`` if the data set has it, which returns a list."""
+    """The samples with these indices. Uses ``__getitems__``, which returns a list, if the data set defines it."""
     several = _method(dataset, "__getitems__")
     return [dataset[index] for index in one_by_one(indices)] if several is None else several(indices)
 
@@ -105,7 +105,7 @@ class Subset(Dataset):
         return samples_of(self.dataset, [self.indices[index] for index in indices])
 
     def _whole_batch(self, indices: Sequence[int]) -> Any:
-        """These samples together, or ``None`` if the data set gives single ones only."""
+        """These samples as a batch, or ``None`` if the data set only returns single samples."""
         inner = whole_batches(self.dataset)
         return None if inner is None else inner([self.indices[index] for index in indices])
 
@@ -160,7 +160,7 @@ def random_split(dataset: Any, lengths: Sequence[int | float], generator: Genera
 
 
 class Sampler:
-    """An order of numbers of samples: subclasses define ``__iter__`` and ``__len__``."""
+    """An order of sample indices: subclasses define ``__iter__`` and ``__len__``."""
 
     def __class_getitem__(cls, item: Any) -> type[Sampler]:
         """``Sampler[int]`` is the class itself: the number type is documentation only."""
@@ -171,7 +171,7 @@ class Sampler:
 
 
 class SequentialSampler(Sampler):
-    """0, 1, 2, ..., as many as there are samples.
+    """All indices in order: 0, 1, 2, ...
 
     >>> import neurenix as nx
     >>> list(nx.data.SequentialSampler("abc"))
@@ -189,7 +189,7 @@ class SequentialSampler(Sampler):
 
 
 _AT_ONCE = 1 << 16
-"""How many numbers of samples are drawn together."""
+"""The number of sample indices to draw at once."""
 
 
 def _drawn(total: int, count: int, generator: Generator | None) -> Iterator[int]:
@@ -226,7 +226,7 @@ class RandomSampler(Sampler):
             return iter(drawn.tolist()[: self.num_samples])
         generator = self.generator
         if self.num_samples > _AT_ONCE:
-            # What others draw from the generator meanwhile does not change the order.
+            # One seed is drawn in advance: other draws from the generator do not change the order.
             seed = _engine.randint(0, 2**62, (1,), generator=generator, device="cpu").item()
             generator = Generator(int(seed))
         return _drawn(total, self.num_samples, generator)
@@ -277,7 +277,7 @@ class WeightedRandomSampler(Sampler):
 
 
 class BatchSampler(Sampler):
-    """The numbers of a sampler in batches; the last may be smaller, or is dropped with ``drop_last``.
+    """The indices of a sampler in batches. The last batch may be smaller; ``drop_last`` drops it.
 
     >>> import neurenix as nx
     >>> list(nx.data.BatchSampler(range(5), 2))

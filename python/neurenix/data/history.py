@@ -1,4 +1,4 @@
-"""Results of a training, epoch by epoch."""
+"""Training results by epoch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .. import _engine
 
 
 class History(Mapping[str, list[float]]):
-    """Results by name, one number per epoch: a mapping from names to lists. Notebooks show it as curves.
+    """Results by name, one number per epoch: a mapping from names to lists. Notebooks display it as curves.
 
     >>> import neurenix as nx
     >>> history = nx.data.History()

@@ -76,7 +76,7 @@ def default_convert(data: Any) -> Any:
     if isinstance(data, Tensor):
         return data
     if hasattr(data, "__array_interface__"):
-        # What has no numbers: texts, times, objects.
+        # Not numeric: text, times, objects.
         return data if data.dtype.kind in "SUOMm" else _engine.tensor(data, device="cpu")
     if isinstance(data, Mapping):
         return {key: default_convert(data[key]) for key in data}
@@ -91,22 +91,22 @@ class WorkerInfo(NamedTuple):
 
     id: int
     num_workers: int
-    #: Another for each worker and, unless ``persistent_workers`` keeps them, each epoch; the same in each run. Workers share the
-    #: default generator: one of a worker's own is ``nx.Generator(get_worker_info().seed)``.
+    #: Differs for each worker and, unless ``persistent_workers`` is set, for each epoch; the same in every run. Workers
+    #: share the default generator; use ``nx.Generator(get_worker_info().seed)`` for a worker's own.
     seed: int
     dataset: Any
 
 
-#: Each worker is a thread, and each batch made in advance takes memory.
+#: Each worker is a thread, and each prefetched batch takes memory.
 _MOST_WORKERS, _MOST_PREFETCHED = 1024, 1 << 16
 
-#: What is read behind the end of a stream.
+#: Marks the end of a stream.
 _END = object()
 
 
 class _Worker(threading.local):
     info: WorkerInfo | None = None
-    #: Set when nobody wants the loader's batches any more.
+    #: Set when the loader's batches are no longer needed.
     stopped: threading.Event | None = None
 
 
@@ -119,7 +119,7 @@ def get_worker_info() -> WorkerInfo | None:
 
 
 def _while_wanted(indices: Iterable[Any]) -> Iterator[Any]:
-    """The numbers of a batch's samples, or a stream's samples, until its worker is stopped."""
+    """The indices of a batch, or a stream's samples, until the worker is stopped."""
     for index in indices:
         if _WORKER.stopped is not None and _WORKER.stopped.is_set():
             raise CancelledError
@@ -132,7 +132,8 @@ class _Workers:
     def __init__(self, loader: DataLoader) -> None:
         self.error: BaseException | None = None
         self._numbers, self._lock, self._stopped = iter(range(loader.num_workers)), threading.Lock(), threading.Event()
-        # A stream has one worker, who is the first of one: a data set that divides itself gives all to it.
+        # A stream has a single worker, and sees a worker count of 1: a data set that divides itself among workers gives
+        # it everything.
         count = 1 if loader._in_order else loader.num_workers
         function, dataset, base = loader.worker_init_fn, loader.dataset, loader._next_seed()
 
@@ -143,7 +144,7 @@ class _Workers:
             if function is not None:
                 try:
                     function(number)
-                except BaseException as error:  # Told where the batches are asked for.
+                except BaseException as error:  # Raised where the batches are requested.
                     self.error = error
 
         self._pool = ThreadPoolExecutor(count, "neurenix-data", begin)
@@ -157,7 +158,7 @@ class _Workers:
         return self._pool.submit(work)
 
     def stop(self, wait: bool) -> None:
-        """Ends the threads, each after its current sample."""
+        """Stops the threads, each after its current sample."""
         self._stopped.set()
         self._pool.shutdown(wait=wait, cancel_futures=True)
 
@@ -248,7 +249,7 @@ class DataLoader:
     def __iter__(self) -> Iterator[Any]:
         if self._in_order:
             batches = map(self._collated, self._streamed())
-            # All of it, the data set's ``__iter__`` too, runs in the worker.
+            # Everything, including the data set's ``__iter__``, runs in the worker.
             return batches if self.num_workers == 0 else self._prefetched(lambda _: next(batches, _END), repeat(None))
         tasks = iter(self.sampler if self.batch_sampler is None else self.batch_sampler)
         return map(self._fetched, tasks) if self.num_workers == 0 else self._prefetched(self._fetched, tasks)
@@ -305,9 +306,9 @@ class DataLoader:
                 yield batch
             ended = True
         finally:
-            # Also when the loop is left early, or a sample raises.
+            # Also runs when the loop is left early, or a sample raises.
             if ended and self.persistent_workers and self._workers is None:
                 self._workers = workers
             else:
-                # The error of a late batch, and Ctrl-C while one is waited for, do not wait for the batch.
+                # After a timeout, or Ctrl-C during a wait, do not wait for the pending batch.
                 workers.stop(wait=not left)

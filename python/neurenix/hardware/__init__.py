@@ -1,8 +1,7 @@
-"""Hardware by name: which devices there are, and operations on one kind of them.
+"""Hardware by name: the available devices, and operations on one kind of device.
 
-Every backend can be created everywhere. ``initialize()`` returns whether the hardware is present, as does the function
-``is_..._available()``. Without the hardware, operations run on the CPU, with one warning and a note in
-``placement_report()``.
+Every backend can be created everywhere. ``initialize()`` and ``is_..._available()`` return whether the hardware is
+present. Without it, operations run on the CPU, with one warning and an entry in ``placement_report()``.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from .tensor_cores import TensorCoresBackend, is_tensor_cores_available
 
 
 def report() -> list[dict[str, Any]]:
-    """Every kind of device: the devices found, with their properties, and the missing ones, with the reason.
+    """Every kind of device: the devices found, with their properties, and the missing kinds, with the reason.
 
     >>> import neurenix as nx
     >>> [entry["found"] for entry in nx.hardware.report() if entry["device"] == "cpu"]

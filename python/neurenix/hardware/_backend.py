@@ -1,4 +1,4 @@
-"""The common base of the backends: where operations run, and a report of it."""
+"""The base class of the backends: decides where operations run, and reports it."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from ..nn import Module
 
 
 class FallbackWarning(RuntimeWarning):
-    """An operation ran on the CPU, because the requested hardware is not present."""
+    """An operation ran on the CPU because the requested hardware is not present."""
 
 
 class HardwareBackend:
-    """Operations on one kind of hardware; without it on the CPU, with a warning and a note in the report."""
+    """Operations on one kind of hardware. Without it they run on the CPU, with a warning and an entry in the report."""
 
     #: The kind of device in the registry.
     kind = ""
     #: The hardware's name in messages.
     title = ""
-    #: What messages say where it is not there.
+    #: The beginning of the message when it is missing.
     missing = ""
 
     def __init__(self) -> None:
@@ -37,14 +37,14 @@ class HardwareBackend:
 
     @classmethod
     def _reason(cls) -> str:
-        """Why there is no such device."""
+        """The reason why no such device is available."""
         for kind, reason in _engine.missing_devices():
             if kind == cls.kind or kind.startswith(f"{cls.kind}:"):
                 return reason
         return f"no device for {cls.title} was found"
 
     def initialize(self) -> bool:
-        """Looks for devices. True if there is one; never an error."""
+        """Looks for devices. Returns whether one was found; never raises an error."""
         self._devices = self._found()
         self._initialized = True
         return bool(self._devices)
@@ -76,12 +76,13 @@ class HardwareBackend:
         return told
 
     def placement_report(self) -> list[dict[str, Any]]:
-        """For each kind of operation so far: its name, where it ran, how often, and if not on the hardware, why."""
+        """For each kind of operation so far: its name, where it ran, how often, and the reason if it did not run on the
+        hardware."""
         return [dict(entry) for entry in self._report]
 
     def _device(self, operation: str, beside: Device, depth: int = 3) -> Device:
-        """The device on which an operation runs. Records it, and warns once if it is the CPU instead of the hardware,
-        at the line this many calls above.
+        """The device on which an operation runs. Records it. If that is the CPU instead of the hardware, warns once, at
+        the line ``depth`` calls above.
         """
         if self.get_device_count() > 0:
             device, reason = (beside if beside.type == self.kind else self._devices[0]), None

@@ -10,7 +10,7 @@ from .._engine import Tensor
 from ..nn import Module
 from ..nn import functional as F
 
-#: The greatest integer of each precision of weights; ``None`` where weights stay floating-point.
+#: The greatest integer of each weight precision; ``None`` if weights stay floating-point.
 PRECISIONS_OF_INTEGERS: dict[str, int | None] = {"int8": 127, "int16": 32767, "float16": None, "bfloat16": None}
 
 
@@ -38,7 +38,7 @@ class QuantizedLayer(Module):
         self._options = {
             name: getattr(layer, name) for name in ("stride", "padding", "dilation", "groups") if hasattr(layer, name)
         }
-        # Borders that are not zeros stand round the input before the convolution.
+        # Padding other than zeros is applied to the input before the convolution.
         self._borders: tuple[tuple[int, ...], str] | None = None
         if getattr(layer, "padding_mode", "zeros") != "zeros" and layer.padding != "valid":
             self._borders = (tuple(layer._borders()), layer.padding_mode)
@@ -81,7 +81,7 @@ def quantized(model: Module, precision: str, calibration_data: Iterable[Any] | N
     for module in list(model.modules()):
         for name, child in list(module._modules.items()):
             if child is not None and type(child) in kinds:
-                # A layer under two names stays one.
+                # A layer registered under two names stays one layer.
                 if id(child) not in made:
                     made[id(child)] = QuantizedLayer(child, precision)
                 module._modules[name] = made[id(child)]
@@ -96,7 +96,7 @@ def quantized(model: Module, precision: str, calibration_data: Iterable[Any] | N
     with _engine.GradientMode(False):
         for batch in calibration_data:
             batches += 1
-            # A batch of inputs, or inputs and labels as a data loader gives them.
+            # A batch of inputs, or inputs and labels as returned by a data loader.
             model(batch[0] if isinstance(batch, (list, tuple)) else batch)
     for module, training in modes:
         module.training = training

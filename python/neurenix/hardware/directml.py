@@ -6,12 +6,12 @@ from ._backend import HardwareBackend
 
 
 def is_directml_available() -> bool:
-    """Whether there is a DirectML device. ``neurenix.hardware.report()`` says why not."""
+    """Whether there is a DirectML device. ``neurenix.hardware.report()`` gives the reason if not."""
     return bool(DirectMLBackend._found())
 
 
 class DirectMLBackend(HardwareBackend):
-    """Operations through DirectML; without it on the CPU, with a warning.
+    """Operations through DirectML. Without it they run on the CPU, with a warning.
 
     >>> import warnings
     >>> import neurenix as nx

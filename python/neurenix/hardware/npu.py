@@ -12,12 +12,13 @@ _GOALS = ("balanced", "performance", "accuracy", "power", "memory")
 
 
 def is_npu_available() -> bool:
-    """Whether there is a neural processing unit that this release can use. ``neurenix.hardware.report()`` says why not."""
+    """Whether there is a neural processing unit that this release supports. ``neurenix.hardware.report()`` gives the
+    reason if not."""
     return bool(NPUBackend._found())
 
 
 class NPUBackend(HardwareBackend):
-    """Operations on a neural processing unit; without one on the CPU, with a warning."""
+    """Operations on a neural processing unit. Without one they run on the CPU, with a warning."""
 
     kind = "npu"
     title = "NPUs"
@@ -39,12 +40,12 @@ class NPUBackend(HardwareBackend):
         optimize_for: str = "balanced",
         calibration_data: Any = None,
     ) -> Any:
-        """A model for the device; ``model`` is unchanged.
+        """Returns a copy of ``model`` for the device; ``model`` itself is unchanged.
 
-        With ``quantize``, weights of linear layers and convolutions are kept as ``"int8"`` or ``"int16"`` with a scale for
-        each output, and multiplied out when they are used; with ``calibration_data`` (batches of inputs, or one) the inputs of
-        these layers are rounded to integers too, over the range seen in them. ``optimize_for`` other than
-        ``"accuracy"`` rounds inputs only if there is calibration data; ``"accuracy"`` never does.
+        With ``quantize``, the weights of linear layers and convolutions are stored as ``"int8"`` or ``"int16"`` with a
+        scale for each output, and dequantised when they are used. With ``calibration_data`` (batches of inputs, or one
+        batch), the inputs of these layers are rounded to integers too, over the range seen in the data.
+        ``optimize_for="accuracy"`` never rounds inputs.
         """
         if precision not in PRECISIONS_OF_INTEGERS:
             known = ", ".join(map(repr, PRECISIONS_OF_INTEGERS))
@@ -64,7 +65,7 @@ class NPUBackend(HardwareBackend):
         return optimized.to(device)
 
     def set_memory_limit(self, limit: int) -> None:
-        """Refuses tensors on the device beyond this number of bytes. Without a device it is only recorded."""
+        """Limits the memory of tensors on the device to this number of bytes. Without a device, it is only recorded."""
         if not isinstance(limit, int) or limit <= 0:
             raise ValueError(f"set_memory_limit: limit is {limit!r}, it must be a positive number of bytes")
         self._memory_limit = limit
@@ -73,7 +74,7 @@ class NPUBackend(HardwareBackend):
                 device.set_memory_limit(limit)
 
     def enable_memory_optimization(self, enabled: bool = True) -> None:
-        """Releases unused memory to the device at once. Without a device it is only recorded."""
+        """Returns unused memory to the device immediately. Without a device, it is only recorded."""
         self._memory_optimization = bool(enabled)
         if enabled and self.get_device_count():
             for device in self._devices:

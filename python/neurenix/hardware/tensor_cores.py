@@ -1,4 +1,4 @@
-"""NVIDIA's Tensor Cores: matrix products in lower precision on graphics processors that have them."""
+"""NVIDIA's Tensor Cores: matrix products in lower precision on GPUs that have them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ._backend import HardwareBackend
 
 _PRECISIONS = {"fp32": None, "fp16": "float16", "mixed": "float16"}
 _ARCHITECTURES = {7: "Volta", 8: "Ampere", 9: "Hopper", 10: "Blackwell", 12: "Blackwell"}
-#: The first compute capability for whose Tensor Cores this release has kernels.
+#: The lowest compute capability whose Tensor Cores have kernels in this release.
 _FIRST = (8, 0)
 
 
 def is_tensor_cores_available() -> bool:
-    """Whether there is a graphics processor whose Tensor Cores this release uses: compute capability 8.0 or later."""
+    """Whether there is a GPU whose Tensor Cores this release supports: compute capability 8.0 or later."""
     return bool(TensorCoresBackend._found())
 
 
@@ -29,7 +29,7 @@ def _capability(device: Device) -> tuple[int, int]:
 
 
 class TensorCoresBackend(HardwareBackend):
-    """Matrix products on Tensor Cores; without them on the CPU, with a warning.
+    """Matrix products on Tensor Cores. Without them they run on the CPU, with a warning.
 
     >>> tensor_cores = TensorCoresBackend()
     >>> tensor_cores.initialize() == is_tensor_cores_available()
@@ -56,7 +56,7 @@ class TensorCoresBackend(HardwareBackend):
         older = HardwareBackend._found.__func__(cls)  # type: ignore[attr-defined]
         if older:
             major, minor = _capability(older[0])
-            return f"{older[0].name} has compute capability {major}.{minor}, this release needs 8.0"
+            return f"{older[0].name} has compute capability {major}.{minor}; this release requires 8.0"
         return super()._reason()
 
     def _describe(self, device: Device) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class TensorCoresBackend(HardwareBackend):
 
     def matmul(self, a: Tensor, b: Tensor) -> Tensor:
         """The product of two matrices in the precision set. ``"fp32"`` does not use Tensor Cores. Without Tensor Cores,
-        factors are not rounded: only the dtype of the result is that of the precision.
+        operands are not rounded: the precision only determines the dtype of the result.
         """
         left, right = self._on_device("matmul", a, b)
         low = _PRECISIONS[self._precision]
@@ -92,7 +92,7 @@ class TensorCoresBackend(HardwareBackend):
         """``model`` on the device, computing in this precision.
 
         ``"mixed"`` keeps weights in ``float32`` and runs products and convolutions in ``float16``; ``"fp16"`` converts
-        the weights; ``"fp32"`` only moves the model. The model itself is changed and returned, so that an existing
+        the weights; ``"fp32"`` only moves the model. The model is changed in place and returned, so an existing
         optimiser of its parameters remains valid.
         """
         if precision not in _PRECISIONS:

@@ -1,4 +1,4 @@
-"""Layers, losses and containers with PyTorch's names; state dicts of PyTorch modules can be loaded.
+"""Layers, losses and containers with PyTorch's names. State dicts of PyTorch modules can be loaded.
 
 >>> import neurenix as nx
 >>> from neurenix import nn

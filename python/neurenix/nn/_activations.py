@@ -40,7 +40,7 @@ __all__ = [
     "threshold",
 ]
 
-# ``inplace`` is accepted: tensors are values of the engine, so a result in place saves nothing here.
+# ``inplace`` is accepted for compatibility: the engine's tensors are immutable values, so it saves nothing.
 
 
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
@@ -69,12 +69,12 @@ def tanh(input: Tensor) -> Tensor:
 
 
 def _chosen(input: Tensor, dim: int | None) -> int:
-    """The dimension, or PyTorch's choice if none is given, with the same warning."""
+    """The dimension; if none is given, PyTorch's default with the same warning."""
     if dim is not None:
         return dim
     dim = 0 if input.ndim in (0, 1, 3) else 1
     # The caller of softmax, which is guarded.
-    warnings.warn(f"softmax without a dimension takes dim={dim} for {input.ndim} dimensions: say dim=", stacklevel=4)
+    warnings.warn(f"softmax without a dimension uses dim={dim} for {input.ndim} dimensions: pass dim=", stacklevel=4)
     return dim
 
 

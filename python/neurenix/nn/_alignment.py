@@ -1,4 +1,4 @@
-"""Connectionist temporal classification: the loss of a sequence whose labels have no given positions."""
+"""Connectionist temporal classification: the loss of a sequence whose label positions are unknown."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .._arguments import guard as _guard
 from .._engine import Tensor
 from ._precision import full
 
-# The logarithm of a probability of 0: finite, so that gradients are numbers.
+# The logarithm of a probability of 0. Finite, so that gradients are not NaN.
 _NEVER = -1e30
 
 
@@ -26,9 +26,9 @@ def ctc_loss(
 ) -> Tensor:
     """The negative logarithm of the probability that frames spell their labels (Graves et al., 2006).
 
-    ``log_probs`` is (T, N, C) or (T, C); ``targets`` (N, S), or all labels in a row; both lengths hold one number per
-    sequence. ``"mean"`` first divides each loss by its number of labels. Labels that do not fit in their frames have an
-    infinite loss, or 0 with ``zero_infinity``, and a gradient of 0.
+    ``log_probs`` is (T, N, C) or (T, C); ``targets`` is (N, S), or all labels concatenated; both lengths hold one
+    number per sequence. ``"mean"`` first divides each loss by its number of labels. Labels that do not fit in their
+    frames give an infinite loss, or 0 with ``zero_infinity``, and a gradient of 0.
     """
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f'ctc_loss: reduction is {reduction!r}, it must be "mean", "sum" or "none"')
@@ -87,17 +87,17 @@ def _spelled(targets: Tensor, lengths: Any, batch: int) -> Any:
 
 def _losses(log_probs: Tensor, spelled: Any, inputs: Any, lengths: Any, blank: int) -> Tensor:
     frames, batch, _ = log_probs.shape
-    # Blanks before, between and behind the labels.
+    # Blanks before, between and after the labels.
     states = np.full((batch, 2 * spelled.shape[1] + 1), blank)
     states[:, 1::2] = spelled
-    # A label may follow the one before without a blank between if they differ.
+    # A label may directly follow a different label, without a blank between them.
     skips = np.full(states.shape, _NEVER, np.float32)
     skips[:, 2:][(states[:, 2:] != blank) & (states[:, 2:] != states[:, :-2])] = 0.0
     first = np.full(states.shape, _NEVER, np.float32)
     first[:, :1] = 0.0
     first[:, 1:2][lengths > 0] = 0.0
     index = _tensor(states, log_probs).unsqueeze(0).expand(frames, *states.shape)
-    # A state that no way leads to stays above -inf, for the difference of two infinities is no number.
+    # Unreachable states stay above -inf, because the difference of two infinities is NaN.
     emitted = log_probs.gather(2, index).clamp(min=_NEVER)
     skip, forward, count = _tensor(skips, log_probs), _tensor(first, log_probs) + emitted[0], states.shape[1]
     for frame in range(1, int(inputs.max(initial=0))):
@@ -115,7 +115,7 @@ def _losses(log_probs: Tensor, spelled: Any, inputs: Any, lengths: Any, blank: i
 
 
 def _sum_of_logarithms(terms: list[Tensor]) -> Tensor:
-    """The logarithm of a sum of numbers that are given as logarithms."""
+    """The logarithm of the sum of numbers given by their logarithms."""
     greatest = terms[0].detach()
     for term in terms[1:]:
         greatest = greatest.maximum(term.detach())

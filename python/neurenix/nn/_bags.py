@@ -24,7 +24,7 @@ def embedding_bag(
 ) -> Tensor:
     """The sum, mean or maximum (``mode`` ``"sum"``, ``"mean"``, ``"max"``) of rows of ``weight`` for each bag of
     indices: each row of a matrix, or the parts of a vector that begin at ``offsets``. Indices equal to ``padding_idx``
-    do not count.
+    are ignored.
 
     >>> import neurenix as nx
     >>> weight = nx.Tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
@@ -68,7 +68,7 @@ def embedding_bag(
 
 
 def _of_parts(rows: Tensor, offsets: Tensor, counts: Tensor | None, mode: str, include_last_offset: bool) -> Tensor:
-    """The same for the parts of a list of rows that begin at these positions."""
+    """The same for the parts of a list of rows that begin at ``offsets``."""
     if offsets.ndim != 1 or (include_last_offset and offsets.numel() == 0):
         raise ValueError("embedding_bag: offsets must be a vector, whose last element is the end with include_last_offset=True")
     if include_last_offset:

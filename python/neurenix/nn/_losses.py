@@ -98,7 +98,7 @@ def binary_cross_entropy(
 ) -> Tensor:
     """``-(target * log(input) + (1 - target) * log(1 - input))`` for probabilities, with logarithms of at least -100:
     input and target of one shape, to a number, or to that shape with ``reduction="none"``. An input below 0 or above 1
-    gives NaN, because values are not read to be checked.
+    gives NaN: checking it would require reading the values.
     """
     input, target, weight = full(input, target, weight)
     return _engine.binary_cross_entropy(input, target, weight, reduction)

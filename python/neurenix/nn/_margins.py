@@ -121,7 +121,7 @@ def triplet_margin_loss(
     reduction: str = "mean",
 ) -> Tensor:
     """``max(0, distance to the positive - distance to the negative + margin)``; with ``swap`` the distance from the
-    positive to the negative counts if it is smaller than the latter.
+    positive to the negative is used if it is smaller than the latter.
     """
 
     def distance(x: Tensor, y: Tensor) -> Tensor:
@@ -183,7 +183,7 @@ def gaussian_nll_loss(
         given = _engine.full((), float(var), dtype=input.dtype, device=input.device)
     if given.ndim == input.ndim - 1:
         given = given.unsqueeze(-1)
-    # What is below eps counts as eps, and lets the gradient through.
+    # Values below eps are clamped to eps, but the gradient passes through.
     variance = given + (given.clamp(min=eps) - given).detach()
     losses = 0.5 * (variance.log() + (input - target) * (input - target) / variance)
     return _reduced(losses + 0.5 * math.log(2 * math.pi) if full else losses, reduction)

@@ -1,5 +1,5 @@
-"""The dtype that ``amp.autocast`` requests on this thread. The native part keeps it, because the operator ``@`` needs
-it too.
+"""The dtype that ``amp.autocast`` requests on this thread. The native module stores it, because the operator ``@``
+needs it too.
 """
 
 from __future__ import annotations

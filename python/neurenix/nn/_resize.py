@@ -9,7 +9,7 @@ from .. import _engine
 from .._engine import Tensor
 from ._windows import Sizes, each
 
-_ONE = "interpolate: give size or scale_factor, one of both"
+_ONE = "interpolate: pass either size or scale_factor"
 
 
 def interpolate(
@@ -46,7 +46,7 @@ def interpolate(
     if factors is not None and len(set(factors)) > 1:
         if size is not None:
             raise ValueError(_ONE)
-        # One dimension after the other, each as lines.
+        # One dimension after the other, each resized as lines.
         line = "linear" if mode in ("bilinear", "trilinear") else mode
         for dim, by in enumerate(factors, 2):
             moved = input.movedim(dim, -1)

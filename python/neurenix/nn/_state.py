@@ -20,7 +20,7 @@ def as_value(given: Any) -> Tensor:
     """The values of a tensor of this library, or of another library through NumPy or DLPack."""
     if isinstance(given, Tensor):
         return given.detach()
-    for step in ("detach", "cpu"):  # PyTorch's tensors, which are read without gradients, and from any device.
+    for step in ("detach", "cpu"):  # For PyTorch tensors: detached, from any device.
         given = getattr(given, step)() if hasattr(given, step) else given
     return _engine.tensor(given, device="cpu")
 
@@ -28,7 +28,7 @@ def as_value(given: Any) -> Tensor:
 def fitting(
     own: Mapping[str, Tensor], state: Mapping[str, Any], strict: bool, module: str
 ) -> tuple[list[tuple[Tensor, Tensor]], IncompatibleKeys]:
-    """Each place with its new value, computed, of its dtype and on its device; and the names that differ. Differing
+    """Each place with its new value, computed, with its dtype and on its device; and the names that differ. Differing
     names are an error if ``strict``; differing shapes always are.
     """
     if not isinstance(state, Mapping):

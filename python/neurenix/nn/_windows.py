@@ -74,8 +74,8 @@ def _border(x: Tensor, dim: int, width: int, mode: str, left: bool) -> Tensor:
 def _places(sizes: Sizes, kernel: Sizes, dilation: Sizes, padding: Sizes, stride: Sizes, device: Any) -> tuple[
     tuple[int, int], tuple[int, int], tuple[int, int], Tensor
 ]:
-    """The paddings, the padded sizes and the numbers of windows in both directions, and for each element of the
-    windows, in rows, its position in the padded image.
+    """The paddings, the padded sizes and the numbers of windows in both directions, and for each window element, in
+    rows, its position in the padded image.
     """
     size, kernels, dilations, paddings, strides = (
         each(value, 2, name)

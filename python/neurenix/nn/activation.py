@@ -12,8 +12,8 @@ from .parameter import Parameter
 
 
 class Activation(Module):
-    """The base of activations: a function of ``functional`` with settings, of any shape to the same shape (but for
-    :class:`GLU`). ``inplace``, where PyTorch has it, is accepted and has no effect.
+    """The base class of activations: a function of ``functional`` with settings. Except for :class:`GLU`, the shape is
+    unchanged. ``inplace`` is accepted for compatibility with PyTorch and has no effect.
 
     ``_settings`` names the settings and their defaults, in the order of the arguments.
     """
@@ -26,7 +26,7 @@ class Activation(Module):
         super().__init__()
         settings = {**self._settings, **({"inplace": False} if self._inplace else {})}
         if len(args) > len(settings):
-            raise TypeError(f"{type(self).__name__} takes at most {len(settings)} arguments, {len(args)} were given")
+            raise TypeError(f"{type(self).__name__} takes at most {len(settings)} arguments, got {len(args)}")
         given = dict(zip(settings, args, strict=False))
         for name, value in kwargs.items():
             if name not in settings or name in given:

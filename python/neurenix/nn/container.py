@@ -65,7 +65,7 @@ class _Numbered(Module):
         """Appends modules."""
         parts = list(modules)
         for module in parts:
-            self._check(module)  # All before the first is added.
+            self._check(module)  # Check all before adding the first.
         for module in parts:
             self.append(module)
         return self
@@ -108,7 +108,7 @@ class Sequential(_Numbered):
         return input
 
 
-#: A module of more layers would take longer to make than anybody waits.
+#: More layers than this would take too long to create.
 _MOST_LAYERS = 1 << 14
 
 
@@ -120,7 +120,7 @@ def check_layers(name: str, count: int) -> int:
 
 
 class ModuleList(_Numbered):
-    """A list of modules whose parameters belong to the module that holds it; it cannot be called. ``None`` keeps the
+    """A list of modules whose parameters belong to the module that holds it. It cannot be called. ``None`` keeps the
     position of a missing module.
 
     >>> from neurenix import nn
@@ -143,7 +143,7 @@ class ModuleList(_Numbered):
 
 
 class ModuleDict(Module):
-    """Modules by name whose parameters belong to the module that holds it; it cannot be called.
+    """Modules by name whose parameters belong to the module that holds it. It cannot be called.
 
     >>> from neurenix import nn
     >>> parts = nn.ModuleDict({"first": nn.Linear(2, 3), "norm": nn.LayerNorm(3)})

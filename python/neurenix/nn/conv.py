@@ -63,7 +63,7 @@ class _Convolution(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draws new values, uniform in +-1 / sqrt(fan in)."""
+        """Draws new values, uniform in +-1 / sqrt(fan_in)."""
         fan_in, _ = init.fans(self.weight)
         bound = 1.0 / math.sqrt(fan_in) if fan_in else 0.0
         for parameter in self.parameters():

@@ -19,8 +19,8 @@ from .transformer import MultiheadAttention, TransformerEncoder, TransformerEnco
 
 class TransformerDecoderLayer(Module):
     """Self-attention, cross-attention to an encoder's output and a feed-forward network, each with a residual
-    connection and a layer normalisation as in :class:`TransformerEncoderLayer`: a target (T, N, d_model) and the
-    encoder's (S, N, d_model) to (T, N, d_model), with ``batch_first`` N comes first, and all may be without N.
+    connection and a layer normalisation as in :class:`TransformerEncoderLayer`. The target (T, N, d_model) and the
+    encoder's output (S, N, d_model) give (T, N, d_model). With ``batch_first``, N comes first; all may be without N.
 
     >>> import neurenix as nx
     >>> nx.nn.TransformerDecoderLayer(8, 2, 16)(nx.zeros(4, 3, 8), nx.zeros(5, 3, 8)).shape
@@ -93,7 +93,7 @@ class TransformerDecoderLayer(Module):
 
 
 class TransformerDecoder(Module):
-    """A stack of copies of a layer, which all attend to the same encoder output, then ``norm``: shapes as of
+    """A stack of copies of a layer that all attend to the same encoder output, then ``norm``. Shapes as of
     :class:`TransformerDecoderLayer`.
 
     >>> import neurenix as nx
@@ -115,8 +115,8 @@ class TransformerDecoder(Module):
 
 
 class Transformer(Module):
-    """An encoder and a decoder (Vaswani et al., 2017): a source (S, N, d_model) and a target (T, N, d_model) to (T, N,
-    d_model); with ``batch_first`` N comes first, and all may be without N.
+    """An encoder and a decoder (Vaswani et al., 2017): a source (S, N, d_model) and a target (T, N, d_model) give (T,
+    N, d_model). With ``batch_first``, N comes first; all may be without N.
 
     >>> import neurenix as nx
     >>> model = nx.nn.Transformer(8, 2, 1, 1, 16, batch_first=True)
@@ -192,6 +192,7 @@ class Transformer(Module):
 
     @staticmethod
     def generate_square_subsequent_mask(sz: int, device: Any = None, dtype: Any = None) -> Tensor:
-        """A mask (sz, sz) with which no position attends to later ones: minus infinity above the diagonal, else zeros.
+        """A mask (sz, sz) that prevents positions from attending to later ones: minus infinity above the diagonal, else
+        zeros.
         """
         return _engine.full((sz, sz), -float("inf"), device=device, dtype=dtype or "float32").triu(1)

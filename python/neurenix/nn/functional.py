@@ -1,7 +1,7 @@
 """The functions that layers call, by PyTorch's names and signatures.
 
 Within :class:`neurenix.amp.autocast`, linear layers, convolutions and attention compute in its dtype; softmax,
-normalisations and losses in ``float32``.
+normalisations and losses compute in ``float32``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ._windows import *  # noqa: F403
 from ._windows import Sizes as Sizes, each as each
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """``input @ weight.T + bias``; trailing dimensions of the input count as one if only their product fits.
+    """``input @ weight.T + bias``; trailing dimensions of the input are flattened if only their product fits.
 
     >>> import neurenix as nx
     >>> nx.functional.linear(nx.ones(2, 3), nx.ones(4, 3)).shape
@@ -79,7 +79,7 @@ def _convolution(dims: int) -> Any:
 def _same(
     input: Tensor, kernel: tuple[int, ...], stride: Sizes, dilation: Sizes, dims: int
 ) -> tuple[Tensor, tuple[int, ...]]:
-    """The padding with which the output is as large as the input; an odd remainder goes to the end of the input."""
+    """The padding that keeps the output as large as the input; an odd remainder goes to the end."""
     if any(step != 1 for step in each(stride, dims, "stride")):
         raise ValueError('padding="same" requires a stride of 1')
     total = [step * (size - 1) for size, step in zip(kernel, each(dilation, dims, "dilation"), strict=True)]
@@ -170,7 +170,7 @@ def _adaptive_max_pool(dims: int) -> Any:
         return indexed(input, [was // size for size, was in zip(wanted, kept, strict=True)], return_indices=True)
 
     pool.__name__ = pool.__qualname__ = f"adaptive_max_pool{dims}d"
-    pool.__doc__ = f"{doc} With ``return_indices`` their positions too."
+    pool.__doc__ = f"{doc} With ``return_indices``, also their positions."
     return pool
 
 
@@ -248,7 +248,7 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """``softmax(query @ key.T * scale + mask) @ value`` of (..., L, E); a mask of ``bool`` is true where allowed."""
+    """``softmax(query @ key.T * scale + mask) @ value`` of (..., L, E). A ``bool`` mask is true where allowed."""
     query, key, value = low(query, key, value)
     if attn_mask is not None and attn_mask.dtype.is_floating_point:
         attn_mask = attn_mask.to(query.dtype)
@@ -290,7 +290,7 @@ def instance_norm(
     eps: float = 1e-5,
 ) -> Tensor:
     """Normalises over each channel of each sample (more than one element), and moves the running statistics towards the
-    means over the samples; without ``use_input_stats``, normalises by the running ones.
+    means over the samples. Without ``use_input_stats``, uses the running statistics.
     """
     input, weight, bias = full(input, weight, bias)
     if not use_input_stats:
@@ -317,7 +317,7 @@ def instance_norm(
             moved.append((running_mean, running_mean.lerp(input.mean(axes).mean(0), momentum)))
         if running_var is not None:
             moved.append((running_var, running_var.lerp(input.var(axes, correction=1).mean(0), momentum)))
-        # Both or none.
+        # Both or neither.
         for running, value in moved:
             running.copy_(value)
     return result
@@ -333,8 +333,8 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Normalises over the batch: in training by its own mean and variance, otherwise by the running ones, which
-    training updates in place.
+    """Normalises over the batch: in training with the batch's mean and variance, which also update the running
+    statistics in place; otherwise with the running statistics.
     """
     input, weight, bias = full(input, weight, bias)
     return _engine.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)

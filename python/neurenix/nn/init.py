@@ -42,7 +42,7 @@ def _put(tensor: Tensor, values: Tensor) -> Tensor:
 
 
 def _draw(tensor: Tensor, source: str, generator: Generator | None) -> Tensor:
-    # Drawn in float32: the same numbers for every dtype.
+    # Drawn in float32, so that every dtype gets the same numbers.
     draw = getattr(_engine, source)
     return draw(tuple(tensor.shape), device=tensor.device, generator=generator)
 
@@ -71,7 +71,7 @@ def trunc_normal_(
     if std <= 0:
         raise ValueError(f"trunc_normal_: std is {std}, it must be greater than 0")
     lower, upper = (math.erf((edge - mean) / std / math.sqrt(2.0)) for edge in (a, b))
-    # Winitzki's approximation starts, three of Newton's steps make it exact to float32.
+    # Winitzki's approximation is the starting point; three Newton steps make it exact to float32.
     y = (_draw(tensor, "rand", generator) * (upper - lower) + lower).clamp(-0.9999999, 0.9999999)
     log = (1.0 - y * y).log()
     half = log * 0.5 + 2.0 / (math.pi * 0.147)
@@ -104,7 +104,7 @@ def eye_(tensor: Tensor) -> Tensor:
 
 
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
-    """A convolution weight that passes on as many channels as it can, separately for each group."""
+    """A convolution weight that preserves as many input channels as possible, separately for each group."""
     if tensor.ndim not in (3, 4, 5):
         raise ValueError(f"dirac_: expected a convolution's weight of 3, 4 or 5 dimensions, got {tensor.ndim}")
     outputs, inputs, *kernel = tensor.shape
@@ -118,8 +118,8 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
 
 
 def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
-    """A matrix whose rows or columns, whichever are fewer, are orthogonal (Saxe et al., 2013); trailing dimensions count
-    as one."""
+    """A matrix whose rows or columns, whichever are fewer, are orthogonal (Saxe et al., 2013). Trailing dimensions are
+    flattened."""
     if tensor.ndim < 2:
         raise ValueError(f"orthogonal_: expected at least 2 dimensions, got {tensor.ndim}")
     if tensor.numel() == 0:
@@ -127,7 +127,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None =
     drawn = _draw(tensor, "randn", generator).cpu().numpy().reshape(tensor.shape[0], -1).astype(np.float64)
     wide = drawn.shape[0] < drawn.shape[1]
     q, r = np.linalg.qr(drawn.T if wide else drawn)
-    # Signs that make the choice even among all such matrices (Mezzadri, 2007).
+    # Fixing the signs makes the distribution uniform over all such matrices (Mezzadri, 2007).
     q = q * np.sign(np.diag(r))
     values = gain * (q.T if wide else q).reshape(tensor.shape)
     return _put(tensor, _engine.tensor(values.astype(np.float32), device=tensor.device))

@@ -32,7 +32,7 @@ class Linear(Module):
     """``x @ weight.T + bias``: (..., in_features) to (..., out_features).
 
     ``weight`` is (out_features, in_features), ``bias`` (out_features). Unlike in PyTorch, trailing dimensions of the
-    input whose product is ``in_features`` count as one, so images need no ``Flatten``.
+    input whose product is ``in_features`` are flattened, so images need no ``Flatten``.
 
     >>> import neurenix as nx
     >>> layer = nx.nn.Linear(6, 4)

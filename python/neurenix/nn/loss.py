@@ -11,8 +11,8 @@ from .module import Module
 
 
 class Loss(Module):
-    """The base of losses: ``reduction`` is ``"mean"`` or ``"sum"``, which give a number, or ``"none"``, which gives the
-    loss of each element or sample."""
+    """The base class of losses. ``reduction`` is ``"mean"`` or ``"sum"``, which return a number, or ``"none"``, which
+    returns the loss of each element or sample."""
 
     def __init__(self, reduction: str = "mean") -> None:
         super().__init__()
@@ -97,7 +97,7 @@ class CrossEntropyLoss(_Weighted):
     probabilities of the scores' shape; to a number, or to the classes' shape with ``reduction="none"``.
 
     ``weight`` (C) weights the classes, and the mean is divided by the weights of the target classes. Samples of the
-    class ``ignore_index`` do not count. ``label_smoothing`` is the part of the target that is spread over all classes.
+    class ``ignore_index`` are ignored. ``label_smoothing`` is the part of the target that is spread over all classes.
 
     >>> import neurenix as nx
     >>> round(nx.nn.CrossEntropyLoss()(nx.zeros(2, 4), nx.tensor([0, 3])).item(), 4)
@@ -168,7 +168,7 @@ class BCEWithLogitsLoss(_Weighted):
     def __init__(
         self, weight: Tensor | None = None, reduction: str = "mean", pos_weight: Tensor | None = None
     ) -> None:
-        # The order of the published library: weight, pos_weight, reduction.
+        # The argument order of the published library: weight, pos_weight, reduction.
         if isinstance(reduction, Tensor):
             reduction, pos_weight = (pos_weight if isinstance(pos_weight, str) else "mean"), reduction
         super().__init__(weight, reduction)
@@ -340,7 +340,7 @@ class MultiLabelSoftMarginLoss(_Weighted):
 class TripletMarginLoss(Loss):
     """``max(0, distance to the positive - distance to the negative + margin)``: three tensors (N, D), or (D), to a
     number, or to (N), or (), with ``reduction="none"``. With ``swap`` the distance from the positive to the negative
-    counts if it is smaller than the latter.
+    is used if it is smaller than the latter.
 
     >>> import neurenix as nx
     >>> anchor, like, unlike = nx.Tensor([[0.0, 0.0]]), nx.Tensor([[3.0, 4.0]]), nx.Tensor([[6.0, 8.0]])

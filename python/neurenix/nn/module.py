@@ -50,7 +50,7 @@ class Module:
         object.__setattr__(self, "_not_saved", set())
         object.__setattr__(self, "training", True)
 
-    # What it consists of.
+    # Contents.
     def __setattr__(self, name: str, value: Any) -> None:
         state = self.__dict__
         if "_modules" not in state:
@@ -132,14 +132,14 @@ class Module:
             self._not_saved.add(name)
 
     def register_module(self, name: str, module: Module | None) -> None:
-        """Adds a part."""
+        """Adds a submodule."""
         self._check_name(name, self._modules)
         if module is not None and not isinstance(module, Module):
             raise TypeError(f"submodule {name!r}: expected Module, got {type(module).__name__}")
         self._modules[name] = module
 
     def add_module(self, name: str, module: Module | None) -> None:
-        """Adds a part."""
+        """Adds a submodule."""
         self.register_module(name, module)
 
     # Computation.
@@ -147,7 +147,7 @@ class Module:
         """Computes the module's result; subclasses define it."""
         raise NotImplementedError(f"{type(self).__name__} does not implement forward()")
 
-    #: How this module computes instead of as it is: set by ``TensorCoresBackend.optimize_model``.
+    #: The precision in which the module computes, if not its own: set by ``TensorCoresBackend.optimize_model``.
     computation_dtype: tuple[str, str] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -156,7 +156,7 @@ class Module:
         return self._called(*args, **kwargs)
 
     def _computed(self, args: Any, kwargs: Any) -> Any:
-        """A call in another precision: within ``autocast``, or with inputs converted."""
+        """Calls the module in another precision: within ``autocast``, or with converted inputs."""
         from ..amp import autocast
 
         assert self.computation_dtype is not None
@@ -214,7 +214,7 @@ class Module:
         """Calls ``hook(module, args)`` before ``forward``; its return value replaces the arguments unless ``None``."""
         return add_hook(self._forward_pre_hooks, hook, prepend, with_kwargs)
 
-    # Parts by name.
+    # Submodules and parameters by name.
     def named_modules(
         self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Module]]:
@@ -263,7 +263,7 @@ class Module:
         return self._named("_parameters", prefix, recurse, remove_duplicate)
 
     def parameters(self, recurse: bool = True) -> Parameters:
-        """The parameters: a list, which ``next`` accepts too."""
+        """The parameters, as a list that ``next`` also accepts."""
         return Parameters(tensor for _, tensor in self.named_parameters(recurse=recurse))
 
     def named_buffers(
@@ -324,8 +324,9 @@ class Module:
     def state_dict(
         self, *, destination: dict[str, Any] | None = None, prefix: str = "", keep_vars: bool = False
     ) -> dict[str, Any]:
-        """The parameters and buffers by name, detached; stored in ``destination`` if given. An entry shares its
-        tensor's place: copy the state to keep its values. With ``keep_vars``, the parameters and buffers themselves.
+        """The parameters and buffers by name, detached; stored in ``destination`` if given. Entries share storage with
+        the module's tensors: copy the state to keep its values. With ``keep_vars``, returns the parameters and buffers
+        themselves.
         """
         state = {} if destination is None else destination
         state.update((name, tensor if keep_vars else tensor.detach()) for name, tensor in self._state(prefix))
@@ -335,7 +336,7 @@ class Module:
         """Loads values into parameters and buffers, converted to their dtype and device.
 
         Values are tensors of any library that NumPy can read. Missing and unknown names are errors if ``strict``;
-        differing shapes always are. Nothing is changed unless everything fits.
+        differing shapes always are. On any error, nothing is changed.
         """
         values, differing = fitting(dict(self._state("")), state_dict, strict, type(self).__name__)
         for place, value in values:
@@ -362,8 +363,8 @@ class Module:
         return self.training
 
     def _convert(self: T, dtype: Any = None, device: Any = None) -> T:
-        """Changes everything, including the gradients, or nothing: values are replaced once every new one has been
-        computed.
+        """Changes everything, including the gradients, or nothing: values are replaced only after all new ones have
+        been computed.
         """
         changes: list[tuple[Tensor, Tensor, Tensor | None]] = []
         for kind in ("_parameters", "_buffers"):
@@ -409,23 +410,23 @@ class Module:
         return self._convert(device=f"cuda:{device or 0}")
 
     def half(self: T) -> T:
-        """Converts everything of floating point to ``float16``."""
+        """Converts all floating-point values to ``float16``."""
         return self._convert("float16")
 
     def bfloat16(self: T) -> T:
-        """Converts everything of floating point to ``bfloat16``."""
+        """Converts all floating-point values to ``bfloat16``."""
         return self._convert("bfloat16")
 
     def float(self: T) -> T:
-        """Converts everything of floating point to ``float32``."""
+        """Converts all floating-point values to ``float32``."""
         return self._convert("float32")
 
     def double(self: T) -> T:
-        """Converts everything of floating point to ``float64``."""
+        """Converts all floating-point values to ``float64``."""
         return self._convert("float64")
 
     def type(self: T, dst_type: Any) -> T:
-        """Converts everything of floating point to another dtype."""
+        """Converts all floating-point values to another dtype."""
         return self._convert(dst_type)
 
     def requires_grad_(self: T, requires_grad: bool = True) -> T:

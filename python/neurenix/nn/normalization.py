@@ -83,7 +83,7 @@ class _BatchNorm(_Running):
             return F.batch_norm(input, mean, variance, self.weight, self.bias, by_batch, 0.0, self.eps)
         momentum = 1.0 / (count.item() + 1) if self.momentum is None else self.momentum
         result = F.batch_norm(input, mean, variance, self.weight, self.bias, True, momentum, self.eps)
-        # Counted when it was not refused.
+        # Counted only if the input was accepted.
         count.add_(1)
         computed_with_step(mean, variance, count)
         return result
@@ -94,8 +94,9 @@ class BatchNorm1d(_BatchNorm):
     bias``. The shape is unchanged.
 
     In training, mean and (biased) variance are those of the batch, and ``running = (1 - momentum) * running + momentum
-    * batch``, with the unbiased variance; a ``momentum`` of ``None`` keeps the mean over all batches. In evaluation the
-    running statistics are used. ``weight``, ``bias``, ``running_mean`` and ``running_var`` are (C).
+    * batch``, with the unbiased variance. With a ``momentum`` of ``None``, the running statistics are the mean over all
+    batches. In evaluation, the running statistics are used. ``weight``, ``bias``, ``running_mean`` and ``running_var``
+    are (C).
 
     >>> import neurenix as nx
     >>> layer = nx.nn.BatchNorm1d(2, momentum=0.5)

@@ -8,13 +8,13 @@ from .functional import Sizes
 from .module import Module
 
 _DIMENSIONS = {1: "L", 2: "H, W", 3: "D, H, W"}
-# The mode of ``functional.pad`` by which borders are made, and what they are.
+# For each padding rule: the mode of ``functional.pad``, and the description of the borders.
 _RULES = {
     "value": ("constant", "one value"),
     "zeros": ("constant", "zeros"),
-    "reflection": ("reflect", "what is inside, mirrored"),
+    "reflection": ("reflect", "the interior, mirrored"),
     "replication": ("replicate", "the outermost elements"),
-    "circular": ("circular", "what stands at the other end"),
+    "circular": ("circular", "the elements at the opposite end"),
 }
 _WIDTHS = """``padding`` is one width for all sides, or a pair for each of these dimensions, from the last one to the first; a
     size grows by its two widths. """
@@ -28,7 +28,7 @@ _LIMITS = {
 
 
 class _Pad(Module):
-    """Pads the last dimensions: the arguments of the class set how many, and by which rule.
+    """Pads the last dimensions. The class arguments set their number and the padding rule.
 
     >>> import neurenix as nx
     >>> nx.nn.ZeroPad2d((1, 0, 0, 2))(nx.ones(1, 1, 2, 2)).shape
@@ -40,7 +40,7 @@ class _Pad(Module):
     >>> nx.nn.ReplicationPad1d(1)(nx.Tensor([[[1.0, 2.0, 3.0]]])).tolist()
     [[[1.0, 1.0, 2.0, 3.0, 3.0]]]
     >>> nx.nn.ReflectionPad3d.__doc__.splitlines()[0]
-    'Pads (N, C, D, H, W), or (C, D, H, W), with what is inside, mirrored.'
+    'Pads (N, C, D, H, W), or (C, D, H, W), with the interior, mirrored.'
     """
 
     _dims: int
@@ -48,7 +48,7 @@ class _Pad(Module):
 
     def __init_subclass__(cls, dims: int = 0, rule: str = "") -> None:
         super().__init_subclass__()
-        if dims:  # Not one of a user's, which takes over what it is made from.
+        if dims:  # A user's subclass inherits the settings instead.
             cls._dims, (cls._mode, borders) = dims, _RULES[rule]
             shape = _DIMENSIONS[dims]
             cls.__doc__ = f"Pads (N, C, {shape}), or (C, {shape}), with {borders}.\n\n    {_WIDTHS}{_LIMITS[rule]}"

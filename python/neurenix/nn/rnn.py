@@ -52,7 +52,7 @@ class _Weights(Module):
         self.register_parameter(f"bias_hh{suffix}", new(size, **place) if bias else None)
 
     def _weights(self, suffix: str) -> list[Any]:
-        """The tensors unchanged, or in the dtype of ``autocast`` within it."""
+        """The weights; within ``autocast``, in its dtype."""
         names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
         return list(low(*(self._parameters[f"{name}{suffix}"] for name in names)))
 

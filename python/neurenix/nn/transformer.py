@@ -22,13 +22,13 @@ class MultiheadAttention(Module):
     and projected.
 
     ``output, weights = layer(query, key, value)``: a query (L, N, embed_dim), a key (S, N, kdim) and a value (S, N,
-    vdim), or (N, L, embed_dim) and so on with ``batch_first``, or all without N; the output has the query's shape.
-    ``weights`` are (N, L, S), the mean of the heads, or (N, num_heads, L, S) without ``average_attn_weights``, or
-    ``None`` without ``need_weights``, which is faster.
+    vdim); with ``batch_first``, N comes first; all may be without N. The output has the query's shape. ``weights`` are
+    (N, L, S), the mean over the heads; (N, num_heads, L, S) without ``average_attn_weights``; or ``None`` without
+    ``need_weights``, which is faster.
 
-    ``attn_mask`` is (L, S) or (N * num_heads, L, S), ``key_padding_mask`` (N, S). A mask of ``bool`` is true where
-    attention is **not** allowed, as in PyTorch; one of numbers is added. ``is_causal`` is a hint about ``attn_mask`` and
-    does not make one.
+    ``attn_mask`` is (L, S) or (N * num_heads, L, S), ``key_padding_mask`` (N, S). A ``bool`` mask is true where
+    attention is **not** allowed, as in PyTorch; a numeric mask is added. ``is_causal`` is a hint about ``attn_mask``
+    and does not create a mask.
 
     >>> import neurenix as nx
     >>> x = nx.zeros(5, 3, 8)

@@ -1,4 +1,4 @@
-"""A schedule that depends on results."""
+"""A learning rate schedule that depends on a metric."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .optimizer import Optimizer
 
 
 class ReduceLROnPlateau:
-    """Multiplies the learning rate by ``factor`` when a result has not improved for ``patience`` epochs."""
+    """Multiplies the learning rate by ``factor`` when a metric has not improved for ``patience`` epochs."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class ReduceLROnPlateau:
         return a > bound if self.mode == "max" else a < bound
 
     def step(self, metrics: Any) -> None:
-        """Records an epoch's result and adapts the learning rates."""
+        """Records an epoch's metric and adapts the learning rates."""
         current = float(metrics)
         self.last_epoch += 1
         if self.is_better(current, self.best):

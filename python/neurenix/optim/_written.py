@@ -23,7 +23,7 @@ class Written:
         self.parameters += group["params"]
 
     def set_options(self, options: list[dict[str, Any]]) -> None:
-        """The settings are those of the groups."""
+        """Does nothing: the settings are read from the groups."""
 
     def state(self) -> dict[int, dict[str, Any]]:
         return {number: self.values[p] for number, p in enumerate(self.parameters) if p in self.values}
@@ -36,9 +36,9 @@ class Written:
                 if not hasattr(value, "shape"):
                     return value
                 tensor = as_value(value)
-                # Counts stay as they are.
+                # Integers and the step count keep their dtype.
                 dtype = parameter.dtype if tensor.is_floating_point() and key != "step" else None
-                # In a place of its own: another optimiser may hold the one that is given.
+                # Cloned, because another optimiser may hold the given tensor.
                 return tensor.to(dtype=dtype, device=parameter.device).clone()
 
             self.values[parameter] = {key: placed(key, value) for key, value in values.items()}

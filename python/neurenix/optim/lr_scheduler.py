@@ -20,7 +20,7 @@ from ._plateau import ReduceLROnPlateau
 from .optimizer import Optimizer
 
 
-# What a schedule is made with anew.
+# Not part of the state: passed to the constructor.
 _NOT_STATE = ("optimizer", "lr_lambdas")
 
 
@@ -346,7 +346,7 @@ class SequentialLR:
             raise ValueError("SequentialLR: all schedulers must belong to the same optimizer")
         self.optimizer, self._schedulers, self._milestones = optimizer, list(schedulers), list(milestones)
         self.last_epoch = last_epoch + 1
-        # Making the schedules has changed the learning rates one after the other: back, and the first alone counts.
+        # Creating the schedules has changed the learning rates in turn: restore them and apply only the first schedule.
         for group in optimizer.param_groups:
             group["lr"] = group["initial_lr"]
         for scheduler in self._schedulers:

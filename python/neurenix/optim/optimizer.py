@@ -16,20 +16,21 @@ from ..nn.module import Module, zero_gradients
 from ._written import Written
 
 Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
-# PyTorch's choices of implementation: the engine makes its own, so only what changes the result is refused.
+# PyTorch's implementation options. The engine makes its own choice, so only those that change the result are refused.
 _CHOICES = ("maximize", "foreach", "capturable", "differentiable", "fused")
 
 
 class Optimizer:
-    """Updates parameters from their gradients. Your own subclass defines ``step`` in Python, and keeps its state of a
-    parameter in ``state[p]``.
+    """Updates parameters from their gradients. A user-defined subclass implements ``step`` in Python and stores a
+    parameter's state in ``state[p]``.
 
     ``param_groups`` are dictionaries with ``params`` and settings; changes to both take effect at the next step. A step
-    updates all groups together, or none if it fails.
+    updates all groups, or none if it fails.
     """
 
     _rule = ""
-    # A bool tensor on which the next step depends: a GradScaler's. Nobody reads it.
+    # A bool tensor that decides on the device whether the next step is taken, set by GradScaler. The host never reads
+    # it.
     _condition: Tensor | None = None
 
     def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
@@ -46,7 +47,7 @@ class Optimizer:
         self.param_groups = [self._checked(group) for group in groups]
         self._native = self._built(self.param_groups, {})
 
-    # What rules define.
+    # Implemented by the rules.
     def _options(self, group: Mapping[str, Any]) -> dict[str, float]:
         """A group's settings with the engine's names."""
         return {}
@@ -67,7 +68,7 @@ class Optimizer:
         return group
 
     def _built(self, groups: list[dict[str, Any]], state: Mapping[int, Mapping[str, Any]]) -> _Native | Written:
-        """The native optimiser, with the state by number of the parameter."""
+        """The native optimiser, with the state by parameter number."""
         _check_once([parameter for group in groups for parameter in group["params"]])
         native: _Native | Written = Written(groups) if not self._rule else _Native(self._rule, groups, [self._options(group) for group in groups])
         native.put_state(state)
@@ -79,7 +80,7 @@ class Optimizer:
         counts = [len(group["params"]) for group in self.param_groups]
         same = counts == self._native.counts and len(members) == len(self._native.parameters)
         if not same or any(new is not old for new, old in zip(members, self._native.parameters, strict=True)):
-            # Somebody changed the lists: what was known of a parameter stays with it.
+            # The lists have been modified: each parameter keeps its state.
             checked = [self._checked(group) for group in self.param_groups]
             numbers = {id(parameter): number for number, parameter in enumerate(self._native.parameters)}
             known = self._native.state()
@@ -91,7 +92,7 @@ class Optimizer:
     def _state(self) -> dict[int, dict[str, Tensor]]:
         return self._native.state()
 
-    # What users call.
+    # Public methods.
     def add_param_group(self, param_group: Mapping[str, Any]) -> None:
         """Adds parameters with their own settings."""
         native = self._current()
@@ -142,7 +143,7 @@ class Optimizer:
         return {"state": dict(sorted(self._current().state().items())), "param_groups": groups}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Restores a ``state_dict`` of this library or of PyTorch. Nothing is changed unless everything fits."""
+        """Restores a ``state_dict`` of this library or of PyTorch. On any error, nothing is changed."""
         given = state_dict["param_groups"]
         if len(given) != len(self.param_groups):
             raise ValueError(f"the state has {len(given)} parameter groups, the optimizer has {len(self.param_groups)}")
@@ -154,7 +155,7 @@ class Optimizer:
             order += new["params"]
             groups.append({**old, **copy.deepcopy({k: v for k, v in new.items() if k != "params"})})
             _check_group(groups[-1])
-        # Files of tensors and text have names where PyTorch has numbers.
+        # Files store the parameter numbers as strings.
         state = {int(number): values for number, values in state_dict["state"].items()}
         unknown = sorted(set(state) - set(order))
         if unknown:
@@ -209,7 +210,7 @@ class _Native:
         for name, tensor in self.optimizer.state().items():
             place, _, key = name.partition(".")
             if key:
-                # PyTorch keeps counts as float32.
+                # PyTorch stores counts as float32.
                 result.setdefault(int(place), {})[key] = tensor.float() if key == "step" else tensor
         return result
 
@@ -218,7 +219,7 @@ class _Native:
         most = 0
         for place, parameter in enumerate(self.parameters):
             values = {key: value for key, value in state.get(place, {}).items() if value is not None}
-            # Rules that count nothing in PyTorch (SGD) have no count in its states.
+            # PyTorch's SGD state has no step count.
             steps = int(values.pop("step", 1)) if values else 0
             if steps == 0:
                 continue
@@ -266,7 +267,7 @@ def _check_group(group: Mapping[str, Any]) -> None:
 
 
 def check_choices(kind: str, choices: Mapping[str, Any]) -> dict[str, Any]:
-    """PyTorch's implementation options among the arguments; options that would change the result are refused."""
+    """Extracts PyTorch's implementation options from the arguments; refuses those that would change the result."""
     for name in choices:
         if name not in _CHOICES:
             raise TypeError(f"{kind}() got an unexpected keyword argument {name!r}")

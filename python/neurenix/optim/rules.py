@@ -1,6 +1,7 @@
 """The optimisers, with PyTorch's signatures and formulas.
 
-``foreach``, ``fused`` and ``capturable`` are accepted: the engine fuses the updates of all parameters itself.
+``foreach``, ``fused`` and ``capturable`` are accepted and have no effect: the engine always fuses the updates of all
+parameters.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ pub(crate) mod movement;
 pub(crate) mod numpy;
 mod operators;
 mod place;
-mod reduce;
+pub(crate) mod reduce;
 mod select;
 pub(crate) mod stand_in;
 

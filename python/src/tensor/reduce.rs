@@ -90,7 +90,7 @@ const LEAST: Extreme =
     Extreme { name: "min", over: Tensor::min, of_two: Tensor::minimum, index: Tensor::argmin };
 
 /// Refuses axes along which there is no greatest element, with PyTorch's exceptions. No axes are all.
-fn some_element(name: &str, tensor: &Tensor, axes: &[i64]) -> Result<()> {
+pub(crate) fn some_element(name: &str, tensor: &Tensor, axes: &[i64]) -> Result<()> {
     let shape = || show_shape(tensor.shape());
     if axes.is_empty() && tensor.is_empty() {
         return Err(runtime_error(format!(

@@ -26,7 +26,7 @@ use workloads::{Work, Workload};
 pub(super) struct Arguments {
     #[arg(long, help = super::DEVICE)]
     device: Option<String>,
-    /// Threads of the CPU device; default: all cores
+    /// /// Number of CPU threads; default: all cores
     #[arg(long, value_parser = super::positive::<usize>, allow_negative_numbers = true)]
     threads: Option<usize>,
     /// Only workloads whose name contains this
@@ -43,21 +43,21 @@ pub(super) struct Arguments {
     profile: bool,
 }
 
-/// Milliseconds of a sample on a device with a queue, about.
+/// Approximate sample length on a device with a queue, in milliseconds.
 const SAMPLE_MS: f64 = 10.0;
 
-/// What was measured of a workload.
+/// The measurements of one workload.
 #[derive(Serialize)]
 struct Measured {
     name: String,
-    /// The median.
+    /// The median, in milliseconds.
     ms: f64,
-    /// The most that tensors held at once during one run, in bytes: the workload's own and what the run made.
+    /// Peak bytes held by tensors during one run: the workload's own tensors and those that the run creates.
     peak_bytes: usize,
-    /// Of a host workload, the median over the number of operations it records.
+    /// For a host workload: the median divided by the number of operations it records.
     #[serde(skip_serializing_if = "Option::is_none")]
     ns_an_operation: Option<f64>,
-    /// Of a host workload that runs kernels, the median over their number.
+    /// For a host workload that runs kernels: the median divided by the number of kernels.
     #[serde(skip_serializing_if = "Option::is_none")]
     ns_a_kernel: Option<f64>,
     #[serde(skip)]
@@ -80,7 +80,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8> {
     if chosen.is_empty() {
         let names: Vec<&str> = known.iter().map(|w| w.name.as_str()).collect();
         let message =
-            format!("no workload's name contains {:?}; there are: {}", arguments.filter, names.join(", "));
+            format!("no workload name contains {:?}; available: {}", arguments.filter, names.join(", "));
         return Err(Error::data("--filter", message));
     }
     for workload in chosen {
@@ -98,7 +98,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8> {
     Ok(super::SUCCESS)
 }
 
-/// What a workload that states its work reached.
+/// The rate that a workload achieved, if it states its work.
 fn rate(workload: &Workload, ms: f64) -> String {
     match workload.work {
         None => String::new(),
@@ -125,11 +125,11 @@ fn measure(workload: &Workload, device: Device, seconds: f64) -> Result<Measured
         for _ in 0..repetitions {
             step()?;
         }
-        // A device with a queue has only taken the work on.
+        // On a device with a queue, the work has only been submitted so far.
         device.synchronize()?;
         Ok(start.elapsed().as_secs_f64() * 1e3 / repetitions as f64)
     };
-    // There the repetitions follow each other without a wait, as in training.
+    // On a device with a queue, repetitions follow each other without waiting, as in training.
     let repetitions = match device.info().nature {
         DeviceNature::HostCpu => 1,
         _ => (SAMPLE_MS / timed(1)?).clamp(1.0, 100.0) as usize,
@@ -158,9 +158,9 @@ impl fmt::Display for Measured {
         write!(f, " {:>8.1} MiB   ", self.peak_bytes as f64 / f64::from(1 << 20))?;
         match (self.ns_an_operation, self.ns_a_kernel) {
             (Some(operation), Some(kernel)) => {
-                write!(f, "{operation:.0} ns an operation, {kernel:.0} ns a kernel   ")?;
+                write!(f, "{operation:.0} ns per operation, {kernel:.0} ns per kernel   ")?;
             }
-            (Some(operation), None) => write!(f, "{operation:.0} ns an operation   ")?,
+            (Some(operation), None) => write!(f, "{operation:.0} ns per operation   ")?,
             _ => {}
         }
         write!(f, "(median of {}, best {:.3})", self.runs, self.best)

@@ -10,7 +10,7 @@ use super::{nature, print_json};
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// Also show each device's available memory and peak rates, if its driver reports them
+    /// Also show each device's available memory and peak rates, if the driver reports them
     #[arg(short, long)]
     verbose: bool,
     /// Print JSON
@@ -18,7 +18,8 @@ pub(super) struct Arguments {
     json: bool,
 }
 
-/// A device's memory in bytes, as its driver or the system tells. What a pool holds is a program's own: this one has none.
+/// A device's memory in bytes, as reported by its driver or the system. Pool usage is per process, and this process has
+/// none.
 #[derive(Serialize)]
 struct MemoryFigures {
     available: Option<u64>,
@@ -34,9 +35,9 @@ struct Found {
     total_memory: Option<u64>,
     features: Vec<String>,
     memory: MemoryFigures,
-    /// Bytes a second between the device and its memory.
+    /// Peak memory bandwidth, in bytes per second.
     peak_bytes: Option<f64>,
-    /// Operations a second on `float32`.
+    /// Peak `float32` arithmetic rate, in operations per second.
     peak_operations: Option<f64>,
 }
 
@@ -95,7 +96,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8> {
     Ok(super::SUCCESS)
 }
 
-/// Memory and peaks in words.
+/// Available memory and peak rates as text.
 fn figures(device: &Found) -> String {
     let bytes = |rate: f64| format!("at most {}", show_rate(rate, "B/s"));
     let operations = |rate: f64| format!("at most {} of float32", show_rate(rate, "FLOP/s"));
@@ -106,7 +107,7 @@ fn figures(device: &Found) -> String {
     ];
     let told: Vec<String> = figures.into_iter().flatten().collect();
     match told.is_empty() {
-        true => "its driver tells neither free memory nor peaks".to_owned(),
+        true => "its driver reports neither free memory nor peak rates".to_owned(),
         false => told.join(", "),
     }
 }

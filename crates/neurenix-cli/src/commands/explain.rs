@@ -1,4 +1,4 @@
-//! `neurenix explain`: the kernels of a few well-known computations, so that anybody can see what is fused.
+//! `neurenix explain`: the kernels of a few well-known computations. Shows what is fused.
 
 use clap::ValueEnum;
 use neurenix::{
@@ -19,17 +19,17 @@ use super::{
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Computation {
-    /// softmax over rows of a 1024 x 1000 matrix
+    /// softmax over the rows of a 1024 x 1000 matrix
     Softmax,
-    /// layer normalisation of a 1024 x 768 matrix
+    /// layer normalization of a 1024 x 768 matrix
     LayerNorm,
     /// gelu(a * b + c) * d over a million elements
     Gelu,
-    /// the gradients of a 784-512-10 network's cross-entropy for 128 samples
+    /// gradients of the cross-entropy of a 784-512-10 network for 128 samples
     Mlp,
-    /// the gradients of a small convolutional network for 64 images of 3 x 32 x 32
+    /// gradients of a small convolutional network for 64 images of 3 x 32 x 32
     Cnn,
-    /// the gradients of a small GPT, 4 layers of width 128, for 8 texts of 128 tokens
+    /// gradients of a small GPT (4 layers, width 128) for 8 texts of 128 tokens
     Gpt,
 }
 
@@ -63,7 +63,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8> {
     let device = super::device(arguments.device.as_deref())?;
     let target = build(arguments.computation, device)?;
     let Some(plan) = schedule::explain(&target)? else {
-        say!("nothing is to be computed")?;
+        say!("nothing to compute")?;
         return Ok(super::SUCCESS);
     };
     if arguments.json {
@@ -132,7 +132,7 @@ fn build(computation: Computation, device: Device) -> Result<Tensor> {
     })
 }
 
-/// A number that needs every gradient of the cross-entropy.
+/// A scalar that depends on every gradient of the cross-entropy.
 fn gradients(model: &dyn Module, inputs: &Tensor, labels: &Tensor) -> Result<Tensor> {
     let loss = Loss::cross_entropy(0.0).forward(&model.forward(inputs)?, labels, Reduction::Mean)?;
     let gradients = loss.leaf_gradients()?;

@@ -14,7 +14,7 @@ use neurenix::{
     phynexus::{Device, Error as EngineError, device::DeviceNature, text::counted},
 };
 
-/// Prints a line as `println!` does, but gives an error where that panics.
+/// Like `println!`, but returns an error instead of panicking.
 macro_rules! say {
     ($($argument:tt)*) => { $crate::commands::write_out(format_args!("{}\n", format_args!($($argument)*))) };
 }
@@ -62,35 +62,35 @@ enum Command {
     },
 }
 
-/// What the help of `--device` says.
-pub(crate) const DEVICE: &str = "The device (neurenix devices lists them); by default what RNN_GPU_DEVICE names, else the first \
+/// The help text of `--device`.
+pub(crate) const DEVICE: &str = "The device (neurenix devices lists them). Default: RNN_GPU_DEVICE if set, else the first \
                                  accelerator, else cpu";
 
-/// The device that `--device` names, or the default one. Drivers are opened here and not before, so that help and mistakes
-/// on the command line need none.
+/// The device named by `--device`, or the default device. Drivers are opened here and not earlier: help and
+/// command-line errors need none.
 fn device(name: Option<&str>) -> Result<Device> {
     neurenix::register_all();
     Ok(name.map_or_else(Device::default_device, Device::find)?)
 }
 
-/// A whole number on the command line that is not negative.
+/// Parses a non-negative integer.
 fn whole<N: FromStr>(text: &str) -> Result<N, String> {
     text.parse().map_err(|_| "expected a whole number of at least 0".to_owned())
 }
 
-/// A whole number on the command line from 1 on.
+/// Parses a positive integer.
 fn positive<N: FromStr + PartialOrd + From<u8>>(text: &str) -> Result<N, String> {
     let number = text.parse::<N>().ok().filter(|number| *number >= N::from(1u8));
     number.ok_or_else(|| "expected a whole number of at least 1".to_owned())
 }
 
-/// Seconds on the command line.
+/// Parses a non-negative number of seconds.
 fn seconds(text: &str) -> Result<f64, String> {
     let number = text.parse::<f64>().ok().filter(|number| number.is_finite() && *number >= 0.0);
     number.ok_or_else(|| "expected a finite number of at least 0".to_owned())
 }
 
-/// What a device is, in the words of the documentation.
+/// The nature of a device, in the terms of the documentation.
 fn nature(nature: DeviceNature) -> &'static str {
     match nature {
         DeviceNature::HostCpu => "host CPU",
@@ -99,7 +99,7 @@ fn nature(nature: DeviceNature) -> &'static str {
     }
 }
 
-/// The device's name, and that it is an emulator if it is one: figures of an emulator are not those of hardware.
+/// The device name, marked if it is an emulator: an emulator's timings are not those of hardware.
 fn described(device: Device) -> String {
     match device.info().nature {
         DeviceNature::Emulator => format!("{device} (emulator)"),
@@ -107,30 +107,30 @@ fn described(device: Device) -> String {
     }
 }
 
-/// The exit code of a program that did what it was asked.
+/// Exit code: success.
 const SUCCESS: u8 = 0;
-/// The exit code of one that met an error.
+/// Exit code: an error occurred.
 const FAILURE: u8 = 1;
-/// The exit code of a verification that found something wrong.
+/// Exit code: a verification found a wrong result.
 const FAILED_CHECK: u8 = 2;
-/// The exit code of a program that Ctrl-C ended: what shells report of one that SIGINT ended.
+/// Exit code: ended by Ctrl-C. Shells report this code for a process that SIGINT ended.
 const INTERRUPTED: u8 = 130;
-/// The exit code of a program whose reader has gone: what shells report of one that SIGPIPE ended.
+/// Exit code: the reader of the output closed the pipe. Shells report this code for a process that SIGPIPE ended.
 const CLOSED_PIPE: u8 = 141;
 
-/// Parses the command line and runs the command. Errors go to standard error and make the exit code 1; a failed
-/// verification makes it 2. Where the reader of the output has gone (`neurenix explain mlp | head -1`) the program ends
-/// quietly with 141.
+/// Parses the command line, runs the command and returns the exit code. Errors are printed to standard error and give
+/// exit code 1; a failed verification gives 2. If the reader of the output closes the pipe
+/// (`neurenix explain mlp | head -1`), the command exits quietly with 141.
 ///
-/// `program` is what starts a process of this command: a file, and what it takes before the command's own arguments.
-/// `arguments` begin with the program's name. What comes back is the code to exit with.
+/// `program` starts a new process of this command: an executable, and any arguments before the command's own.
+/// `arguments` begin with the program name.
 ///
-/// Ctrl-C is the caller's: [`stop_training`] is what a run does at the first one.
+/// The caller handles Ctrl-C: call [`stop_training`] at the first one.
 pub fn run(program: &[OsString], arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let matches = match Arguments::command().try_get_matches_from(arguments) {
         Ok(matches) => matches,
         Err(told) => {
-            // Help and the version are no errors.
+            // Clap reports help and version as errors.
             let _ = told.print();
             return u8::try_from(told.exit_code()).unwrap_or(FAILURE);
         }
@@ -152,17 +152,17 @@ pub fn run(program: &[OsString], arguments: impl IntoIterator<Item = OsString>) 
         if is_closed_pipe(&error) {
             return CLOSED_PIPE;
         }
-        // Who interrupts tells of it: the package of Python.
+        // The party that interrupts reports it: the Python package.
         if matches!(error, Error::Engine(EngineError::Interrupted)) {
             return INTERRUPTED;
         }
-        // Where standard error is closed too, the exit code has to say it.
+        // If standard error is closed too, only the exit code reports the failure.
         let _ = writeln!(std::io::stderr(), "error: {error}");
         FAILURE
     })
 }
 
-/// Whether an option stands on the command line, rather than having its default value.
+/// Whether an option was given on the command line, as opposed to its default.
 fn is_given(matches: &clap::ArgMatches, name: &str) -> bool {
     matches.value_source(name) == Some(clap::parser::ValueSource::CommandLine)
 }
@@ -174,7 +174,7 @@ fn completions(shell: clap_complete::Shell) -> Result<u8> {
     Ok(SUCCESS)
 }
 
-/// Writes to standard output at once.
+/// Writes to standard output and flushes.
 fn write_out(text: fmt::Arguments<'_>) -> Result<()> {
     let mut output = std::io::stdout().lock();
     let written = output.write_fmt(text).and_then(|()| output.flush());
@@ -185,15 +185,15 @@ fn is_closed_pipe(error: &Error) -> bool {
     matches!(error, Error::Io { source, .. } if source.kind() == ErrorKind::BrokenPipe)
 }
 
-/// A value as JSON on a line of standard output.
+/// Prints a value as JSON.
 fn print_json(value: &impl serde::Serialize) -> Result<()> {
     write_out(format_args!("{}\n", json(value)?))
 }
 
-/// A value as JSON that a terminal may show.
+/// A value as JSON that is safe to show in a terminal.
 fn json(value: &impl serde::Serialize) -> Result<String> {
     let mut text = serde_json::to_string_pretty(value).map_err(|e| Error::data("JSON", e.to_string()))?;
-    // JSON leaves these control characters as they are; only texts have them, and a terminal obeys some.
+    // JSON does not escape these control characters, and some terminals act on them. They occur only inside strings.
     for control in '\u{7f}'..='\u{9f}' {
         if text.contains(control) {
             text = text.replace(control, &format!("\\u{:04x}", u32::from(control)));

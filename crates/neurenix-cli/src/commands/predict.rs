@@ -26,7 +26,7 @@ use super::{
 pub(super) struct Arguments {
     /// The folder of a finished run
     run: PathBuf,
-    /// Inputs: NumPy .npy, MNIST IDX, or CSV with the training file's columns
+    /// Inputs: NumPy .npy, MNIST IDX, or CSV with the columns of the training file
     file: PathBuf,
     #[arg(long, help = super::DEVICE)]
     device: Option<String>,
@@ -54,14 +54,15 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8> {
     let model = config.model.build(device, &Arc::new(Generator::new(config.settings.seed)))?;
     load_model(&folder.model_path(), model.as_ref(), device)?;
     let inputs = read(&arguments.file, &config)?;
-    // Nothing is told of a file with a mistake; of a large one, what is told is not kept.
+    // Checks the whole file before printing anything. The batches are prepared again below: keeping them would hold a
+    // large file twice.
     batches(&inputs).try_for_each(|rows| prepared(&inputs, rows, &config, &arguments.file).map(drop))?;
     let mut before = "[";
     for rows in batches(&inputs) {
         let x = prepared(&inputs, rows.clone(), &config, &arguments.file)?;
         let predictions = predict(&x, rows, &config, model.as_ref(), device)?;
         if arguments.json {
-            // The list without its brackets, as all lists are to be one.
+            // The list without its brackets: all batches are printed as one list.
             let list = json(&predictions)?;
             write_out(format_args!("{before}{}", list.trim_start_matches('[').trim_end_matches("\n]")))?;
             before = ",";
@@ -88,14 +89,14 @@ fn show(p: &Prediction) -> Result<()> {
     }
 }
 
-/// Rows that are predicted together: a large file is converted part by part.
+/// Rows to predict at once. Batching limits the memory for converted inputs.
 fn batches(inputs: &HostArray) -> impl Iterator<Item = Range<usize>> {
     const BATCH: usize = 256;
     let rows = inputs.rows();
     (0..rows).step_by(BATCH).map(move |first| first..rows.min(first + BATCH))
 }
 
-/// The file's inputs as it has them, `[rows, ..]`.
+/// The file's raw inputs, `[rows, ..]`.
 fn read(path: &Path, config: &RunConfig) -> Result<HostArray> {
     let name = path.file_name().map(|n| n.to_string_lossy().to_lowercase()).unwrap_or_default();
     let array = if name.ends_with(".npy") {
@@ -110,13 +111,13 @@ fn read(path: &Path, config: &RunConfig) -> Result<HostArray> {
     };
     let features: usize = config.model.input.iter().product();
     let sample: usize = array.shape().iter().skip(1).product();
-    // One sample may come without a leading dimension of rows.
+    // A single sample may lack the leading dimension.
     let rows = match array.shape() {
         shape if shape == config.model.input => 1,
         [rows, ..] if sample == features => *rows,
         shape => {
             let message =
-                format!("its shape is {shape:?}, the network takes rows of {:?}", config.model.input);
+                format!("its shape is {shape:?}; the network expects rows of shape {:?}", config.model.input);
             return Err(Error::data(path.display().to_string(), message));
         }
     };
@@ -136,7 +137,7 @@ fn feature_columns(config: &RunConfig) -> FeatureColumns {
     }
 }
 
-/// Some rows as the network sees them.
+/// Rows converted to the network's input.
 fn prepared(inputs: &HostArray, rows: Range<usize>, config: &RunConfig, path: &Path) -> Result<HostArray> {
     let first = rows.start;
     let rows = inputs.take_rows(&rows.collect::<Vec<_>>())?.cast(DType::F32);
@@ -147,7 +148,7 @@ fn prepared(inputs: &HostArray, rows: Range<usize>, config: &RunConfig, path: &P
     }
 }
 
-/// A network makes something of every input; nothing can be known from one that is no number.
+/// The network would return a prediction even for a NaN or infinite input.
 fn must_be_finite(array: &HostArray, first: usize, config: &RunConfig, path: &Path) -> Result<()> {
     let values = array.to_vec::<f32>()?;
     let Some(place) = values.iter().position(|value| !value.is_finite()) else { return Ok(()) };

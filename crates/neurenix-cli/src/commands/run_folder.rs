@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{models::ModelSpec, report};
 
-/// What a run writes, apart from event files.
+/// The files that a run writes, except for event files.
 const FILES: [&str; 9] = [
     "config.json",
     "metrics.csv",
@@ -35,7 +35,7 @@ const FILES: [&str; 9] = [
     "trace.json",
 ];
 
-/// Whether a run writes files of this name into its folder.
+/// Whether a run writes a file with this name.
 fn is_of_a_run(name: &str) -> bool {
     FILES.contains(&name)
         || name == run_lock::LOCK
@@ -43,15 +43,15 @@ fn is_of_a_run(name: &str) -> bool {
         || is_temporary(name)
 }
 
-/// Whether a file of this name is one that was not finished.
+/// Whether this is the name of a partially written file.
 fn is_temporary(name: &str) -> bool {
     name.ends_with(".tmp") && FILES.iter().any(|file| name.starts_with(&format!(".{file}.")))
 }
 
-/// What a run was asked to do: everything needed to build the network again and to repeat or continue the run.
+/// The configuration of a run: everything needed to rebuild the network and to repeat or continue the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct RunConfig {
-    /// The options it was started with, defaults included.
+    /// The options it was started with, including defaults.
     pub(super) settings: Settings,
     /// The network.
     pub(super) model: ModelSpec,
@@ -59,14 +59,14 @@ pub(super) struct RunConfig {
     pub(super) classes: Vec<String>,
     /// The columns of a table with a header.
     pub(super) columns: Option<StoredColumns>,
-    /// How stored inputs become what the network sees.
+    /// Converts stored inputs to the network's inputs.
     pub(super) normalization: Option<StoredNormalization>,
-    /// How stored targets become what the network predicts.
+    /// Converts stored targets to the network's targets.
     pub(super) target_normalization: Option<StoredNormalization>,
 }
 
 impl RunConfig {
-    /// What the run's folder is called: `digits-mlp`.
+    /// The name of the run's folder, such as `digits-mlp`.
     pub(super) fn name(&self) -> String {
         let data = self.settings.data.as_ref().map(value_name).unwrap_or_default();
         format!("{data}-{}", self.model.kind.name())
@@ -82,7 +82,7 @@ pub(super) struct StoredColumns {
     pub(super) label: String,
 }
 
-/// [`Normalization`] as it is written down.
+/// [`Normalization`] in serialized form.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct StoredNormalization {
     pub(super) scale: f32,
@@ -102,7 +102,7 @@ impl From<&StoredNormalization> for Normalization {
     }
 }
 
-/// The label column as the command line words it: a name, or a number from 1; the last column if not given.
+/// Parses the label column from the command line: a name, or a number from 1. Default: the last column.
 pub(super) fn label_column(label: Option<&str>) -> LabelColumn {
     match label.map(|label| (label, label.parse::<usize>())) {
         None => LabelColumn::Last,
@@ -115,27 +115,27 @@ pub(super) fn label_column(label: Option<&str>) -> LabelColumn {
 #[derive(Debug)]
 pub(super) struct RunFolder {
     pub(super) path: PathBuf,
-    /// Of a run that writes into it.
+    /// Held by a run that writes into the folder.
     lock: Option<File>,
-    /// This run made the folder.
+    /// Whether this run created the folder.
     is_new: bool,
 }
 
 impl RunFolder {
-    /// A folder to read from.
+    /// Opens a folder for reading.
     pub(super) fn at(path: &Path) -> RunFolder {
         RunFolder { path: path.to_owned(), lock: None, is_new: false }
     }
 
-    /// A new folder: the one given, which must be empty or hold what a run left that never had a checkpoint, or
-    /// `runs/NAME`, or `runs/NAME-2` and so on where that exists.
+    /// Chooses the folder of a new run. `out` must be empty, or hold only leftovers of a run without a checkpoint. The
+    /// default is `runs/NAME`, or the first free of `runs/NAME-2`, `runs/NAME-3` and so on.
     pub(super) fn choose(out: Option<&Path>, name: &str) -> Result<RunFolder> {
         let mut folder = RunFolder::at(Path::new("runs"));
         if let Some(out) = out {
             let above = out.parent().filter(|above| !above.as_os_str().is_empty());
             for path in above.into_iter().chain([out]) {
                 if path.exists() && !path.is_dir() {
-                    let message = format!("{} is a file: name a new folder, or an empty one", path.display());
+                    let message = format!("{} is a file: choose a new or empty folder", path.display());
                     return Err(Error::data("--out", message));
                 }
             }
@@ -150,7 +150,7 @@ impl RunFolder {
             };
             folder.must_be_free()?;
             folder.lock = Some(run_lock::take(out, "--out")?);
-            // Another run may have begun and ended meanwhile.
+            // Another run may have begun and ended in the meantime.
             folder.must_be_free()?;
             return Ok(folder);
         }
@@ -159,7 +159,7 @@ impl RunFolder {
         loop {
             let suffix = if number == 1 { String::new() } else { format!("-{number}") };
             let path = Path::new("runs").join(format!("{name}{suffix}"));
-            // Of two runs that begin at once each gets a folder: the system creates one only once.
+            // `create_dir` fails if the folder exists, so concurrent runs get different folders.
             match fs::create_dir(&path) {
                 Ok(()) => {
                     let lock = Some(run_lock::take(&path, "train")?);
@@ -171,7 +171,7 @@ impl RunFolder {
         }
     }
 
-    /// Refuses a folder in which a run could overwrite what it did not write.
+    /// Refuses a folder in which a run could overwrite other files.
     fn must_be_free(&self) -> Result<()> {
         let wrong = |message: String| Err(Error::data("--out", message));
         let shown = self.path.display();
@@ -183,18 +183,18 @@ impl RunFolder {
         let names = self.names()?;
         let foreign = match names.iter().any(|name| name == run_lock::LOCK) {
             true => names.iter().find(|name| !is_of_a_run(name)),
-            // Without the lock, files with a run's names are somebody else's too.
+            // Without the lock file, files with a run's names may belong to something else.
             false => names.first(),
         };
         match foreign {
-            Some(name) => wrong(format!(
-                "{shown} holds {name}, which is not a run's: choose a new folder, or an empty one"
-            )),
+            Some(name) => {
+                wrong(format!("{shown} holds {name}, which no run wrote: choose a new or empty folder"))
+            }
             None => self.must_hold_no_links("--out"),
         }
     }
 
-    /// Refuses links in the places of a run's files: writing would follow them out of the folder.
+    /// Refuses symbolic links with the names of a run's files: writing would follow them out of the folder.
     fn must_hold_no_links(&self, option: &str) -> Result<()> {
         for name in self.names()?.iter().filter(|name| is_of_a_run(name)) {
             if self.path.join(name).is_symlink() {
@@ -208,31 +208,31 @@ impl RunFolder {
         Ok(())
     }
 
-    /// What lies in the folder.
+    /// The names of the files in the folder.
     fn names(&self) -> Result<Vec<String>> {
         let fail = |e| Error::io("read", &self.path, e);
         let entries = fs::read_dir(&self.path).map_err(fail)?;
         entries.map(|entry| Ok(entry.map_err(fail)?.file_name().to_string_lossy().into_owned())).collect()
     }
 
-    /// The folder of a run that was interrupted, and its configuration. Temporary files that a killed process left are
-    /// removed.
+    /// Opens the folder of an interrupted run and reads its configuration. Removes temporary files left by a killed
+    /// process.
     pub(super) fn to_resume(path: &Path) -> Result<(RunFolder, RunConfig)> {
         let mut folder = RunFolder::at(path);
         let config = folder.read_config()?;
         let wrong = |message: String| Error::data("--resume", message);
         let finished = || match report::page(path).exists() {
-            true => Err(wrong(format!("the run in {} is finished: nothing is left to do", path.display()))),
+            true => Err(wrong(format!("the run in {} is already finished", path.display()))),
             false => Ok(()),
         };
         finished()?;
         folder.must_hold_no_links("--resume")?;
         folder.lock = Some(run_lock::take(path, "--resume")?);
-        // It may have been going on until now.
+        // The run may have finished before the lock was taken.
         finished()?;
         if !folder.checkpoint_path().exists() {
             let message = format!(
-                "the run in {} ended before its first epoch did: start it anew with --out {0}",
+                "the run in {} ended before it completed an epoch: restart it with --out {0}",
                 path.display()
             );
             return Err(wrong(message));
@@ -244,13 +244,13 @@ impl RunFolder {
         Ok((folder, config))
     }
 
-    /// After a failure: without a checkpoint nothing can be continued, so that nothing is left to be in the way. Files that
-    /// no run writes stay, and so does a folder that this run did not make.
+    /// Cleans up after a failure. A run without a checkpoint cannot be continued, so its files are removed. Keeps files
+    /// that no run writes, and the folder itself unless this run created it.
     pub(super) fn leave_unless_begun(&self) {
         if self.checkpoint_path().exists() {
             return;
         }
-        // The failure is what is reported; what cannot be removed does no harm: `--out` takes such a folder.
+        // Errors are ignored: the failure itself is what matters, and `--out` accepts a folder with leftovers.
         let names = self.names().unwrap_or_default();
         for name in names.iter().filter(|name| is_of_a_run(name)) {
             let _ = fs::remove_file(self.path.join(name));
@@ -260,20 +260,20 @@ impl RunFolder {
         }
     }
 
-    /// Ends the lock of a run that is finished.
+    /// Removes the lock file of a finished run.
     pub(super) fn unlock(&self) {
         if self.lock.is_some() {
-            // A lock that stays says nothing: it is not held when the process has ended.
+            // A leftover lock file is harmless: the lock itself ends with the process.
             let _ = fs::remove_file(self.path.join(run_lock::LOCK));
         }
     }
 
-    /// Refuses a run without a model.
+    /// Returns an error if the run has no model.
     pub(super) fn must_be_finished(&self) -> Result<()> {
         if !self.config_path().exists() || self.model_path().exists() {
             return Ok(());
         }
-        let message = "the run there is not finished: continue it with train --resume";
+        let message = "the run is not finished: continue it with train --resume";
         Err(Error::data(self.path.display().to_string(), message))
     }
 
@@ -299,13 +299,13 @@ impl RunFolder {
         })
     }
 
-    /// `metrics.csv` and `metrics.json`.
+    /// Writes `metrics.csv` and `metrics.json`.
     pub(super) fn write_metrics(&self, history: &History) -> Result<()> {
         write_bytes_atomically(&self.path.join("metrics.csv"), history.to_csv().as_bytes())?;
         self.write_json("metrics.json", history)
     }
 
-    /// `profile.txt` and `trace.json`, in the folder given or in the run's own.
+    /// Writes `profile.txt` and `trace.json` into `folder`, or into the run's own folder.
     pub(super) fn write_profile(&self, folder: Option<&Path>, profile: &Profile) -> Result<()> {
         let folder = folder.unwrap_or(&self.path);
         fs::create_dir_all(folder).map_err(|e| Error::io("create", folder, e))?;

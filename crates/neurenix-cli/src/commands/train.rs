@@ -35,10 +35,10 @@ use settings::Settings;
 pub(super) struct Arguments {
     #[command(flatten)]
     settings: Settings,
-    /// Threads of the CPU device; default: all cores
+    /// Number of CPU threads; default: all cores
     #[arg(long, value_parser = super::positive::<usize>, allow_negative_numbers = true)]
     threads: Option<usize>,
-    /// The run's folder; default: runs/DATA-MODEL, with a number if that exists
+    /// The run's folder; default: runs/DATA-MODEL, with a number appended if it exists
     #[arg(long)]
     out: Option<PathBuf>,
     /// Continue an interrupted run from its folder, with the same settings
@@ -50,8 +50,8 @@ pub(super) struct Arguments {
     /// If the device is full, move the least recently used tensors to host memory
     #[arg(long)]
     spill: bool,
-    /// Measure every kernel and transfer, and write a table (profile.txt) and a timeline (trace.json, for Perfetto) into this
-    /// folder; default: the run's folder
+    /// Measure every kernel and transfer, and write a table (profile.txt) and a timeline (trace.json, for Perfetto)
+    /// into this folder; default: the run's folder
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true)]
     profile: Option<Option<PathBuf>>,
     /// Show no progress, and print the result as JSON
@@ -59,7 +59,7 @@ pub(super) struct Arguments {
     json: bool,
 }
 
-/// What a program reads of a finished run.
+/// The result of a finished run, printed as JSON.
 #[derive(Serialize)]
 struct Outcome<'a> {
     folder: &'a Path,
@@ -67,7 +67,7 @@ struct Outcome<'a> {
     epochs: usize,
     test_loss: f64,
     test_accuracy: Option<f64>,
-    /// Of a regression.
+    /// Only for regression.
     #[serde(flatten)]
     fit: Option<summary::Fit>,
     seconds: f64,
@@ -76,7 +76,7 @@ struct Outcome<'a> {
     device_nature: &'static str,
 }
 
-/// `is_given` tells whether an option stands on the command line.
+/// `is_given` returns whether an option was given on the command line.
 pub(super) fn run(arguments: &Arguments, is_given: &dyn Fn(&str) -> bool) -> Result<u8> {
     if let Some(threads) = arguments.threads {
         neurenix::set_threads(threads)?;
@@ -104,7 +104,7 @@ pub(super) fn run(arguments: &Arguments, is_given: &dyn Fn(&str) -> bool) -> Res
     };
     let config = config(settings, &parts);
     if resumed.as_ref().is_some_and(|(_, there)| *there != config) {
-        let message = "the data are not those that the run there began with";
+        let message = "the data differ from those that the run started with";
         return Err(Error::data("--resume", message));
     }
     let settings = &config.settings;
@@ -130,7 +130,7 @@ pub(super) fn run(arguments: &Arguments, is_given: &dyn Fn(&str) -> bool) -> Res
     for part in [&parts.training, &parts.validation, &parts.test] {
         trainer.check(part)?;
     }
-    // Everything that can be wrong with the options has been found: only now is there a folder.
+    // All options are valid at this point: create the folder only now.
     let folder = match resumed {
         Some((folder, _)) => {
             trainer.resume(&folder.checkpoint_path())?;
@@ -149,7 +149,7 @@ pub(super) fn run(arguments: &Arguments, is_given: &dyn Fn(&str) -> bool) -> Res
     result
 }
 
-/// Writes the configuration down, and says what is learnt.
+/// Writes the configuration and prints a summary of the task.
 fn announce(
     arguments: &Arguments,
     config: &RunConfig,
@@ -174,25 +174,25 @@ fn announce(
     say!("writing to {}", shown(&folder.path))
 }
 
-/// A path as a terminal may show it.
+/// A path that is safe to show in a terminal.
 fn shown(path: &Path) -> String {
     printable(&path.to_string_lossy()).into_owned()
 }
 
-/// Lets a full device move tensors to the host.
+/// Enables spilling: a full device moves tensors to the host.
 fn spill(device: Device) -> Result<()> {
     device.set_spilling(true).map_err(|error| match error {
         phynexus::Error::Argument { .. } => Error::data(
             "--spill",
             format!(
-                "{device} has no memory of its own to move tensors out of: leave it out, or name an accelerator with --device"
+                "{device} has no memory of its own: omit this option, or choose an accelerator with --device"
             ),
         ),
         error => error.into(),
     })
 }
 
-/// Trains, judges the result and writes everything down.
+/// Trains, evaluates and writes all results.
 fn learn(
     arguments: &Arguments,
     config: &RunConfig,
@@ -208,7 +208,7 @@ fn learn(
         return Err(error);
     }
     let mut profile = observer.profile()?;
-    // Before peaks are measured, which takes memory of its own.
+    // Read before the peaks are measured, because that measurement allocates memory.
     let memory = trainer.device.memory();
     folder.write_metrics(trainer.history())?;
     let mut write_profile = || -> Result<()> {
@@ -217,12 +217,12 @@ fn learn(
         folder.write_profile(place.as_deref(), &profile)
     };
     if ending == Ending::Interrupted {
-        // All before the subcommand: Python's interpreter may come first.
+        // Everything before the subcommand: under Python, the first word is the interpreter.
         let mut words: Vec<String> = std::env::args().collect();
         words.truncate(words.iter().position(|word| word == "train").unwrap_or(0));
         let program = if words.is_empty() { "neurenix".to_owned() } else { words.join(" ") };
         let option = if arguments.tensorboard { " --tensorboard" } else { "" };
-        // The exit code tells it too, where standard error is closed.
+        // If standard error is closed, the exit code still reports the interruption.
         let _ = writeln!(
             std::io::stderr(),
             "interrupted; to continue: {program} train --resume {}{option}",
@@ -267,7 +267,7 @@ fn learn(
     }
     say!("{} after {} in {seconds:.1} s", outcome.ending, counted(outcome.epochs, "epoch"))?;
     if let Some(best) = best {
-        say!("the model is that of epoch {best}, the best")?;
+        say!("saved the model of the best epoch, {best}")?;
     }
     match (evaluation.accuracy, fit) {
         (Some(accuracy), _) => {

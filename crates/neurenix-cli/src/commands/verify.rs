@@ -23,20 +23,20 @@ pub(super) struct Arguments {
     /// Only cases of this dtype, such as float32 or f32
     #[arg(long, value_parser = dtype)]
     dtype: Option<String>,
-    /// How many random graphs to add to the suite
+    /// Number of random graphs to add to the suite
     #[arg(long, value_parser = super::whole::<usize>, allow_negative_numbers = true)]
     random_graphs: Option<usize>,
     /// The seed of the random graphs
     #[arg(long, value_parser = super::whole::<u64>, allow_negative_numbers = true)]
     seed: Option<u64>,
-    /// Only a part of the cases: 1/4 is every fourth, beginning with the first
+    /// Only a part of the cases: 1/4 is every fourth case, starting with the first
     #[arg(long, value_parser = part, value_name = "PART/PARTS")]
     part: Option<(usize, usize)>,
-    /// Compile the cases' kernels for this architecture (sm_80, gfx90a) and run nothing; needs no device
+    /// Compile the cases' kernels for this architecture (sm_80, gfx90a) without running them; needs no device
     #[arg(long, value_name = "ARCHITECTURE", conflicts_with_all = ["device", "all"])]
     compile: Option<String>,
-    /// Only one kernel of each kind (what one template makes for the same element types): with --compile these kernels,
-    /// otherwise the cases that need them (every case on the CPU, whose kernels have no kinds)
+    /// Only one kernel of each kind (one per template and element types). With --compile: only these kernels;
+    /// otherwise: only the cases that need them (on the CPU, whose kernels have no kinds, every case)
     #[arg(long, conflicts_with = "jobs")]
     kinds: bool,
     /// Instead of the suite, train two networks for this many steps each; memory must stay constant after the first ten
@@ -48,15 +48,16 @@ pub(super) struct Arguments {
         conflicts_with_all = ["filter", "part", "compile", "all", "json", "jobs"]
     )]
     steps: Option<usize>,
-    /// Instead of the suite, copy between the host, the device and every other device, compare all bytes, and show times
+    /// Instead of the suite, copy between the host, the device and every other device, compare all bytes, and print
+    /// times
     #[arg(long, conflicts_with_all = ["filter", "part", "compile", "all", "json", "steps"])]
     copies: bool,
-    /// Instead of the suite, compute products, convolutions, sums and sorted rows of integers at realistic sizes; every
+    /// Instead of the suite, compute integer products, convolutions, sums and sorted rows at realistic sizes; every
     /// element must equal the CPU's
     #[arg(long, conflicts_with_all = ["filter", "part", "compile", "all", "json", "steps", "copies"])]
     large: bool,
-    /// Instead of the suite, run this many random programs one operation at a time and as graphs with any of their values
-    /// held or read early; values and gradients must be the same, bit for bit
+    /// Instead of the suite, run this many random programs one operation at a time and as graphs with any of their
+    /// values held or read early; values and gradients must match bit for bit
     #[arg(
         long,
         value_name = "PROGRAMS",
@@ -65,8 +66,8 @@ pub(super) struct Arguments {
         conflicts_with_all = ["filter", "part", "compile", "all", "steps", "copies", "large"]
     )]
     consistency: Option<u64>,
-    /// Divide the suite, or random programs, among this many processes; by default one for each core, as far as the
-    /// device has memory for them (one with --kinds)
+    /// Divide the suite or the random programs among this many processes; default: one per core, limited by device
+    /// memory (one with --kinds)
     #[arg(long, value_parser = super::positive::<u16>, allow_negative_numbers = true)]
     jobs: Option<u16>,
     /// Print a row for every operation and dtype
@@ -77,24 +78,24 @@ pub(super) struct Arguments {
     json: bool,
 }
 
-/// A part of so many, from 1 on, as the library counts it.
+/// Parses `PART/PARTS`, counted from 1, into the library's form.
 fn part(text: &str) -> Result<(usize, usize), String> {
     let numbers = text.split_once('/').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
     match numbers {
         Some((part @ 1.., parts)) if part <= parts => Ok((part - 1, parts)),
-        _ => Err("a part and the number of parts are wanted, such as 1/4".to_owned()),
+        _ => Err("expected PART/PARTS, such as 1/4".to_owned()),
     }
 }
 
-/// The name that the suite's cases have for this dtype.
+/// The dtype's name in the suite's cases.
 fn dtype(text: &str) -> Result<String, String> {
     DType::parse(text).map(|dtype| dtype.name().to_owned()).ok_or_else(|| {
         let known = DType::ALL.map(DType::name).join(", ");
-        format!("unknown dtype; use one of {known}")
+        format!("unknown dtype; expected one of {known}")
     })
 }
 
-/// Checks of a plan's memory, switched off when dropped.
+/// Enables memory checks of plans; disables them when dropped.
 struct MemoryChecks;
 
 impl MemoryChecks {
@@ -198,15 +199,15 @@ pub(super) fn run(arguments: &Arguments, program: &[OsString]) -> Result<u8> {
     Ok(code(report.passed()))
 }
 
-/// How many parts a process computes, one after another: parts differ in their cost.
+/// Parts per process. Several, because parts differ in cost.
 const PARTS: usize = 4;
-/// Device memory that a process is sure to find enough: what its driver keeps, and the cases' tensors.
+/// Device memory to allow for each process: the driver's own use and the cases' tensors.
 const MEMORY: u64 = 1 << 30;
-/// Random programs that a process runs at most, so that progress shows.
+/// Maximum number of random programs per process. Limited so that progress is visible.
 const PROGRAMS: u64 = 200;
 
 impl Arguments {
-    /// How many processes share the work.
+    /// The number of concurrent processes.
     fn jobs(&self, device: Device) -> usize {
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
         let room = device.info().total_memory.map_or(1, |bytes| bytes / MEMORY);
@@ -214,7 +215,7 @@ impl Arguments {
         self.jobs.map_or_else(fitting, usize::from).max(1)
     }
 
-    /// The arguments of a process that does a part of the work.
+    /// The arguments of a process for one part of the work.
     fn of_part(&self, device: Device, seed: u64, others: [(&str, String); 1]) -> Vec<String> {
         let mut all: Vec<String> = ["verify", "--json", "--jobs", "1", "--device"].map(String::from).into();
         all.extend([device.name().to_owned(), "--seed".to_owned(), seed.to_string()]);
@@ -253,7 +254,7 @@ impl Arguments {
             bar.inc(1);
             true
         })?;
-        // In order, so that the table is the same each time.
+        // In order, so that the table is deterministic.
         let mut report = Report::new(device, options.seed);
         for (name, result) in names.iter().zip(found) {
             match result {
@@ -299,19 +300,19 @@ impl Arguments {
     }
 }
 
-/// The error for options that leave no case of the suite.
+/// The error for options that select no case.
 fn nothing_chosen(options: &Options) -> Error {
     let filter = options.filter.clone().unwrap_or_default();
     let known = verify::operations();
     match &options.dtype {
         Some(dtype) if known.iter().any(|name| name.contains(&filter)) => {
             let message = format!(
-                "no operation whose name contains {filter:?} has a case of {dtype}: change one of them"
+                "no operation whose name contains {filter:?} has a case of {dtype}: change one of the two options"
             );
             Error::data("--filter and --dtype", message)
         }
         _ => {
-            let message = format!("no operation's name contains {filter:?}; there are: {}", known.join(", "));
+            let message = format!("no operation name contains {filter:?}; available: {}", known.join(", "));
             Error::data("--filter", message)
         }
     }
@@ -321,8 +322,8 @@ fn code(passed: bool) -> u8 {
     if passed { super::SUCCESS } else { super::FAILED_CHECK }
 }
 
-/// The report in a few lines: counts, the greatest error, what was not done and why, perhaps the failures, and the
-/// conclusion.
+/// A short summary: counts, the greatest error, reasons for cases that did not run on the device, the failures if
+/// requested, and the conclusion.
 fn summary(report: &Report, failures: bool) -> String {
     let total = report.total();
     let mut lines = vec![
@@ -337,11 +338,11 @@ fn summary(report: &Report, failures: bool) -> String {
             total.unsupported
         ),
         format!(
-            "{} compared; {} skipped, for which more than one answer is right",
+            "{} compared; {} skipped because more than one value is correct",
             counted(total.compared, "element"),
             total.skipped
         ),
-        format!("the greatest error of a right element: {:.2} of what is allowed for it", total.worst_share),
+        format!("greatest error of a correct element: {:.2} of its tolerance", total.worst_share),
     ];
     let mut reasons: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     for row in &report.rows {
@@ -366,7 +367,9 @@ fn summary(report: &Report, failures: bool) -> String {
         }));
     }
     lines.push(match total.failed {
-        0 if !report.passed() => "The device did NOTHING: the CPU did every case.".to_owned(),
+        0 if !report.passed() => {
+            "FAILED: the device ran none of the cases; the CPU ran all of them.".to_owned()
+        }
         0 => "No result is outside its bounds.".to_owned(),
         failed => format!("{} FAILED.", counted(failed, "case")),
     });

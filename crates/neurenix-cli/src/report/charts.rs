@@ -1,11 +1,11 @@
-//! Line charts as inline SVG. Colours come from the page's style sheet, so they follow its light and dark themes.
+//! Line charts as inline SVG. Colours come from the page's style sheet and follow its light and dark themes.
 
 use std::fmt::Write;
 
 use super::format;
 use super::html::Text;
 
-/// A line: points in the order of x; those that are not finite leave a gap.
+/// A line. Points are in the order of x; non-finite values leave a gap.
 pub(super) struct Series<'a> {
     /// Its name in the legend.
     pub(super) name: &'a str,
@@ -31,23 +31,23 @@ const RIGHT: f64 = 12.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 40.0;
 
-/// Values beyond this, of either sign, are drawn at it: differences of larger ones overflow.
+/// Values of larger magnitude are clamped to this: their differences would overflow.
 const FARTHEST: f64 = 1e300;
 
-/// The coordinate at which a finite value is drawn.
+/// The value clamped to the drawable range.
 pub(super) fn drawable(value: f64) -> f64 {
     value.clamp(-FARTHEST, FARTHEST)
 }
 
-/// The end of an axis that begins at `first`: `last`, or farther away where the two would be one place or nearly so.
+/// The end of an axis that begins at `first`: `last`, or farther away if the two would (nearly) coincide.
 pub(super) fn axis_end(first: f64, last: f64) -> f64 {
     last.max(first + 1.0).max(first + first.abs() * 1e-6)
 }
 
-/// The range and the ticks of an axis that shows `low..high` with about `wanted` steps of 1, 2 or 5 times a power of 10.
+/// The ticks of an axis that shows `low..high`: about `wanted` steps of 1, 2 or 5 times a power of 10.
 pub(super) fn ticks(low: f64, high: f64, wanted: usize) -> Vec<f64> {
     let span = if high > low { high - low } else { 1.0 };
-    // Steps much smaller than the values would vanish when they are added to them.
+    // Steps much smaller than the values would be lost to rounding when added to them.
     let span = span.max(low.abs().max(high.abs()) * 1e-6);
     let rough = span / wanted.max(1) as f64;
     let power = 10f64.powf(rough.log10().floor());
@@ -58,7 +58,7 @@ pub(super) fn ticks(low: f64, high: f64, wanted: usize) -> Vec<f64> {
     (0..=(last - first) as usize).map(|i| (first + i as f64) * step).collect()
 }
 
-/// Draws a figure with legend, or says that there is nothing to draw.
+/// Draws a chart with a legend, or a note if there is nothing to draw.
 pub(super) fn line_chart(title: &str, unit: Unit, series: &[Series<'_>]) -> String {
     let finite = |s: &Series<'_>| -> Vec<(f64, f64)> {
         let finite = s.points.iter().filter(|(x, y)| x.is_finite() && y.is_finite());
@@ -106,7 +106,7 @@ pub(super) fn line_chart(title: &str, unit: Unit, series: &[Series<'_>]) -> Stri
     let inside = |tick: &f64| *tick >= first && *tick <= last && tick.fract() == 0.0;
     let mut x_ticks: Vec<f64> = ticks(first, last, 6).into_iter().filter(inside).collect();
     if x_ticks.first() != Some(&first) {
-        // The first epoch gets a label where the next one leaves room for it.
+        // Label the first epoch if the next label leaves room for it.
         x_ticks.retain(|&tick| x_of(tick) - x_of(first) > 24.0);
         x_ticks.insert(0, first);
     }
@@ -149,7 +149,7 @@ fn draw_line(out: &mut String, line: &Series<'_>, x_of: &dyn Fn(f64) -> f64, y_o
         drawing = true;
     }
     let _ = write!(out, "<path class=\"line {}\" d=\"{path}\"/>", line.class);
-    // A dot on the last point: it shows a single epoch, and where a run ended.
+    // A dot on the last point marks where a run ended and makes a single epoch visible.
     if let Some(&(x, y)) = line.points.iter().rev().find(|(_, y)| y.is_finite()) {
         let _ = write!(
             out,
@@ -161,7 +161,7 @@ fn draw_line(out: &mut String, line: &Series<'_>, x_of: &dyn Fn(f64) -> f64, y_o
     }
 }
 
-/// What the chart shows, for those who cannot see it.
+/// A text description of the chart for screen readers.
 fn description(title: &str, unit: Unit, series: &[Series<'_>]) -> String {
     let show = |value: f64| match unit {
         Unit::Number => format::number(value),
@@ -184,7 +184,7 @@ fn description(title: &str, unit: Unit, series: &[Series<'_>]) -> String {
     text
 }
 
-/// A tick with as many decimals as its step needs.
+/// A tick label with as many decimals as its step needs.
 pub(super) fn tick_label(value: f64, step: f64) -> String {
     let decimals = (-step.log10().floor()).clamp(0.0, 8.0) as usize;
     // Adding 0 turns -0 into 0.

@@ -5,11 +5,11 @@ use std::fmt::Write;
 use super::html::Text;
 use super::{ConfusionMatrix, format};
 
-/// With more classes than this, a table of the commonest confusions takes the place of the matrix.
+/// With more classes than this, a table of the most common confusions replaces the matrix.
 const MOST_CLASSES: usize = 30;
 const MOST_CONFUSIONS: usize = 20;
 
-/// The section's contents. `None` if the matrix is empty or its counts do not fit its classes.
+/// The contents of the section. `None` if the matrix is empty or its counts do not match its classes.
 pub(super) fn section(matrix: &ConfusionMatrix) -> Option<String> {
     let size = matrix.classes.len();
     if size == 0 || matrix.counts.keys().any(|&(truth, predicted)| truth >= size || predicted >= size) {
@@ -18,7 +18,7 @@ pub(super) fn section(matrix: &ConfusionMatrix) -> Option<String> {
     let mut out = String::new();
     let confusions = confusions(matrix);
     match confusions.first() {
-        None => out.push_str("<p>Every example was recognised.</p>"),
+        None => out.push_str("<p>Every example was classified correctly.</p>"),
         Some(&(count, truth, predicted)) => {
             let times =
                 if count == 1 { "once".to_owned() } else { format!("{} times", format::count(count)) };
@@ -38,7 +38,7 @@ pub(super) fn section(matrix: &ConfusionMatrix) -> Option<String> {
     Some(out)
 }
 
-/// (count, truth, predicted) off the diagonal, the commonest first.
+/// (count, truth, predicted) off the diagonal, most common first.
 fn confusions(matrix: &ConfusionMatrix) -> Vec<(u64, usize, usize)> {
     let cells = matrix.counts.iter().map(|(&(truth, predicted), &count)| (count, truth, predicted));
     let mut found: Vec<_> =
@@ -75,7 +75,7 @@ fn whole(out: &mut String, matrix: &ConfusionMatrix) {
     out.push_str("</tbody></table></div>");
 }
 
-/// A count, tinted by its share of the row; the square root lets single mistakes be seen.
+/// A count, tinted by its share of the row. The square root keeps single mistakes visible.
 fn cell(out: &mut String, count: u64, total: u64, right: bool) {
     if count == 0 {
         out.push_str("<td class=\"zero\">0</td>");

@@ -1,4 +1,4 @@
-//! The learning curves of a run as a PNG picture.
+//! The learning curves of a run as a PNG image.
 
 use neurenix::Result;
 use neurenix::train::EpochRecord;
@@ -7,7 +7,7 @@ use super::panels::{Curve, Panel, panels_png};
 
 const WIDTH: u32 = 1600;
 
-/// Draws loss and, where it was measured, accuracy by epoch: a PNG file of 1600 x 640 pixels.
+/// Draws loss and, if it was measured, accuracy by epoch: a PNG file of 1600 x 640 pixels.
 ///
 /// # Errors
 /// If the drawing library fails.

@@ -1,6 +1,6 @@
-//! Numbers as people read them.
+//! Numbers in human-readable form.
 
-/// A whole number with thin spaces between thousands: 1 234 567.
+/// An integer with thin spaces between thousands: 1 234 567.
 pub(crate) fn count(value: u64) -> String {
     let digits = value.to_string();
     let mut out = String::with_capacity(digits.len() * 2);
@@ -13,7 +13,7 @@ pub(crate) fn count(value: u64) -> String {
     out
 }
 
-/// A duration in the unit that suits it: 12.3 µs, 4.56 ms, 7.89 s, 12 min 5 s.
+/// A duration in a suitable unit: 12.3 µs, 4.56 ms, 7.89 s, 12 min 5 s.
 pub(crate) fn seconds(value: f64) -> String {
     match value {
         v if !v.is_finite() || v < 0.0 => "\u{2013}".to_owned(),
@@ -31,7 +31,7 @@ pub(crate) fn seconds(value: f64) -> String {
     }
 }
 
-/// A number of bytes in binary units: 512 B, 1.5 KiB, 2.25 GiB.
+/// A byte count in binary units: 512 B, 1.5 KiB, 2.25 GiB.
 pub(crate) fn bytes(value: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if value < 1024 {

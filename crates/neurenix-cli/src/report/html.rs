@@ -1,8 +1,8 @@
-//! Pieces of HTML: escaped text, base64.
+//! HTML helpers: escaped text and base64.
 
 use std::fmt;
 
-/// Text made safe for HTML, both between tags and in quoted attributes.
+/// Text escaped for HTML, valid between tags and in quoted attributes.
 pub(super) struct Text<'a>(pub(super) &'a str);
 
 impl fmt::Display for Text<'_> {
@@ -14,7 +14,7 @@ impl fmt::Display for Text<'_> {
                 '>' => f.write_str("&gt;")?,
                 '"' => f.write_str("&quot;")?,
                 '\'' => f.write_str("&#39;")?,
-                // Control characters have no place in HTML, not even escaped.
+                // HTML forbids control characters, even escaped ones.
                 c if c.is_control() && c != '\n' && c != '\t' => f.write_str("\u{fffd}")?,
                 c => write!(f, "{c}")?,
             }
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn base64_follows_the_rfc() {
-        // RFC 4648, section 10.
+        // Test vectors from RFC 4648, section 10.
         let vectors = ["", "Zg==", "Zm8=", "Zm9v", "Zm9vYg==", "Zm9vYmE=", "Zm9vYmFy"];
         for (length, expected) in vectors.into_iter().enumerate() {
             assert_eq!(base64(&b"foobar"[..length]), expected);

@@ -1,6 +1,6 @@
-//! The report of a training run: `report.html`, a page that needs nothing else, and `curves.png`.
+//! The report of a training run: `report.html`, a self-contained page, and `curves.png`.
 //!
-//! Plain data go in, files come out; nothing here trains or measures anything.
+//! This module only formats data into files; it trains and measures nothing.
 
 mod charts;
 mod confusion;
@@ -23,84 +23,85 @@ pub use curves::curves_png;
 pub use page::render_html;
 pub use panels::{Curve, Panel, panels_png};
 
-/// Everything a report tells.
+/// The contents of a report.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// The heading: "digits with mlp on cpu".
     pub title: String,
-    /// One sentence below it: the data.
+    /// One sentence below the heading that describes the data.
     pub description: String,
-    /// The figures to see first.
+    /// The figures at the top.
     pub summary: Vec<Fact>,
     /// One entry for each epoch, in order.
     pub epochs: Vec<EpochRecord>,
-    /// Of a classification task.
+    /// Only for classification.
     pub confusion: Option<ConfusionMatrix>,
-    /// Examples that the model got wrong.
+    /// Examples that the model misclassified.
     pub mistakes: Vec<Mistake>,
-    /// How many it got wrong altogether, and out of how many.
+    /// The number of misclassified examples, and the total.
     pub mistakes_of: Option<(usize, usize)>,
     /// Where each operation ran.
     pub kernels: Vec<KernelRow>,
-    /// What the kernels' times do not cover. May be empty.
+    /// What the kernel times do not cover. May be empty.
     pub kernels_note: String,
-    /// The kernels' times are the host's to submit them, where a device has a queue: not comparable among devices.
+    /// Whether kernel times are host submission times, as on a device with a queue. These are not comparable between
+    /// devices.
     pub kernels_submitted: bool,
-    /// What a profiler noted, if one was wanted.
+    /// The recorded profile, if profiling was on.
     pub profile: Option<neurenix::phynexus::profile::Profile>,
-    /// Settings, as name and value.
+    /// Settings as name and value.
     pub configuration: Vec<(String, String)>,
 }
 
 /// A figure with its name.
 #[derive(Clone, Debug, Default)]
 pub struct Fact {
-    /// What it is: "Test accuracy".
+    /// The name: "Test accuracy".
     pub name: String,
-    /// Its value with unit: "98.1 %".
+    /// The value with its unit: "98.1 %".
     pub value: String,
-    /// What it refers to: "353 of 360 images". May be empty.
+    /// The reference: "353 of 360 images". May be empty.
     pub note: String,
 }
 
-/// How often each class was taken for each.
+/// How often each class was predicted for each true class.
 #[derive(Clone, Debug, Default)]
 pub struct ConfusionMatrix {
     /// The names of the classes.
     pub classes: Vec<String>,
-    /// The counts other than 0 by (truth, predicted): a square of all pairs outgrows memory where there are many classes.
+    /// Nonzero counts by (truth, predicted). Sparse: with many classes, a full matrix would not fit in memory.
     pub counts: BTreeMap<(usize, usize), u64>,
 }
 
-/// A small image: rows from the top, 8 bits a channel.
+/// A small image: rows from the top, 8 bits per channel.
 #[derive(Clone, Debug, Default)]
 pub struct Picture {
     /// Pixels in a row.
     pub width: usize,
     /// Rows.
     pub height: usize,
-    /// 1 for grey (0 is black), 3 for red, green, blue side by side in each pixel.
+    /// 1 for grey (0 is black), 3 for interleaved red, green and blue.
     pub channels: usize,
     /// `height * width * channels` values.
     pub pixels: Vec<u8>,
 }
 
-/// An example that the model got wrong.
+/// An example that the model misclassified.
 #[derive(Clone, Debug, Default)]
 pub struct Mistake {
-    /// What it looks like, if it is a picture.
+    /// The image, if the example is one.
     pub picture: Option<Picture>,
     /// Its row in the data set.
     pub index: usize,
-    /// Its line in the file, from 1, if it comes from a table.
+    /// Its line in the file, counted from 1, if it comes from a table.
     pub line: Option<u64>,
-    /// Names and values of features, if it comes from a table.
+    /// Feature names and values, if it comes from a table.
     pub features: Vec<(String, String)>,
-    /// The class it has.
+    /// The true class.
     pub truth: String,
-    /// The class the model chose.
+    /// The predicted class.
     pub predicted: String,
-    /// The probability the model gave to its choice, 0 to 1.
+    /// The probability of the predicted class, 0 to 1.
     pub confidence: Option<f64>,
 }
 
@@ -111,20 +112,20 @@ pub struct KernelRow {
     pub name: String,
     /// The device it ran on: "cpu", "cuda:0".
     pub device: String,
-    /// How often it ran.
+    /// The number of times it ran.
     pub count: u64,
-    /// The time it took altogether.
+    /// The total time.
     pub seconds: f64,
-    /// The bytes it read and wrote altogether.
+    /// The total number of bytes read and written.
     pub bytes: u64,
 }
 
-/// Where the page of a run's folder is.
+/// The path of the page in a run's folder.
 pub fn page(folder: &Path) -> PathBuf {
     folder.join("report.html")
 }
 
-/// Writes `report.html` and `curves.png` into a folder, each completely or not at all.
+/// Writes `report.html` and `curves.png` into a folder, each atomically.
 ///
 /// # Errors
 /// If a file cannot be written, or the curves cannot be drawn.

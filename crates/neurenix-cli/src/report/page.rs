@@ -1,4 +1,4 @@
-//! The page: sections in the order in which people ask for them.
+//! The page. Its sections are in the order in which readers need them.
 
 use std::fmt::Write;
 
@@ -8,13 +8,13 @@ use neurenix::train::EpochRecord;
 
 use super::{KernelRow, Mistake, Report, confusion, format, png, profile};
 
-/// Kernels with less of the time than this are not told apart.
+/// Kernels below this share of the time are merged into one row.
 const LEAST_SHARE: f64 = 0.0005;
 
 const STYLE: &str = include_str!("style.css");
 
-/// The report as one HTML document that loads nothing: styles, charts and pictures are inside, there are no scripts,
-/// and its security policy forbids everything else.
+/// The report as one self-contained HTML document. Styles, charts and pictures are inline, there are no scripts, and
+/// the security policy forbids loading anything.
 pub fn render_html(report: &Report) -> String {
     let mut out = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
@@ -29,7 +29,7 @@ pub fn render_html(report: &Report) -> String {
     section(&mut out, "summary", "Summary", &summary(report));
     section(&mut out, "curves", "Learning curves", &curves(&report.epochs));
     if let Some(matrix) = report.confusion.as_ref().and_then(confusion::section) {
-        // A small matrix leaves room for the mistakes beside it.
+        // If the matrix is small, the mistakes fit beside it.
         let fits = |classes: &[String]| classes.len() <= 10 && classes.iter().all(|name| name.len() <= 3);
         let small = report.confusion.as_ref().is_some_and(|matrix| fits(&matrix.classes));
         out.push_str(if small { "<div class=\"pair\">" } else { "<div>" });
@@ -201,7 +201,7 @@ fn placement(report: &Report) -> String {
     let shares = shares.collect::<Vec<_>>().join(", ");
     let mut out = match report.kernels_submitted {
         true => format!(
-            "<p>The host's time to submit kernels, by device: {shares}. It is not the time that an accelerator computes: \
+            "<p>Host time to submit kernels, by device: {shares}. This is not the accelerator's compute time: \
              <code>--profile</code> measures that. {}</p>",
             Text(&report.kernels_note)
         ),
@@ -222,7 +222,7 @@ fn kernel_table(kernels: &[KernelRow], time: &str, total: f64) -> String {
     let mut sorted: Vec<&KernelRow> = kernels.iter().collect();
     sorted.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
     let share_of = |seconds: f64| if total > 0.0 && seconds.is_finite() { seconds / total } else { 0.0 };
-    // Kernels that take next to no time are one row together.
+    // Kernels that take almost no time share one row.
     let shown = sorted.iter().take_while(|kernel| share_of(kernel.seconds) >= LEAST_SHARE).count();
     let shown = if sorted.len() - shown > 1 { shown } else { sorted.len() };
     let mut row = |name: &str, device: &str, seconds: f64, count: u64, bytes: u64| {
@@ -250,7 +250,7 @@ fn kernel_table(kernels: &[KernelRow], time: &str, total: f64) -> String {
         devices.sort_unstable();
         devices.dedup();
         row(
-            &format!("{} more kernels of little time", rest.len()),
+            &format!("{} more kernels with negligible time", rest.len()),
             &devices.join(", "),
             rest.iter().map(|kernel| kernel.seconds).sum(),
             rest.iter().map(|kernel| kernel.count).sum(),

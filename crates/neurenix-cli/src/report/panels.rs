@@ -1,4 +1,4 @@
-//! Curves by epoch in panels side by side, as a PNG picture.
+//! Curves by epoch in panels side by side, as a PNG image.
 
 use std::sync::OnceLock;
 
@@ -15,9 +15,9 @@ const BOLD: &[u8] = include_bytes!("../../assets/DejaVuSans-Bold.ttf");
 const FONT: &str = "report";
 const BOLD_FONT: &str = "report bold";
 const HEIGHT: u32 = 640;
-/// Drawn this many times as large, then averaged: the drawing library's lines have hard edges.
+/// Scale of the drawing before it is averaged down. The drawing library does not antialias lines.
 const OVERSAMPLING: u32 = 2;
-/// More pixels along the width than these are not drawn.
+/// The maximum width in pixels.
 const WIDEST: u32 = 16_000;
 
 const TEXT: RGBColor = RGBColor(0x1b, 0x1f, 0x27);
@@ -35,11 +35,11 @@ const COLOURS: [RGBColor; 6] = [
 /// A curve of a panel.
 #[derive(Clone, Debug, Default)]
 pub struct Curve {
-    /// What the legend calls it.
+    /// The name in the legend.
     pub name: String,
-    /// Dashes instead of a line.
+    /// Whether the curve is dashed.
     pub dashed: bool,
-    /// Epochs, rising, and values. Values that are not finite leave gaps.
+    /// Epochs (increasing) and values. Non-finite values leave gaps.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -48,16 +48,16 @@ pub struct Curve {
 pub struct Panel {
     /// The heading.
     pub title: String,
-    /// Values are shares, shown as a percentage up to 100.
+    /// Whether values are shares, shown as percentages up to 100.
     pub percent: bool,
-    /// The curves; those without points are left out.
+    /// The curves. Curves without points are omitted.
     pub curves: Vec<Curve>,
 }
 
-/// Draws panels side by side: a PNG file of so many x 640 pixels.
+/// Draws panels side by side: a PNG file of `width` x 640 pixels.
 ///
 /// # Errors
-/// If the drawing library fails, or the picture is wider than 16,000 pixels.
+/// If the drawing library fails, or the image is wider than 16,000 pixels.
 pub fn panels_png(title: &str, width: u32, panels: &[Panel]) -> Result<Vec<u8>> {
     static FONTS: OnceLock<bool> = OnceLock::new();
     let registered = *FONTS.get_or_init(|| {
@@ -65,10 +65,10 @@ pub fn panels_png(title: &str, width: u32, panels: &[Panel]) -> Result<Vec<u8>> 
             && register_font(BOLD_FONT, FontStyle::Normal, BOLD).is_ok()
     });
     if !registered {
-        return Err(Error::data("curves.png", "the program's own font cannot be read"));
+        return Err(Error::data("curves.png", "the built-in font cannot be read"));
     }
     if width > WIDEST {
-        return Err(Error::data("curves.png", format!("{} panels do not fit in a picture", panels.len())));
+        return Err(Error::data("curves.png", format!("{} panels do not fit in an image", panels.len())));
     }
     let mut pixels = vec![255; (width * OVERSAMPLING * HEIGHT * OVERSAMPLING * 3) as usize];
     draw(&mut pixels, width, title, panels)
@@ -77,7 +77,7 @@ pub fn panels_png(title: &str, width: u32, panels: &[Panel]) -> Result<Vec<u8>> 
     png::encode(&Picture { width, height: HEIGHT as usize, channels: 3, pixels: reduce(&pixels, width) })
 }
 
-/// A length of the finished picture in pixels of the large one.
+/// Converts a length from pixels of the final image to pixels of the oversampled one.
 fn scaled(length: u32) -> u32 {
     length * OVERSAMPLING
 }
@@ -121,7 +121,7 @@ where
     DB::ErrorType: 'static,
 {
     let factor = if panel.percent { 100.0 } else { 1.0 };
-    // Points that are not finite stay what they are: gaps.
+    // Non-finite points stay non-finite: they become gaps.
     let place = |&(x, y): &(f64, f64)| match x.is_finite() && y.is_finite() {
         true => (drawable(x), drawable(y * factor)),
         false => (x, f64::NAN),
@@ -169,7 +169,7 @@ where
         let colour = COLOURS[number % COLOURS.len()];
         let stroke = colour.stroke_width(scaled(3));
         let values: Vec<(f64, f64)> = curve.points.iter().map(place).collect();
-        // Neighbouring points without a gap between; one alone is a dot, and so is each end.
+        // Split at gaps. A single point is drawn as a dot; so are the ends of each run.
         let runs: Vec<&[(f64, f64)]> =
             values.split(|point| !point.1.is_finite()).filter(|run| !run.is_empty()).collect();
         for (place, run) in runs.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! PNG files from pixels in memory.
+//! Encodes PNG files.
 
 use std::io::Write;
 
@@ -8,34 +8,34 @@ use neurenix::{Error, Result};
 
 use super::Picture;
 
-/// Encodes a picture: 8 bits a channel, grey or RGB. Source: the PNG specification, third edition.
+/// Encodes an image: 8 bits per channel, grey or RGB. Source: the PNG specification, third edition.
 ///
 /// # Errors
-/// If the number of channels is not 1 or 3, or that of pixels does not fit the size.
+/// If the number of channels is not 1 or 3, or the number of values does not match the size.
 pub(super) fn encode(picture: &Picture) -> Result<Vec<u8>> {
     let &Picture { width, height, channels, ref pixels } = picture;
     let colour_type = match channels {
         1 => 0,
         3 => 2,
-        _ => return Err(Error::data("picture", format!("{channels} channels cannot be shown; 1 or 3 can"))),
+        _ => return Err(Error::data("picture", format!("expected 1 or 3 channels, got {channels}"))),
     };
     let fits = width.checked_mul(channels).and_then(|row| row.checked_mul(height)) == Some(pixels.len());
     let (Ok(wide), Ok(high), true, false) =
         (i32::try_from(width), i32::try_from(height), fits, pixels.is_empty())
     else {
-        let message = format!("{width} x {height} x {channels} does not fit {} values", pixels.len());
+        let message = format!("{width} x {height} x {channels} does not match {} values", pixels.len());
         return Err(Error::data("picture", message));
     };
     let mut out = b"\x89PNG\r\n\x1a\n".to_vec();
     let mut header = [wide.to_be_bytes(), high.to_be_bytes()].concat();
     header.extend_from_slice(&[8, colour_type, 0, 0, 0]);
     chunk(&mut out, b"IHDR", &header);
-    let failed = |e: std::io::Error| Error::data("picture", format!("it cannot be compressed: {e}"));
+    let failed = |e: std::io::Error| Error::data("picture", format!("compression failed: {e}"));
     let mut encoder = ZlibEncoder::new(Vec::new(), Compression::best());
     let row_bytes = width * channels;
     let mut above = vec![0; row_bytes];
     for row in pixels.chunks_exact(row_bytes) {
-        // Filter type 2: each byte minus the one above it, which suits charts and small pictures alike.
+        // Filter type 2: each byte minus the byte above it. It suits both charts and small pictures.
         let filtered: Vec<u8> =
             row.iter().zip(&above).map(|(byte, above)| byte.wrapping_sub(*above)).collect();
         encoder.write_all(&[2]).and_then(|()| encoder.write_all(&filtered)).map_err(failed)?;
@@ -46,7 +46,7 @@ pub(super) fn encode(picture: &Picture) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Length, name, contents, CRC-32 of name and contents.
+/// A chunk: length, name, contents, and the CRC-32 of name and contents.
 fn chunk(out: &mut Vec<u8>, name: &[u8; 4], contents: &[u8]) {
     out.extend_from_slice(&(contents.len() as u32).to_be_bytes());
     out.extend_from_slice(name);
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
     use std::io::Read;
 
-    /// The pixels of a PNG made by [`encode`], decoded by the rules of the specification.
+    /// Decodes the pixels of a PNG made by [`encode`].
     fn decode(file: &[u8], row_bytes: usize) -> std::io::Result<Vec<u8>> {
         let start = 8 + 12 + 13;
         let length =

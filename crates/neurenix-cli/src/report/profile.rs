@@ -1,4 +1,4 @@
-//! The section of a profile: a part of the timeline and memory as pictures, and the table.
+//! The profile section: a part of the timeline, memory use, and the table.
 
 use std::{fmt::Write, time::Duration};
 
@@ -8,11 +8,11 @@ use neurenix::phynexus::profile::{
 
 use super::{format, html::Text};
 
-/// Events of the timeline that are drawn.
+/// Number of timeline events to draw.
 const DRAWN_EVENTS: usize = 240;
-/// Steps in which memory is drawn: each the most in its time.
+/// Number of time steps in the memory chart; each shows its maximum.
 const MEMORY_STEPS: usize = 360;
-/// Rows of the table; the files of the run have all of them.
+/// Number of table rows to show; the run's files contain all of them.
 const SHOWN_ROWS: usize = 40;
 
 const WIDTH: f64 = 860.0;
@@ -20,7 +20,7 @@ const LEFT: f64 = 150.0;
 const LANE: f64 = 26.0;
 const MEMORY_HEIGHT: f64 = 90.0;
 
-/// The section's contents.
+/// The contents of the section.
 pub(super) fn section(profile: &Profile) -> String {
     let mut out = timeline(&profile.events);
     for device in &profile.devices {
@@ -37,7 +37,7 @@ fn seconds(time: Duration) -> String {
     format::seconds(time.as_secs_f64())
 }
 
-/// A part from the middle of the run, when everything is compiled.
+/// Draws events from the middle of the run, when everything is compiled.
 fn timeline(events: &[Event]) -> String {
     let first = events.len().saturating_sub(DRAWN_EVENTS) / 2;
     let drawn = &events[first..events.len().min(first + DRAWN_EVENTS)];
@@ -101,7 +101,7 @@ fn timeline(events: &[Event]) -> String {
     out
 }
 
-/// What tensors hold over the run.
+/// The memory held by tensors over the run.
 fn memory(device: &str, samples: &[&MemorySample], duration: Duration) -> String {
     let Some(most) = samples.iter().map(|sample| sample.allocated).max().filter(|&most| most > 0) else {
         return String::new();
@@ -143,7 +143,7 @@ fn peaks(profile: &Profile) -> String {
         };
         let _ = write!(
             out,
-            "<p>{} can do {} and {} of float32 at most, {origin}; the share of that is in the last column.</p>",
+            "<p>Peak rates of {}: {} and {} of float32, {origin}. The last column is relative to them.</p>",
             Text(device.device.name()),
             show_rate(bytes, "B/s"),
             show_rate(operations, "FLOP/s"),
@@ -213,7 +213,7 @@ fn host(profile: &Profile) -> String {
     match phases.is_empty() {
         true => String::new(),
         false => {
-            format!("<p>The host's own time in {}: {}.</p>", seconds(profile.duration), phases.join(", "))
+            format!("<p>Host time in {}: {}.</p>", seconds(profile.duration), phases.join(", "))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The command as its users run it.
+//! Tests of the command as users run it.
 
 use std::{
     path::Path,
@@ -43,7 +43,7 @@ fn the_default_settings_learn_the_digits() -> Outcome {
     assert!(report.contains("<dt>Spilling</dt><dd>off</dd>"), "the report says so");
     assert!(outcome["device_nature"].is_string() && report.contains("<h1>digits with mlp on "), "{outcome}");
 
-    // The model is used on images of its own test set's kind.
+    // Predict images of the same kind as the test set.
     let digits = neurenix::data::digits()?;
     let images = digits.stored_inputs().take_rows(&[0, 1, 2, 3, 4])?;
     let file = folder.path().join("images.npy");
@@ -54,7 +54,7 @@ fn the_default_settings_learn_the_digits() -> Outcome {
     let right = (0..5).filter(|&i| predictions[i]["class"].as_str() == Some(&truth[i].to_string())).count();
     assert!(right >= 4, "{predictions}");
 
-    // And on the file that the documentation names.
+    // Predict the file that the documentation names.
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../neurenix/data/digits-images.idx3-ubyte.gz");
     let predictions = json(&neurenix(&["predict", "runs/digits-mlp", file, "--json"], folder.path())?)?;
     let classes = predictions.as_array().ok_or("no list")?.iter().map(|p| p["class"].as_str());
@@ -113,10 +113,10 @@ fn an_interrupted_run_goes_on_as_if_nothing_had_happened() -> Outcome {
     assert_eq!(stopped.status.code(), Some(130), "{}", message(&stopped));
     assert!(message(&stopped).contains("--resume"), "{}", message(&stopped));
     for name in ["figures/profile.txt", "figures/trace.json"] {
-        assert!(folder.path().join(name).metadata()?.len() > 0, "{name} of what ran until then");
+        assert!(folder.path().join(name).metadata()?.len() > 0, "{name} of the interrupted run");
     }
 
-    // Other settings are refused, and nothing is lost.
+    // Other settings are refused without losing anything.
     let before = std::fs::read(&checkpoint)?;
     let other = ["train", "digits", "--epochs", "31", "--hidden", "24", "--resume", "parts"];
     let refused = neurenix(&other, folder.path())?;
@@ -124,7 +124,7 @@ fn an_interrupted_run_goes_on_as_if_nothing_had_happened() -> Outcome {
     assert!(!refused.status.success() && text.contains("(epochs: 30 there, 31 here)"), "{text}");
     assert!(before == std::fs::read(&checkpoint)?);
 
-    // The settings are those of the folder; what a killed process left goes.
+    // The settings come from the folder, and a killed process's leftovers are removed.
     let orphan = folder.path().join("parts/.checkpoint.safetensors.1-0.tmp");
     std::fs::write(&orphan, "half")?;
     let outcome = json(&neurenix(&["train", "--json", "--resume", "parts"], folder.path())?)?;
@@ -133,7 +133,7 @@ fn an_interrupted_run_goes_on_as_if_nothing_had_happened() -> Outcome {
     let model = |run: &str| std::fs::read(folder.path().join(run).join("model.safetensors"));
     assert!(model("whole")? == model("parts")?, "the parameters are the same bit for bit");
 
-    // The report tells of the whole run, and stays.
+    // The report covers the whole run.
     let metrics: serde_json::Value =
         serde_json::from_slice(&std::fs::read(folder.path().join("parts/metrics.json"))?)?;
     let epochs = metrics["epochs"].as_array().ok_or("no epochs")?;
@@ -144,7 +144,11 @@ fn an_interrupted_run_goes_on_as_if_nothing_had_happened() -> Outcome {
     let report = std::fs::read_to_string(&page)?;
     assert!(report.contains(", in which the run was resumed."));
     let again = neurenix(&["train", "--resume", "parts"], folder.path())?;
-    assert!(!again.status.success() && message(&again).contains("is finished"), "{}", message(&again));
+    assert!(
+        !again.status.success() && message(&again).contains("is already finished"),
+        "{}",
+        message(&again)
+    );
     assert_eq!(report, std::fs::read_to_string(&page)?);
     Ok(())
 }
@@ -165,10 +169,10 @@ fn normalization_is_measured_on_the_training_rows_alone() -> Outcome {
     let rows: f64 = before.rsplit(char::is_whitespace).next().ok_or("no count")?.parse()?;
     let config: serde_json::Value =
         serde_json::from_slice(&std::fs::read(folder.path().join("run/config.json"))?)?;
-    // Values are whole numbers, so the mean times the number of rows is one; float32 rounds the mean.
+    // Values are integers, so the mean times the number of rows is an integer; float32 rounds the mean.
     for mean in config["normalization"]["mean"].as_array().ok_or("no means")? {
         let sum = mean.as_f64().ok_or("no number")? * rows;
-        assert!((sum - sum.round()).abs() < 0.01, "{mean} is no mean of {rows} of the rows");
+        assert!((sum - sum.round()).abs() < 0.01, "{mean} is not the mean of {rows} rows");
     }
     Ok(())
 }
@@ -177,7 +181,7 @@ fn normalization_is_measured_on_the_training_rows_alone() -> Outcome {
 fn patience_keeps_the_best_model() -> Outcome {
     let folder = tempfile::tempdir()?;
     let mut table = String::from("x,y,side\n");
-    // Labels that cannot be learnt: the validation loss soon rises.
+    // Random labels: the validation loss soon rises.
     for i in 0..200u32 {
         let noise = i.wrapping_mul(2_654_435_761) >> 16;
         table.push_str(&format!("{},{},{}\n", i % 20, i / 20, noise % 2));
@@ -249,13 +253,13 @@ fn a_closed_pipe_ends_the_command_quietly() -> Outcome {
         &["train", "digits", "--epochs", "2"],
     ];
     for arguments in cases {
-        // Nobody reads this pipe from the start.
+        // This pipe has no reader from the start.
         let (reader, writer) = std::io::pipe()?;
         drop(reader);
         let output = Command::new(env!("CARGO_BIN_EXE_neurenix"))
             .args(arguments)
             .current_dir(folder.path())
-            // Mesa's Vulkan loader looks for a display there, and complains where this is not set.
+            // Mesa's Vulkan loader looks for a display there and prints a warning if the variable is unset.
             .env("XDG_RUNTIME_DIR", folder.path())
             .stdout(writer)
             .output()?;
@@ -278,7 +282,7 @@ fn a_run_that_cannot_begin_leaves_no_folder_in_the_way() -> Outcome {
         assert!(!neurenix(&arguments, folder.path())?.status.success(), "{options:?}");
         assert!(!folder.path().join("run").exists(), "{options:?}");
     }
-    // A folder without a checkpoint, as a killed process leaves it, is free.
+    // A folder without a checkpoint, as left by a killed process, may be reused.
     std::fs::create_dir(folder.path().join("run"))?;
     std::fs::write(folder.path().join("run/run.lock"), "4242\n")?;
     std::fs::write(folder.path().join("run/config.json"), "{}")?;
@@ -309,7 +313,7 @@ fn a_profile_is_a_table_a_timeline_and_a_section_of_the_report() -> Outcome {
     let report = std::fs::read_to_string(run.join("report.html"))?;
     assert!(report.contains("<section id=\"profile\"") && report.contains("Timeline of kernels"));
 
-    // Elsewhere, if wanted; without the option there is none.
+    // A folder other than the run's; without the option, no profile is written.
     let elsewhere = ["--profile=figures", "--out", "other"];
     let output = neurenix(&[&arguments[..6], &elsewhere].concat(), folder.path())?;
     assert!(output.status.success(), "{}", message(&output));
@@ -349,7 +353,7 @@ fn the_environment_names_a_device_and_what_its_pool_keeps() -> Outcome {
             text.contains(&format!("the environment variable RNN_GPU_DEVICE names no device: \"{wrong}\""));
         assert!(!told.status.success() && named && text.contains("found here: cpu"), "{text}");
         assert_eq!(text.contains("a number counts accelerators"), wrong == "77", "{text}");
-        // A device that is named on the command line needs no default one.
+        // A device named on the command line makes the default irrelevant.
         let mut command = Command::new(env!("CARGO_BIN_EXE_neurenix"));
         command.args(["explain", "softmax", "--device", "cpu"]).env("RNN_GPU_DEVICE", wrong);
         assert!(command.output()?.status.success());
@@ -363,7 +367,7 @@ fn the_environment_names_a_device_and_what_its_pool_keeps() -> Outcome {
     Ok(())
 }
 
-/// Where drivers are opened, lavapipe's complains of a shell without this variable.
+/// When drivers are opened without this variable, lavapipe prints a warning.
 #[test]
 fn help_opens_no_drivers() -> Outcome {
     let cases: [&[&str]; 4] = [&["--help"], &["--version"], &["completions", "zsh"], &["train", "--help"]];
@@ -374,7 +378,7 @@ fn help_opens_no_drivers() -> Outcome {
         assert!(told.status.success() && told.stderr.is_empty(), "{arguments:?}: {}", message(&told));
         if arguments.len() == 2 && arguments[0] == "train" {
             let text = String::from_utf8_lossy(&told.stdout).into_owned();
-            assert!(text.contains("by default what RNN_GPU_DEVICE names"), "{text}");
+            assert!(text.contains("Default: RNN_GPU_DEVICE if set"), "{text}");
         }
     }
     Ok(())
@@ -442,14 +446,14 @@ fn mistakes_get_plain_answers() -> Outcome {
         (&["train", "csv", "--path", "few.csv"], "at least 3 are needed"),
         (&["train", "csv", "--path", "few.csv", "--label", "9"], "no column number 9: the file has 2"),
         (&["train", "csv", "--path", "text.csv", "--regression"], "a regression predicts numbers"),
-        (&["verify", "--filter", "nosuch"], "there are: "),
-        (&["verify", "--dtype", "complex64"], "unknown dtype; use one of bool, uint8"),
+        (&["verify", "--filter", "nosuch"], "available:"),
+        (&["verify", "--dtype", "complex64"], "unknown dtype; expected one of bool, uint8"),
         (
             &["verify", "--filter", "exp2", "--dtype", "i32"],
             "no operation whose name contains \"exp2\" has a case of int32",
         ),
         (&["verify", "--consistency", "0"], "0 is not in 1..=10000000"),
-        (&["bench", "--filter", "nosuch"], "there are: matmul"),
+        (&["bench", "--filter", "nosuch"], "available: matmul"),
         (&["predict", "nowhere", "x.npy"], "nowhere"),
         (&["train", "--resume", "nowhere"], "nowhere"),
     ];
@@ -460,7 +464,7 @@ fn mistakes_get_plain_answers() -> Outcome {
         assert!(text.contains(expected), "{arguments:?}: {text}");
         assert!(!text.contains("panicked"), "{arguments:?}: {text}");
     }
-    // A learning rate that makes the loss infinite stops with the step and the tensor named.
+    // A learning rate that makes the loss infinite: training stops and names the step and the tensor.
     let wild = ["train", "digits", "--learning-rate", "1e30", "--optimizer", "sgd", "--schedule", "constant"];
     let output = neurenix(&wild, folder.path())?;
     let text = message(&output);
@@ -475,7 +479,7 @@ fn the_command_ends_well_while_devices_work() -> Outcome {
     let names = devices["devices"].as_array().ok_or("no list")?.iter().filter_map(|d| d["name"].as_str());
     for name in names.filter(|name| *name != "cpu") {
         for _ in 0..2 {
-            // Drivers are to compile, not to find what was compiled before.
+            // Empty caches force the drivers to compile.
             let caches = tempfile::tempdir()?;
             let mut command = Command::new(env!("CARGO_BIN_EXE_neurenix"));
             command.args(["explain", "gelu", "--device", name]).env("MESA_SHADER_CACHE_DISABLE", "1");

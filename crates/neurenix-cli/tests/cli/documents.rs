@@ -1,4 +1,4 @@
-//! The commands that README and the pages in `docs/` show exist, with the options they show.
+//! Checks that the commands and options shown in README and `docs/` exist.
 
 use std::{
     collections::BTreeSet,
@@ -24,7 +24,7 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// The lines of a page's shell blocks that run the command, without what starts it.
+/// The lines of a page's shell blocks that run the command, without the `cargo run` prefix.
 fn shown_commands(text: &str) -> Vec<&str> {
     let blocks = text.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
     blocks.flat_map(str::lines).filter_map(|line| line.strip_prefix("cargo run --release -- ")).collect()
@@ -44,7 +44,7 @@ fn shown_commands_and_options_exist() {
             shown += 1;
         }
     }
-    assert!(shown > 5, "only {shown} commands were found: did the pages change their form?");
+    assert!(shown > 5, "only {shown} commands were found: did the format of the pages change?");
 }
 
 #[test]

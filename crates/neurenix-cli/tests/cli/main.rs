@@ -1,4 +1,4 @@
-//! The tests of the command.
+//! Tests of the command.
 
 mod browser;
 mod command;

@@ -1,4 +1,4 @@
-//! The report as a real browser shows it.
+//! Renders the report in a real browser.
 
 use crate::browser;
 
@@ -121,14 +121,14 @@ fn a_browser_shows_every_section() -> Outcome {
         position += found.ok_or_else(|| format!("section {heading:?} is missing, or in the wrong place"))?;
     }
     assert_eq!(dom.matches("<section").count(), headings.len());
-    // The browser's parser agrees with what was meant: two charts of two lines, a matrix of 10 rows, 7 pictures.
+    // The browser's parser agrees: two charts of two lines, a matrix of 10 rows, 7 pictures.
     assert_eq!(dom.matches("<path class=\"line train\"").count(), 4);
     assert_eq!(dom.matches("class=\"right").count(), 10);
     assert_eq!(dom.matches("<img alt=\"Example ").count(), 7);
     assert!(!dom.contains("http://") && !dom.contains("https://"));
 
     check_screenshot(&browser.screenshot(&page, 1200, 2400)?, 1200);
-    // As wide as a phone in the browser's smallest window.
+    // The width of a phone in the browser's smallest window.
     check_screenshot(&browser.screenshot(&page, 500, 3000)?, 500);
     check_curves(&folder.path().join("curves.png"))
 }
@@ -148,7 +148,7 @@ fn a_report_of_a_run_that_did_nothing_is_shown() -> Outcome {
     Ok(())
 }
 
-/// Not blank: text, lines, and the colours of the two curves are there.
+/// The page is not blank: it has text, lines and the colours of both curves.
 fn check_screenshot(image: &Image, width: usize) {
     assert_eq!(image.width, width);
     let colours = image.colours();

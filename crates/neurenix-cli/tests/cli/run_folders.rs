@@ -1,4 +1,4 @@
-//! Run folders: what is refused, what stays, and that nothing of the user's is lost.
+//! Run folders: what is refused, what is kept, and that no user file is lost.
 
 use std::{
     fs,
@@ -8,9 +8,9 @@ use std::{
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
-/// A run of a second.
+/// A run that takes a second.
 const SHORT: [&str; 6] = ["train", "digits", "--epochs", "1", "--hidden", "8"];
-/// Options with which it fails in its first epoch.
+/// Options that make it fail in its first epoch.
 const WILD: [&str; 6] = ["--optimizer", "sgd", "--learning-rate", "1e30", "--schedule", "constant"];
 
 fn neurenix(arguments: &[&str], folder: &Path) -> std::io::Result<Output> {
@@ -28,7 +28,7 @@ fn names(folder: &Path) -> std::io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// A run that has a checkpoint and no report, as if it had been interrupted.
+/// Simulates an interrupted run: a checkpoint but no report.
 fn interrupted_run(folder: &Path) -> Outcome {
     let output = neurenix(&[&SHORT[..], &["--out", "run"]].concat(), folder)?;
     assert!(output.status.success(), "{}", message(&output));
@@ -49,7 +49,7 @@ fn a_folder_with_files_of_the_users_is_refused_and_stays() -> Outcome {
         for options in [&[][..], &WILD] {
             let output = neurenix(&[&SHORT[..], &["--out", "mine"], options].concat(), folder.path())?;
             let text = message(&output);
-            let refused = text.contains(&format!("mine holds {name}, which is not a run's"));
+            let refused = text.contains(&format!("mine holds {name}, which no run wrote"));
             assert!(output.status.code() == Some(1) && refused, "{text}");
             assert_eq!(
                 (names(&mine)?, fs::read(mine.join(name))?),
@@ -58,12 +58,12 @@ fn a_folder_with_files_of_the_users_is_refused_and_stays() -> Outcome {
         }
         fs::remove_file(mine.join(name))?;
     }
-    // The lock of a killed run says whose the files are, but not whose others are.
+    // The lock of a killed run covers that run's files, but no others.
     fs::write(mine.join("run.lock"), "4242\n")?;
     fs::write(mine.join("notes.txt"), "mine")?;
     let output = neurenix(&[&SHORT[..], &["--out", "mine"]].concat(), folder.path())?;
     assert!(message(&output).contains("mine holds notes.txt"), "{}", message(&output));
-    // An empty folder is taken. It stays where the run fails, as it was there before.
+    // An empty folder is accepted, and stays if the run fails because it existed before.
     fs::remove_file(mine.join("notes.txt"))?;
     fs::remove_file(mine.join("run.lock"))?;
     let output = neurenix(&[&SHORT[..], &["--out", "mine"], &WILD].concat(), folder.path())?;
@@ -78,21 +78,21 @@ fn a_run_that_lives_is_left_alone() -> Outcome {
     let run = folder.path().join("run");
     let unfinished = run.join(".checkpoint.safetensors.4242-0.tmp");
     fs::write(&unfinished, "half")?;
-    // The other run is this test.
+    // This test plays the other run.
     let lock = fs::File::open(run.join("run.lock"))?;
     lock.lock()?;
     let before = names(&run)?;
     let resumed = neurenix(&["train", "--resume", "run"], folder.path())?;
     let text = message(&resumed);
-    assert!(!resumed.status.success() && text.contains("--resume: the run in run has not ended"), "{text}");
+    assert!(!resumed.status.success() && text.contains("--resume: the run in run is still active"), "{text}");
     assert!(cfg!(windows) || text.contains("(process 4242)"), "{text}");
     assert_eq!(names(&run)?, before);
-    // Nor does another one begin there before the first checkpoint.
+    // Nor can another run begin there before the first checkpoint.
     for name in ["checkpoint.safetensors", "model.safetensors"] {
         fs::rename(run.join(name), folder.path().join(name))?;
     }
     let begun = neurenix(&[&SHORT[..], &["--out", "run"]].concat(), folder.path())?;
-    assert!(message(&begun).contains("--out: the run in run has not ended"), "{}", message(&begun));
+    assert!(message(&begun).contains("--out: the run in run is still active"), "{}", message(&begun));
     for name in ["checkpoint.safetensors", "model.safetensors"] {
         fs::rename(folder.path().join(name), run.join(name))?;
     }
@@ -133,7 +133,7 @@ fn links_in_a_run_folder_are_not_followed() -> Outcome {
     Ok(())
 }
 
-/// Python's programs call the command so.
+/// Python programs call the command this way.
 #[test]
 fn a_process_trains_twice() -> Outcome {
     let folder = tempfile::tempdir()?;
@@ -143,7 +143,7 @@ fn a_process_trains_twice() -> Outcome {
         assert_eq!(neurenix_cli::commands::run(&[], arguments.chain([out.clone().into_os_string()])), 0);
         assert!(out.join("report.html").exists());
     }
-    assert!(!neurenix_cli::commands::stop_training(), "no run goes on");
+    assert!(!neurenix_cli::commands::stop_training(), "no run is active");
     Ok(())
 }
 
@@ -151,7 +151,7 @@ fn a_process_trains_twice() -> Outcome {
 #[test]
 fn a_limit_on_the_size_of_files_is_an_error() -> Outcome {
     let folder = tempfile::tempdir()?;
-    // Blocks of 512 or 1024 bytes: the configuration fits, the checkpoint does not.
+    // In blocks of 512 or 1024 bytes: the configuration fits, the checkpoint does not.
     let script = r#"ulimit -f 16; exec "$0" train digits --epochs 1 --hidden 256 --device cpu --out run"#;
     let output = Command::new("sh")
         .args(["-c", script, env!("CARGO_BIN_EXE_neurenix")])
@@ -160,6 +160,6 @@ fn a_limit_on_the_size_of_files_is_an_error() -> Outcome {
     let text = message(&output);
     assert_eq!(output.status.code(), Some(1), "{}: {text}", output.status);
     assert!(text.contains("checkpoint.safetensors") && text.contains("ulimit -f"), "{text}");
-    assert!(names(folder.path())?.is_empty(), "what the run wrote is gone");
+    assert!(names(folder.path())?.is_empty(), "the run removed its files");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The command with tables: CSV files learnt and predicted.
+//! The command with tables: training on and predicting CSV files.
 
 use std::{
     io::Write,
@@ -23,7 +23,7 @@ fn message(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Writes 200 points with the side of a line on which they are.
+/// Writes 200 points, each with the side of a line it is on.
 fn points(folder: &Path) -> std::io::Result<()> {
     let mut table = String::from("x,y,side\n");
     for i in 0..200 {
@@ -48,7 +48,7 @@ fn tables_are_learned_and_predicted() -> Outcome {
     let accuracy = metrics["epochs"][59]["validation_accuracy"].as_f64();
     assert!(accuracy.is_some_and(|a| a > 0.9), "{text}");
 
-    // Columns go by name: in whatever order, with the label or without.
+    // Columns are matched by name: in any order, with or without the label.
     let classes = |contents: &str| -> Result<[String; 2], Box<dyn std::error::Error>> {
         std::fs::write(folder.path().join("new.csv"), contents)?;
         let predictions = json(&neurenix(&["predict", "runs/csv-mlp", "new.csv", "--json"], folder.path())?)?;
@@ -69,7 +69,7 @@ fn tables_are_learned_and_predicted() -> Outcome {
         assert!(!output.status.success() && message(&output).contains(expected), "{}", message(&output));
     }
 
-    // No number is no input.
+    // NaN is not a valid input.
     let nan = neurenix::data::HostArray::from_values(&[2, 2], &[0.5f32, 0.5, 0.1, f32::NAN])?;
     neurenix::data::write_npy(&folder.path().join("nan.npy"), &nan)?;
     let output = neurenix(&["predict", "runs/csv-mlp", "nan.npy"], folder.path())?;
@@ -82,7 +82,7 @@ fn tables_are_learned_and_predicted() -> Outcome {
 fn mistakes_in_a_table_are_shown_with_line_and_values() -> Outcome {
     let folder = tempfile::tempdir()?;
     let mut table = String::from("left,right,side\n");
-    // Labels that nothing tells.
+    // Labels that no feature predicts.
     for i in 0..60u32 {
         let label = i.wrapping_mul(2_654_435_761) >> 16;
         table.push_str(&format!("{i}.5,{},{}\n", i % 7, ["p", "q"][(label % 2) as usize]));
@@ -149,7 +149,7 @@ fn control_characters_of_a_table_do_not_reach_the_terminal() -> Outcome {
     no_controls(&told);
     let class = json(&told)?[0]["class"].as_str().unwrap_or_default().to_owned();
     assert!(["\u{1b}[31mred", "\u{9b}2Jgone"].contains(&class.as_str()), "{class:?}");
-    // Names in messages: a column that is missing, and a value of the settings.
+    // Names in messages: a missing column, and a value in the settings.
     std::fs::write(folder.path().join("other.csv"), "\u{1b}[2J\n1\n")?;
     assert!(
         no_controls(&neurenix(&["predict", "run", "other.csv"], folder.path())?).contains("does not know")
@@ -169,7 +169,7 @@ fn inputs_that_do_not_fit_into_memory_are_refused() -> Outcome {
     points(folder.path())?;
     let train = ["train", "csv", "--path", "points.csv", "--epochs", "1", "--out", "run"];
     assert!(neurenix(&train, folder.path())?.status.success());
-    // The beginning of a bomb, whose header promises eight terabytes, and of a file that is mostly a hole.
+    // The start of a decompression bomb whose header promises eight terabytes, and a mostly sparse file.
     let header = [0, 0, 8, 3, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 8, 0];
     let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
     packed.write_all(&header)?;
@@ -178,7 +178,7 @@ fn inputs_that_do_not_fit_into_memory_are_refused() -> Outcome {
         let path = folder.path().join(name);
         std::fs::write(&path, start)?;
         if std::fs::File::options().write(true).open(&path)?.set_len(1 << 43).is_err() {
-            return Ok(()); // Not on every file system.
+            return Ok(()); // Some file systems lack sparse files.
         }
         let output = neurenix(&["predict", "run", name], folder.path())?;
         let text = message(&output);

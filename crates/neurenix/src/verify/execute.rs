@@ -75,7 +75,7 @@ fn unsupported(case: &Case, device: Device) -> Option<String> {
         let operands: Vec<DType> = node.inputs.iter().map(|&i| case.ir.node(i).dtype).collect();
         match device.backend().support(node, &operands) {
             Support::Unsupported(reason) => Some(reason),
-            Support::Native | Support::Body => None,
+            _ => None,
         }
     })
 }

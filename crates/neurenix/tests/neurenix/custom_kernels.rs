@@ -454,7 +454,7 @@ fn devices_run_sources_and_refuse_what_is_none() -> Result<()> {
             };
             first(DType::I32, DType::F32)?.compile(device)?;
             let error = first(DType::F32, DType::F32)?.compile(device).unwrap_err().to_string();
-            let expected = "the parameter x of first is int*, the Input x of the signature is float32";
+            let expected = "the parameter x of first is int*, but the Input x of the signature is float32";
             assert!(error.contains(expected), "{error}");
             let error = first(DType::I32, DType::I32)?.compile(device).unwrap_err().to_string();
             assert!(error.contains("y of first is float*") && error.contains("__global int*"), "{error}");

@@ -2,6 +2,7 @@
 //! no sense, and must answer with a result or an error.
 
 mod fuzz;
+mod mathematics;
 mod neural;
 mod structure;
 
@@ -84,16 +85,17 @@ const CALLS: &[&[(&str, Call)]] = &[
     TABLE,
     unary_calls! {
         square log10 logical_not isfinite relu sigmoid silu mish logsigmoid relu6 selu hardsigmoid hardswish softsign tanhshrink contiguous detach with_grad
-        zeros_like ones_like squeeze_all t nonzero trace
+        zeros_like ones_like squeeze_all t nonzero trace erfc erfinv frac signbit
     },
     binary_calls! {
         add sub mul div floor_divide remainder pow atan2 maximum minimum lt le gt ge eq ne and or
-        xor shift_left shift_right logical_and logical_or logical_xor matmul dot_i32 dot outer kron masked_select prelu
+        xor shift_left shift_right logical_and logical_or logical_xor matmul dot_i32 dot outer kron masked_select prelu copysign
+        fmod hypot inner isin logaddexp nextafter xlogy
     },
     scalar_calls! { add_scalar sub_scalar mul_scalar div_scalar floor_divide_scalar remainder_scalar pow_scalar
-    rsub_scalar rdiv_scalar rpow_scalar lt_scalar eq_scalar full_like },
+    rsub_scalar rdiv_scalar rpow_scalar lt_scalar eq_scalar full_like fmod_scalar },
     axis_calls! { softmax log_softmax softmin cumsum cumprod squeeze unsqueeze glu tril triu diag },
-    reduction_calls! { sum prod mean max min all any logsumexp },
+    reduction_calls! { sum prod mean max min all any logsumexp count_nonzero nansum nanmean },
     window_calls! {
         1 conv1d conv_transpose1d max_pool1d max_pool1d_with_indices avg_pool1d adaptive_max_pool1d adaptive_avg_pool1d;
         2 conv2d conv_transpose2d max_pool2d max_pool2d_with_indices avg_pool2d adaptive_max_pool2d adaptive_avg_pool2d;
@@ -102,6 +104,9 @@ const CALLS: &[&[(&str, Call)]] = &[
     structure::MOVEMENT,
     structure::INDEXING,
     structure::CREATION,
+    mathematics::RANKS,
+    mathematics::PRODUCTS,
+    mathematics::PLACES,
     neural::NEURAL,
     neural::LOSSES,
     unary_calls! { det inv eigvalsh svdvals },

@@ -1,18 +1,18 @@
-//! The geometry of a convolution along each of three spatial axes (missing ones in front have extent 1).
+//! The geometry of a convolution along three spatial axes. Missing leading axes have extent 1.
 //!
-//! A convolution and its input gradient are one computation: every position of the result is a weighted sum of some
-//! places ("taps") of the source, counted from the position. Forward, positions step through the source by the stride.
-//! Backward with stride s, result elements fall into s phases an axis; those of one phase share their taps and lie side
-//! by side in the source.
+//! A convolution and its input gradient are the same computation: every position of the result is a weighted sum of
+//! some places ("taps") of the source, relative to the position. Forward, positions step through the source by the
+//! stride. Backward with stride s, result elements fall into s phases per axis; those of one phase share their taps and
+//! are adjacent in the source.
 
 use phynexus::op::Geometry;
 
-/// The places along one axis that the elements of one phase are summed from.
+/// The taps along one axis that are summed for the elements of one phase.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Phase {
-    /// Index in the filter and place in the source, counted from `position * step`.
+    /// Filter index and source offset of each tap, relative to `position * step`.
     pub(super) taps: Vec<(usize, isize)>,
-    /// Elements of the result in this phase: number t is element `phase + t * phases`.
+    /// Number of result elements in this phase: number t is element `phase + t * phases`.
     pub(super) count: usize,
 }
 
@@ -23,23 +23,23 @@ pub(super) struct Axis {
     pub(super) source: usize,
     /// The result's extent.
     pub(super) result: usize,
-    /// From one position to the next, in the source.
+    /// The source distance between adjacent positions.
     pub(super) step: usize,
     pub(super) phases: Vec<Phase>,
-    /// The least and the greatest place of all taps.
+    /// The smallest and the greatest offset of all taps.
     pub(super) low: isize,
     pub(super) high: isize,
 }
 
 impl Axis {
-    /// The result is the convolution's output.
+    /// The axis for computing the convolution's output.
     pub(super) fn forward(geometry: &Geometry, d: usize, input: usize, output: usize) -> Axis {
         let (before, dilation) = (geometry.padding[d].0 as isize, geometry.dilation[d] as isize);
         let taps = (0..geometry.kernel[d]).map(|r| (r, r as isize * dilation - before)).collect();
         Axis::new(input, output, geometry.stride[d], vec![Phase { taps, count: output }])
     }
 
-    /// The result is the convolution's input, the source its output.
+    /// The axis for computing the gradient of the convolution's input; the source is the gradient of its output.
     pub(super) fn backward(geometry: &Geometry, d: usize, input: usize, output: usize) -> Axis {
         let (before, dilation) = (geometry.padding[d].0 as isize, geometry.dilation[d] as isize);
         let stride = geometry.stride[d] as isize;
@@ -52,7 +52,7 @@ impl Axis {
         Axis::new(output, input, 1, (0..stride).map(phase).collect())
     }
 
-    /// An axis that is not there.
+    /// A missing axis, with extent 1.
     pub(super) fn missing() -> Axis {
         Axis::new(1, 1, 1, vec![Phase { taps: vec![(0, 0)], count: 1 }])
     }
@@ -63,7 +63,7 @@ impl Axis {
         Axis { source, result, step, phases, low, high }
     }
 
-    /// The greatest number of positions of a phase.
+    /// The greatest number of positions in a phase.
     pub(super) fn positions(&self) -> usize {
         self.phases.iter().map(|p| p.count).max().unwrap_or(0)
     }

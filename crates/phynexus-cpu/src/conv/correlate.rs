@@ -1,5 +1,5 @@
-//! Convolutions and input gradients by implicit matrix products: rows are the result's channels, columns its positions,
-//! and the panels of patches that the tile kernels read are gathered straight from a padded copy of the image.
+//! Convolutions and input gradients as implicit matrix products. Rows are the result's channels, columns its positions.
+//! The panels of patches that the tile kernels read are gathered from a padded copy of the image.
 
 use std::ops::Range;
 
@@ -17,13 +17,13 @@ use crate::gemm::tile::Tile;
 use crate::gemm::{InstructionSet, part};
 use crate::pool;
 
-/// Panels of positions after which a part of the result is said to be final.
+/// Number of panels of positions after which a part of the result is reported as final.
 const PANELS: usize = 8;
 
-/// What to compute; for every image and group, `rows` result channels from `channels` source channels.
+/// The job: for every image and group, computes `rows` result channels from `channels` source channels.
 pub(super) struct Correlation<'a> {
     pub(super) set: InstructionSet,
-    /// Of the operands.
+    /// The dtype of the operands.
     pub(super) dtype: DType,
     pub(super) result_dtype: DType,
     pub(super) images: usize,
@@ -35,7 +35,7 @@ pub(super) struct Correlation<'a> {
     pub(super) kernel: [usize; 3],
     pub(super) source: *const u8,
     pub(super) filter: *const u8,
-    /// In the filter, in elements: between groups, between result channels, between source channels.
+    /// Filter strides in elements: between groups, result channels and source channels.
     pub(super) filter_strides: [usize; 3],
     pub(super) result: *mut u8,
     pub(super) finished: Option<Finished<'a>>,
@@ -45,7 +45,7 @@ pub(super) struct Correlation<'a> {
 unsafe impl Sync for Correlation<'_> {}
 
 impl Correlation<'_> {
-    /// Tells that these positions of an image's group are final, of all its channels.
+    /// Reports that these positions of a group of an image are final in all its channels.
     fn finish(&self, image: usize, group: usize, positions: Range<usize>) {
         if let Some(finished) = self.finished {
             let first = (image * self.groups + group) * self.rows;
@@ -53,7 +53,7 @@ impl Correlation<'_> {
         }
     }
 
-    /// Tells that a box of positions is final in all phases: the elements of the result that it covers.
+    /// Reports that a box of positions is final in all phases, as the result elements that it covers.
     fn finish_box(&self, image: usize, group: usize, positions: &Box3) {
         let covered = |d: usize| {
             let phases = self.axes[d].phases.len();
@@ -81,19 +81,19 @@ impl Correlation<'_> {
     }
 }
 
-/// One combination of phases and its weights, packed in blocks of k and tiles of rows.
+/// One combination of phases with its weights, packed in blocks of k and tiles of rows.
 struct Weights<'a> {
     phases: [&'a Phase; 3],
     /// Taps times source channels.
     k: usize,
-    /// Where its weights start; a group's are all combinations' long.
+    /// The start of its weights within those of a group.
     start: usize,
 }
 
 /// Computes every element of the result.
 ///
 /// # Safety
-/// Source, filter and result exist with the sizes that `job` says; the machine has the instruction set.
+/// Source, filter and result must have the sizes given in `job`, and the machine must support the instruction set.
 pub(super) unsafe fn correlate<T: Accumulator>(job: &Correlation<'_>) {
     let kernels = T::kernels(job.set);
     let mut combinations = Vec::new();
@@ -114,7 +114,7 @@ pub(super) unsafe fn correlate<T: Accumulator>(job: &Correlation<'_>) {
     let widened = (job.dtype != T::DTYPE).then(|| Scratch::new::<T>(filter_size));
     let filter = match &widened {
         Some(scratch) => {
-            // SAFETY: the filter's elements, and room for them.
+            // SAFETY: the filter's elements exist, and the scratch has room for them.
             unsafe { T::widen(job.dtype, job.filter, filter_size, scratch.start()) };
             scratch.start::<T>()
         }
@@ -124,7 +124,7 @@ pub(super) unsafe fn correlate<T: Accumulator>(job: &Correlation<'_>) {
     let tiles = job.rows.div_ceil(kernels.rows());
     pool::parallel_for(job.groups * tiles, &|task| {
         for combination in &combinations {
-            // SAFETY: every task packs a group's tile.
+            // SAFETY: each task packs one tile of a group.
             unsafe {
                 let group = task / tiles;
                 let out = weights.get().add(group * group_weights + combination.start);
@@ -133,7 +133,7 @@ pub(super) unsafe fn correlate<T: Accumulator>(job: &Correlation<'_>) {
         }
     });
 
-    // Cut along the first axis that has several positions, if images and groups are too few for the threads.
+    // If there are fewer images and groups than threads, cut along the first axis with several positions.
     let axis = (0..3).find(|&d| job.axes[d].positions() > 1).unwrap_or(2);
     let (wanted, tasks) = (4 * pool::threads(), job.images * job.groups);
     let parts = if tasks >= wanted { 1 } else { wanted.div_ceil(tasks.max(1)) }
@@ -154,7 +154,7 @@ pub(super) unsafe fn correlate<T: Accumulator>(job: &Correlation<'_>) {
 /// Packs the rows of a tile: for every block of k, `[step][row]`.
 ///
 /// # Safety
-/// As [`correlate`]; `out` has room for the combination's weights.
+/// Same as [`correlate`]; `out` must have room for the combination's weights.
 unsafe fn pack_weights<T: Accumulator>(
     job: &Correlation<'_>,
     combination: &Weights<'_>,
@@ -177,7 +177,7 @@ unsafe fn pack_weights<T: Accumulator>(
     }
     for k_start in (0..combination.k).step_by(T::K_BLOCK) {
         let steps = T::K_BLOCK.min(combination.k - k_start);
-        // SAFETY: the block's place; every index is inside the filter.
+        // SAFETY: the pointer is the block's place, and every index is inside the filter.
         unsafe {
             let block = out.add(k_start * job.rows + rows.start * steps);
             for p in 0..steps {
@@ -194,7 +194,7 @@ unsafe fn pack_weights<T: Accumulator>(
 /// Computes a box of positions of one image and group, in all phases.
 ///
 /// # Safety
-/// As [`correlate`]; no other task writes these elements.
+/// Same as [`correlate`]; no other task may write these elements.
 unsafe fn part_of_image<T: Accumulator>(
     job: &Correlation<'_>,
     kernels: &Kernels<T>,
@@ -242,7 +242,7 @@ unsafe fn part_of_image<T: Accumulator>(
             if count == 0 {
                 continue;
             }
-            // SAFETY: room for every channel's positions.
+            // SAFETY: the scratch has room for every channel's positions.
             unsafe {
                 let start =
                     (there[0].start * axes[1].result + there[1].start) * axes[2].result + there[2].start;
@@ -289,7 +289,7 @@ unsafe fn part_of_image<T: Accumulator>(
         }
         if !direct {
             let (plane_phase, line_phase) = (at / axes[1].phases.len(), at % axes[1].phases.len());
-            // SAFETY: all phases of these lines are computed.
+            // SAFETY: all phases of these lines have been computed.
             unsafe {
                 let sums = sums.start::<T>();
                 let room = job.rows * volume(positions);
@@ -326,9 +326,9 @@ unsafe fn part_of_image<T: Accumulator>(
 /// `out[i * step] = from[i]`.
 ///
 /// # Safety
-/// Both have room.
+/// Both pointers must be valid for these elements.
 unsafe fn interleave<T: Copy>(from: *const T, count: usize, step: usize, out: *mut T) {
-    // SAFETY: the caller's promise. Constant steps become shuffles or plain copies.
+    // SAFETY: guaranteed by the caller. Constant steps compile to shuffles or plain copies.
     unsafe {
         match step {
             1 => std::ptr::copy_nonoverlapping(from, out, count),
@@ -338,10 +338,10 @@ unsafe fn interleave<T: Copy>(from: *const T, count: usize, step: usize, out: *m
     }
 }
 
-/// The product of packed weights and the patches of some positions; `done` hears of those that are final.
+/// Multiplies packed weights with the patches of some positions. Calls `done` with positions that are final.
 ///
 /// # Safety
-/// As [`correlate`]; `out` has room for `rows` rows of `count` elements, `out_row` apart.
+/// Same as [`correlate`]; `out` must have room for `rows` rows of `count` elements, `out_row` apart.
 unsafe fn products<T: Accumulator>(
     rows: usize,
     kernels: &Kernels<T>,
@@ -364,7 +364,7 @@ unsafe fn products<T: Accumulator>(
         let columns: Range<usize> = start..count.min(start + width);
         cut(segments, columns.clone(), &mut here);
         for (block, offsets) in offsets.chunks(T::K_BLOCK).enumerate() {
-            // SAFETY: the panel has room for the block; the weights are packed in the same blocks.
+            // SAFETY: the panel has room for the block, and the weights are packed in the same blocks.
             unsafe {
                 let gathered =
                     Gather { slab, offsets, segments: &here, first: start, out: panel.start(), width };

@@ -1,5 +1,5 @@
-//! The gradient of a convolution's filter: `[channel and tap, position]` times `[position, output channel]`, added over
-//! the images.
+//! The gradient of a convolution's filter: `[channel and tap, position]` times `[position, output channel]`, summed
+//! over the images.
 
 use phynexus::DType;
 
@@ -14,26 +14,26 @@ use crate::gemm::tile::Tile;
 use crate::gemm::{InstructionSet, part};
 use crate::pool;
 
-/// Elements of patches gathered at a time: they stay in the second cache.
+/// Patch elements gathered at a time: they fit in the second-level cache.
 const PATCHES: usize = 1 << 16;
-/// Elements of all partial sums together, beyond which images are not spread over more tasks.
+/// Limit on the total elements of partial sums; beyond it, images are not distributed over more tasks.
 const PARTIAL_SUMS: usize = 1 << 21;
-/// Output channels whose partial sums are added together.
+/// Number of output channels whose partial sums are added together.
 const BLOCK: usize = 16;
-/// The most partial sums of an element.
+/// Maximum number of partial sums per element.
 const PARTS: usize = 16;
 
-/// What to compute; for every group, the gradient of `outputs` times `channels` filters.
+/// The job: for every group, computes the gradient of `outputs` times `channels` filters.
 pub(super) struct FilterGradient<'a> {
     pub(super) set: InstructionSet,
-    /// Of the operands.
+    /// The dtype of the operands.
     pub(super) dtype: DType,
     pub(super) result_dtype: DType,
     pub(super) images: usize,
     pub(super) groups: usize,
-    /// Output channels of a group.
+    /// Output channels per group.
     pub(super) outputs: usize,
-    /// Input channels of a group.
+    /// Input channels per group.
     pub(super) channels: usize,
     /// Forward axes.
     pub(super) axes: &'a [Axis; 3],
@@ -45,23 +45,23 @@ pub(super) struct FilterGradient<'a> {
 // SAFETY: operands are only read, and tasks write disjoint parts of the result.
 unsafe impl Sync for FilterGradient<'_> {}
 
-/// Computes every element of the result. How sums are cut depends on the shape alone.
+/// Computes every element of the result. The grouping of sums depends only on the shape.
 ///
 /// # Safety
-/// Operands and result exist with the sizes that `job` says; the machine has the instruction set.
+/// Operands and result must have the sizes given in `job`, and the machine must support the instruction set.
 pub(super) unsafe fn filter_gradient<T: Accumulator>(job: &FilterGradient<'_>) {
     let kernels = T::kernels(job.set);
     let taps: usize = job.axes.iter().map(|a| a.phases[0].taps.len()).product();
     let filters = job.channels * taps;
     let sums_row = if job.outputs == 1 { 1 } else { job.outputs.next_multiple_of(kernels.lanes) };
     let group_sums = filters * sums_row;
-    // Units of work: images, or parts of images along an axis if these are few.
+    // Units of work are images, or parts of images along an axis if there are few images.
     let axis = (0..3).find(|&d| job.axes[d].result > 1).unwrap_or(2);
     let most = (PARTIAL_SUMS / (group_sums * job.groups).max(1)).clamp(1, PARTS);
     let cuts = most.div_ceil(job.images.max(1)).min(job.axes[axis].result).max(1);
     let units = job.images * cuts;
     let parts = units.clamp(1, most);
-    // Where sums are too large for many parts, tasks differ in their channels.
+    // If sums are too large for many parts, tasks also divide the channels.
     let channel_blocks = if parts < 4 { job.channels.clamp(1, 8) } else { 1 };
     let scratch = Scratch::new::<T>(parts * job.groups * group_sums);
     let sums = Shared(scratch.start::<T>());
@@ -69,7 +69,7 @@ pub(super) unsafe fn filter_gradient<T: Accumulator>(job: &FilterGradient<'_>) {
         let (at, block) = (task / channel_blocks, task % channel_blocks);
         let (group, group_part) = (at % job.groups, at / job.groups);
         let channels = part(job.channels, channel_blocks, block);
-        // SAFETY: this task's sums, and operands that exist.
+        // SAFETY: the sums belong to this task, and the operands exist.
         unsafe {
             let sums = sums.get().add(at * group_sums + channels.start * taps * sums_row);
             fill_zero(sums, channels.len() * taps * sums_row);
@@ -87,7 +87,7 @@ pub(super) unsafe fn filter_gradient<T: Accumulator>(job: &FilterGradient<'_>) {
         let parts = (0..parts).map(|p| (p * job.groups + group) * group_sums + outputs.start);
         let totals = Scratch::new::<T>(filters * BLOCK);
         let row = Scratch::new::<T>(filters);
-        // SAFETY: all sums are done; these rows of the result are this task's.
+        // SAFETY: all sums are complete, and these rows of the result belong to this task.
         unsafe {
             let totals = totals.start::<T>();
             for (p, start) in parts.enumerate() {
@@ -116,7 +116,7 @@ pub(super) unsafe fn filter_gradient<T: Accumulator>(job: &FilterGradient<'_>) {
 /// Adds the products of one image's box of positions.
 ///
 /// # Safety
-/// As [`filter_gradient`]; `sums` has room for the channels' filters.
+/// Same as [`filter_gradient`]; `sums` must have room for the channels' filters.
 unsafe fn add_unit<T: Accumulator>(
     job: &FilterGradient<'_>,
     kernels: &Kernels<T>,
@@ -140,7 +140,7 @@ unsafe fn add_unit<T: Accumulator>(
         slab.tap_offsets([&axes[0].phases[0], &axes[1].phases[0], &axes[2].phases[0]], channels.len());
     let segments = slab.segments([positions[0].len(), positions[1].len(), positions[2].len()]);
     let count = volume(positions);
-    // Boxes are cut along the first axis of several positions: theirs are contiguous.
+    // Boxes are cut along the first axis with several positions, so theirs are contiguous.
     let start =
         (positions[0].start * axes[1].result + positions[1].start) * axes[2].result + positions[2].start;
     let gradient = job
@@ -148,7 +148,7 @@ unsafe fn add_unit<T: Accumulator>(
         .wrapping_add(((image * job.groups + group) * job.outputs * output_size + start) * size);
     if job.outputs == 1 {
         let factors = Scratch::new::<T>(count);
-        // SAFETY: the positions' gradients exist.
+        // SAFETY: the gradients of these positions exist.
         unsafe {
             T::widen(job.dtype, gradient, count, factors.start());
             (kernels.row_products)(&Taps {
@@ -164,7 +164,7 @@ unsafe fn add_unit<T: Accumulator>(
     let width = kernels.columns();
     let longest = (PATCHES / offsets.len().max(1)).clamp(64, 1024);
     let step = count.div_ceil(count.div_ceil(longest).max(1)).max(1);
-    // Rows of patches must not lie a page apart.
+    // Rows of patches must not be a page apart, or they would share cache sets.
     let row = step + 16;
     let patches = Scratch::new::<T>(offsets.len() * row);
     let transposed = Scratch::new::<T>(step * width);
@@ -174,7 +174,8 @@ unsafe fn add_unit<T: Accumulator>(
         pool::check();
         let range = from..count.min(from + step);
         cut(&segments, range.clone(), &mut here);
-        // SAFETY: room for every row of patches and for a panel of gradients; sums for every filter and output.
+        // SAFETY: there is room for every row of patches and for a panel of gradients, and sums for every filter and
+        // output.
         unsafe {
             let out = patches.start::<T>();
             (kernels.gather)(&Gather {

@@ -1,55 +1,56 @@
-//! The inner loops of convolutions, for any instruction set.
+//! The inner loops of convolutions, generic over the instruction set.
 
 use std::mem::MaybeUninit;
 
 use crate::gemm::lanes::{Lanes, Number};
 
-/// A run of positions that lie side by side in a slab.
+/// A run of positions that are adjacent in a slab.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Segment {
-    /// The first position's place in the slab.
+    /// The offset of the first position in the slab.
     pub(crate) slab: usize,
-    /// The first position's number.
+    /// The index of the first position.
     pub(crate) position: usize,
     pub(crate) count: usize,
 }
 
-/// One call of [`gather`].
+/// The arguments of [`gather`].
 pub(crate) struct Gather<'a, T> {
     pub(crate) slab: *const T,
-    /// Where each row's element for position 0 lies.
+    /// For each row, the offset of its element for position 0.
     pub(crate) offsets: &'a [usize],
     pub(crate) segments: &'a [Segment],
-    /// Position numbers start here.
+    /// The index of the first position.
     pub(crate) first: usize,
     pub(crate) out: *mut T,
-    /// Between rows of the result.
+    /// The row pitch of the result.
     pub(crate) width: usize,
 }
 
-/// Elements copied at a time: up to one less is copied too many at the end of a segment.
+/// Elements copied at a time. Up to one less is copied in excess at the end of a segment.
 pub(crate) const COPY: usize = 8;
 
-/// Copies rows of patches: `out[i * width + p] = slab[offsets[i] + place of position p]`. Writes up to 7 elements past a
-/// segment before the next one, and past the end.
+/// Copies rows of patches: `out[i * width + p] = slab[offsets[i] + place of position p]`. Writes up to 7 elements past
+/// a segment, before the next one is written, and past the end.
 ///
 /// # Safety
-/// The slab and the result have room, with 7 elements more; the machine has the instruction set of `V`.
+/// The slab and the result must have room for these elements and 7 more, and the machine must support the instruction
+/// set of `V`.
 #[inline(always)]
 pub(crate) unsafe fn gather<V: Lanes>(g: &Gather<'_, V::Scalar>) {
     if g.segments.iter().all(|s| s.count.is_multiple_of(2 * COPY)) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { gather_whole::<V, { 2 * COPY }>(g) };
         return;
     }
     if g.segments.iter().all(|s| s.count.is_multiple_of(COPY)) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { gather_whole::<V, COPY>(g) };
         return;
     }
     for (i, offset) in g.offsets.iter().enumerate() {
         for segment in g.segments {
-            // SAFETY: the caller's promise. What lies past the end of a segment may be uninitialised.
+            // SAFETY: guaranteed by the caller. Elements past the end of a segment may be uninitialized.
             unsafe {
                 let from = g.slab.add(offset + segment.slab);
                 let to = g.out.add(i * g.width + segment.position - g.first);
@@ -63,15 +64,15 @@ pub(crate) unsafe fn gather<V: Lanes>(g: &Gather<'_, V::Scalar>) {
     }
 }
 
-/// [`gather`] of segments that are whole numbers of chunks: nothing is copied too many, so rows can be the inner loop.
+/// [`gather`] for segments that are whole numbers of chunks: no excess copies, so the inner loop can run over rows.
 ///
 /// # Safety
-/// As [`gather`].
+/// Same as [`gather`].
 #[inline(always)]
 unsafe fn gather_whole<V: Lanes, const CHUNK: usize>(g: &Gather<'_, V::Scalar>) {
     for segment in g.segments {
         for done in (0..segment.count).step_by(CHUNK) {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 let from = g.slab.add(segment.slab + done);
                 let mut to = g.out.add(segment.position - g.first + done);
@@ -84,26 +85,26 @@ unsafe fn gather_whole<V: Lanes, const CHUNK: usize>(g: &Gather<'_, V::Scalar>) 
     }
 }
 
-/// One call of [`weighted_rows`] or [`row_products`].
+/// The arguments of [`weighted_rows`] or [`row_products`].
 pub(crate) struct Taps<'a, T> {
     pub(crate) slab: *const T,
-    /// Where each tap's element for position 0 lies.
+    /// For each tap, the offset of its element for position 0.
     pub(crate) offsets: &'a [usize],
     pub(crate) segments: &'a [Segment],
-    /// One value a tap: the weights, or the sums to add to.
+    /// One value per tap: the weights, or the sums to add to.
     pub(crate) taps: *mut T,
-    /// One value a position: the result, or the other factor.
+    /// One value per position: the result, or the other factor.
     pub(crate) positions: *mut T,
 }
 
 /// `positions[p] = sum over taps of weight * slab[offset + place of p]`.
 ///
 /// # Safety
-/// Slab, taps and positions exist; the machine has the instruction set of `V`.
+/// Slab, taps and positions must exist, and the machine must support the instruction set of `V`.
 #[inline(always)]
 pub(crate) unsafe fn weighted_rows<V: Lanes>(t: &Taps<'_, V::Scalar>) {
     for segment in t.segments {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let (from, to) = (t.slab.add(segment.slab), t.positions.add(segment.position));
             let mut done = 0;
@@ -122,10 +123,10 @@ pub(crate) unsafe fn weighted_rows<V: Lanes>(t: &Taps<'_, V::Scalar>) {
     }
 }
 
-/// `W` registers of neighbouring positions, `count` in all.
+/// `W` registers of adjacent positions, `count` in total.
 ///
 /// # Safety
-/// As [`weighted_rows`]; `count` is more than `W - 1` registers and at most `W`.
+/// Same as [`weighted_rows`]; `count` must be more than `W - 1` registers and at most `W`.
 #[inline(always)]
 unsafe fn weighted<V: Lanes, const W: usize>(
     t: &Taps<'_, V::Scalar>,
@@ -133,7 +134,7 @@ unsafe fn weighted<V: Lanes, const W: usize>(
     to: *mut V::Scalar,
     count: usize,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let mask = V::first(count - (W - 1) * V::N);
         let mut sums = [V::zero(); W];
@@ -155,12 +156,12 @@ unsafe fn weighted<V: Lanes, const W: usize>(
 /// `taps[i] += sum over positions of positions[p] * slab[offset + place of p]`.
 ///
 /// # Safety
-/// Slab, taps and positions exist; the machine has the instruction set of `V`.
+/// Slab, taps and positions must exist, and the machine must support the instruction set of `V`.
 #[inline(always)]
 pub(crate) unsafe fn row_products<V: Lanes>(t: &Taps<'_, V::Scalar>) {
     let mut first = 0;
     while first < t.offsets.len() {
-        // SAFETY: the caller's promise; these taps exist.
+        // SAFETY: guaranteed by the caller; these taps exist.
         first += unsafe {
             match t.offsets.len() - first {
                 9.. => products_of_taps::<V, 9>(t, first),
@@ -171,13 +172,13 @@ pub(crate) unsafe fn row_products<V: Lanes>(t: &Taps<'_, V::Scalar>) {
     }
 }
 
-/// `N` taps, whose number is returned.
+/// Handles `N` taps and returns their number.
 ///
 /// # Safety
-/// As [`row_products`]; the taps from `first` on exist.
+/// Same as [`row_products`]; the taps from `first` on must exist.
 #[inline(always)]
 unsafe fn products_of_taps<V: Lanes, const N: usize>(t: &Taps<'_, V::Scalar>, first: usize) -> usize {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let taps: [*const V::Scalar; N] = std::array::from_fn(|i| t.slab.add(t.offsets[first + i]));
         let mut sums = [V::zero(); N];

@@ -1,7 +1,7 @@
 //! Convolutions over one to three spatial dimensions and their gradients, of contiguous tensors.
 //!
-//! A convolution and its input gradient are implicit matrix products (`correlate`), the filter's gradient another one
-//! (`filter`); no whole matrix of patches is ever made. Sums never depend on the number of threads.
+//! A convolution and its input gradient are implicit matrix products (`correlate`), and so is the filter's gradient
+//! (`filter`). The full matrix of patches is never created. Sums do not depend on the number of threads.
 
 mod axes;
 mod correlate;
@@ -23,14 +23,14 @@ use self::filter::{FilterGradient, filter_gradient};
 use crate::gemm::pack::Accumulator;
 use crate::gemm::{InstructionSet, has_product};
 
-/// The sizes of a convolution, whichever of its three tensors is computed.
+/// The sizes of a convolution, independent of which of its three tensors is computed.
 #[derive(Clone, Copy, Debug)]
 pub struct ConvShape<'a> {
-    /// Images.
+    /// Number of images.
     pub batch: usize,
-    /// Channels of x, all groups together.
+    /// Channels of x in all groups.
     pub input_channels: usize,
-    /// Channels of y, all groups together.
+    /// Channels of y in all groups.
     pub output_channels: usize,
     /// The spatial extents of x: one to three.
     pub input: &'a [usize],
@@ -42,8 +42,8 @@ pub struct ConvShape<'a> {
 
 /// Computes a convolution or one of its gradients: x is `[batch, input_channels, input..]`, w is
 /// `[output_channels, input_channels / groups, kernel..]`, y is `[batch, output_channels, output..]`, all contiguous.
-/// Both operands have dtype `operands`; sums are made as matrix products of such operands to `dtype` are: 16-bit floats
-/// in `f32` and rounded once, integers modulo two to the width of the result.
+/// Both operands have dtype `operands`. Sums follow the rules of matrix products of these dtypes: 16-bit floats are
+/// summed in `f32` and rounded once; integers wrap modulo two to the width of the result.
 ///
 /// | kind | left | right | result |
 /// |---|---|---|---|
@@ -51,14 +51,14 @@ pub struct ConvShape<'a> {
 /// | `InputGradient` | y | w | x |
 /// | `FilterGradient` | x | y | w |
 ///
-/// With `finished`, that is called exactly once for every element of the result, in blocks, each after its values are
-/// stored and while they are likely in cache, from any thread. `FilterGradient` does not call it.
+/// If given, `finished` is called exactly once for every element of the result, in blocks. Each call comes from any
+/// thread, after the block's values are stored and while they are likely in cache. `FilterGradient` does not call it.
 ///
 /// # Errors
-/// [`Error::Shape`] if the sizes do not fit each other, [`Error::DType`] for dtypes that have no product.
+/// [`Error::Shape`] if the sizes do not match, [`Error::DType`] for dtypes without a product.
 ///
 /// # Safety
-/// The tensors exist, are aligned, and the result overlaps neither operand.
+/// The tensors must exist and be aligned, and the result must not overlap an operand.
 pub unsafe fn convolution(
     kind: ConvKind,
     operands: DType,
@@ -70,18 +70,18 @@ pub unsafe fn convolution(
     finished: Option<Finished<'_>>,
 ) -> Result<()> {
     let set = InstructionSet::best();
-    // SAFETY: the caller's promise; the best set is one that this machine has.
+    // SAFETY: guaranteed by the caller; this machine supports the best set.
     unsafe { convolution_with(set, kind, operands, dtype, shape, left, right, result, finished) }
 }
 
-/// What is called for blocks of a result: a range of `image * channels + channel`, and a range of positions in an image,
-/// row-major.
+/// The callback for finished blocks of a result: a range of `image * channels + channel`, and a range of row-major
+/// positions in an image.
 pub type Finished<'a> = &'a (dyn Fn(Range<usize>, Range<usize>) + Sync);
 
 /// [`convolution`] with the kernels of a given instruction set.
 ///
 /// # Safety
-/// As [`convolution`], and the machine has the instruction set.
+/// Same as [`convolution`], and the machine must support the instruction set.
 unsafe fn convolution_with(
     set: InstructionSet,
     kind: ConvKind,
@@ -94,7 +94,7 @@ unsafe fn convolution_with(
     finished: Option<Finished<'_>>,
 ) -> Result<()> {
     shape.check()?;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let compute = match (dtype.kind(), dtype.size()) {
             _ if !has_product(dtype, &[operands]) => {
@@ -113,7 +113,7 @@ unsafe fn convolution_with(
 /// A convolution with sums in `T`.
 ///
 /// # Safety
-/// As [`convolution_with`]; the shape is checked.
+/// Same as [`convolution_with`]; the shape must have been checked.
 unsafe fn typed<T: Accumulator>(
     set: InstructionSet,
     kind: ConvKind,
@@ -140,7 +140,7 @@ unsafe fn typed<T: Accumulator>(
     let (channels, outputs) = (shape.input_channels / groups, shape.output_channels / groups);
     let taps: usize = kernel.iter().product();
     let images = shape.batch;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if kind == ConvKind::FilterGradient {
             let (input, output_gradient) = (left, right);
@@ -185,7 +185,7 @@ unsafe fn typed<T: Accumulator>(
 }
 
 impl ConvShape<'_> {
-    /// Every size fits the others.
+    /// Checks that all sizes match.
     fn check(&self) -> Result<()> {
         let g = self.geometry;
         let rank = self.input.len();
@@ -193,7 +193,7 @@ impl ConvShape<'_> {
         let lengths = [self.output.len(), g.kernel.len(), g.stride.len(), g.dilation.len(), g.padding.len()];
         if !(1..=3).contains(&rank) || lengths.iter().any(|&l| l != rank) {
             return fail(
-                "one to three spatial dimensions, and as many extents, strides, dilations and paddings",
+                "expected one to three spatial dimensions, and as many extents, strides, dilations and paddings",
             );
         }
         if g.groups == 0
@@ -203,7 +203,7 @@ impl ConvShape<'_> {
             return fail("channels must be divisible by the groups");
         }
         if g.stride.contains(&0) || g.dilation.contains(&0) {
-            return fail("strides and dilations are at least 1");
+            return fail("strides and dilations must be at least 1");
         }
         if (0..rank).any(|d| g.output_size(d, self.input[d]) != Some(self.output[d])) {
             return fail(

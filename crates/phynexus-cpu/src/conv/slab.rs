@@ -1,4 +1,4 @@
-//! A part of one image with its padding, in working memory: where every tap of every position of a box can be read.
+//! A padded part of one image in scratch memory, from which every tap of every position of a box can be read.
 
 use phynexus::DType;
 
@@ -15,23 +15,23 @@ pub(super) fn volume(positions: &Box3) -> usize {
     positions.iter().map(|r| r.len()).product()
 }
 
-/// Some channels of an image over a box of positions, zeros where the image ends. Along the last axis elements that are
-/// a step apart lie side by side, so that neighbouring positions always do.
+/// Some channels of an image over a box of positions, with zeros outside the image. Along the last axis, elements that
+/// are one step apart are stored adjacently, so adjacent positions always are.
 pub(super) struct Slab<'a, T> {
     axes: &'a [Axis; 3],
     memory: Scratch,
-    /// Extents along the axes; the last one of one residue of the step.
+    /// Extents along the axes; for the last axis, of one residue of the step.
     extents: [usize; 3],
-    /// Elements of a channel.
+    /// Elements per channel.
     pub(super) channel: usize,
     element: std::marker::PhantomData<T>,
 }
 
 impl<'a, T: Accumulator> Slab<'a, T> {
-    /// Copies `channels` channels, contiguous from `image` on.
+    /// Copies `channels` channels, stored contiguously from `image` on.
     ///
     /// # Safety
-    /// The channels exist.
+    /// The channels must exist.
     pub(super) unsafe fn new(
         axes: &'a [Axis; 3],
         positions: &Box3,
@@ -51,14 +51,14 @@ impl<'a, T: Accumulator> Slab<'a, T> {
         extents[2] = row.div_ceil(residues);
         let channel = extents[0] * extents[1] * residues * extents[2];
         let memory = Scratch::new::<T>(channels * channel);
-        // Elements of the image's rows that fall inside: `inside.start` is place `lead` of the slab's row.
+        // The elements of the image's rows that fall inside: `inside.start` is at offset `lead` of the slab's row.
         let size = axes[2].source as isize;
         let inside = start[2].clamp(0, size)..(start[2] + row as isize).clamp(0, size);
         let (lead, count) = ((inside.start - start[2]).max(0) as usize, (inside.end - inside.start) as usize);
         let temporary = Scratch::new::<T>(count);
         let place = |i: usize| (lead + i) % residues * extents[2] + (lead + i) / residues;
         let starts: Vec<usize> = (0..residues).map(place).collect();
-        // SAFETY: the memory has room; rows of the image that fall inside exist.
+        // SAFETY: the memory has room, and rows of the image that fall inside exist.
         unsafe {
             fill_zero(memory.start::<T>(), channels * channel);
             let clip = |d: usize| {
@@ -89,8 +89,8 @@ impl<'a, T: Accumulator> Slab<'a, T> {
         self.memory.start()
     }
 
-    /// Where the taps of a phase lie for position 0 of the box, channel after channel, with their filter indices' order:
-    /// the last axis runs fastest.
+    /// The offsets of a phase's taps for position 0 of the box, channel by channel, in the order of their filter
+    /// indices: the last axis varies fastest.
     pub(super) fn tap_offsets(&self, phases: [&Phase; 3], channels: usize) -> Vec<usize> {
         let [planes, rows, columns] = phases;
         let residues = self.axes[2].step;
@@ -112,7 +112,7 @@ impl<'a, T: Accumulator> Slab<'a, T> {
         offsets
     }
 
-    /// The runs of positions of a box (counted from the slab's own, row-major).
+    /// The runs of positions of a box, relative to the slab's own box, row-major.
     pub(super) fn segments(&self, counts: [usize; 3]) -> Vec<Segment> {
         let residues = self.axes[2].step;
         let mut segments = Vec::with_capacity(counts[0] * counts[1]);
@@ -131,10 +131,10 @@ impl<'a, T: Accumulator> Slab<'a, T> {
     }
 }
 
-/// The part of segments that covers some positions.
+/// The parts of segments that cover some positions.
 pub(super) fn cut(segments: &[Segment], positions: std::ops::Range<usize>, out: &mut Vec<Segment>) {
     out.clear();
-    // All segments are equally long.
+    // All segments have the same length.
     let length = segments.first().map_or(1, |s| s.count.max(1));
     let last = positions.end.div_ceil(length).min(segments.len());
     for segment in &segments[(positions.start / length).min(last)..last] {
@@ -148,10 +148,10 @@ pub(super) fn cut(segments: &[Segment], positions: std::ops::Range<usize>, out: 
     }
 }
 
-/// Copies `count` elements to a row: every residue of the step to neighbouring places from its own start on.
+/// Copies `count` elements to a row: each residue of the step to adjacent places from its own start on.
 ///
 /// # Safety
-/// The elements exist; `out` has room for the row, `temporary` for `count`.
+/// The elements must exist; `out` must have room for the row, and `temporary` for `count` elements.
 unsafe fn copy_row<T: Accumulator>(
     from: *const u8,
     dtype: DType,
@@ -160,7 +160,7 @@ unsafe fn copy_row<T: Accumulator>(
     out: *mut T,
     temporary: *mut T,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let source = if dtype == T::DTYPE {
             from.cast::<T>()
@@ -172,7 +172,7 @@ unsafe fn copy_row<T: Accumulator>(
         match *starts {
             [start] => std::ptr::copy_nonoverlapping(source, out.add(start), count),
             [even, odd] => {
-                // Whole blocks become shuffles.
+                // Whole blocks compile to shuffles.
                 while done + 16 <= count {
                     let block: [T; 16] = *source.add(done).cast();
                     *out.add(even + done / 2).cast() = std::array::from_fn::<T, 8, _>(|i| block[2 * i]);
@@ -198,8 +198,8 @@ unsafe fn copy_row<T: Accumulator>(
 }
 
 /// # Safety
-/// `out` has room for `count` elements.
+/// `out` must have room for `count` elements.
 pub(super) unsafe fn fill_zero<T: Accumulator>(out: *mut T, count: usize) {
-    // SAFETY: the caller's promise; a number of zero bits is 0.
+    // SAFETY: guaranteed by the caller; all-zero bits are the number 0.
     unsafe { out.write_bytes(0, count) }
 }

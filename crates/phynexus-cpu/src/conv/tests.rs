@@ -1,4 +1,4 @@
-//! All three kinds against nested loops in `f64`.
+//! Tests all three kinds against nested loops in `f64`.
 
 use half::{bf16, f16};
 use phynexus::Scalar;
@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::*;
 use crate::test_values::{from_bytes, to_bytes, values};
 
-/// A convolution's sizes, owned.
+/// The sizes of a convolution, owned.
 #[derive(Clone, Debug)]
 struct Case {
     batch: usize,
@@ -54,7 +54,7 @@ impl Case {
             geometry: &self.geometry,
         }
     }
-    /// Elements of x, w and y.
+    /// The number of elements of x, w and y.
     fn sizes(&self) -> [usize; 3] {
         let product = |v: &[usize]| v.iter().product::<usize>();
         let x = self.batch * self.channels[0] * product(&self.input);
@@ -64,7 +64,7 @@ impl Case {
     }
 }
 
-/// Every kind, with its two operands and its result among x, w, y.
+/// Every kind, with the indices of its two operands and its result among x, w, y.
 const KINDS: [(ConvKind, usize, usize, usize); 3] =
     [(ConvKind::Forward, 0, 1, 2), (ConvKind::InputGradient, 2, 1, 0), (ConvKind::FilterGradient, 0, 2, 1)];
 
@@ -127,7 +127,7 @@ fn encode(dtype: DType, values: &[f64]) -> Vec<u64> {
     out
 }
 
-/// The reverse.
+/// The inverse of `encode`.
 fn decode(dtype: DType, data: &[u64], count: usize) -> Vec<f64> {
     let p = data.as_ptr();
     // SAFETY: the slice holds the elements.
@@ -181,7 +181,7 @@ fn check(case: &Case, dtype: DType, set: InstructionSet) {
             "wrote past the end"
         );
         let got = decode(dtype, &out, sizes[result]);
-        // The error of a sum's steps, that of rounding the result, and that of rounding one below the normal numbers.
+        // The error of a sum's steps, of rounding the result, and of rounding a subnormal result.
         let (sums, store, least) = match dtype {
             DType::F64 => (f64::EPSILON, 0.0, 0.0),
             DType::F32 => (1.2e-7, 0.0, 0.0),
@@ -198,7 +198,7 @@ fn check(case: &Case, dtype: DType, set: InstructionSet) {
     }
 }
 
-/// Integers of `operands` to sums of `dtype`: exact modulo two to the width.
+/// Integers of `operands` summed in `dtype`: exact modulo two to the width.
 fn check_integers(case: &Case, operands: DType, dtype: DType) {
     let sizes = case.sizes();
     let tensors = [0, 1, 2].map(|t| values(operands, sizes[t], t as u64 + 1));
@@ -345,7 +345,7 @@ fn sizes_that_do_not_fit_are_errors() {
         };
         let mut nothing = 0u64;
         let p = (&raw mut nothing).cast::<u8>();
-        // SAFETY: nothing is read or written where the sizes do not fit.
+        // SAFETY: nothing is read or written if the sizes do not match.
         unsafe { convolution(ConvKind::Forward, dtype, dtype, &shape, p, p, p, None) }
     };
     assert!(matches!(call(&case, &[7, 6], DType::F32), Err(Error::Shape { .. })));

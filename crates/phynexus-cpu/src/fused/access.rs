@@ -1,4 +1,4 @@
-//! Where the elements of a tile lie in memory: index expressions and masks, classified when the kernel is compiled.
+//! The memory locations of a tile's elements: index expressions and masks, classified at compile time.
 
 use phynexus::kernel::{Index, Mask, index::Atom};
 use smallvec::SmallVec;
@@ -9,7 +9,7 @@ use super::{
     strided::{Bounds, Linear, Strided},
 };
 
-/// The ranges of the two axes: their numbers in the kernel and their extents.
+/// The ranges of the two axes: their indices in the kernel and their extents.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Axes {
     pub(super) ranges: [SmallVec<[usize; 4]>; 2],
@@ -17,13 +17,13 @@ pub(super) struct Axes {
 }
 
 impl Axes {
-    /// Positions of an axis.
+    /// The number of positions of an axis.
     pub(super) fn total(&self, axis: usize) -> usize {
         self.extents[axis].iter().product()
     }
 }
 
-/// On which axes a value differs.
+/// The axes along which a value varies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub(super) struct Varies(pub(super) [bool; 2]);
 
@@ -37,13 +37,13 @@ impl Varies {
     pub(super) fn on(self, axis: usize) -> bool {
         self.0[axis]
     }
-    /// True if it varies along the outer axis only: its elements are then one vector of that length.
+    /// True if it varies only along the outer axis: its elements then form one vector of that length.
     pub(super) fn is_outer(self) -> bool {
         self == Varies([true, false])
     }
 }
 
-/// A piece of both axes: start and count of each.
+/// A part of both axes: start and count for each.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Window {
     pub(super) start: [usize; 2],
@@ -52,19 +52,19 @@ pub(super) struct Window {
 
 #[derive(Clone, Debug)]
 enum Map {
-    /// Everything is a sum of strides.
+    /// A sum of strides.
     Linear(Box<Strided>),
     /// Evaluated element by element.
     General(Box<General>),
 }
 
-/// An index with its mask, ready to be walked over a window of a tile.
+/// An index with its mask, prepared for walking over a window of a tile.
 #[derive(Clone, Debug)]
 pub(super) struct Access {
     index: Index,
     map: Map,
     extents: [Extents; 2],
-    /// On which axes the index or the mask differs.
+    /// The axes along which the index or the mask varies.
     pub(super) varies: Varies,
 }
 
@@ -72,17 +72,17 @@ pub(super) struct Access {
 struct General {
     index: Index,
     mask: Option<Mask>,
-    /// The ranges of the axes that are walked.
+    /// The ranges of the walked axes.
     ranges: [SmallVec<[usize; 4]>; 2],
-    /// How many ranges the kernel has.
+    /// The number of ranges of the kernel.
     rank: usize,
 }
 
-/// Elements evaluated at a time by general index maps.
+/// Number of elements that a general index map evaluates at a time.
 const BATCH: usize = 256;
 
 impl Access {
-    /// Classifies an index. What varies along the outer axis only is walked as if that were its lanes.
+    /// Classifies an index. An index that varies only along the outer axis is walked as if that were the lane axis.
     pub(super) fn new(index: &Index, mask: Option<&Mask>, axes: &Axes) -> Access {
         let conditions = || mask.iter().flat_map(|m| m.conditions()).map(|c| &c.index);
         let depends = |axis: usize| {
@@ -114,8 +114,7 @@ impl Access {
         Access { index: index.clone(), map, extents, varies }
     }
 
-    /// The steps from lane to lane and from outer position to outer position within the innermost ranges, if the map
-    /// is a sum of strides.
+    /// The steps between lanes and between outer positions within the innermost ranges, if the map is a sum of strides.
     pub(super) fn innermost_steps(&self) -> Option<[i64; 2]> {
         match &self.map {
             Map::Linear(strided) => Some([OUTER, LANES].map(|axis| strided.index.innermost(axis))),
@@ -142,8 +141,8 @@ impl Access {
         window
     }
 
-    /// `(offset, pitch)` in elements if the lanes of the tile are contiguous in memory, with one pitch between outer
-    /// positions, and the mask holds everywhere: then memory can be used in place.
+    /// `(offset, pitch)` in elements if the lanes of the tile are contiguous in memory, the pitch between outer
+    /// positions is constant, and the mask holds everywhere. The memory can then be used in place.
     pub(super) fn direct(&self, tile: Window) -> Option<(isize, isize)> {
         let Map::Linear(strided) = &self.map else { return None };
         let Strided { index, mask, extents } = &**strided;
@@ -178,12 +177,12 @@ impl Access {
         mask.iter().all(holds).then(|| (base(index) as isize, index.innermost(OUTER) as isize))
     }
 
-    /// Copies the tile's elements, of `size` bytes, to `target`, where outer positions are as far apart as the tile has
-    /// lanes.
+    /// Copies the tile's elements, of `size` bytes each, to `target`, where the pitch of outer positions is the tile's
+    /// number of lanes.
     ///
     /// # Safety
-    /// `source` is the parameter's first element and all indices where the mask holds are within it; `target` has room
-    /// for the tile; `fill` is one element.
+    /// `source` must be the parameter's first element, and all indices where the mask holds must be within it; `target`
+    /// must have room for the tile; `fill` must be one element.
     pub(super) unsafe fn load(
         &self,
         tile: Window,
@@ -210,7 +209,7 @@ impl Access {
                         let block = Block { rows: outer.rows, count: lanes.count };
                         (block, Steps { row: index.innermost(OUTER) as isize, element: lane }, pitch)
                     };
-                    // SAFETY: the block is part of the tile, and its elements are where the index says.
+                    // SAFETY: the block is part of the tile, and the index gives the places of its elements.
                     unsafe {
                         let source = source.offset(at as isize * size as isize);
                         let target = target.add(place(outer.position, lanes.position));
@@ -238,7 +237,7 @@ impl Access {
                 let at = index.offset + index.at(OUTER, outer.point) + index.at(LANES, lanes.point);
                 let element = index.innermost(LANES);
                 let row = |count| Block { rows: 1, count };
-                // SAFETY: three parts of the row; the middle one is where the mask holds.
+                // SAFETY: the three parts of the row; the mask holds in the middle one.
                 unsafe {
                     let target = target.add(place(outer.position, lanes.position));
                     movement::fill(size, row(from), fill, target, 0);
@@ -259,7 +258,7 @@ impl Access {
                 }
             }),
             Map::General(_) => self.positions(window, |outer, lane, positions| {
-                // SAFETY: a part of the tile's row, from where the index says.
+                // SAFETY: a part of the tile's row, read from the places given by the index.
                 unsafe { movement::gather(size, source, positions, fill, target.add(place(outer, lane))) }
             }),
         }
@@ -268,7 +267,7 @@ impl Access {
     /// Copies the tile's elements from `source`, where outer positions are `pitch` elements apart, to memory.
     ///
     /// # Safety
-    /// As [`Access::load`] with the directions exchanged. The access has no mask.
+    /// Same as [`Access::load`] with the directions exchanged. The access must have no mask.
     pub(super) unsafe fn store(
         &self,
         tile: Window,
@@ -290,11 +289,11 @@ impl Access {
                 } else {
                     (Block { rows: outer.rows, count: lanes.count }, index.innermost(OUTER) as isize, pitch)
                 };
-                // SAFETY: the block is part of the tile, and goes where the index says.
+                // SAFETY: the block is part of the tile, and the index gives its destination.
                 unsafe {
                     let source = source.offset(place(outer.position, lanes.position));
                     let target = target.offset(at as isize * size as isize);
-                    // A value stored where it was loaded from, in place.
+                    // In-place: the value is stored where it was loaded from.
                     if !std::ptr::eq(source, target) {
                         let from = Steps { row: from, element: 1 };
                         movement::copy(size, block, source, from, target, Steps { row, element });
@@ -302,7 +301,7 @@ impl Access {
                 }
             }),
             Map::General(_) => self.positions(window, |outer, lane, positions| {
-                // SAFETY: a part of the tile's row, to where the index says.
+                // SAFETY: a part of the tile's row, written to the places given by the index.
                 unsafe { movement::scatter(size, source.offset(place(outer, lane)), positions, target) }
             }),
         }
@@ -311,7 +310,7 @@ impl Access {
     /// Writes the index's value for every element of the tile.
     ///
     /// # Safety
-    /// `target` has room for the tile's elements.
+    /// `target` must have room for the tile's elements.
     pub(super) unsafe fn coordinates(&self, tile: Window, target: *mut i64) {
         let window = self.window(tile);
         let pitch = window.count[LANES];
@@ -334,7 +333,8 @@ impl Access {
         }
     }
 
-    /// Walks a window in blocks: several outer positions with one run of lanes, or one with several rows of lanes.
+    /// Walks a window in blocks: several outer positions with one run of lanes, or one outer position with several rows
+    /// of lanes.
     fn blocks(&self, window: Window, mut body: impl FnMut(super::axis::Block<'_>, super::axis::Block<'_>)) {
         use super::axis::Block;
         let [outers, lanes] = &self.extents;
@@ -377,7 +377,7 @@ impl Access {
         });
     }
 
-    /// Evaluates a general map over a window, a batch of lanes at a time: `body(outer, lane, positions)`, with
+    /// Evaluates a general map over a window, one batch of lanes at a time. Calls `body(outer, lane, positions)`, with
     /// [`movement::NOWHERE`] where the mask does not hold.
     fn positions(&self, window: Window, mut body: impl FnMut(usize, usize, &[i64])) {
         let Map::General(general) = &self.map else { return };
@@ -416,7 +416,7 @@ impl Access {
     }
 }
 
-/// The values of an index from `point` on, with the range `lane` counting up.
+/// The values of an index from `point` on, while the range `lane` counts up.
 fn evaluate(index: &Index, point: &[usize], lane: Option<usize>, values: &mut [i64]) {
     let is_lane = |range: u8| lane == Some(usize::from(range));
     let mut base = index.offset();
@@ -439,7 +439,7 @@ fn evaluate(index: &Index, point: &[usize], lane: Option<usize>, values: &mut [i
         let lane_step = x.strides(point.len()).map(|(_, strides)| lane.map_or(0, |range| strides[range]));
         match lane_step {
             Some(step) if step.abs() < k => {
-                // Quotient and remainder are counted along.
+                // Quotient and remainder are updated incrementally.
                 let first = x.evaluate(point);
                 let (mut quotient, mut rest) = (first.div_euclid(k), first.rem_euclid(k));
                 for value in values.iter_mut() {

@@ -1,5 +1,5 @@
-//! Where the values of a program lie: registers shared by values that are not alive together, tiles small enough for
-//! the registers to stay in the cache, and values computed straight into memory.
+//! Places the values of a program: registers shared by values that are not live at the same time, tiles small enough
+//! for the registers to stay in cache, and values computed directly into memory.
 
 use std::collections::HashMap;
 
@@ -10,10 +10,10 @@ use super::{
     program::{Code, Home, Program, Schedule, Slot, SlotId, Store, elements},
 };
 
-/// Registers are this far apart at least, in bytes: a cache line.
+/// Minimum distance of registers in bytes: a cache line.
 const LINE: usize = 64;
 
-/// Cuts the axes of a program and gives every slot its place.
+/// Cuts the axes of a program and gives every slot its home.
 pub(super) fn allocate(mut program: Program, plan: &Plan) -> Program {
     let mut registers = Registers::default();
     match &program.schedule {
@@ -31,8 +31,8 @@ pub(super) fn allocate(mut program: Program, plan: &Plan) -> Program {
     program
 }
 
-/// Registers by class; values of one class are exactly as large as one another, so that a kernel may write its result
-/// over an operand that is not read again.
+/// Registers by class. Values of a class have exactly the same size, so a kernel may overwrite an operand that is not
+/// read again with its result.
 #[derive(Default)]
 struct Registers {
     /// The class of each register.
@@ -50,7 +50,7 @@ impl Registers {
                 last_use.insert(slot, at);
             }
         }
-        // Each list starts anew: nothing in a register outlives it.
+        // Each list starts fresh: no register value outlives it.
         let mut free: Vec<usize> = (0..self.classes.len()).collect();
         for (at, code) in codes.iter().enumerate() {
             let mut ended: Vec<usize> = (code.sources().iter())
@@ -65,7 +65,7 @@ impl Registers {
                 continue;
             }
             let class = (program.slots[target].varies, program.slots[target].size);
-            // The register freed last is the warmest.
+            // The most recently freed register is most likely in cache.
             let register = match free.iter().rposition(|&r| self.classes[r] == class) {
                 Some(at) => free.remove(at),
                 None => {
@@ -80,20 +80,20 @@ impl Registers {
         }
     }
 
-    /// Bytes of one element in all registers that hold full tiles.
+    /// Bytes per element of all registers that hold full tiles.
     fn full_bytes(&self) -> usize {
         self.classes.iter().filter(|(varies, _)| *varies == Varies::EVERYWHERE).map(|(_, size)| size).sum()
     }
 }
 
-/// Bytes of one element in the operands and results that vary everywhere: their lines pass through the cache too.
+/// Bytes per element of the operands and results that vary everywhere: their cache lines pass through the cache too.
 fn streamed_bytes(program: &Program) -> usize {
     let loads = program.loads.iter().filter(|l| l.access.varies == Varies::EVERYWHERE).map(|l| l.size);
     let stores = program.stores.iter().filter(|s| s.access.varies == Varies::EVERYWHERE).map(|s| s.size);
     loads.chain(stores).sum()
 }
 
-/// True if an operand's lines lie along the outer axis.
+/// True if an operand's cache lines run along the outer axis.
 fn transposes(program: &Program) -> bool {
     let across = |steps: Option<[i64; 2]>| {
         steps.is_some_and(|steps| steps[OUTER].abs() == 1 && steps[LANES].abs() > 1)
@@ -102,13 +102,13 @@ fn transposes(program: &Program) -> bool {
         || program.stores.iter().any(|s| across(s.access.innermost_steps()))
 }
 
-/// Values that can be computed straight into memory: what is stored there, and what it is computed from, one value after
-/// another in one place. So a store misses the cache while there is something to compute, and no register is needed.
+/// Values that can be computed directly into memory: stored values and the chain of values they are computed from, each
+/// replacing the previous one in place. Store misses then overlap with computation, and no register is needed.
 ///
 /// An output may share its memory with an operand if every load of it is at the index of the store. All of a tile's
-/// loads of an element must then come before its store. Stores at the end of a tile do; a value computed straight into
-/// memory must have no later reader of memory at its index: neither a load, nor a kernel with an operand in place. The
-/// kernel that computes it reads each element of its operands before it writes the same element, row by row.
+/// loads of an element must then precede its store. This holds for stores at the end of a tile. After a value is
+/// computed directly into memory, nothing may read memory at its index: neither a load, nor a kernel with an operand in
+/// place. The kernel that computes it reads each element of its operands before it writes the same element, row by row.
 fn direct(program: &Program) -> Vec<(SlotId, usize)> {
     let codes = match &program.schedule {
         Schedule::Whole(codes) => codes,
@@ -120,7 +120,7 @@ fn direct(program: &Program) -> Vec<(SlotId, usize)> {
     let mut found: Vec<(SlotId, usize)> = Vec::new();
     let made = |slot: SlotId| codes.iter().position(|c| c.target() == Some(slot));
     let last_read = |slot: SlotId| codes.iter().rposition(|c| c.sources().contains(&slot));
-    // Whether what the code at a position computes can lie where a store wants its value.
+    // Whether the value computed at a position can be placed at the destination of a store.
     let fits = |at: usize, slot: SlotId, target: &Store| {
         let Slot { size, varies, home } = program.slots[slot];
         let computed = !matches!(codes[at], Code::Load { .. } | Code::Coordinate { .. })
@@ -162,7 +162,7 @@ fn direct(program: &Program) -> Vec<(SlotId, usize)> {
     found
 }
 
-/// Offsets of everything, now that the sizes of tiles are known.
+/// Assigns all offsets, now that tile sizes are known.
 fn place(program: &mut Program, registers: &Registers) {
     let counts = [program.cuts[OUTER].longest, program.cuts[LANES].longest];
     let bytes = |varies: Varies, size: usize| (elements(varies, counts) * size).next_multiple_of(LINE);

@@ -1,18 +1,18 @@
 //! The two axes of a tile, and how they are cut into tiles.
 //!
 //! A tile is a piece of the iteration space with an outer axis and a lane axis; kernels of the vector library run along
-//! the lanes. Each axis is a list of ranges walked in row-major order, numbered through by one position.
+//! the lanes. Each axis is a list of ranges in row-major order, indexed by a single position.
 
 use smallvec::SmallVec;
 
-/// The outer axis in arrays of two.
+/// The index of the outer axis in arrays of two.
 pub(super) const OUTER: usize = 0;
-/// The lane axis in arrays of two.
+/// The index of the lane axis in arrays of two.
 pub(super) const LANES: usize = 1;
 
 /// Extents of the ranges of an axis, outermost first.
 pub(super) type Extents = SmallVec<[usize; 4]>;
-/// One coordinate a range.
+/// One coordinate per range.
 pub(super) type Point = SmallVec<[usize; 4]>;
 
 /// The coordinates of a position.
@@ -28,20 +28,20 @@ pub(super) fn decompose(extents: &[usize], mut position: usize) -> Point {
     point
 }
 
-/// A run of neighbouring positions: `rows` times `count` positions; the innermost coordinate counts through each row,
-/// the coordinate before it through the rows (which are whole ranges if there are several).
+/// A run of adjacent positions: `rows` times `count` positions. The innermost coordinate counts through each row, the
+/// coordinate before it through the rows (which are whole ranges if there are several).
 pub(super) struct Block<'a> {
-    /// The first position, from the start of the walk.
+    /// The first position, relative to the start of the walk.
     pub(super) position: usize,
-    /// Where the first position lies.
+    /// The coordinates of the first position.
     pub(super) point: &'a [usize],
-    /// How many rows.
+    /// The number of rows.
     pub(super) rows: usize,
-    /// Positions of a row.
+    /// Positions per row.
     pub(super) count: usize,
 }
 
-/// Calls `body` for the positions `start..start + count` in as few blocks as there are; of one row each unless
+/// Calls `body` for the positions `start..start + count` in as few blocks as possible; blocks have one row unless
 /// `several_rows`.
 pub(super) fn walk(
     extents: &[usize],
@@ -52,7 +52,7 @@ pub(super) fn walk(
 ) {
     let rank = extents.len();
     let Some(&inner) = extents.last() else {
-        // The one position of an axis without ranges.
+        // An axis without ranges has a single position.
         if count > 0 {
             body(Block { position: 0, point: &[], rows: 1, count: 1 });
         }
@@ -67,7 +67,7 @@ pub(super) fn walk(
         let rows = if whole { (left / inner).min(extents[rank - 2] - point[rank - 2]) } else { 1 };
         body(Block { position, point: &point, rows, count: here });
         position += rows * here;
-        // The block ends where a row ends, or the walk ends.
+        // The block ends at the end of a row or of the walk.
         point[rank - 1] = 0;
         if rank > 1 {
             point[rank - 2] += rows;
@@ -88,21 +88,21 @@ pub(super) struct Cut {
     inner: usize,
     piece: usize,
     pieces_per_inner: usize,
-    /// How many pieces.
+    /// The number of pieces.
     pub(super) count: usize,
     /// Positions of the longest piece.
     pub(super) longest: usize,
 }
 
 impl Cut {
-    /// Pieces of at most `piece` positions (but at least one): within the innermost range where that is long enough,
-    /// whole innermost ranges otherwise.
+    /// Cuts into pieces of at most `piece` positions, and at least one: within the innermost range if it is long
+    /// enough, otherwise into whole innermost ranges.
     pub(super) fn new(extents: &[usize], piece: usize) -> Cut {
         let total: usize = extents.iter().product();
         let innermost = extents.last().copied().unwrap_or(1);
         let piece = piece.max(1);
         let (inner, piece) = if innermost >= piece {
-            // Pieces of about one size, in multiples of a cache line of elements.
+            // Pieces of similar size, in multiples of a cache line of elements.
             let pieces = innermost.div_ceil(piece);
             let even = innermost.div_ceil(pieces);
             (innermost, if even > 64 { even.next_multiple_of(64).min(piece) } else { even })
@@ -111,13 +111,13 @@ impl Cut {
         };
         let piece = piece.min(inner).max(1);
         let pieces_per_inner = inner.div_ceil(piece);
-        // Every extent is positive: kernels without rows or columns have been dealt with.
+        // Every extent is positive: kernels without rows or columns are handled earlier.
         let count = total / inner.max(1) * pieces_per_inner;
         Cut { inner, piece, pieces_per_inner, count, longest: piece }
     }
 
-    /// Pieces of at most `longest` positions of an axis with these extents, of which none is 0: parts of the innermost
-    /// range, or whole ranges. They depend on nothing else.
+    /// Cuts an axis with these nonzero extents into pieces of at most `longest` positions: parts of the innermost
+    /// range, or whole ranges. The result depends only on the arguments.
     pub(super) fn segments(extents: &[usize], longest: usize) -> Cut {
         let total: usize = extents.iter().product();
         let whole = extents.iter().rev().scan(1usize, |product, &extent| {
@@ -135,13 +135,13 @@ impl Cut {
         Cut { inner, piece, pieces_per_inner, count: total / inner * pieces_per_inner, longest: piece }
     }
 
-    /// One piece.
+    /// A single piece.
     pub(super) fn whole(total: usize) -> Cut {
         let inner = total.max(1);
         Cut { inner, piece: inner, pieces_per_inner: 1, count: 1, longest: total }
     }
 
-    /// The first position of a piece and how many it has.
+    /// The first position of a piece and its number of positions.
     pub(super) fn piece(&self, at: usize) -> (usize, usize) {
         let within = at % self.pieces_per_inner * self.piece;
         let start = at / self.pieces_per_inner * self.inner + within;

@@ -1,5 +1,5 @@
-//! Elementwise kernels on blocks of a matrix, as another routine finishes them: on that routine's threads, while the
-//! block is in cache.
+//! Elementwise kernels that run on blocks of a matrix as another routine finishes them: on that routine's threads,
+//! while the block is in cache.
 
 use std::ops::Range;
 
@@ -14,18 +14,18 @@ use super::{
     scratch,
 };
 
-/// A kernel ready to run on blocks.
+/// A kernel prepared to run on blocks.
 pub(crate) struct BlockKernel {
-    /// Absent for a matrix without elements.
+    /// `None` for a matrix without elements.
     program: Option<Program>,
 }
 
 impl BlockKernel {
-    /// Compiles a kernel without reductions: its first `row_axes` ranges number the rows of the matrix, row-major, the
-    /// others the columns.
+    /// Compiles a kernel without reductions. Its first `row_axes` ranges index the rows of the matrix, row-major; the
+    /// others index the columns.
     ///
     /// # Errors
-    /// [`phynexus::Error::Internal`] if an instruction has no meaning for its dtypes.
+    /// [`phynexus::Error::Internal`] if an instruction does not support its dtypes.
     pub(crate) fn new(kernel: &Fused, row_axes: usize) -> Result<BlockKernel> {
         if kernel.row_count() == 0 {
             return Ok(BlockKernel { program: None });
@@ -35,17 +35,17 @@ impl BlockKernel {
         Ok(BlockKernel { program: Some(compile::compile_blocks(&kernel)?) })
     }
 
-    /// The address of a parameter's first element, after a check that the binding holds every element that an index
-    /// without a mask reaches.
+    /// The address of a parameter's first element. Checks that the binding holds every element that an unmasked index
+    /// reaches.
     pub(crate) fn address(&self, parameter: usize, binding: &Binding) -> Result<*mut u8> {
         address(self.program.as_ref(), parameter, binding)
     }
 
-    /// Runs it on a block; parameters are given by the address of their first element.
+    /// Runs the kernel on a block. Parameters are given by the address of their first element.
     ///
     /// # Safety
-    /// As [`FusedKernel::run`](super::FusedKernel::run) for the block's elements; there are as many parameters as the
-    /// kernel has, and the block is part of the matrix.
+    /// Same as [`FusedKernel::run`](super::FusedKernel::run) for the block's elements; there must be as many parameters
+    /// as the kernel has, and the block must be part of the matrix.
     pub(crate) unsafe fn run(&self, parameters: &[*mut u8], rows: Range<usize>, columns: Range<usize>) {
         let Some(program) = &self.program else { return };
         let Schedule::Whole(codes) = &program.schedule else { return };
@@ -56,7 +56,7 @@ impl BlockKernel {
                     let count = [high.min(rows.end - row), wide.min(columns.end - column)];
                     let window = Window { start: [row, column], count };
                     machine.prepare(window, true);
-                    // SAFETY: the caller's promise; the scratch is as large as the program says, tiles are disjoint.
+                    // SAFETY: guaranteed by the caller; the scratch has the program's size, and tiles are disjoint.
                     unsafe { machine.run(codes, window) };
                 }
             }

@@ -1,4 +1,4 @@
-//! From a kernel to a program.
+//! Compiles a kernel to a program.
 
 use phynexus::{
     Result,
@@ -23,8 +23,8 @@ pub(super) fn compile(fused: &Fused) -> Result<Program> {
     program(fused, &values, &plan::plan(&kernel, &fused.columns, values.phases()))
 }
 
-/// Compiles a kernel without reductions whose outer axis is its rows and whose lanes are its columns, each numbered in
-/// row-major order. It has rows and columns.
+/// Compiles a kernel without reductions that has rows and columns. Its outer axis is its rows and its lanes are its
+/// columns, each indexed in row-major order.
 pub(super) fn compile_blocks(fused: &Fused) -> Result<Program> {
     let kernel = normal::normalise(fused, true);
     program(fused, &Values::new(&kernel), &plan::blocks(&kernel))
@@ -56,7 +56,7 @@ fn program(fused: &Fused, values: &Values<'_>, plan: &Plan) -> Result<Program> {
     Ok(allocate::allocate(program, plan))
 }
 
-/// What the unmasked indices ask of each parameter.
+/// The extent that the unmasked indices require of each parameter.
 fn required(kernel: &Fused) -> Vec<Extent> {
     let ranges = normal::ranges(kernel);
     let empty = |p: &Parameter| Extent { dtype: p.dtype, before: 0, from_first: 0 };
@@ -80,8 +80,8 @@ fn required(kernel: &Fused) -> Vec<Extent> {
     parameters
 }
 
-/// A rough estimate of one thread's time: a vector operation of 16 lanes takes about half a nanosecond, a function some
-/// times as much, and memory about ten bytes a nanosecond.
+/// A rough estimate of single-threaded time: a vector operation on 16 lanes takes about half a nanosecond, a function
+/// several times as long, and memory transfers about ten bytes per nanosecond.
 fn nanoseconds(kernel: &Fused, values: &Values<'_>) -> f64 {
     let (rows, columns) = (kernel.row_count() as f64, kernel.column_count() as f64);
     let each = |(at, i): (usize, &phynexus::kernel::fused::Instruction)| {
@@ -101,7 +101,7 @@ fn nanoseconds(kernel: &Fused, values: &Values<'_>) -> f64 {
     kernel.instructions.iter().enumerate().map(each).sum()
 }
 
-/// On which axes of a tile each value varies.
+/// The tile axes along which each value varies.
 fn varies(values: &Values<'_>, plan: &Plan) -> Vec<Varies> {
     let mut all: Vec<Varies> = Vec::with_capacity(values.kernel.instructions.len());
     for (at, instruction) in values.kernel.instructions.iter().enumerate() {
@@ -115,7 +115,7 @@ fn varies(values: &Values<'_>, plan: &Plan) -> Vec<Varies> {
             Operation::Reduce(..) => {
                 if let Some(rows) = plan.rows {
                     varies.0[1 - rows] = false;
-                    // Chunks have sums side by side, one for each row, even where all rows are equal.
+                    // Chunks keep one sum per row, side by side, even if all rows are equal.
                     varies.0[rows] |= plan.chunked && rows == LANES;
                 }
             }

@@ -1,5 +1,5 @@
-//! Kernels that only copy from one layout to another: what permuted tensors become when something wants them in order.
-//! Tiles and registers would be a detour.
+//! Kernels that only copy from one layout to another, as when a permuted tensor is made contiguous. Tiles and registers
+//! would be overhead.
 
 use std::cmp::Reverse;
 
@@ -10,7 +10,7 @@ use crate::ops;
 
 /// Copies of one tensor into dense results.
 pub(super) struct LayoutCopy {
-    /// Bytes of an element.
+    /// Bytes per element.
     size: usize,
     /// The source's parameter and first element.
     source: (usize, isize),
@@ -19,17 +19,17 @@ pub(super) struct LayoutCopy {
 
 /// A result.
 struct Dense {
-    /// Extents in the order in which it lies, and the source's strides.
+    /// Extents in memory order, and the source's strides.
     shape: Vec<usize>,
     strides: Vec<isize>,
     /// Its parameter and first element.
     target: (usize, isize),
-    /// The source lies so too.
+    /// Whether the source has the same layout.
     alike: bool,
 }
 
 impl LayoutCopy {
-    /// The copies that this kernel consists of, if it is no more and source and results do not all lie alike.
+    /// The copies that make up this kernel, if it contains nothing else and not all results have the source's layout.
     pub(super) fn of(kernel: &Fused) -> Option<LayoutCopy> {
         let [instruction] = kernel.instructions.as_slice() else { return None };
         if !matches!(instruction.operation, Operation::Load { mask: None, .. }) || kernel.column_count() != 1
@@ -49,7 +49,7 @@ impl LayoutCopy {
     }
 
     /// # Safety
-    /// As [`super::FusedKernel::run`].
+    /// Same as [`super::FusedKernel::run`].
     pub(super) unsafe fn run(&self, parameters: &[*mut u8]) {
         let at = |(parameter, element): (usize, isize)| {
             parameters[parameter].wrapping_offset(element * self.size as isize)
@@ -57,17 +57,17 @@ impl LayoutCopy {
         let source = at(self.source);
         for Dense { shape, strides, target, alike } in &self.results {
             let target = at(*target);
-            // A result in the place of its source is there already.
+            // A result that shares its source's memory is already complete.
             if *alike && target == source {
                 continue;
             }
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { ops::copy_strided(self.size, shape, strides, source, target) };
         }
     }
 }
 
-/// What a store writes, if its elements lie without gaps.
+/// The destination of a store, if its elements have no gaps.
 fn dense(kernel: &Fused, store: &Store, strides: &[i64]) -> Option<Dense> {
     let (first, places) = store.index.strides(kernel.rows.len())?;
     let mut order: Vec<usize> = (0..kernel.rows.len()).collect();
@@ -102,8 +102,8 @@ mod tests {
     use super::*;
     use crate::fused::FusedKernel;
 
-    /// Copies a permuted tensor of consecutive numbers into a result whose axes lie in the order `places`, and one
-    /// whose axes lie in reverse.
+    /// Copies a permuted tensor of consecutive numbers into a result with the axis order `places`, and into one with
+    /// reversed axes.
     fn check(shape: &[usize], permutation: &[usize], places: &[usize], is_copy: bool) {
         let rank = shape.len();
         let dense = |extents: &[usize], order: &[usize]| {
@@ -185,7 +185,8 @@ mod tests {
         let mut source: Vec<f32> = (0..6u8).map(f32::from).collect();
         let mut turned = vec![-1.0f32; 6];
         let place = source.as_mut_ptr().cast::<u8>();
-        // SAFETY: all have as many elements as the indices reach; what overlaps is stored where it is loaded.
+        // SAFETY: all have as many elements as the indices reach; overlapping elements are stored where they are
+        // loaded.
         unsafe {
             FusedKernel::new(&kernel).unwrap().run(&[place, place, turned.as_mut_ptr().cast()]).unwrap()
         };
@@ -199,7 +200,7 @@ mod tests {
         check(&[3, 2, 4, 37, 33], &[1, 3, 0, 2, 4], &[2, 3, 4, 0, 1], true);
         check(&[70, 90], &[1, 0], &[0, 1], true);
         check(&[5, 1, 7], &[2, 1, 0], &[0, 1, 2], true);
-        // What lies alike is one flat copy.
+        // Identical layouts are one flat copy.
         check(&[70, 90], &[0, 1], &[0, 1], false);
         check(&[70, 90], &[1, 0], &[1, 0], false);
         check(&[1, 1], &[1, 0], &[0, 1], false);

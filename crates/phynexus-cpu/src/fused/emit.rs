@@ -1,4 +1,4 @@
-//! The instructions of a kernel as codes on slots.
+//! Translates a kernel's instructions to codes on slots.
 
 use phynexus::{
     DType, Error, Result,
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::vector;
 
-/// Writes codes, and notes what they need.
+/// Emits codes and records what they need.
 pub(super) struct Emitter<'a> {
     values: &'a Values<'a>,
     plan: &'a Plan,
@@ -30,12 +30,12 @@ pub(super) struct Emitter<'a> {
     codes: Vec<Code>,
     /// Reductions of the current pass of a chunked kernel.
     reductions: Vec<Reduction>,
-    /// True while values of the rows of a chunked kernel are emitted: they are kept from pass to pass.
+    /// True while row values of a chunked kernel are emitted: they are kept between passes.
     keep: bool,
 }
 
 impl<'a> Emitter<'a> {
-    /// For a kernel whose values vary on a tile's axes as `varies` says.
+    /// For a kernel whose values vary along the tile axes given by `varies`.
     pub(super) fn new(values: &'a Values<'a>, plan: &'a Plan, varies: Vec<Varies>) -> Emitter<'a> {
         Emitter {
             values,
@@ -53,7 +53,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Everything in the order of the instructions, loads where they are first used, stores last.
+    /// Emits everything in instruction order: loads at their first use, stores last.
     pub(super) fn whole(&mut self) -> Result<Schedule> {
         for at in 0..self.values.kernel.instructions.len() {
             if self.values.needed[at] && !self.is_lazy(at as Value) {
@@ -64,7 +64,7 @@ impl<'a> Emitter<'a> {
         Ok(Schedule::Whole(std::mem::take(&mut self.codes)))
     }
 
-    /// Pass by pass: first the rows' values that it needs, then its columns.
+    /// Emits each pass: first the row values that it needs, then its columns.
     pub(super) fn chunked(&mut self) -> Result<Schedule> {
         let (values, Some(rows)) = (self.values, self.plan.rows) else {
             return Err(Error::internal("phynexus_cpu::fused", "chunks without columns"));
@@ -74,7 +74,7 @@ impl<'a> Emitter<'a> {
         let varies = self.varies.clone();
         let in_columns = move |value: Value| varies[value as usize].on(1 - rows);
         let reduces = |value: Value| matches!(values.instruction(value).operation, Operation::Reduce(..));
-        // A value of the rows may be stored in every column.
+        // A row value may be stored in every column.
         let stores = &values.kernel.stores;
         let by_column: Vec<bool> = (stores.iter())
             .map(|s| in_columns(s.value) || Access::new(&s.index, None, &self.plan.axes).varies.on(1 - rows))
@@ -99,7 +99,7 @@ impl<'a> Emitter<'a> {
                 break;
             }
             let mut pass = Pass { rows: std::mem::take(&mut self.codes), ..Pass::default() };
-            // Columns are computed anew in each pass.
+            // Columns are recomputed in each pass.
             for value in all.clone().filter(|&v| in_columns(v)) {
                 self.slot_of[value as usize] = None;
             }
@@ -135,14 +135,14 @@ impl<'a> Emitter<'a> {
         Ok(Schedule::Chunked { rows, passes, end: std::mem::take(&mut self.codes) })
     }
 
-    /// True for values that are made where they are first used.
+    /// True for values that are created at their first use.
     fn is_lazy(&self, value: Value) -> bool {
         use Operation::{Constant, Coordinate, Load};
         let operation = &self.values.instruction(value).operation;
         matches!(operation, Load { .. } | Constant(_) | Coordinate(_))
     }
 
-    /// The stores with these numbers.
+    /// Emits the stores with these indices.
     fn store(&mut self, which: impl Fn(usize) -> bool) -> Result<()> {
         let values = self.values;
         for (_, store) in values.kernel.stores.iter().enumerate().filter(|(at, _)| which(*at)) {
@@ -174,7 +174,7 @@ impl<'a> Emitter<'a> {
         self.slots.len() - 1
     }
 
-    /// The slot of a value that varies as `varies` says at least.
+    /// The slot of a value, expanded to vary at least along `varies`.
     fn expanded(&mut self, value: Value, varies: Varies) -> Result<SlotId> {
         let source = self.value(value)?;
         Ok(self.expanded_slot(source, varies))
@@ -191,7 +191,7 @@ impl<'a> Emitter<'a> {
         target
     }
 
-    /// Emits what computes a value, unless that has been done, and gives its slot.
+    /// Emits the computation of a value unless already done, and returns its slot.
     fn value(&mut self, value: Value) -> Result<SlotId> {
         if let Some(slot) = self.slot_of[value as usize] {
             return Ok(slot);
@@ -270,7 +270,7 @@ impl<'a> Emitter<'a> {
                 self.convert(*a, from, instruction.dtype, value)
             }
             Operation::Bitcast(a) => {
-                // 16-bit floats have their bits in memory only.
+                // 16-bit floats have their bits only in memory.
                 let from = values.instruction(*a).dtype;
                 let mut source = self.value(*a)?;
                 if from != from.compute() {
@@ -289,7 +289,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// True if an operand is one element where a row of the result is many.
+    /// True if an operand is a single element where a row of the result has many.
     fn is_single(&self, operand: SlotId, result: Varies) -> bool {
         let has = self.slots[operand].varies;
         if result.on(LANES) { !has.on(LANES) } else { result.on(OUTER) && !has.on(OUTER) }
@@ -308,7 +308,7 @@ impl<'a> Emitter<'a> {
         target
     }
 
-    /// A cast; to a 16-bit float it rounds and goes back to `f32`.
+    /// A cast; to a 16-bit float, it rounds and converts back to `f32`.
     fn convert(&mut self, a: Value, from: DType, to: DType, value: Value) -> Result<SlotId> {
         let source = self.value(a)?;
         let dtype = self.values.dtype(value);
@@ -343,7 +343,7 @@ impl<'a> Emitter<'a> {
         let dtype = self.values.dtype(value);
         let missing = || Error::internal("phynexus_cpu::fused", format!("no multiply-add of {dtype}"));
         if self.is_single(a, varies) {
-            // A product of less than the sum has kernels of its own.
+            // If the product varies along fewer axes than the sum, it has separate kernels.
             let product = vector::binary(Binary::Mul, dtype).ok_or_else(missing)?;
             let sum = vector::binary(Binary::Add, dtype).ok_or_else(missing)?;
             let less = self.slots[a].varies.or(self.slots[b].varies);
@@ -376,7 +376,7 @@ impl<'a> Emitter<'a> {
         self.reduce_slot(combine, source, value)
     }
 
-    /// The sum of products: at once where the columns are the lanes and both operands vary along them.
+    /// The sum of products: fused if the columns are the lanes and both operands vary along them.
     fn sum_products(&mut self, a: Value, b: Value, value: Value) -> Result<SlotId> {
         let dtype = self.values.dtype(value);
         let missing = || no_reduction(Combine::Sum, dtype);
@@ -395,7 +395,7 @@ impl<'a> Emitter<'a> {
         self.reduce_slot(Combine::Sum, source, value)
     }
 
-    /// Where the columns are.
+    /// The axis of the columns.
     fn along_columns(&self) -> Result<Varies> {
         let Some(rows) = self.plan.rows else {
             return Err(Error::internal("phynexus_cpu::fused", "a reduction without columns"));
@@ -410,7 +410,7 @@ impl<'a> Emitter<'a> {
         let dtype = self.values.dtype(value);
         let missing = || no_reduction(combine, dtype);
         let upright = self.plan.rows == Some(LANES);
-        // A chunk that is one vector has sums for its columns all the same.
+        // A chunk that is a single vector still has sums for its columns.
         let all = if upright && self.plan.chunked { Varies::EVERYWHERE } else { Varies::NOWHERE };
         let source = self.expanded_slot(source, all);
         let Reduced { target, start, result } = self.reduced(combine, value)?;
@@ -443,7 +443,7 @@ impl<'a> Emitter<'a> {
     }
 }
 
-/// Where a reduction accumulates, what it starts from unless that is there already, and where its result lies.
+/// Where a reduction accumulates, its initial value unless already set, and where its result is placed.
 struct Reduced {
     target: SlotId,
     start: Option<u64>,
@@ -454,7 +454,7 @@ fn no_reduction(combine: Combine, dtype: DType) -> Error {
     Error::internal("phynexus_cpu::fused", format!("no {} of {dtype}", combine.name()))
 }
 
-/// The bytes of a scalar as an element, at the start of a word.
+/// The bytes of a scalar as an element at the start of a word.
 fn word(scalar: phynexus::Scalar, dtype: DType) -> u64 {
     let mut bytes = [0; 8];
     let element = scalar_bytes(scalar, dtype);
@@ -464,5 +464,5 @@ fn word(scalar: phynexus::Scalar, dtype: DType) -> u64 {
 
 fn parameter_dtype(kernel: &Fused, parameter: u16) -> Result<DType> {
     let found = kernel.parameters.get(usize::from(parameter));
-    found.map(|p| p.dtype).ok_or_else(|| Error::internal("phynexus_cpu::fused", "a parameter is not there"))
+    found.map(|p| p.dtype).ok_or_else(|| Error::internal("phynexus_cpu::fused", "a parameter is missing"))
 }

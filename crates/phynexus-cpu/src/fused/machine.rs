@@ -1,4 +1,4 @@
-//! What a thread does for one tile: the instructions of a program, one vector kernel after another.
+//! Runs a program on one tile: its instructions, one vector kernel after another.
 
 use smallvec::SmallVec;
 
@@ -10,13 +10,13 @@ use super::{
 };
 use crate::vector::{BinaryKernel, ReduceKernel, SUM_LANES};
 
-/// Where a value lies for the current tile.
+/// The place of a value for the current tile.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     pointer: *mut u8,
-    /// Bytes from one outer position to the next.
+    /// Bytes between outer positions.
     step: isize,
-    /// True if the value lies in memory where it is to be stored.
+    /// Whether the value is already at the destination of its store.
     stored: bool,
 }
 
@@ -24,18 +24,18 @@ impl Place {
     pub(super) const NOWHERE: Place = Place { pointer: std::ptr::null_mut(), step: 0, stored: false };
 }
 
-/// The memory a thread works with.
+/// The memory that a thread works with.
 pub(super) struct Machine<'a> {
     pub(super) program: &'a Program,
     /// The first element of each parameter.
     pub(super) parameters: &'a [*mut u8],
-    /// Registers, then the staging area.
+    /// Registers, followed by the staging area.
     pub(super) scratch: *mut u8,
-    /// The current rows' state.
+    /// The state of the current rows.
     pub(super) state: *mut u8,
-    /// The current group's partial results.
+    /// The partial results of the current group.
     pub(super) partial: *mut u8,
-    /// One place a slot.
+    /// One place per slot.
     pub(super) places: &'a mut [Place],
 }
 
@@ -45,11 +45,11 @@ impl Machine<'_> {
         unsafe { self.scratch.add(self.program.register_bytes) }
     }
 
-    /// Puts every slot in its place for a tile. With `store`, values go straight to memory where they can.
+    /// Sets every slot's place for a tile. With `store`, values are computed directly into memory if possible.
     pub(super) fn prepare(&mut self, tile: Window, store: bool) {
         let lanes = tile.count[LANES];
         for (place, slot) in self.places.iter_mut().zip(&self.program.slots) {
-            // SAFETY: offsets lie within the areas, as the program says how large these must be.
+            // SAFETY: offsets lie within the areas, whose sizes the program determines.
             let pointer = unsafe {
                 match slot.home {
                     Home::Register(offset) => self.scratch.add(offset),
@@ -72,7 +72,7 @@ impl Machine<'_> {
         }
     }
 
-    /// `(rows, elements of a row)` of a value in this tile.
+    /// `(rows, elements per row)` of a value in this tile.
     fn shape(&self, varies: Varies, tile: Window) -> (usize, usize) {
         if varies == Varies::EVERYWHERE {
             (tile.count[OUTER], tile.count[LANES])
@@ -81,15 +81,15 @@ impl Machine<'_> {
         }
     }
 
-    /// True if a value's elements lie one after another, or there is but one.
+    /// True if a value's elements are contiguous, or there is only one.
     fn is_dense(&self, slot: SlotId, tile: Window) -> bool {
         let Slot { size, varies, .. } = self.program.slots[slot];
         varies == Varies::NOWHERE
             || (varies == Varies::EVERYWHERE && self.places[slot].step == (tile.count[LANES] * size) as isize)
     }
 
-    /// Calls `body` with pointers to each row of the target and of the sources, and a row's elements: once for the
-    /// whole tile where nothing lies between the rows.
+    /// Calls `body` with pointers to each row of the target and the sources, and the number of elements per row; once
+    /// for the whole tile if the rows have no gaps.
     #[inline(always)]
     fn rows<const N: usize>(
         &self,
@@ -112,15 +112,15 @@ impl Machine<'_> {
         }
     }
 
-    /// Runs a list of codes on a tile that was prepared.
+    /// Runs a list of codes on a prepared tile.
     ///
     /// # Safety
-    /// Parameters must be memory that the program's indices stay within; the areas as large as the program says; and
-    /// nobody else may touch the elements that this tile stores or the areas.
+    /// The program's indices must stay within the parameters, the areas must have the program's sizes, and nothing else
+    /// may access the areas or the elements that this tile stores.
     pub(super) unsafe fn run(&mut self, codes: &[Code], tile: Window) {
         for code in codes {
             // SAFETY: kernels get pointers to as many elements as the slots hold for this tile; scalar operands are
-            // chosen where a row of the result uses one element. Operands and results are the same memory or apart.
+            // used if a row of the result needs one element. Operands and results are identical or disjoint memory.
             unsafe {
                 match *code {
                     Code::Load { load, target } => self.load(&self.program.loads[load], target, tile),
@@ -204,11 +204,11 @@ impl Machine<'_> {
         }
     }
 
-    /// Combines a row that lies along the lanes into an element that starts from `start`, or, for a segment, from what it
-    /// is. `fold` does so for some neighbouring columns: the first, where to, how many.
+    /// Combines a row along the lanes into an element that starts from `start`, or, for a segment, from its current
+    /// value. `fold` combines some adjacent columns; its arguments are the first column, the destination and the count.
     ///
     /// # Safety
-    /// `to` is an element of `size` bytes, and `fold` may be called for all of `count` columns.
+    /// `to` must be an element of `size` bytes, and `fold` must be valid for all of `count` columns.
     unsafe fn segments(
         &self,
         combine: ReduceKernel,
@@ -219,7 +219,7 @@ impl Machine<'_> {
         fold: impl Fn(usize, *mut u8, usize),
     ) {
         let segments = &self.program.segments;
-        // SAFETY: the caller's promise; a word is as large as the largest element.
+        // SAFETY: guaranteed by the caller; a word is as large as the largest element.
         unsafe {
             let Some(identity) = start else { return fold(0, to, count) };
             set(to, identity, size);
@@ -243,20 +243,20 @@ impl Machine<'_> {
         }
     }
 
-    /// True if a value that was computed into memory is where this store wants it.
+    /// True if a value that was computed into memory is already at the destination of this store.
     fn is_direct(&self, source: SlotId, store: usize) -> bool {
         self.program.direct.iter().any(|&(slot, at)| slot == source && at == store)
     }
 
     /// # Safety
-    /// As [`Machine::run`].
+    /// Same as [`Machine::run`].
     unsafe fn load(&mut self, load: &Load, target: SlotId, tile: Window) {
         let slot = self.program.slots[target];
         let parameter = self.parameters[load.parameter];
         let register = self.places[target].pointer;
         let fill = std::ptr::from_ref(&load.fill).cast();
         let direct = load.access.direct(tile);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             match (load.cast, direct) {
                 (None, Some((offset, pitch))) if load.in_place => {
@@ -285,13 +285,13 @@ impl Machine<'_> {
     }
 
     /// # Safety
-    /// As [`Machine::run`].
+    /// Same as [`Machine::run`].
     unsafe fn store(&self, store: &Store, source: SlotId, tile: Window) {
         let slot = self.program.slots[source];
         let place = self.places[source];
         let parameter = self.parameters[store.parameter];
         let (rows, count) = self.shape(slot.varies, tile);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let Some(cast) = store.cast else {
                 return store.access.store(
@@ -322,12 +322,12 @@ impl Machine<'_> {
     }
 
     /// # Safety
-    /// As [`Machine::run`].
+    /// Same as [`Machine::run`].
     unsafe fn expand(&self, source: SlotId, target: SlotId, tile: Window) {
         let Slot { size, varies: has, .. } = self.program.slots[source];
         let (from, to) = (self.places[source], self.places[target]);
         let (rows, count) = self.shape(self.program.slots[target].varies, tile);
-        // Within one row, a source that varies along the outer axis is a vector like any other.
+        // Within a single row, a source that varies along the outer axis is an ordinary vector.
         let steps = match rows {
             1 if self.program.slots[target].varies != Varies::EVERYWHERE => {
                 Steps { row: 0, element: isize::from(has != Varies::NOWHERE) }
@@ -335,16 +335,16 @@ impl Machine<'_> {
             _ => Steps { row: from.step / size as isize, element: isize::from(has.on(LANES)) },
         };
         let pitch = Steps { row: to.step / size as isize, element: 1 };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { movement::copy(size, Block { rows, count }, from.pointer, steps, to.pointer, pitch) }
     }
 }
 
-/// Combines `count` rows of `lanes` elements, the columns of a segment, into one at `sums`, where there is room for
-/// [`SUM_LANES`] of them, or `count` if those are fewer.
+/// Combines `count` rows of `lanes` elements, the columns of a segment, into one row at `sums`, which has room for
+/// [`SUM_LANES`] rows, or `count` if that is less.
 ///
 /// # Safety
-/// `row` gives readable rows, and `sums` has that room.
+/// `row` must return readable rows, and `sums` must have that room.
 unsafe fn sum_rows(
     kernel: BinaryKernel,
     row: impl Fn(usize) -> *const u8,
@@ -354,11 +354,11 @@ unsafe fn sum_rows(
     size: usize,
 ) {
     let pitch = lanes * size;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let sum = |at: usize| sums.add(at * pitch);
         let held = count.min(SUM_LANES);
-        // The pairs of the first step that has any; where no row follows, they are all there is to add.
+        // The first step that has any pairs. If no rows follow, these pairs complete the sum.
         let mut width = held.next_power_of_two() / 2;
         if count <= SUM_LANES && width > 0 {
             for at in 0..width {
@@ -402,17 +402,17 @@ fn step(slot: &Slot, pitch: isize) -> isize {
 /// Writes the element at the start of a word.
 ///
 /// # Safety
-/// `target` has room for an element of `size` bytes.
+/// `target` must have room for an element of `size` bytes.
 pub(super) unsafe fn set(target: *mut u8, word: u64, size: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { std::ptr::copy_nonoverlapping(std::ptr::from_ref(&word).cast(), target, size) }
 }
 
 /// Writes the element at the start of a word `count` times.
 ///
 /// # Safety
-/// `target` has room for `count` elements of `size` bytes.
+/// `target` must have room for `count` elements of `size` bytes.
 pub(super) unsafe fn fill(target: *mut u8, word: u64, size: usize, count: usize) {
-    // SAFETY: the caller's promise; a word is aligned for every element.
+    // SAFETY: guaranteed by the caller; a word is aligned for every element.
     unsafe { movement::fill(size, Block { rows: 1, count }, std::ptr::from_ref(&word).cast(), target, 0) }
 }

@@ -1,13 +1,12 @@
 //! The executor of fused kernels.
 //!
-//! A kernel is compiled once ([`FusedKernel::new`]) and run many times. Compiling brings the ranges to a normal form
-//! (`normal`), chooses which become the lanes of tiles and how large these are (`plan`), classifies each index
-//! (`access`), and turns the expression into calls of vector kernels on registers (`compile`, `allocate`). A run hands
-//! tiles to the threads (this file); each works through the calls (`machine`) with memory of its own that stays in the
-//! first-level cache. Operands that lie contiguously in memory are used where they are, results are computed where they
-//! are to be stored.
+//! A kernel is compiled once ([`FusedKernel::new`]) and run many times. Compilation brings the ranges to a normal form
+//! (`normal`), chooses the lanes and the size of tiles (`plan`), classifies each index (`access`), and translates the
+//! expression to calls of vector kernels on registers (`compile`, `allocate`). A run distributes tiles over the threads
+//! (this file). Each thread executes the calls (`machine`) with its own memory, which stays in the first-level cache.
+//! Contiguous operands are used in place, and results are computed at their destination.
 //!
-//! Results do not depend on the number of threads: what is added to what is decided by the shapes alone.
+//! Results do not depend on the number of threads: the order of summation depends only on the shapes.
 
 mod access;
 mod allocate;
@@ -38,70 +37,70 @@ use program::{Home, Pass, Program, Reduction, Schedule, elements};
 pub(crate) use scratch::Memory;
 use scratch::Shared;
 
-/// A kernel ready to run.
+/// A kernel prepared to run.
 pub struct FusedKernel {
-    /// Absent for a kernel without rows.
+    /// `None` for a kernel without rows.
     program: Option<Program>,
-    /// What it is instead, where it is no more than that.
+    /// A plain copy, if the kernel is nothing else.
     copy: Option<copy::LayoutCopy>,
     parameters: usize,
     shared: Shared,
 }
 
-/// Kernels that take less than this many nanoseconds run on the caller's thread: waking another costs about as much.
+/// Kernels estimated below this time run on the caller's thread: waking another thread costs about as much.
 const INLINE_NANOSECONDS: f64 = 8_000.0;
-/// Segments of a long row that are done before the caller is asked whether to go on.
+/// Number of segments of a long row between checks for interruption.
 const SEGMENTS_UNTIL_ASKED: usize = 64;
-/// The most groups of segments of a row: each has memory of its own.
+/// Maximum number of groups of segments per row: each has its own memory.
 const MOST_GROUPS: usize = 64;
-/// Elements of a task of several tiles.
+/// Elements per task of several tiles.
 const TASK_ELEMENTS: usize = 32 << 10;
 
 /// The first element of each parameter, for all threads.
 #[derive(Clone, Copy)]
 struct Parameters<'a>(&'a [*mut u8]);
 
-// SAFETY: threads store to elements of their own only, and load what no thread stores.
+// SAFETY: threads store only to their own elements, and load what no thread stores.
 unsafe impl Sync for Parameters<'_> {}
 
 impl FusedKernel {
     /// Compiles a kernel.
     ///
     /// # Errors
-    /// [`Error::Internal`] if an instruction has no meaning for its dtypes.
+    /// [`Error::Internal`] if an instruction does not support its dtypes.
     pub fn new(kernel: &Fused) -> Result<FusedKernel> {
         let program = if kernel.row_count() == 0 { None } else { Some(compile::compile(kernel)?) };
         let copy = if kernel.row_count() == 0 { None } else { copy::LayoutCopy::of(kernel) };
         Ok(FusedKernel { program, copy, parameters: kernel.parameters.len(), shared: Shared::default() })
     }
 
-    /// How many parameters it has.
+    /// The number of parameters.
     pub(crate) fn parameters(&self) -> usize {
         self.parameters
     }
 
-    /// The address of a parameter's first element, after a check that the binding holds every element that an index
-    /// without a mask reaches.
+    /// The address of a parameter's first element. Checks that the binding holds every element that an unmasked index
+    /// reaches.
     pub(crate) fn address(&self, parameter: usize, binding: &Binding) -> Result<*mut u8> {
         address(self.program.as_ref(), parameter, binding)
     }
 
-    /// Runs it on parameters given by the address of their first element.
+    /// Runs the kernel on parameters given by the address of their first element.
     ///
     /// # Errors
     /// [`Error::Internal`] if there are too few parameters.
     ///
     /// # Safety
-    /// Every element that an index reaches where its mask holds must be valid, to read or to write; written parameters
-    /// overlap nothing but, at the same address, read parameters with elements of the same size whose every load is at
-    /// the index of the store.
+    /// Every element that an index reaches where its mask holds must be valid to read or to write. Written parameters
+    /// may only overlap read parameters at the same address and with elements of the same size, all of whose loads are
+    /// at the index of the store.
     pub unsafe fn run(&self, parameters: &[*mut u8]) -> Result<()> {
         if parameters.len() < self.parameters {
             return Err(Error::internal("phynexus_cpu::fused", "a parameter is not bound"));
         }
         let Some(program) = &self.program else { return Ok(()) };
         if let Some(copy) = &self.copy {
-            // SAFETY: the caller's promise; the number of parameters was checked.
+            // SAFETY: guaranteed by the caller; the number of parameters was checked.
             unsafe { copy.run(parameters) };
             return Ok(());
         }
@@ -109,7 +108,7 @@ impl FusedKernel {
         match &program.schedule {
             Schedule::Whole(_) => {
                 let Some(whole) = Whole::new(program, parameters) else { return Ok(()) };
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 each(whole.tasks, false, &|task| unsafe { whole.task(task) });
             }
             Schedule::Chunked { rows, passes, end } => {
@@ -119,7 +118,7 @@ impl FusedKernel {
                 let run = Chunked { program, parameters, rows: *rows, passes, end, per_group, groups };
                 let tiles = program.cuts[*rows].count;
                 let inline = program.nanoseconds < INLINE_NANOSECONDS;
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe {
                     if inline || groups == 1 || tiles >= 4 * pool::threads() {
                         run.row_tiles(tiles, inline);
@@ -132,17 +131,17 @@ impl FusedKernel {
         Ok(())
     }
 
-    /// Runs several kernels, given the parameters of all in turn. The tasks of those without chunks go to the threads
+    /// Runs several kernels, given the parameters of all in order. The tasks of kernels without chunks are distributed
     /// together.
     ///
     /// # Errors
     /// [`Error::Internal`] if there are too few parameters.
     ///
     /// # Safety
-    /// As [`FusedKernel::run`]; besides, no kernel touches what another one writes.
+    /// Same as [`FusedKernel::run`]; in addition, no kernel may access what another one writes.
     pub(crate) unsafe fn run_all(kernels: &[FusedKernel], parameters: &[*mut u8]) -> Result<()> {
         if let [kernel] = kernels {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             return unsafe { kernel.run(parameters) };
         }
         if parameters.len() < kernels.iter().map(|k| k.parameters).sum() {
@@ -160,11 +159,11 @@ impl FusedKernel {
                     nanoseconds += program.nanoseconds;
                     runs.push(whole);
                 }
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 None => unsafe { kernel.run(own)? },
             }
         }
-        // The longest first, so that no thread is left with one at the end.
+        // Longest first, so that no thread ends with a long kernel.
         runs.sort_by_key(|whole| std::cmp::Reverse(whole.tasks));
         let mut starts: SmallVec<[usize; 16]> = SmallVec::new();
         let mut tasks = 0;
@@ -174,7 +173,7 @@ impl FusedKernel {
         }
         each(tasks, nanoseconds < INLINE_NANOSECONDS, &|task| {
             let at = starts.partition_point(|&start| start <= task) - 1;
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { runs[at].task(task - starts[at]) };
         });
         Ok(())
@@ -194,7 +193,7 @@ fn address(program: Option<&Program>, parameter: usize, binding: &Binding) -> Re
     part(&binding.buffer, binding.offset, 0)
 }
 
-/// Calls `body` for all tasks, on all threads or here.
+/// Runs `body` for all tasks, on all threads or inline.
 fn each(tasks: usize, inline: bool, body: &(dyn Fn(usize) + Sync)) {
     if inline || tasks <= 1 { (0..tasks).for_each(body) } else { pool::parallel_for(tasks, body) }
 }
@@ -210,7 +209,7 @@ struct Whole<'a> {
 }
 
 impl<'a> Whole<'a> {
-    /// Nothing if the kernel's rows are cut into chunks.
+    /// `None` if the kernel's rows are cut into chunks.
     fn new(program: &'a Program, parameters: Parameters<'a>) -> Option<Whole<'a>> {
         let Schedule::Whole(codes) = &program.schedule else { return None };
         let [outer, lanes] = &program.cuts;
@@ -223,7 +222,7 @@ impl<'a> Whole<'a> {
     }
 
     /// # Safety
-    /// As [`FusedKernel::run`].
+    /// Same as [`FusedKernel::run`].
     unsafe fn task(&self, task: usize) {
         let [outer, lanes] = &self.program.cuts;
         let tiles = outer.count * lanes.count;
@@ -232,7 +231,7 @@ impl<'a> Whole<'a> {
                 let pieces = [outer.piece(tile / lanes.count), lanes.piece(tile % lanes.count)];
                 let window = Window { start: pieces.map(|p| p.0), count: pieces.map(|p| p.1) };
                 machine.prepare(window, true);
-                // SAFETY: the caller's promise; the scratch is as large as the program says, tiles are disjoint.
+                // SAFETY: guaranteed by the caller; the scratch has the program's size, and tiles are disjoint.
                 unsafe { machine.run(self.codes, window) };
             }
         });
@@ -248,14 +247,14 @@ struct Chunked<'a> {
     rows: usize,
     passes: &'a [Pass],
     end: &'a [program::Code],
-    /// Segments of a group: a power of two, so that a group is a branch of the tree.
+    /// Segments per group: a power of two, so that a group is a branch of the tree.
     per_group: usize,
-    /// Groups of a row tile.
+    /// Groups per row tile.
     groups: usize,
 }
 
 impl Chunked<'_> {
-    /// The window of a row tile without columns.
+    /// The window of a row tile, without columns.
     fn row_window(&self, tile: usize) -> Window {
         let (start, count) = self.program.cuts[self.rows].piece(tile);
         let mut window = Window { start: [0, 0], count: [1, 1] };
@@ -263,17 +262,17 @@ impl Chunked<'_> {
         window
     }
 
-    /// Every task does a row tile from the first pass to the last.
+    /// Runs row tiles: each task does a row tile from the first pass to the last.
     ///
     /// # Safety
-    /// As [`FusedKernel::run`].
+    /// Same as [`FusedKernel::run`].
     unsafe fn row_tiles(&self, tiles: usize, inline: bool) {
         let body = |tile: usize| {
             scratch::with(self.program, self.parameters.0, self.groups * self.areas(), |mut machine| {
                 let partials = machine.partial;
                 let rows = self.row_window(tile);
                 for (at, pass) in self.passes.iter().enumerate() {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: guaranteed by the caller.
                     unsafe {
                         machine.prepare(rows, false);
                         machine.run(&pass.rows, rows);
@@ -286,23 +285,23 @@ impl Chunked<'_> {
                     }
                 }
                 machine.prepare(rows, false);
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { machine.run(self.end, rows) };
             });
         };
         each(tiles, inline, &body);
     }
 
-    /// Every task does a group of one row tile; threads meet between passes.
+    /// Runs groups: each task does a group of one row tile; threads synchronize between passes.
     ///
     /// # Safety
-    /// As [`FusedKernel::run`].
+    /// Same as [`FusedKernel::run`].
     unsafe fn groups(&self, tiles: usize, shared: &Shared) {
         let (state_bytes, group_bytes) =
             (self.program.state_bytes, self.areas() * self.program.partial_bytes);
         let all_partials = self.groups * group_bytes;
         shared.with(tiles * (state_bytes + all_partials), |memory| {
-            // SAFETY: the areas of row tiles follow one another.
+            // SAFETY: the areas of row tiles are consecutive.
             let state = |tile: usize| unsafe { memory.pointer().add(tile * state_bytes) };
             // SAFETY: the partial results follow the states.
             let partials =
@@ -313,7 +312,7 @@ impl Chunked<'_> {
                         machine.state = state(tile);
                         let rows = self.row_window(tile);
                         machine.prepare(rows, false);
-                        // SAFETY: the caller's promise.
+                        // SAFETY: guaranteed by the caller.
                         unsafe { machine.run(codes, rows) };
                     });
                 }
@@ -324,7 +323,7 @@ impl Chunked<'_> {
                     let (tile, group) = (task / self.groups, task % self.groups);
                     scratch::with(self.program, self.parameters.0, 0, |mut machine| {
                         machine.state = state(tile);
-                        // SAFETY: the caller's promise; the group's area is its own.
+                        // SAFETY: guaranteed by the caller; the group has its own area.
                         unsafe {
                             machine.partial = partials(tile).add(group * group_bytes);
                             self.group(&mut machine, pass, at, self.row_window(tile), group);
@@ -333,7 +332,7 @@ impl Chunked<'_> {
                 };
                 each(tiles * self.groups, false, &body);
                 for tile in 0..tiles {
-                    // SAFETY: the caller's promise; all groups are done.
+                    // SAFETY: guaranteed by the caller; all groups are done.
                     unsafe {
                         self.combine(&pass.reductions, partials(tile), state(tile), self.row_window(tile))
                     };
@@ -343,27 +342,28 @@ impl Chunked<'_> {
         });
     }
 
-    /// Partial results that a group has at a time: those of branches of the tree that wait for their neighbours.
+    /// The number of partial results that a group holds at a time: one for each branch of the tree that waits for its
+    /// sibling.
     fn areas(&self) -> usize {
         self.per_group.ilog2() as usize + 1
     }
 
-    /// One group: its segments, combined in a tree, into the machine's first partial results.
+    /// Processes one group: combines its segments in a tree into the machine's first partial results.
     ///
     /// # Safety
-    /// As [`FusedKernel::run`].
+    /// Same as [`FusedKernel::run`].
     unsafe fn group(&self, machine: &mut Machine<'_>, pass: &Pass, at: usize, rows: Window, group: usize) {
         let first = group * self.per_group;
         let count = self.per_group.min(self.program.segments.count - first);
         let areas = machine.partial;
-        // SAFETY: there are as many areas as branches can wait.
+        // SAFETY: there are as many areas as waiting branches.
         let area = |branch: usize| unsafe { areas.add(branch * self.program.partial_bytes) };
         let merge = |branch: usize| {
             for reduction in &pass.reductions {
                 let slot = self.program.slots[reduction.partial];
                 let Home::Partial(offset) = slot.home else { continue };
                 let count = elements(slot.varies, rows.count);
-                // SAFETY: the caller's promise; both are partial results.
+                // SAFETY: guaranteed by the caller; both are partial results.
                 unsafe {
                     let (left, right) = (area(branch - 1).add(offset), area(branch).add(offset));
                     (reduction.combine)(left, right, left, count);
@@ -374,10 +374,10 @@ impl Chunked<'_> {
             if segment % SEGMENTS_UNTIL_ASKED == SEGMENTS_UNTIL_ASKED - 1 {
                 pool::check();
             }
-            // A bit of the segment's number for each branch that is done and waits.
+            // Each set bit of the segment number is a finished branch that waits for its sibling.
             let mut branch = segment.count_ones() as usize;
             machine.partial = area(branch);
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { self.segment(machine, pass, at, rows, first + segment) };
             for _ in 0..segment.trailing_ones() {
                 merge(branch);
@@ -388,10 +388,10 @@ impl Chunked<'_> {
         machine.partial = areas;
     }
 
-    /// One segment, accumulated into the machine's partial results.
+    /// Accumulates one segment into the machine's partial results.
     ///
     /// # Safety
-    /// As [`FusedKernel::run`].
+    /// Same as [`FusedKernel::run`].
     unsafe fn segment(
         &self,
         machine: &mut Machine<'_>,
@@ -416,10 +416,10 @@ impl Chunked<'_> {
             (tile.start[1 - self.rows], tile.count[1 - self.rows]) = (first + done, chunk.min(count - done));
             // Only the last pass stores columns.
             machine.prepare(tile, at + 1 == self.passes.len());
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { machine.run(&pass.columns, tile) };
         }
-        // The sums of the segment's columns, pairwise; those of columns that it has not are identities.
+        // The sums of the segment's columns, pairwise. Sums of missing columns are identities.
         for reduction in &pass.reductions {
             let slot = program.slots[reduction.partial];
             let Home::Partial(offset) = slot.home else { continue };
@@ -428,7 +428,7 @@ impl Chunked<'_> {
             let mut width = program.partial_sums() / 2;
             while width > 0 {
                 for at in 0..width {
-                    // SAFETY: the caller's promise; both are among the partial result's sums.
+                    // SAFETY: guaranteed by the caller; both are among the partial result's sums.
                     unsafe {
                         let sum = machine.partial.add(offset + at * pitch);
                         (reduction.combine)(sum, sum.add(width * pitch), sum, count);
@@ -439,17 +439,17 @@ impl Chunked<'_> {
         }
     }
 
-    /// Adds the groups' partial results up, in a tree, and keeps the sums in the rows' state.
+    /// Adds the groups' partial results in a tree and keeps the sums in the rows' state.
     ///
     /// # Safety
-    /// The areas are as large as the program says and nobody else uses them.
+    /// The areas must have the program's sizes, and access must be exclusive.
     unsafe fn combine(&self, reductions: &[Reduction], partials: *mut u8, state: *mut u8, rows: Window) {
         let program = self.program;
         for reduction in reductions {
             let (partial, result) = (program.slots[reduction.partial], program.slots[reduction.result]);
             let (Home::Partial(from), Home::State(to)) = (partial.home, result.home) else { continue };
             let count = elements(partial.varies, rows.count);
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 let part = |group: usize| partials.add(group * self.areas() * program.partial_bytes + from);
                 let mut stride = 1;

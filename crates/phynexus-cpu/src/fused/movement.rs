@@ -3,25 +3,26 @@
 /// A block of elements: `rows` times `count`. Steps are in elements.
 #[derive(Clone, Copy)]
 pub(super) struct Block {
-    /// Rows of the block.
+    /// Number of rows.
     pub(super) rows: usize,
-    /// Elements of a row.
+    /// Elements per row.
     pub(super) count: usize,
 }
 
-/// Where the elements of a block lie.
+/// The distances between the elements of a block.
 #[derive(Clone, Copy)]
 pub(super) struct Steps {
-    /// From row to row.
+    /// Between rows.
     pub(super) row: isize,
-    /// From element to element.
+    /// Between elements.
     pub(super) element: isize,
 }
 
 /// Copies a block of elements of `size` bytes (1, 2, 4 or 8).
 ///
 /// # Safety
-/// All elements that the steps reach must be valid: to read at `source`, to write at `target`. The two do not overlap.
+/// All elements that the steps reach must be valid: to read at `source`, to write at `target`. The two must not
+/// overlap.
 pub(super) unsafe fn copy(
     size: usize,
     block: Block,
@@ -30,7 +31,7 @@ pub(super) unsafe fn copy(
     target: *mut u8,
     to: Steps,
 ) {
-    // SAFETY: the caller's promise; an element of `size` bytes has the alignment of its dtype.
+    // SAFETY: guaranteed by the caller; an element of `size` bytes has the alignment of its dtype.
     unsafe {
         match size {
             1 => copy_elements(block, source, from, target, to),
@@ -42,12 +43,12 @@ pub(super) unsafe fn copy(
 }
 
 /// # Safety
-/// As [`copy`].
+/// Same as [`copy`].
 unsafe fn copy_elements<T: Copy>(block: Block, source: *const T, from: Steps, target: *mut T, to: Steps) {
     let Block { rows, count } = block;
-    // A block is walked along the axis on which memory is contiguous on either side; with both, in squares.
+    // A block is walked along the axis that is contiguous on one side; if the sides differ, in squares.
     if rows > 1 && from.row == 1 && from.element != 1 && to.element == 1 {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         return unsafe { transpose(block, source, from.element, target, to.row) };
     }
     if rows > 1 && to.row == 1 && to.element != 1 && from.element == 1 {
@@ -56,8 +57,8 @@ unsafe fn copy_elements<T: Copy>(block: Block, source: *const T, from: Steps, ta
         return unsafe { transpose(turned, source, from.row, target, to.element) };
     }
     if rows > 1 && from.row == 0 && from.element == 1 && to.element == 1 && to.row == count as isize {
-        // One row again and again: what is there already is copied, twice as much each time.
-        // SAFETY: the caller's promise; each copy is from the part written before.
+        // The same row repeatedly: copies what is already written, doubling each time.
+        // SAFETY: guaranteed by the caller; each copy reads the part written before.
         unsafe {
             source.copy_to_nonoverlapping(target, count);
             let (mut done, all) = (count, rows * count);
@@ -70,7 +71,7 @@ unsafe fn copy_elements<T: Copy>(block: Block, source: *const T, from: Steps, ta
         return;
     }
     for row in 0..rows as isize {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let (source, target) = (source.offset(row * from.row), target.offset(row * to.row));
             if to.element == 1 && from.element == 1 {
@@ -95,17 +96,17 @@ unsafe fn copy_elements<T: Copy>(block: Block, source: *const T, from: Steps, ta
     }
 }
 
-/// `target[row * pitch + i] = source[row + i * step]`, in squares whose lines stay in the cache.
+/// `target[row * pitch + i] = source[row + i * step]`, in squares whose cache lines stay in cache.
 ///
 /// # Safety
-/// As [`copy`].
+/// Same as [`copy`].
 unsafe fn transpose<T: Copy>(block: Block, source: *const T, step: isize, target: *mut T, pitch: isize) {
     const SIDE: usize = 16;
     for first in (0..block.count).step_by(SIDE) {
         for row in (0..block.rows).step_by(SIDE) {
             let (width, height) = (SIDE.min(block.count - first), SIDE.min(block.rows - row));
             for i in 0..width {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe {
                     let source = source.offset((first + i) as isize * step + row as isize);
                     let target = target.offset(row as isize * pitch + (first + i) as isize);
@@ -118,24 +119,24 @@ unsafe fn transpose<T: Copy>(block: Block, source: *const T, step: isize, target
     }
 }
 
-/// Fills a block, one row after another with `pitch` elements between, with an element of `size` bytes.
+/// Fills the rows of a block, `pitch` elements apart, with an element of `size` bytes.
 ///
 /// # Safety
-/// As [`copy`].
+/// Same as [`copy`].
 pub(super) unsafe fn fill(size: usize, block: Block, value: *const u8, target: *mut u8, pitch: usize) {
     let (from, to) = (Steps { row: 0, element: 0 }, Steps { row: pitch as isize, element: 1 });
-    // SAFETY: the caller's promise; the value is read at step 0.
+    // SAFETY: guaranteed by the caller; the value is read with step 0.
     unsafe { copy(size, block, value, from, target, to) }
 }
 
-/// The position of an element that is not loaded. Negative positions are places before a parameter's first element,
-/// which reversed tensors have.
+/// The position of an element that is not loaded. Negative positions are before a parameter's first element, as in
+/// reversed tensors.
 pub(super) const NOWHERE: i64 = i64::MIN;
 
 /// `target[i] = source[positions[i]]`, or the fill where the position is [`NOWHERE`].
 ///
 /// # Safety
-/// As [`copy`], for all other positions.
+/// Same as [`copy`], for all other positions.
 pub(super) unsafe fn gather(
     size: usize,
     source: *const u8,
@@ -144,16 +145,16 @@ pub(super) unsafe fn gather(
     target: *mut u8,
 ) {
     /// # Safety
-    /// As [`gather`].
+    /// Same as [`gather`].
     unsafe fn elements<T: Copy>(source: *const T, positions: &[i64], fill: T, target: *mut T) {
         for (i, &position) in positions.iter().enumerate() {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 *target.add(i) = if position == NOWHERE { fill } else { *source.offset(position as isize) }
             };
         }
     }
-    // SAFETY: the caller's promise; an element of `size` bytes has the alignment of its dtype.
+    // SAFETY: guaranteed by the caller; an element of `size` bytes has the alignment of its dtype.
     unsafe {
         match size {
             1 => elements(source, positions, *fill, target),
@@ -167,17 +168,17 @@ pub(super) unsafe fn gather(
 /// `target[positions[i]] = source[i]`.
 ///
 /// # Safety
-/// As [`copy`], for all positions.
+/// Same as [`copy`], for all positions.
 pub(super) unsafe fn scatter(size: usize, source: *const u8, positions: &[i64], target: *mut u8) {
     /// # Safety
-    /// As [`scatter`].
+    /// Same as [`scatter`].
     unsafe fn elements<T: Copy>(source: *const T, positions: &[i64], target: *mut T) {
         for (i, &position) in positions.iter().enumerate() {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { *target.offset(position as isize) = *source.add(i) };
         }
     }
-    // SAFETY: the caller's promise; an element of `size` bytes has the alignment of its dtype.
+    // SAFETY: guaranteed by the caller; an element of `size` bytes has the alignment of its dtype.
     unsafe {
         match size {
             1 => elements(source, positions, target),

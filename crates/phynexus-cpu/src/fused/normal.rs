@@ -1,5 +1,5 @@
-//! The normal form of a kernel's ranges: divisions split away, ranges of one value dropped, ranges that run on from
-//! one another joined, so that a contiguous elementwise kernel is one flat loop.
+//! The normal form of a kernel's ranges: divisions are split away, single-value ranges dropped, and ranges that
+//! continue one another joined, so that a contiguous elementwise kernel is one flat loop.
 
 use phynexus::{
     kernel::{
@@ -11,11 +11,11 @@ use phynexus::{
     shape::Dims,
 };
 
-/// The same kernel over as few ranges as there can be. Column ranges are left only if a row has several columns.
-/// The kernel has at least one row. Rows may come in another order unless `in_order`.
+/// The same kernel over as few ranges as possible. Column ranges remain only if a row has several columns. The kernel
+/// must have at least one row. Rows may be reordered unless `in_order`.
 pub(super) fn normalise(kernel: &Fused, in_order: bool) -> Fused {
     let mut kernel = without_trivial_columns(kernel);
-    // A split may bring out a quotient of a new range; each round at least halves the quotients that are left.
+    // A split may expose a quotient of a new range; each round at least halves the remaining quotients.
     for _ in 0..4 {
         if !split(&mut kernel) {
             break;
@@ -34,7 +34,7 @@ pub(super) fn ranges(kernel: &Fused) -> Ranges {
     Ranges(kernel.rows.iter().chain(&kernel.columns).copied().collect())
 }
 
-/// With no column a reduction is its identity, with one column it is its operand.
+/// Without columns a reduction is its identity; with one column it is its operand.
 fn without_trivial_columns(kernel: &Fused) -> Fused {
     let mut kernel = kernel.clone();
     let count = kernel.column_count();
@@ -47,7 +47,7 @@ fn without_trivial_columns(kernel: &Fused) -> Fused {
             Operation::Reduce(combine, _) if count == 0 => Operation::Constant(combine.identity(dtype)),
             // A cast to the same dtype is the value itself.
             Operation::Reduce(_, value) => Operation::Cast(value),
-            // Nobody reads what is left of the columns.
+            // The remaining column instructions are never read.
             _ if count == 0 && kernel.instructions[at].per_column => {
                 Operation::Constant(phynexus::Scalar::Int(0))
             }
@@ -59,7 +59,7 @@ fn without_trivial_columns(kernel: &Fused) -> Fused {
         let instructions = &kernel.instructions;
         kernel.stores.retain(|s| instructions.get(s.value as usize).is_some_and(|i| !i.per_column));
     }
-    // The one value of each column range is 0.
+    // The only value of each column range is 0.
     let rows = Ranges::of(&kernel.rows);
     let replacements: Vec<Index> = (0..kernel.rows.len() + kernel.columns.len())
         .map(|range| if range < kernel.rows.len() { Index::range(range, &rows) } else { Index::default() })
@@ -69,7 +69,7 @@ fn without_trivial_columns(kernel: &Fused) -> Fused {
     kernel
 }
 
-/// Every index of a kernel.
+/// All indices of a kernel.
 fn indices(kernel: &Fused) -> Vec<&Index> {
     let mut all: Vec<&Index> = kernel.stores.iter().map(|s| &s.index).collect();
     for instruction in &kernel.instructions {
@@ -104,7 +104,7 @@ fn substitute(kernel: &mut Fused, replacements: &[Index], ranges: &Ranges) {
     }
 }
 
-/// Splits ranges so that quotients and remainders become affine; false if there is nothing to split.
+/// Splits ranges so that quotients and remainders become affine. Returns false if there is nothing to split.
 fn split(kernel: &mut Fused) -> bool {
     let Some(split) = view::splits(indices(kernel), &ranges(kernel)) else { return false };
     let rows: usize = split.parts.iter().take(kernel.rows.len()).map(|&n| usize::from(n)).sum();
@@ -114,7 +114,7 @@ fn split(kernel: &mut Fused) -> bool {
     true
 }
 
-/// Puts the row ranges in the order in which the first store walks through memory.
+/// Orders the row ranges as the first store walks through memory.
 fn order_rows(kernel: &mut Fused) {
     let count = kernel.rows.len();
     let all = ranges(kernel);
@@ -137,7 +137,7 @@ fn order_rows(kernel: &mut Fused) {
     substitute(kernel, &replacements, &ordered);
 }
 
-/// Drops ranges of one value.
+/// Drops single-value ranges.
 fn drop_single(kernel: &mut Fused) {
     let all = ranges(kernel);
     if !all.0.contains(&1) {
@@ -159,7 +159,7 @@ fn drop_single(kernel: &mut Fused) {
     substitute(kernel, &replacements, &kept);
 }
 
-/// Joins the first two neighbouring ranges over which every index runs on; false if there are none.
+/// Joins the first two adjacent ranges that every index continues over. Returns false if there are none.
 fn join(kernel: &mut Fused) -> bool {
     let all = ranges(kernel);
     let rows = kernel.rows.len();

@@ -1,4 +1,4 @@
-//! Which ranges become the lanes of a tile, and how large tiles are.
+//! Chooses the ranges that become the lanes of a tile, and the size of tiles.
 
 use phynexus::kernel::{
     Index,
@@ -13,25 +13,26 @@ use super::{
 };
 use crate::vector::SUM_LANES;
 
-/// Lanes are as many innermost ranges as it takes to have this many, so that a call of a vector kernel pays.
+/// Minimum number of lanes: enough innermost ranges become lanes for a call of a vector kernel to pay off.
 const FEWEST_LANES: usize = 128;
-/// Rows of fewer columns are laid side by side rather than along the lanes.
+/// Rows with fewer columns are laid side by side instead of along the lanes.
 const SHORT_ROW: usize = 24;
-/// Bytes of registers and operands that a tile may have: most of the first-level cache.
+/// Bytes of registers and operands per tile: most of the first-level cache.
 const TILE_BYTES: usize = 32 << 10;
-/// Elements of a tile, at least and at most: the calls for a tile cost some 100 nanoseconds whatever its size.
+/// Minimum and maximum number of elements per tile: the calls for a tile cost about 100 nanoseconds regardless of its
+/// size.
 const FEWEST_ELEMENTS: usize = 2048;
 const MOST_ELEMENTS: usize = 4096;
-/// Lanes of a tile of a block: a block is several rows high and may be narrow.
+/// Lanes per tile of a block, which has several rows and may be narrow.
 const BLOCK_LANES: usize = 256;
-/// Elements of the largest tile that holds whole rows of columns: what the second-level cache has room for.
+/// Elements of the largest tile that holds whole rows of columns: the capacity of the second-level cache.
 const LONGEST_ROW: usize = 16 << 10;
-/// As [`LONGEST_ROW`], where rows are the lanes and a tile has some of them.
+/// Like [`LONGEST_ROW`], if rows are the lanes and a tile has several of them.
 const TALLEST_TILE: usize = 64 << 10;
-/// Columns that are combined by themselves, at most.
+/// Maximum number of columns that are combined by themselves.
 const SEGMENT: usize = 4096;
-/// Segments of a row of a tile that has its rows side by side, where one is added after another: a tree of up to so many
-/// does so too.
+/// Maximum number of segments per row that are added sequentially in a tile with its rows side by side: a tree of this
+/// size adds in the same order.
 const MOST_SEGMENTS: usize = 3;
 /// Rows side by side in a tile that is summed column by column.
 const ROW_LANES: usize = 512;
@@ -41,11 +42,11 @@ pub(super) struct Plan {
     pub(super) axes: Axes,
     /// The axis of the rows; `None` without columns.
     pub(super) rows: Option<usize>,
-    /// The columns of a row as they are combined: each segment by itself, then the segments in a tree.
+    /// The cut of a row's columns for reduction: each segment is combined by itself, then the segments in a tree.
     pub(super) segments: Cut,
-    /// True if a tile cannot hold all columns of a row: then there is a pass over memory for each reduction phase.
+    /// True if a tile cannot hold all columns of a row: each reduction phase then makes a pass over memory.
     pub(super) chunked: bool,
-    /// The most lanes of a tile of an elementwise kernel.
+    /// The maximum number of lanes per tile of an elementwise kernel.
     pub(super) most_lanes: usize,
 }
 
@@ -59,8 +60,8 @@ pub(super) fn blocks(kernel: &Fused) -> Plan {
     Plan { axes, rows: None, segments: Cut::whole(1), chunked: false, most_lanes: BLOCK_LANES }
 }
 
-/// Chooses the axes for a kernel in normal form whose reductions have this many phases. `columns` are the extents of the
-/// columns as they were before: they are those of the tensors that are reduced, whatever else the kernel does.
+/// Chooses the axes for a kernel in normal form whose reductions have this many phases. `columns` are the extents of
+/// the columns before normalization, which are those of the reduced tensors regardless of the rest of the kernel.
 pub(super) fn plan(kernel: &Fused, columns: &[usize], phases: usize) -> Plan {
     let (rows, all) = (kernel.rows.len(), ranges(kernel).len());
     if kernel.columns.is_empty() {
@@ -80,7 +81,7 @@ pub(super) fn plan(kernel: &Fused, columns: &[usize], phases: usize) -> Plan {
     let segments = Cut::segments(columns, SEGMENT);
     let chunked = if upright {
         let lanes = row_count.min(64);
-        // Sums alone keep nothing of the columns, so nothing is gained by holding them.
+        // Sums alone keep nothing of the columns, so holding them gains nothing.
         let stored = kernel.stores.iter().any(|s| kernel.instructions[s.value as usize].per_column);
         column_count * lanes > if phases > 1 || stored { TALLEST_TILE } else { TALLEST_TILE / 8 }
             || segments.count > MOST_SEGMENTS
@@ -90,8 +91,8 @@ pub(super) fn plan(kernel: &Fused, columns: &[usize], phases: usize) -> Plan {
     Plan { axes, rows: Some(row_axis), segments, chunked, most_lanes: MOST_ELEMENTS }
 }
 
-/// The lanes are the innermost ranges; the other ranges may come in any order, and the best last one is that along
-/// which operands that are strided over the lanes are contiguous.
+/// The lanes are the innermost ranges. The other ranges may be in any order; the best last one is that along which
+/// operands with strided lanes are contiguous.
 fn elementwise_axes(kernel: &Fused) -> Axes {
     let count = kernel.rows.len();
     let mut first = count;
@@ -118,7 +119,7 @@ fn elementwise_axes(kernel: &Fused) -> Axes {
     Axes { extents: [extents(&outer), extents(&lanes)], ranges: [outer, lanes] }
 }
 
-/// The indices of everything loaded.
+/// The indices of all loads.
 fn loads(kernel: &Fused) -> impl Iterator<Item = &Index> {
     kernel.instructions.iter().filter_map(|i| match &i.operation {
         Operation::Load { index, .. } => Some(index),
@@ -126,8 +127,8 @@ fn loads(kernel: &Fused) -> impl Iterator<Item = &Index> {
     })
 }
 
-/// True if neighbouring rows are to be neighbouring lanes: where most loads are contiguous along the rows, or rows are
-/// short and many.
+/// True if adjacent rows should be adjacent lanes: if most loads are contiguous along the rows, or there are many short
+/// rows.
 fn rows_in_lanes(kernel: &Fused) -> bool {
     let (rows, all) = (kernel.rows.len(), ranges(kernel).len());
     let (row_count, column_count) = (kernel.row_count(), kernel.column_count());
@@ -149,9 +150,9 @@ fn rows_in_lanes(kernel: &Fused) -> bool {
     }
 }
 
-/// Cuts the axes into tiles of an elementwise kernel or of whole rows, or into chunks of columns, given the bytes that a
-/// tile's element takes in registers and operands. `transposes` if an operand is contiguous along the outer axis instead
-/// of the lanes.
+/// Cuts the axes into tiles of an elementwise kernel or of whole rows, or into chunks of columns. `bytes` is the size
+/// of a tile's element in registers and operands. `transposes` is true if an operand is contiguous along the outer axis
+/// instead of the lanes.
 pub(super) fn cut(plan: &Plan, bytes: usize, transposes: bool) -> [Cut; 2] {
     let Axes { extents, .. } = &plan.axes;
     let elements = (TILE_BYTES / bytes.max(1)).clamp(FEWEST_ELEMENTS, MOST_ELEMENTS);
@@ -163,7 +164,7 @@ pub(super) fn cut(plan: &Plan, bytes: usize, transposes: bool) -> [Cut; 2] {
         }
         (Some(rows), false) => {
             let columns = plan.axes.total(1 - rows);
-            // A few short rows at a time: rows are worked on one by one, and what a tile costs is shared.
+            // A few short rows at a time: rows are processed one by one, and the cost per tile is shared.
             let piece = (MOST_ELEMENTS / columns.max(1)).max(if rows == OUTER { 1 } else { 64 });
             let (rows_cut, columns_cut) = (Cut::new(&extents[rows], piece), Cut::whole(columns));
             if rows == OUTER { [rows_cut, columns_cut] } else { [columns_cut, rows_cut] }

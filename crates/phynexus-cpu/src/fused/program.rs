@@ -1,4 +1,4 @@
-//! The compiled form of a kernel: what a thread does for a tile.
+//! The compiled form of a kernel: the work of a thread for one tile.
 
 use phynexus::DType;
 
@@ -8,15 +8,15 @@ use super::{
 };
 use crate::vector::{BinaryKernel, ReduceKernel, ReducePairKernel, SUM_LANES, TernaryKernel, UnaryKernel};
 
-/// A number of a [`Slot`].
+/// The index of a [`Slot`].
 pub(super) type SlotId = usize;
 
-/// Where a value lies.
+/// The location of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Home {
-    /// In the thread's scratch memory, at this byte; tiles come and go.
+    /// In the thread's scratch memory, at this byte. Lives for one tile.
     Register(usize),
-    /// In the rows' state, at this byte: it lives from pass to pass.
+    /// In the rows' state, at this byte. Kept between passes.
     State(usize),
     /// In a group's partial results, at this byte.
     Partial(usize),
@@ -24,40 +24,41 @@ pub(super) enum Home {
     Constant(usize),
 }
 
-/// A value while a tile is worked on. It is as large as what it varies along: a full tile, a vector or one element.
+/// A value during the processing of a tile. Its size depends on the axes along which it varies: a full tile, a vector
+/// or one element.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot {
-    /// Bytes of an element.
+    /// Bytes per element.
     pub(super) size: usize,
     pub(super) varies: Varies,
     pub(super) home: Home,
 }
 
-/// A load: from where, and how elements become values.
+/// A load: its source, and the conversion of elements to values.
 pub(super) struct Load {
     pub(super) parameter: usize,
     pub(super) access: Access,
-    /// Bytes of an element in memory.
+    /// Bytes per element in memory.
     pub(super) size: usize,
-    /// From the parameter's dtype to the one of the registers, where these differ.
+    /// Converts from the parameter's dtype to the registers' dtype, if they differ.
     pub(super) cast: Option<UnaryKernel>,
-    /// An element of the parameter's dtype, at the start of the word.
+    /// An element of the parameter's dtype at the start of the word.
     pub(super) fill: u64,
-    /// False if the value must outlive the tile and so may not be used in place.
+    /// False if the value must outlive the tile and so cannot be used in place.
     pub(super) in_place: bool,
 }
 
-/// A store: to where, and how values become elements.
+/// A store: its destination, and the conversion of values to elements.
 pub(super) struct Store {
     pub(super) parameter: usize,
     pub(super) access: Access,
-    /// Bytes of an element in memory.
+    /// Bytes per element in memory.
     pub(super) size: usize,
-    /// To the parameter's dtype, where the registers' differs.
+    /// Converts to the parameter's dtype, if the registers' dtype differs.
     pub(super) cast: Option<UnaryKernel>,
 }
 
-/// One thing to do for a tile.
+/// One operation on a tile.
 #[derive(Clone, Copy)]
 pub(super) enum Code {
     Load {
@@ -84,7 +85,7 @@ pub(super) enum Code {
         sources: [SlotId; 3],
         target: SlotId,
     },
-    /// Repeats a value along the axes on which it does not vary and the target does.
+    /// Repeats a value along the axes along which only the target varies.
     Expand {
         source: SlotId,
         target: SlotId,
@@ -96,7 +97,7 @@ pub(super) enum Code {
         target: SlotId,
         start: Option<u64>,
     },
-    /// As [`Code::ReduceVector`], for a function of two values.
+    /// Like [`Code::ReduceVector`], for a function of two values.
     ReducePair {
         kernel: ReducePairKernel,
         /// Combines the results of segments.
@@ -119,7 +120,7 @@ pub(super) enum Code {
 }
 
 impl Code {
-    /// What it reads.
+    /// The slots that it reads.
     pub(super) fn sources(&self) -> &[SlotId] {
         match self {
             Code::Load { .. } | Code::Coordinate { .. } => &[],
@@ -133,7 +134,7 @@ impl Code {
         }
     }
 
-    /// What it computes.
+    /// The slot that it writes.
     pub(super) fn target(&self) -> Option<SlotId> {
         match *self {
             Code::Load { target, .. }
@@ -150,14 +151,14 @@ impl Code {
     }
 }
 
-/// A reduction of a chunked kernel: chunks give partial results, which are combined into the rows' state.
+/// A reduction of a chunked kernel: chunks produce partial results, which are combined into the rows' state.
 #[derive(Clone, Copy)]
 pub(super) struct Reduction {
     /// Where chunks accumulate.
     pub(super) partial: SlotId,
-    /// Where the result is kept.
+    /// Where the result is stored.
     pub(super) result: SlotId,
-    /// What a partial result starts from.
+    /// The initial value of a partial result.
     pub(super) identity: u64,
     /// Combines two partial results.
     pub(super) combine: BinaryKernel,
@@ -166,32 +167,32 @@ pub(super) struct Reduction {
 /// A pass over the columns of a chunked kernel.
 #[derive(Default)]
 pub(super) struct Pass {
-    /// What is done once for the rows before it.
+    /// The codes that run once for the rows before the pass.
     pub(super) rows: Vec<Code>,
-    /// What is done for each chunk.
+    /// The codes that run for each chunk.
     pub(super) columns: Vec<Code>,
     pub(super) reductions: Vec<Reduction>,
 }
 
-/// What is done with tiles.
+/// The order of work on tiles.
 pub(super) enum Schedule {
-    /// A tile is done in one go.
+    /// A tile is processed in one go.
     Whole(Vec<Code>),
     /// Tiles are chunks of columns.
     Chunked {
         /// The axis of the rows.
         rows: usize,
         passes: Vec<Pass>,
-        /// What is done for the rows at the end.
+        /// The codes that run for the rows at the end.
         end: Vec<Code>,
     },
 }
 
-/// What the indices without a mask reach of a parameter.
+/// The elements of a parameter that unmasked indices reach.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Extent {
     pub(super) dtype: DType,
-    /// Elements before the first one, of a tensor that is read backwards.
+    /// Elements before the first one, for a tensor that is read backwards.
     pub(super) before: usize,
     /// Elements from the first one on.
     pub(super) from_first: usize,
@@ -207,11 +208,11 @@ pub(super) struct Program {
     pub(super) loads: Vec<Load>,
     pub(super) stores: Vec<Store>,
     pub(super) coordinates: Vec<Access>,
-    /// Elements of the constants, each at the start of its word.
+    /// The constants, each an element at the start of its word.
     pub(super) constants: Vec<u64>,
-    /// Values computed straight into memory where the tile allows it: the slot and its store.
+    /// Values computed directly into memory if the tile permits: the slot and its store.
     pub(super) direct: Vec<(SlotId, usize)>,
-    /// Bytes of scratch memory of a thread, without the staging area that follows.
+    /// Bytes of a thread's scratch memory, excluding the staging area that follows.
     pub(super) register_bytes: usize,
     /// Bytes of the staging area: a tile of the largest elements.
     pub(super) staging_bytes: usize,
@@ -220,19 +221,19 @@ pub(super) struct Program {
     /// Bytes of a group's partial results.
     pub(super) partial_bytes: usize,
     pub(super) parameters: Vec<Extent>,
-    /// Estimated nanoseconds of one thread.
+    /// Estimated single-threaded time in nanoseconds.
     pub(super) nanoseconds: f64,
 }
 
 impl Program {
-    /// Bytes from one of the [`SUM_LANES`] sums of a partial result to the next.
+    /// Bytes between the [`SUM_LANES`] sums of a partial result.
     pub(super) fn partial_pitch(&self, slot: SlotId) -> usize {
         let Slot { size, varies, .. } = self.slots[slot];
         let longest = [self.cuts[OUTER].longest, self.cuts[LANES].longest];
         elements(varies, longest) * size
     }
 
-    /// How many sums a partial result has: one for each column of a chunk where the rows are the lanes.
+    /// The number of sums of a partial result: one for each column of a chunk if the rows are the lanes.
     pub(super) fn partial_sums(&self) -> usize {
         match self.schedule {
             Schedule::Chunked { rows: LANES, .. } => SUM_LANES,
@@ -241,7 +242,7 @@ impl Program {
     }
 }
 
-/// The element count of what varies like this in a window of these counts.
+/// The number of elements, in a window of this size, of a value that varies along these axes.
 pub(super) fn elements(varies: Varies, counts: [usize; 2]) -> usize {
     (0..2).map(|axis| if varies.on(axis) { counts[axis] } else { 1 }).product()
 }

@@ -1,4 +1,4 @@
-//! Memory that runs of kernels work in: kept between runs, so that a repeated run allocates nothing.
+//! Scratch memory of kernel runs. It is kept between runs, so a repeated run allocates nothing.
 
 use std::{
     cell::Cell,
@@ -20,14 +20,14 @@ struct Line {
     _bytes: [u8; 64],
 }
 
-/// A piece of memory aligned to cache lines.
+/// Memory aligned to cache lines.
 #[derive(Default)]
 pub(crate) struct Memory {
     lines: Vec<Line>,
 }
 
 impl Memory {
-    /// At least so many bytes.
+    /// Ensures at least `bytes` bytes.
     pub(crate) fn reserve(&mut self, bytes: usize) -> *mut u8 {
         let lines = bytes.div_ceil(size_of::<Line>());
         if self.lines.len() < lines {
@@ -51,7 +51,7 @@ impl Drop for Memory {
     }
 }
 
-/// What a thread works in.
+/// A thread's scratch memory.
 #[derive(Default)]
 struct Scratch {
     registers: Memory,
@@ -60,15 +60,15 @@ struct Scratch {
 }
 
 thread_local! {
-    /// Taken while a tile is worked on.
+    /// Taken while a tile is processed.
     static SCRATCH: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
 }
 
-/// A thread keeps no more than this between kernels, nor a kernel between its runs.
+/// Maximum size kept by a thread between kernels, or by a kernel between runs.
 const KEPT_BYTES: usize = 16 << 20;
 
-/// Calls `body` with a machine that has this thread's registers and, where there are groups, a row tile's state and the
-/// partial results of its groups.
+/// Calls `body` with a machine that has this thread's registers and, if there are groups, a row tile's state and its
+/// groups' partial results.
 pub(super) fn with(program: &Program, parameters: &[*mut u8], groups: usize, body: impl FnOnce(Machine<'_>)) {
     let mut scratch = SCRATCH.take().unwrap_or_default();
     scratch.places.clear();
@@ -89,17 +89,17 @@ pub(super) fn with(program: &Program, parameters: &[*mut u8], groups: usize, bod
     SCRATCH.set(Some(scratch));
 }
 
-/// Memory that all threads of a run share; of a kernel, and kept for its next run unless it is large.
+/// Memory shared by all threads of a kernel run. Kept for the kernel's next run unless it is large.
 #[derive(Default)]
 pub(super) struct Shared {
     free: Mutex<Vec<Memory>>,
 }
 
-/// The address of memory that threads share. Each uses a part of its own at a time.
+/// The address of shared memory. Each thread uses a separate part at a time.
 #[derive(Clone, Copy)]
 pub(super) struct SharedMemory(*mut u8);
 
-// SAFETY: it is an address; who uses it says which part is whose.
+// SAFETY: it is only an address; its users keep to separate parts.
 unsafe impl Sync for SharedMemory {}
 
 impl SharedMemory {
@@ -109,7 +109,7 @@ impl SharedMemory {
 }
 
 impl Shared {
-    /// Calls `body` with at least so many bytes.
+    /// Calls `body` with at least `bytes` bytes.
     pub(super) fn with(&self, bytes: usize, body: impl FnOnce(SharedMemory)) {
         let lock = || self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let mut memory = lock().pop().unwrap_or_default();

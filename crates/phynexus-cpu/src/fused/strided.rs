@@ -48,7 +48,7 @@ impl Bounds {
     }
 }
 
-/// An index and its mask as sums of strides; `extents` are those of the ranges that do not run on from one another.
+/// An index and its mask as sums of strides; `extents` are those of the joined ranges.
 #[derive(Clone, Debug)]
 pub(super) struct Strided {
     pub(super) index: Linear,
@@ -57,7 +57,8 @@ pub(super) struct Strided {
 }
 
 impl Strided {
-    /// The linear form of an index and its mask, over ranges joined where all of them run on; `None` if there is none.
+    /// The linear form of an index and its mask, over ranges that are joined if all of them continue; `None` if not
+    /// linear.
     pub(super) fn new(index: &Index, mask: Option<&Mask>, axes: &Axes, rank: usize) -> Option<Strided> {
         let of = |index: &Index| -> Option<Linear> {
             let (offset, strides) = index.strides(rank)?;

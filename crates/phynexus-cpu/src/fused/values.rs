@@ -1,5 +1,5 @@
-//! What each instruction of a kernel becomes: one call of a vector kernel, several instructions joined in one call, or
-//! nothing.
+//! Maps each instruction of a kernel to its work: one call of a vector kernel, several instructions fused into one
+//! call, or nothing.
 
 use phynexus::{
     DType, Scalar,
@@ -10,14 +10,14 @@ use smallvec::SmallVec;
 
 use crate::vector;
 
-/// How a value is computed.
+/// The computation of a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Work {
-    /// As its instruction says.
+    /// The value's own instruction.
     Plain,
-    /// It is another value.
+    /// The same as another value.
     Same(Value),
-    /// A chain of several instructions on one value.
+    /// A fused chain of several instructions on one value.
     Chain(vector::Fused, Value),
     /// `exp(a - b)`.
     SubExp(Value, Value),
@@ -31,14 +31,14 @@ pub(super) enum Work {
 pub(super) struct Values<'a> {
     pub(super) kernel: &'a Fused,
     pub(super) work: Vec<Work>,
-    /// Whether anything that is stored depends on it.
+    /// Whether a stored value depends on it.
     pub(super) needed: Vec<bool>,
-    /// How many reductions lie, one after another, between the value and the kernel's loads.
+    /// The number of consecutive reductions between the kernel's loads and the value.
     pub(super) phase: Vec<usize>,
 }
 
 impl<'a> Values<'a> {
-    /// Looks through a kernel in normal form.
+    /// Analyses a kernel in normal form.
     pub(super) fn new(kernel: &'a Fused) -> Values<'a> {
         let count = kernel.instructions.len();
         let mut values = Values {
@@ -74,12 +74,12 @@ impl<'a> Values<'a> {
         &self.kernel.instructions[value as usize]
     }
 
-    /// The dtype in which a value is held.
+    /// The dtype in which a value is computed.
     pub(super) fn dtype(&self, value: Value) -> DType {
         self.instruction(value).dtype.compute()
     }
 
-    /// What its computation reads.
+    /// The operands of its computation.
     pub(super) fn operands(&self, value: Value) -> SmallVec<[Value; 3]> {
         match self.work[value as usize] {
             Work::Plain => self.instruction(value).operation.operands(),
@@ -94,7 +94,7 @@ impl<'a> Values<'a> {
         self.phase.iter().zip(&self.needed).filter(|(_, needed)| **needed).map(|(&p, _)| p).max().unwrap_or(0)
     }
 
-    /// How often each value is read.
+    /// The number of readers of each value.
     fn users(&self) -> Vec<u32> {
         let mut users = vec![0; self.kernel.instructions.len()];
         let read = self.kernel.instructions.iter().flat_map(|i| i.operation.operands());
@@ -110,11 +110,11 @@ impl<'a> Values<'a> {
         let inner =
             |v: Value| (users[v as usize] == 1 && self.dtype(v) == *dtype).then(|| self.instruction(v));
         match *operation {
-            // A store rounds what is stored to 16 bits.
+            // The store rounds the value to 16 bits.
             Operation::Cast(a) if self.dtype(a) == dtype.compute() && self.is_only_stored(value) => {
                 Work::Same(a)
             }
-            // A cast to a 16-bit type rounds, even if the operand is held in the same format.
+            // A cast to a 16-bit type rounds, even if the operand is computed in the same format.
             Operation::Cast(a) if self.dtype(a) == *dtype || self.instruction(a).dtype == *dtype => {
                 Work::Same(a)
             }
@@ -151,7 +151,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// True if nothing but stores in its own dtype reads a value.
+    /// True if a value is only read by stores in its own dtype.
     fn is_only_stored(&self, value: Value) -> bool {
         let dtype = self.instruction(value).dtype;
         let parameter = |at: u16| self.kernel.parameters.get(usize::from(at)).map(|p| p.dtype);
@@ -159,7 +159,7 @@ impl<'a> Values<'a> {
             && !self.kernel.instructions.iter().any(|i| i.operation.operands().contains(&value))
     }
 
-    /// The constant that a value is.
+    /// The constant of a value, if it is one.
     fn constant(&self, value: Value) -> Option<f64> {
         match self.instruction(value).operation {
             Operation::Constant(scalar) => Some(scalar.cast(self.dtype(value)).as_f64()),
@@ -171,8 +171,8 @@ impl<'a> Values<'a> {
         self.constant(value) == Some(Scalar::Float(number).cast(self.dtype(value)).as_f64())
     }
 
-    /// `(x * 0.5) * (1 + erf(x * sqrt(1/2)))` or its approximation by `tanh`, given the two factors. Operations are
-    /// those of the chain's kernel one by one, so that the result is the same to the last bit.
+    /// `(x * 0.5) * (1 + erf(x * sqrt(1/2)))` or its `tanh` approximation, given the two factors. The chain's kernel
+    /// uses the same operations one by one, so the result is bit-identical.
     fn gelu(&self, half: Value, rest: Value, users: &[u32]) -> Option<Work> {
         let once = |v: Value| (users[v as usize] == 1).then(|| &self.instruction(v).operation);
         let times = |v: Value, number: f64| match *once(v)? {

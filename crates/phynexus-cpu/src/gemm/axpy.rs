@@ -1,51 +1,52 @@
-//! The kernel for at most four rows of A against a B whose rows lie side by side: B streams by once, four rows at a
-//! time, and the sums stay in the nearest cache.
+//! The kernel for at most four rows of A and a B with contiguous rows. It streams B once, four rows at a time, while
+//! the sums stay in the first-level cache.
 
 use super::lanes::Lanes;
 
-/// One call of a streaming kernel. Strides in elements.
+/// The arguments of a streaming kernel. Strides are in elements.
 pub(crate) struct Stream<T> {
-    /// Rows of B.
+    /// The number of rows of B.
     pub(crate) k: usize,
-    /// A at the first k.
+    /// A at the first step of k.
     pub(crate) a: *const T,
-    /// Between rows of A.
+    /// Row stride of A.
     pub(crate) a_row: isize,
-    /// Between columns of A.
+    /// Column stride of A.
     pub(crate) a_step: isize,
     /// The first row of B.
     pub(crate) b: *const T,
-    /// Between rows of B.
+    /// Row stride of B.
     pub(crate) b_step: isize,
-    /// Sums: rows of `sums_row` elements, added to.
+    /// Sums to add to, in rows of `sums_row` elements.
     pub(crate) sums: *mut T,
-    /// Between rows of the sums.
+    /// Row stride of the sums.
     pub(crate) sums_row: usize,
-    /// Columns.
+    /// The number of columns.
     pub(crate) columns: usize,
 }
 
 /// A streaming kernel.
 pub(crate) type StreamKernel<T> = unsafe fn(&Stream<T>);
 
-/// Rows of the largest streaming kernel.
+/// Maximum number of rows of a streaming kernel.
 pub(crate) const STREAM_ROWS: usize = 4;
 
 /// Adds the product of `M` rows of A and all of B to the sums.
 ///
 /// # Safety
-/// The machine has the instruction set of `V`, and `stream` describes memory that may be read and written so.
+/// The machine must support the instruction set of `V`, and `stream` must describe memory that is valid for these
+/// accesses.
 #[inline(always)]
 pub(crate) unsafe fn stream<V: Lanes, const M: usize>(s: &Stream<V::Scalar>) {
     let whole = s.k - s.k % 4;
     let mut p = 0;
     while p < whole {
-        // SAFETY: the caller's promise; rows p to p + 3 exist.
+        // SAFETY: guaranteed by the caller; rows p to p + 3 exist.
         unsafe { rows::<V, M, 4>(s, p) };
         p += 4;
     }
     while p < s.k {
-        // SAFETY: the caller's promise; row p exists.
+        // SAFETY: guaranteed by the caller; row p exists.
         unsafe { rows::<V, M, 1>(s, p) };
         p += 1;
     }
@@ -54,10 +55,10 @@ pub(crate) unsafe fn stream<V: Lanes, const M: usize>(s: &Stream<V::Scalar>) {
 /// Adds rows `p` to `p + P - 1` of B, times their elements of A.
 ///
 /// # Safety
-/// As [`stream`], and these rows exist.
+/// Same as [`stream`], and these rows must exist.
 #[inline(always)]
 unsafe fn rows<V: Lanes, const M: usize, const P: usize>(s: &Stream<V::Scalar>, p: usize) {
-    // SAFETY: the caller's promise; every address below is an element of those rows.
+    // SAFETY: guaranteed by the caller; every address below is an element of those rows.
     unsafe {
         let mut left = [[V::zero(); P]; M];
         for (i, row) in left.iter_mut().enumerate() {

@@ -1,4 +1,4 @@
-//! Products by tiles: B is packed once for all threads, A by each block, either only where that pays.
+//! Tiled products. B is packed once for all threads, A by each block; each only if packing pays off.
 
 use std::ops::Range;
 
@@ -13,18 +13,18 @@ use crate::pool;
 const K_CHUNK: usize = 4096;
 /// Elements of B packed at a time.
 const B_ELEMENTS: usize = 1 << 22;
-/// Tiles in a block of rows: with a block of k they stay in the second cache.
+/// Tiles per block of rows: with a block of k, they stay in the second-level cache.
 const TILES: usize = 12;
-/// Panels after which a block of C is handed to the epilogue.
+/// Number of panels after which a block of C is passed to the epilogue.
 const PANELS: usize = 8;
-/// Elements of C and steps of k from which the sum over k is cut in parts for the threads.
+/// With at most this many elements of C and at least this many steps of k, the sum over k is divided among the threads.
 const SPLIT_C: usize = 128 * 128;
 const SPLIT_K: usize = 2048;
 
 /// The sum over an empty k.
 ///
 /// # Safety
-/// As [`super::gemm`].
+/// Same as [`super::gemm`].
 pub(super) unsafe fn zeros<T: Accumulator>(problem: &Problem<'_>) {
     let row = Scratch::new::<T>(problem.n);
     // SAFETY: the scratch has a row's elements; C may be written.
@@ -39,26 +39,26 @@ pub(super) unsafe fn zeros<T: Accumulator>(problem: &Problem<'_>) {
     problem.finish(0..problem.m, 0..problem.n);
 }
 
-/// What the tasks of one product share.
+/// The state shared by the tasks of one product.
 struct Plan<'a, T: 'static> {
     problem: &'a Problem<'a>,
     kernels: &'static Kernels<T>,
     pack_a: bool,
-    /// C is written by the kernels themselves.
+    /// Whether the kernels write C directly.
     direct: bool,
-    /// Where sums are kept if not in C and not by each task: all of C, row by row.
+    /// The memory for sums, unless they are in C or local to each task: all of C, row by row.
     sums: Option<*mut T>,
 }
 
-// SAFETY: the pointers are used by several threads on disjoint blocks.
+// SAFETY: threads use the pointers on disjoint blocks.
 unsafe impl<T> Sync for Plan<'_, T> {}
 
-/// One part of k and of the columns: what tasks work on between two packings of B.
+/// A part of k and of the columns: the work between two packings of B.
 struct Stage<T> {
     /// Steps of k.
     k: Range<usize>,
     columns: Range<usize>,
-    /// B's panels, or `None` to read it where it lies.
+    /// B's panels, or `None` to read B in place.
     packed: Option<*const T>,
     first: bool,
     last: bool,
@@ -70,26 +70,26 @@ unsafe impl<T> Sync for Stage<T> {}
 /// Any product.
 ///
 /// # Safety
-/// As [`super::gemm`]; k is not 0.
+/// Same as [`super::gemm`]; k must not be 0.
 pub(super) unsafe fn product<T: Accumulator>(problem: &Problem<'_>) {
     let kernels = T::kernels(problem.set);
     if problem.m * problem.n <= SPLIT_C && problem.k >= SPLIT_K {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { split::<T>(problem, kernels) };
     } else {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { whole::<T>(problem, kernels) };
     }
 }
 
-/// A product whose sums over k are not cut for the threads.
+/// A product whose sums over k are not divided among threads.
 ///
 /// # Safety
-/// As [`product`].
+/// Same as [`product`].
 unsafe fn whole<T: Accumulator>(problem: &Problem<'_>, kernels: &'static Kernels<T>) {
     let Problem { m, n, k, a, b, c, .. } = *problem;
     let page = 4096 / size_of::<T>() as isize;
-    // Rows a multiple of a page apart fall on the same lines of the nearest cache.
+    // Rows whose stride is a multiple of a page map to the same lines of the first-level cache.
     let collides = |stride: isize| stride % page == 0 && stride != 0;
     let wide = n > 3 * kernels.columns();
     let pack_a = a.dtype != T::DTYPE
@@ -117,16 +117,16 @@ unsafe fn whole<T: Accumulator>(problem: &Problem<'_>, kernels: &'static Kernels
             }
             let packed = panels.as_ref().map(|p| p.start::<T>().cast_const());
             let (first, last) = (k_start == 0, k_start + chunk >= k);
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { stage(&plan, &Stage { k: steps, columns, packed, first, last }) };
         }
     }
 }
 
-/// Packs the panels of some columns of B, all threads together.
+/// Packs the panels of some columns of B with all threads.
 ///
 /// # Safety
-/// As [`product`]; `out` has room for the panels.
+/// Same as [`product`]; `out` must have room for the panels.
 unsafe fn pack_b_panels<T: Accumulator>(
     plan: &Plan<'_, T>,
     k: &Range<usize>,
@@ -142,16 +142,16 @@ unsafe fn pack_b_panels<T: Accumulator>(
             let lanes = width.min(columns.len() - i * width);
             let b = plan.problem.b.corner(k.start, columns.start + i * width);
             let lines = Lines { data: b.data, dtype: b.dtype, lane: b.column_stride, step: b.row_stride };
-            // SAFETY: the columns exist and this panel is this task's.
+            // SAFETY: the columns exist and this panel belongs to this task.
             unsafe { panel(lines, lanes, k.len(), out.get().add(i * width * k.len()), width, plan.kernels) };
         }
     });
 }
 
-/// Cuts C's columns of this stage into blocks and computes them.
+/// Divides this stage's columns of C into blocks and computes them.
 ///
 /// # Safety
-/// As [`product`].
+/// Same as [`product`].
 unsafe fn stage<T: Accumulator>(plan: &Plan<'_, T>, stage: &Stage<T>) {
     let threads = pool::threads();
     let tiles = plan.problem.m.div_ceil(plan.kernels.rows());
@@ -160,8 +160,8 @@ unsafe fn stage<T: Accumulator>(plan: &Plan<'_, T>, stage: &Stage<T>) {
     let mut column_blocks = 1;
     let work = plan.problem.m * stage.columns.len() * stage.k.len();
     if work >= super::SERIAL && threads > 1 {
-        // Enough blocks to balance the threads, and a number that divides among them; large products get more, so that
-        // a thread held up by something else costs less.
+        // Enough blocks to balance the threads, and a multiple of their number. Large products get more blocks, so that
+        // a delayed thread costs less.
         let wanted = if work >> 22 >= threads { 4 * threads } else { threads };
         while row_blocks * column_blocks < wanted || !(row_blocks * column_blocks).is_multiple_of(threads) {
             if row_blocks * column_blocks >= 8 * threads {
@@ -178,13 +178,13 @@ unsafe fn stage<T: Accumulator>(plan: &Plan<'_, T>, stage: &Stage<T>) {
         }
     }
     if !plan.direct && plan.sums.is_none() {
-        // Every task keeps its own sums: they should stay in cache.
+        // Each task keeps its own sums, which should stay in cache.
         column_blocks = column_blocks.max(panels.div_ceil(2 * PANELS));
     }
     plan.problem.tasks(row_blocks * column_blocks, &|task| {
         let tile_range = part(tiles, row_blocks, task / column_blocks);
         let panel_range = part(panels, column_blocks, task % column_blocks);
-        // SAFETY: the caller's promise; blocks are disjoint.
+        // SAFETY: guaranteed by the caller; blocks are disjoint.
         unsafe { block(plan, stage, tile_range, panel_range) };
     });
 }
@@ -192,7 +192,7 @@ unsafe fn stage<T: Accumulator>(plan: &Plan<'_, T>, stage: &Stage<T>) {
 /// Computes one block of C for the stage's part of k.
 ///
 /// # Safety
-/// As [`product`]; no other task works on this block.
+/// Same as [`product`]; no other task may work on this block.
 unsafe fn block<T: Accumulator>(
     plan: &Plan<'_, T>,
     stage: &Stage<T>,
@@ -202,7 +202,7 @@ unsafe fn block<T: Accumulator>(
     let Plan { problem, kernels, .. } = *plan;
     let width = kernels.columns();
     let all_tiles = problem.m.div_ceil(kernels.rows());
-    // Tiles of nearly equal height: 64 rows are 13 13 13 13 12, not 14 14 14 14 8.
+    // Tiles of nearly equal height: 64 rows become 13 13 13 13 12, not 14 14 14 14 8.
     let tile_rows = |t: usize| part(problem.m, all_tiles, t);
     let rows = tile_rows(tiles.start).start..tile_rows(tiles.end - 1).end;
     let column_start = panels.start * width;
@@ -211,7 +211,7 @@ unsafe fn block<T: Accumulator>(
     let a_scratch = plan.pack_a.then(|| Scratch::new::<T>(rows.len() * T::K_BLOCK.min(stage.k.len())));
     let own_sums = (!plan.direct && plan.sums.is_none())
         .then(|| Scratch::new::<T>(rows.len() * (column_end - column_start)));
-    // Where the sums of the block's first element are.
+    // The location of the sums of the block's first element.
     // SAFETY: an element of C, of the kept sums or of the scratch.
     let (sums, sums_row) = unsafe {
         match (&own_sums, plan.sums) {
@@ -235,7 +235,8 @@ unsafe fn block<T: Accumulator>(
                 let range = tile_rows(t);
                 let a = problem.a.corner(range.start, k);
                 let lines = Lines { data: a.data, dtype: a.dtype, lane: a.row_stride, step: a.column_stride };
-                // SAFETY: the rows exist; tiles are packed in order, so what one writes past its end the next overwrites.
+                // SAFETY: the rows exist; tiles are packed in order, so excess writes of a tile are overwritten by the
+                // next one.
                 unsafe {
                     let out = scratch.start::<T>().add((range.start - rows.start) * steps);
                     panel(lines, range.len(), steps, out, range.len(), kernels);
@@ -271,7 +272,7 @@ unsafe fn block<T: Accumulator>(
                         (a.data.cast::<T>(), a.row_stride, a.column_stride)
                     }
                 };
-                // SAFETY: the caller's promise; the tile is inside the block.
+                // SAFETY: guaranteed by the caller; the tile is inside the block.
                 unsafe {
                     let at =
                         (range.start - rows.start) as isize * sums_row + (p * width - column_start) as isize;
@@ -307,23 +308,23 @@ unsafe fn block<T: Accumulator>(
     }
 }
 
-/// Stores sums into a part of C, converted.
+/// Converts sums and stores them into a part of C.
 ///
 /// # Safety
-/// Both exist.
+/// Both must exist.
 unsafe fn store<T: Accumulator>(c: &Output, sums: *const T, sums_row: isize, rows: usize, columns: usize) {
     for i in 0..rows {
         let to = c.corner(i, 0);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { T::store(sums.offset(i as isize * sums_row), columns, c.dtype, to.data, c.column_stride) }
     }
 }
 
-/// Few elements of C, deep k: the sum over k is cut in parts of a length that only depends on the shape, computed side by
-/// side, and added in order.
+/// For few elements of C and a deep k: divides the sum over k into parts whose length depends only on the shape,
+/// computes them in parallel, and adds them in order.
 ///
 /// # Safety
-/// As [`product`].
+/// Same as [`product`].
 unsafe fn split<T: Accumulator>(problem: &Problem<'_>, kernels: &'static Kernels<T>) {
     let Problem { m, n, k, a, b, .. } = *problem;
     let parts = (k / 512).clamp(2, 16);
@@ -332,7 +333,7 @@ unsafe fn split<T: Accumulator>(problem: &Problem<'_>, kernels: &'static Kernels
     let sums = Shared(scratch.start::<T>());
     problem.tasks(parts, &|i| {
         let steps = part(k, parts, i);
-        // SAFETY: this part's place in the scratch, which no other task uses.
+        // SAFETY: this part of the scratch is used by no other task.
         let c = unsafe { sums.get().add(i * size) };
         let inner = Problem {
             a: a.corner(0, steps.start),
@@ -342,14 +343,14 @@ unsafe fn split<T: Accumulator>(problem: &Problem<'_>, kernels: &'static Kernels
             epilogue: None,
             ..*problem
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { whole::<T>(&inner, kernels) };
     });
     let blocks = pool::threads().min(m);
     problem.tasks(blocks, &|i| {
         let rows = part(m, blocks, i);
         let (start, count) = (rows.start * n, rows.len() * n);
-        // SAFETY: all parts are done; these rows are this task's, and sums of part 0 become the whole's.
+        // SAFETY: all parts are done; these rows belong to this task, and the sums of part 0 become the total.
         unsafe {
             let total = std::slice::from_raw_parts_mut(sums.get().add(start), count);
             for i in 1..parts {
@@ -364,7 +365,7 @@ unsafe fn split<T: Accumulator>(problem: &Problem<'_>, kernels: &'static Kernels
     });
 }
 
-/// A pointer that several threads use on disjoint parts.
+/// A pointer that threads use on disjoint parts.
 #[derive(Clone, Copy)]
 pub(crate) struct Shared<T>(pub(crate) *mut T);
 

@@ -1,36 +1,37 @@
 //! The inner kernels for 8-bit integers with 32-bit sums.
 //!
-//! A step of a kernel multiplies groups of neighbours along k that fill 32 bits: four bytes where the machine has VNNI,
-//! else two 16-bit integers.
+//! Each step of a kernel multiplies groups of adjacent elements along k that fill 32 bits: four bytes if the machine
+//! has VNNI, otherwise two 16-bit integers.
 
 use super::kernels::InstructionSet;
 
-/// What a 32-bit word of a packed operand holds.
+/// The contents of a 32-bit word of a packed operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Words {
-    /// Four bytes: unsigned in A, signed in B. Operands of the other kind are shifted by 128, and the sums corrected.
+    /// Four bytes: unsigned in A, signed in B. Operands of the other signedness are shifted by 128, and the sums
+    /// corrected.
     FourBytes,
     /// Two 16-bit integers.
     TwoShorts,
 }
 
-/// `c[i * columns + j] = sum over q of a[q * rows + i] . b[q * columns + j]` for `q < words`, where `.` multiplies and
-/// adds the parts of two words.
+/// `c[i * columns + j] = sum over q of a[q * rows + i] . b[q * columns + j]` for `q < words`, where `.` is the dot
+/// product of the parts of two words.
 type ByteKernel = unsafe fn(words: usize, a: *const u32, b: *const u32, c: *mut i32);
 
 /// The kernels of one instruction set.
 pub(super) struct ByteKernels {
     pub(super) words: Words,
-    /// Columns of a tile.
+    /// Columns per tile.
     pub(super) columns: usize,
-    /// By rows less one.
+    /// Indexed by rows minus one.
     pub(super) tiles: &'static [ByteKernel],
 }
 
 /// Rows times columns of the largest tile.
 pub(super) const MAX_TILE: usize = 14 * 32;
 
-/// The kernels of an instruction set, which this machine must have.
+/// The kernels of an instruction set, which this machine must support.
 pub(super) fn kernels(set: InstructionSet) -> &'static ByteKernels {
     match set {
         #[cfg(target_arch = "x86_64")]
@@ -52,11 +53,11 @@ static PLAIN: ByteKernels = ByteKernels {
 /// See [`ByteKernel`].
 ///
 /// # Safety
-/// The pointers' memory exists.
+/// The pointers must be valid for these accesses.
 unsafe fn plain<const M: usize>(words: usize, a: *const u32, b: *const u32, c: *mut i32) {
     let mut sums = [[0i32; 8]; M];
     for q in 0..words {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (left, right) = unsafe { (&*a.add(q * M).cast::<[u32; M]>(), &*b.add(q * 8).cast::<[u32; 8]>()) };
         for (sums, &x) in sums.iter_mut().zip(left) {
             let (x0, x1) = (i32::from(x as i16), i32::from((x >> 16) as i16));
@@ -66,7 +67,7 @@ unsafe fn plain<const M: usize>(words: usize, a: *const u32, b: *const u32, c: *
             }
         }
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { *c.cast() = sums }
 }
 
@@ -88,7 +89,7 @@ mod x86 {
                 unsafe fn tile<const M: usize>(words: usize, a: *const u32, b: *const u32, c: *mut i32) {
                     let mut sums = [[$zero(); 2]; M];
                     for q in 0..words {
-                        // SAFETY: the caller's promise.
+                        // SAFETY: guaranteed by the caller.
                         unsafe {
                             let right = [$load(b.add(q * 2 * $n).cast()), $load(b.add((q * 2 + 1) * $n).cast())];
                             for (i, sums) in sums.iter_mut().enumerate() {
@@ -102,7 +103,7 @@ mod x86 {
                     }
                     for (i, sums) in sums.into_iter().enumerate() {
                         for (w, sum) in sums.into_iter().enumerate() {
-                            // SAFETY: the caller's promise.
+                            // SAFETY: guaranteed by the caller.
                             unsafe { $store(c.add((i * 2 + w) * $n).cast(), sum) }
                         }
                     }
@@ -130,7 +131,7 @@ mod x86 {
     mod tests {
         use super::*;
 
-        /// The kernels for AVX-512 without VNNI are not chosen on a machine that has it.
+        /// The kernels for AVX-512 without VNNI are never chosen on a machine with VNNI, so test them here.
         #[test]
         fn both_avx512_kernels_multiply_exactly() {
             if !is_x86_feature_detected!("avx512bw") {

@@ -1,7 +1,7 @@
-//! Products of 8-bit integers with 32-bit results, exact.
+//! Exact products of 8-bit integers with 32-bit results.
 //!
-//! Where words hold four bytes, the machine multiplies unsigned bytes of A by signed bytes of B. A signed A is shifted
-//! up by 128 and an unsigned B down: with a = a' - za and b = b' + zb,
+//! If words hold four bytes, the machine multiplies unsigned bytes of A by signed bytes of B. A signed A is shifted up
+//! by 128 and an unsigned B down: with a = a' - za and b = b' + zb,
 //! `sum a b = sum a' b' + zb sum a' - za sum b' - k za zb`, all modulo 2^32.
 
 use phynexus::DType;
@@ -13,23 +13,23 @@ use super::scratch::Scratch;
 use super::{Problem, part};
 use crate::pool;
 
-/// Both operands in the order of the kernels.
+/// Both operands, packed for the kernels.
 struct Packed<'a> {
     problem: &'a Problem<'a>,
     kernels: &'static ByteKernels,
-    /// 32-bit words along k.
+    /// The number of 32-bit words along k.
     words: usize,
     a: Shared<u32>,
     b: Shared<u32>,
-    /// What every element of a row gets on top, and of a column.
+    /// The corrections added to every element of a row, and of a column.
     row_corrections: Shared<i32>,
     column_corrections: Shared<i32>,
 }
 
-/// The product.
+/// Computes the product.
 ///
 /// # Safety
-/// As [`super::gemm`]; operands are bytes, C has 32 bits, k is not 0.
+/// Same as [`super::gemm`]; operands must be bytes, C must have 32 bits, and k must not be 0.
 pub(super) unsafe fn product(problem: &Problem<'_>) {
     let Problem { m, n, k, a, b, .. } = *problem;
     let kernels = kernels(problem.set);
@@ -97,16 +97,16 @@ pub(super) unsafe fn product(problem: &Problem<'_>) {
     });
 }
 
-/// One tile of C.
+/// Computes one tile of C.
 ///
 /// # Safety
-/// The operands are packed; no other thread writes the tile.
+/// The operands must be packed, and no other thread may write the tile.
 unsafe fn tile(packed: &Packed<'_>, rows: std::ops::Range<usize>, panel: usize) {
     let Packed { problem, kernels, words, .. } = *packed;
     let width = kernels.columns;
     let columns = panel * width..problem.n.min((panel + 1) * width);
     let mut sums = [0i32; MAX_TILE];
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let (a, b) = (packed.a.get().add(rows.start * words), packed.b.get().add(panel * width * words));
         kernels.tiles[rows.len() - 1](words, a, b, sums.as_mut_ptr());
@@ -123,22 +123,22 @@ unsafe fn tile(packed: &Packed<'_>, rows: std::ops::Range<usize>, panel: usize) 
     }
 }
 
-/// Copies lines as words: `out[q * width + l]` is word q of lane l. Past the end of k, and in lanes that do not exist,
-/// there are zeros. `flip` shifts bytes by 128.
+/// Copies lines as words: `out[q * width + l]` is word q of lane l. Words are zero past the end of k and in missing
+/// lanes. `flip` shifts bytes by 128.
 ///
 /// # Safety
-/// The lines exist; `out` has room for the words of `width` lanes.
+/// The lines must exist, and `out` must have room for the words of `width` lanes.
 unsafe fn pack(lines: Lines, lanes: usize, k: usize, out: *mut u32, width: usize, words: Words, flip: bool) {
     let per_word = if words == Words::FourBytes { 4 } else { 2 };
     let signed = lines.dtype == DType::I8;
     let flip = if flip && words == Words::FourBytes { 0x8080_8080u32 } else { 0 };
     for q in 0..k.div_ceil(per_word) {
         let present = per_word.min(k - q * per_word);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let row = unsafe { std::slice::from_raw_parts_mut(out.add(q * width), width) };
         let start = lines.data.wrapping_offset((q * per_word) as isize * lines.step);
         let byte = |l: usize, j: usize| {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { *start.offset(l as isize * lines.lane + j as isize * lines.step) }
         };
         let (row, rest) = row.split_at_mut(lanes);
@@ -146,7 +146,7 @@ unsafe fn pack(lines: Lines, lanes: usize, k: usize, out: *mut u32, width: usize
         match words {
             Words::FourBytes if present == 4 && lines.step == 1 => {
                 for (l, word) in row.iter_mut().enumerate() {
-                    // SAFETY: four bytes side by side.
+                    // SAFETY: four adjacent bytes.
                     *word = unsafe { start.offset(l as isize * lines.lane).cast::<u32>().read_unaligned() }
                         ^ flip;
                 }
@@ -174,10 +174,10 @@ unsafe fn pack(lines: Lines, lanes: usize, k: usize, out: *mut u32, width: usize
     }
 }
 
-/// Writes `correction(sum of the lane's bytes)` for every lane; zeros where words are not shifted bytes.
+/// Writes `correction(sum of the lane's bytes)` for every lane; zeros if the words are not shifted bytes.
 ///
 /// # Safety
-/// `packed` holds `words` rows of `width` words; `out` has room for the lanes.
+/// `packed` must hold `words` rows of `width` words, and `out` must have room for the lanes.
 unsafe fn correct(
     format: Words,
     packed: *const u32,
@@ -188,7 +188,7 @@ unsafe fn correct(
     out: *mut i32,
     correction: impl Fn(i32) -> i32,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let out = std::slice::from_raw_parts_mut(out.cast::<std::mem::MaybeUninit<i32>>(), lanes);
         for o in out.iter_mut() {

@@ -1,46 +1,48 @@
-//! The kernel for operands that both run along k: a few rows of A against a few columns of B, k across the lanes.
+//! The kernel for operands that are both contiguous along k: a few rows of A times a few columns of B, with k across
+//! the lanes.
 //!
-//! Nothing is packed. It pays where packing would cost as much as the product: few rows, deep k.
+//! Nothing is packed. This pays off if packing would cost as much as the product: few rows, deep k.
 
 use super::lanes::Lanes;
 
-/// One call of a dot kernel. Elements of a row of A, and of a column of B, lie side by side. Strides in elements.
+/// The arguments of a dot kernel. Rows of A and columns of B are contiguous. Strides are in elements.
 pub(crate) struct Dots<T> {
     /// The length of the sums.
     pub(crate) k: usize,
     /// The first row of A.
     pub(crate) a: *const T,
-    /// Between rows of A.
+    /// Row stride of A.
     pub(crate) a_row: isize,
     /// The first column of B.
     pub(crate) b: *const T,
-    /// Between columns of B.
+    /// Column stride of B.
     pub(crate) b_column: isize,
     /// The first element of C.
     pub(crate) c: *mut T,
-    /// Between rows of C.
+    /// Row stride of C.
     pub(crate) c_row: isize,
-    /// Between columns of C.
+    /// Column stride of C.
     pub(crate) c_column: isize,
-    /// Adds to C instead of overwriting it.
+    /// Whether to add to C instead of overwriting it.
     pub(crate) accumulate: bool,
 }
 
 /// A dot kernel.
 pub(crate) type DotKernel<T> = unsafe fn(&Dots<T>);
 
-/// Rows of the largest dot kernel.
+/// Maximum number of rows of a dot kernel.
 pub(crate) const DOT_ROWS: usize = 6;
-/// Columns of the largest dot kernel.
+/// Maximum number of columns of a dot kernel.
 pub(crate) const DOT_COLUMNS: usize = 4;
 
 /// Computes `R` by `C` elements.
 ///
 /// # Safety
-/// The machine has the instruction set of `V`, and `dots` describes memory that may be read and written so.
+/// The machine must support the instruction set of `V`, and `dots` must describe memory that is valid for these
+/// accesses.
 #[inline(always)]
 pub(crate) unsafe fn dot<V: Lanes, const R: usize, const C: usize>(dots: &Dots<V::Scalar>) {
-    // SAFETY: the caller's promise; every address below is an element of the rows and columns.
+    // SAFETY: guaranteed by the caller; every address below is an element of these rows and columns.
     unsafe {
         let mut acc = [[V::zero(); C]; R];
         let mut p = 0;

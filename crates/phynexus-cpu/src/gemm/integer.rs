@@ -1,4 +1,4 @@
-//! Products of integers, exact modulo two to the width of the result; integers as accumulators.
+//! Integer products, exact modulo two to the width of the result, and integers as accumulators.
 
 use phynexus::DType;
 
@@ -12,11 +12,11 @@ const COLUMNS: usize = 512;
 /// Any product of integers.
 ///
 /// # Safety
-/// As [`super::gemm`].
+/// Same as [`super::gemm`].
 pub(super) unsafe fn product(problem: &Problem<'_>) {
     let is_byte = |dtype: DType| matches!(dtype, DType::I8 | DType::U8);
     let bytes = is_byte(problem.a.dtype) && is_byte(problem.b.dtype) && problem.c.dtype.size() == 4;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if bytes && problem.k > 0 {
             bytes::product(problem);
@@ -26,10 +26,10 @@ pub(super) unsafe fn product(problem: &Problem<'_>) {
     }
 }
 
-/// Sums in 64 bits, of which the result keeps its low ones.
+/// Sums in 64 bits; the result keeps the low bits.
 ///
 /// # Safety
-/// As [`product`].
+/// Same as [`product`].
 unsafe fn plain(problem: &Problem<'_>) {
     let Problem { m, n, k, a, b, c, .. } = *problem;
     let blocks = n.div_ceil(COLUMNS);
@@ -37,7 +37,7 @@ unsafe fn plain(problem: &Problem<'_>) {
         let i = task / blocks;
         let columns = task % blocks * COLUMNS..n.min((task % blocks + 1) * COLUMNS);
         let scratch = Scratch::new::<i64>(2 * COLUMNS);
-        // SAFETY: the scratch has room for two rows; operands and C are the caller's promise.
+        // SAFETY: the scratch has room for two rows; the caller guarantees the operands and C.
         unsafe {
             let sums = std::slice::from_raw_parts_mut(scratch.start::<i64>(), columns.len());
             sums.fill(0);
@@ -59,7 +59,7 @@ unsafe fn plain(problem: &Problem<'_>) {
     });
 }
 
-/// Calls `$f!(type)` for the Rust type of an integer dtype; `bool` is `u8`.
+/// Calls `$f!(type)` with the Rust type of an integer dtype; `bool` is `u8`.
 macro_rules! by_integer {
     ($dtype:expr, $f:ident) => {
         match $dtype {
@@ -78,12 +78,12 @@ macro_rules! by_integer {
 /// Reads `count` elements of a row as 64-bit integers.
 ///
 /// # Safety
-/// They exist, and `out` has room.
+/// The elements must exist, and `out` must have room for them.
 unsafe fn widen(row: &Operand, count: usize, out: *mut i64) {
     macro_rules! elements {
         ($t:ty) => {
             for j in 0..count {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { *out.add(j) = *row.data.cast::<$t>().offset(j as isize * row.column_stride) as i64 }
             }
         };
@@ -91,7 +91,7 @@ unsafe fn widen(row: &Operand, count: usize, out: *mut i64) {
     by_integer!(row.dtype, elements)
 }
 
-/// Sums modulo two to the width; a narrower result keeps their low bits, as it would have them itself.
+/// Sums modulo two to the width. A narrower result keeps the low bits, which equal its own sum.
 macro_rules! accumulator {
     ($sum:ty, $k_block:literal) => {
         impl Accumulator for $sum {
@@ -101,7 +101,7 @@ macro_rules! accumulator {
                 macro_rules! elements {
                     ($t:ty) => {
                         for i in 0..count {
-                            // SAFETY: the caller's promise.
+                            // SAFETY: guaranteed by the caller.
                             unsafe { *out.add(i) = *source.cast::<$t>().add(i) as $sum }
                         }
                     };
@@ -113,7 +113,7 @@ macro_rules! accumulator {
                 macro_rules! elements {
                     ($t:ty) => {
                         for i in 0..count {
-                            // SAFETY: the caller's promise.
+                            // SAFETY: guaranteed by the caller.
                             unsafe { *out.cast::<$t>().offset(i as isize * stride) = *source.add(i) as $t }
                         }
                     };

@@ -1,4 +1,4 @@
-//! The kernels of each instruction set, and which set this machine uses.
+//! The kernels of each instruction set, and the choice for this machine.
 
 use std::sync::OnceLock;
 
@@ -9,10 +9,10 @@ use super::tile::{Tile, TileKernel, tile};
 use super::transpose;
 use crate::conv::kernels::{Gather, Taps, gather, row_products, weighted_rows};
 
-/// The instruction sets that have kernels.
+/// The instruction sets with kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InstructionSet {
-    /// What every machine has.
+    /// Portable code for every machine.
     Plain,
     /// AVX2 and FMA.
     Avx2,
@@ -23,11 +23,11 @@ pub enum InstructionSet {
 }
 
 impl InstructionSet {
-    /// Every instruction set, on any machine.
+    /// All instruction sets, supported or not.
     pub const ALL: [InstructionSet; 4] =
         [InstructionSet::Plain, InstructionSet::Avx2, InstructionSet::Avx512, InstructionSet::Neon];
 
-    /// True if this machine has it.
+    /// True if this machine supports it.
     pub fn is_available(self) -> bool {
         match self {
             InstructionSet::Plain => true,
@@ -47,7 +47,7 @@ impl InstructionSet {
         }
     }
 
-    /// The best one of this machine.
+    /// The best instruction set of this machine.
     pub fn best() -> InstructionSet {
         static BEST: OnceLock<InstructionSet> = OnceLock::new();
         *BEST.get_or_init(|| {
@@ -58,21 +58,21 @@ impl InstructionSet {
 }
 
 /// Copies a transposed block: `out[p * width + lane] = source[lane * lane_stride + p]` for every lane and p. May write
-/// up to a register past the last element of a row, and past the end.
+/// up to one register past the last element of a row, and past the end.
 pub(crate) type Transpose<T> =
     unsafe fn(source: *const T, lane_stride: isize, lanes: usize, k: usize, out: *mut T, width: usize);
 
 /// The kernels of one instruction set for one element type.
 pub(crate) struct Kernels<T: 'static> {
-    /// Elements of a register.
+    /// Elements per register.
     pub(crate) lanes: usize,
-    /// By rows less one and registers less one.
+    /// Indexed by rows minus one and registers minus one.
     pub(crate) tiles: &'static [[TileKernel<T>; 2]],
-    /// By rows less one and columns less one.
+    /// Indexed by rows minus one and columns minus one.
     pub(crate) dots: [[DotKernel<T>; DOT_COLUMNS]; DOT_ROWS],
-    /// By rows less one.
+    /// Indexed by rows minus one.
     pub(crate) streams: [StreamKernel<T>; STREAM_ROWS],
-    /// For packing.
+    /// Used for packing.
     pub(crate) transpose: Transpose<T>,
     /// See [`crate::conv::kernels::gather`].
     pub(crate) gather: unsafe fn(&Gather<'_, T>),
@@ -83,7 +83,7 @@ pub(crate) struct Kernels<T: 'static> {
 }
 
 impl<T> Kernels<T> {
-    /// Rows of the highest tile.
+    /// Rows of the tallest tile.
     pub(crate) fn rows(&self) -> usize {
         self.tiles.len()
     }
@@ -98,45 +98,45 @@ macro_rules! kernels {
     ($table:ident, $register:ty, $scalar:ty, $transpose:expr, [$($rows:literal)*] $(, $feature:literal)?) => {
         static $table: Kernels<$scalar> = {
             /// # Safety
-            /// As [`super::tile::tile`].
+            /// Same as [`super::tile::tile`].
             $(#[target_feature(enable = $feature)])?
             unsafe fn tiles<const M: usize, const W: usize>(t: &Tile<$scalar>) {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { tile::<$register, M, W>(t) }
             }
             /// # Safety
-            /// As [`super::dot::dot`].
+            /// Same as [`super::dot::dot`].
             $(#[target_feature(enable = $feature)])?
             unsafe fn dots<const R: usize, const C: usize>(d: &Dots<$scalar>) {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { dot::<$register, R, C>(d) }
             }
             /// # Safety
-            /// As [`super::axpy::stream`].
+            /// Same as [`super::axpy::stream`].
             $(#[target_feature(enable = $feature)])?
             unsafe fn streams<const M: usize>(s: &Stream<$scalar>) {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { stream::<$register, M>(s) }
             }
             /// # Safety
-            /// As [`crate::conv::kernels::gather`].
+            /// Same as [`crate::conv::kernels::gather`].
             $(#[target_feature(enable = $feature)])?
             unsafe fn gathers(g: &Gather<'_, $scalar>) {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { gather::<$register>(g) }
             }
             /// # Safety
-            /// As [`crate::conv::kernels::weighted_rows`].
+            /// Same as [`crate::conv::kernels::weighted_rows`].
             $(#[target_feature(enable = $feature)])?
             unsafe fn weighted(t: &Taps<'_, $scalar>) {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { weighted_rows::<$register>(t) }
             }
             /// # Safety
-            /// As [`crate::conv::kernels::row_products`].
+            /// Same as [`crate::conv::kernels::row_products`].
             $(#[target_feature(enable = $feature)])?
             unsafe fn products(t: &Taps<'_, $scalar>) {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { row_products::<$register>(t) }
             }
             Kernels {
@@ -225,7 +225,7 @@ mod machine {
 
 /// An element type with kernels.
 pub(crate) trait HasKernels: Number + phynexus::Element {
-    /// The kernels of an instruction set; it must be one that this machine has.
+    /// The kernels of an instruction set, which this machine must support.
     fn kernels(set: InstructionSet) -> &'static Kernels<Self>;
 }
 
@@ -239,7 +239,7 @@ impl HasKernels for f64 {
         machine::f64(set)
     }
 }
-// Integers have plain loops only, on every machine.
+// Integers only have portable loops, on every machine.
 impl HasKernels for i32 {
     fn kernels(_: InstructionSet) -> &'static Kernels<i32> {
         &PLAIN_I32

@@ -1,40 +1,40 @@
-//! A vector register of numbers, in each instruction set: the few operations the kernels need.
+//! A vector register of numbers for each instruction set, with the few operations that the kernels need.
 
-/// A register of `N` numbers. Every function needs the instruction set the type stands for, and is inlined into a
-/// function that enables it.
+/// A register of `N` numbers. Every function requires the instruction set of its type, and is inlined into a function
+/// that enables it.
 pub(crate) trait Lanes: Copy {
     /// The element.
     type Scalar: Number;
-    /// Which of the first lanes take part.
+    /// Selects a number of leading lanes.
     type Mask: Copy;
-    /// Lanes of a register.
+    /// The number of lanes.
     const N: usize;
 
     unsafe fn zero() -> Self;
-    /// Every lane is `*p`.
+    /// Sets every lane to `*p`.
     unsafe fn splat(p: *const Self::Scalar) -> Self;
     unsafe fn load(p: *const Self::Scalar) -> Self;
     unsafe fn store(self, p: *mut Self::Scalar);
-    /// The first `count` lanes, 1 to `N`.
+    /// Selects the first `count` lanes, 1 to `N`.
     unsafe fn first(count: usize) -> Self::Mask;
-    /// Lanes outside the mask are zero and not read.
+    /// Lanes outside the mask are zero, and their memory is not read.
     unsafe fn load_masked(p: *const Self::Scalar, mask: Self::Mask) -> Self;
     /// Lanes outside the mask are not written.
     unsafe fn store_masked(self, p: *mut Self::Scalar, mask: Self::Mask);
     unsafe fn add(self, other: Self) -> Self;
-    /// `self * b + c`, rounded once where the instruction set can.
+    /// `self * b + c`, rounded once if the instruction set supports it.
     unsafe fn mul_add(self, b: Self, c: Self) -> Self;
     /// The sum of all lanes.
     unsafe fn sum(self) -> Self::Scalar;
     /// The sums of all lanes of four registers.
     #[inline(always)]
     unsafe fn sums(four: [Self; 4]) -> [Self::Scalar; 4] {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         four.map(|v| unsafe { v.sum() })
     }
 }
 
-/// The element types that have kernels of their own.
+/// The element types with their own kernels.
 pub(crate) trait Number: Copy + Default + PartialEq + Send + Sync + 'static {
     fn add(self, other: Self) -> Self;
     fn mul(self, other: Self) -> Self;
@@ -61,7 +61,7 @@ number!(
     i64, i64::wrapping_add, i64::wrapping_mul;
 );
 
-/// Four numbers in no particular register: what every machine can do.
+/// Four numbers without vector instructions: available on every machine.
 #[derive(Clone, Copy)]
 pub(crate) struct Plain<T>([T; 4]);
 
@@ -76,17 +76,17 @@ impl<T: Number> Lanes for Plain<T> {
     }
     #[inline(always)]
     unsafe fn splat(p: *const T) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         Plain([unsafe { *p }; 4])
     }
     #[inline(always)]
     unsafe fn load(p: *const T) -> Self {
-        // SAFETY: the caller's promise; arrays have their element's alignment.
+        // SAFETY: guaranteed by the caller; arrays have their element's alignment.
         Plain(unsafe { *p.cast() })
     }
     #[inline(always)]
     unsafe fn store(self, p: *mut T) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { *p.cast() = self.0 }
     }
     #[inline(always)]
@@ -125,12 +125,12 @@ mod x86 {
     use super::Lanes;
     use std::arch::x86_64::*;
 
-    /// `impl Lanes` from the names of the intrinsics.
+    /// Implements `Lanes` from the names of the intrinsics.
     macro_rules! lanes {
         ($register:ty, $scalar:ty, $n:literal, $mask:ty, |$count:ident| $first:expr, $zero:ident, $splat:expr, $load:ident,
          $store:ident, |$p:ident, $m:ident| $load_masked:expr, |$q:ident, $k:ident, $v:ident| $store_masked:expr,
          $add:ident, $fma:ident, |$s:ident| $sum:expr $(, |$f:ident| $sums:expr)?) => {
-            // SAFETY of every block below: the caller promises the instruction set and the pointers.
+            // SAFETY of every block below: the caller guarantees the instruction set and the pointers.
             impl Lanes for $register {
                 type Scalar = $scalar;
                 type Mask = $mask;
@@ -310,7 +310,8 @@ mod arm {
 
     macro_rules! lanes {
         ($register:ty, $scalar:ty, $n:literal, $splat:ident, $load:ident, $store:ident, $add:ident, $fma:ident, $sum:ident) => {
-            // SAFETY of every block below: the caller promises the pointers; every aarch64 machine we build for has NEON.
+            // SAFETY of every block below: the caller guarantees the pointers; every supported aarch64 machine has
+            // NEON.
             impl Lanes for $register {
                 type Scalar = $scalar;
                 type Mask = usize;

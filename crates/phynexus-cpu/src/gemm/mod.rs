@@ -1,9 +1,9 @@
 //! Matrix products: `c = a * b`, for any strides and every dtype.
 //!
-//! Three ways, chosen by the shape and the strides alone (so that results depend neither on the number of threads nor on
-//! their timing): tiles of C in registers over packed or unpacked operands (`blocked`), dot products where both
-//! operands run along k and packing would not pay, and streaming of a matrix against a few vectors (`skinny`).
-//! Integers have their own (`integer`).
+//! Three methods, chosen only by the shape and the strides, so that results depend neither on the number of threads nor
+//! on timing: tiles of C in registers over packed or unpacked operands (`blocked`), dot products if both operands are
+//! contiguous along k and packing would not pay off, and streaming of a matrix against a few vectors (`skinny`).
+//! Integers have separate code (`integer`).
 
 mod axpy;
 pub(crate) mod blocked;
@@ -32,48 +32,47 @@ use pack::Accumulator;
 
 use crate::pool;
 
-/// A matrix to read. Strides in elements, of any sign; 0 repeats.
+/// A matrix to read. Strides are in elements and may be negative; a stride of 0 repeats.
 #[derive(Clone, Copy, Debug)]
 pub struct Operand {
     /// The element at row 0, column 0.
     pub data: *const u8,
-    /// The elements' type.
+    /// The element type.
     pub dtype: DType,
-    /// Between rows.
+    /// The row stride.
     pub row_stride: isize,
-    /// Between columns.
+    /// The column stride.
     pub column_stride: isize,
 }
 
-/// A matrix to write. Strides in elements; no two elements may share a place.
+/// A matrix to write. Strides are in elements; no two elements may share a place.
 #[derive(Clone, Copy, Debug)]
 pub struct Output {
     /// The element at row 0, column 0.
     pub data: *mut u8,
-    /// The elements' type.
+    /// The element type.
     pub dtype: DType,
-    /// Between rows.
+    /// The row stride.
     pub row_stride: isize,
-    /// Between columns.
+    /// The column stride.
     pub column_stride: isize,
 }
 
-/// Where the matrices of one product of a batch start, in elements from the operands' `data`.
+/// The starts of the matrices of one product of a batch, in elements from the operands' `data`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BatchItem {
-    /// In a.
+    /// The start in a.
     pub a: isize,
-    /// In b.
+    /// The start in b.
     pub b: isize,
-    /// In c.
+    /// The start in c.
     pub c: isize,
 }
 
-/// What is called with `(index in the batch, rows, columns)` for every block of C once its values are final, from any
-/// thread.
+/// Called with `(index in the batch, rows, columns)` for every block of C once its values are final, from any thread.
 pub type Epilogue<'a> = &'a (dyn Fn(usize, Range<usize>, Range<usize>) + Sync);
 
-/// Products below this number of multiplications are not worth a second thread.
+/// Products with fewer multiplications than this are not worth a second thread.
 const SERIAL: usize = 1 << 20;
 
 /// One product of floats.
@@ -86,7 +85,7 @@ struct Problem<'a> {
     b: Operand,
     c: Output,
     index: usize,
-    /// Rows and columns were exchanged: the epilogue wants them back.
+    /// Whether rows and columns were exchanged; the epilogue gets them in the original order.
     exchanged: bool,
     epilogue: Option<Epilogue<'a>>,
     set: InstructionSet,
@@ -99,15 +98,15 @@ struct Problem<'a> {
 /// - c `f32`, `f16` or `bf16`: operands `f32`, `f16` or `bf16`, products and sums in `f32`, rounded once when stored.
 /// - c of an integer type: operands of any integer type or `bool`, exact modulo two to the width of c.
 ///
-/// The epilogue is called exactly once for every element of every c, in blocks, each after its values are stored and
-/// while they are likely in cache. Results do not depend on the number of threads.
+/// The epilogue is called exactly once for every element of every c, in blocks. Each call comes after the block's
+/// values are stored and while they are likely in cache. Results do not depend on the number of threads.
 ///
 /// # Errors
 /// [`Error::DType`] for any other combination of types.
 ///
 /// # Safety
-/// Every element that the shapes, strides and batch items describe may be read (a, b) or written (c), is aligned for its
-/// type, and c overlaps neither an operand nor itself.
+/// Every element described by the shapes, strides and batch items must be valid to read (a, b) or to write (c) and
+/// aligned for its type, and c must overlap neither an operand nor itself.
 pub unsafe fn gemm(
     m: usize,
     n: usize,
@@ -118,11 +117,11 @@ pub unsafe fn gemm(
     c: &Output,
     epilogue: Option<Epilogue<'_>>,
 ) -> Result<()> {
-    // SAFETY: the caller's promise; the best set is one that this machine has.
+    // SAFETY: guaranteed by the caller; this machine supports the best set.
     unsafe { gemm_with(InstructionSet::best(), m, n, k, batch, a, b, c, epilogue) }
 }
 
-/// True if products of such operands can be summed to `result`: the combinations that [`gemm`] lists.
+/// True if products of these operands can be summed to `result`: the combinations listed for [`gemm`].
 pub(crate) fn has_product(result: DType, operands: &[DType]) -> bool {
     operands.iter().all(|operand| match result {
         DType::F64 => operand.is_float(),
@@ -135,7 +134,7 @@ pub(crate) fn has_product(result: DType, operands: &[DType]) -> bool {
 /// [`gemm`] with the kernels of a given instruction set.
 ///
 /// # Safety
-/// As [`gemm`], and the machine has the instruction set.
+/// Same as [`gemm`], and the machine must support the instruction set.
 unsafe fn gemm_with(
     set: InstructionSet,
     m: usize,
@@ -178,14 +177,14 @@ unsafe fn gemm_with(
             epilogue: epilogue.is_some().then_some(&split as Epilogue<'_>),
             set,
         };
-        // SAFETY: the caller's promise; the merged rows are those of the items.
+        // SAFETY: guaranteed by the caller; the merged rows are those of the items.
         unsafe { one(problem) };
         return Ok(());
     }
     let item = |index: usize| {
         let at = batch[index];
         let (a, b, c) = (a.at(at.a), b.at(at.b), c.at(at.c));
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { one(Problem { m, n, k, a, b, c, index, exchanged: false, epilogue, set }) }
     };
     let work = m.saturating_mul(n).saturating_mul(k);
@@ -194,7 +193,7 @@ unsafe fn gemm_with(
         && (work < SERIAL || batch.len() >= 4 * threads)
         && work.saturating_mul(batch.len()) >= SERIAL
     {
-        // Small items go several to a task.
+        // Several small items form one task.
         let group = (SERIAL / 4).div_ceil(work.max(1)).clamp(1, batch.len().div_ceil(threads));
         pool::parallel_for(batch.len().div_ceil(group), &|task| {
             (task * group..((task + 1) * group).min(batch.len())).for_each(item);
@@ -205,7 +204,7 @@ unsafe fn gemm_with(
     Ok(())
 }
 
-/// A batch that shares b and whose rows of a and c follow one another is one tall product: its rows and first item.
+/// A batch that shares b and has consecutive rows of a and c is one tall product: returns its rows and first item.
 fn merged(m: usize, batch: &[BatchItem], a: &Operand, c: &Output) -> Option<(usize, BatchItem)> {
     let first = *batch.first()?;
     let rows = m as isize;
@@ -222,9 +221,9 @@ fn merged(m: usize, batch: &[BatchItem], a: &Operand, c: &Output) -> Option<(usi
 /// One product.
 ///
 /// # Safety
-/// As [`gemm`] for this one; `set` is one that the machine has.
+/// Same as [`gemm`] for this item; the machine must support `set`.
 unsafe fn one(problem: Problem<'_>) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match problem.c.dtype {
             DType::F64 => floats::<f64>(problem),
@@ -237,9 +236,9 @@ unsafe fn one(problem: Problem<'_>) {
 /// One product of floats, summed in `T`.
 ///
 /// # Safety
-/// As [`one`].
+/// Same as [`one`].
 unsafe fn floats<T: Accumulator>(mut problem: Problem<'_>) {
-    // A matrix of one row or column has any stride there; 1 is the one that kernels like.
+    // The stride along an axis of one element is arbitrary; kernels prefer 1.
     if problem.n == 1 {
         problem.b.column_stride = 1;
         problem.c.column_stride = 1;
@@ -248,7 +247,7 @@ unsafe fn floats<T: Accumulator>(mut problem: Problem<'_>) {
         problem.a.row_stride = 1;
         problem.c.row_stride = 1;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if problem.k == 0 {
             blocked::zeros::<T>(&problem);
@@ -257,7 +256,7 @@ unsafe fn floats<T: Accumulator>(mut problem: Problem<'_>) {
         if skinny::product::<T>(&problem) {
             return;
         }
-        // Kernels write rows of C: a C whose columns lie side by side is computed as its transpose.
+        // Kernels write rows of C: a C with contiguous columns is computed as its transpose.
         if problem.c.column_stride != 1 && problem.c.row_stride == 1 {
             problem = problem.exchanged();
         }
@@ -266,11 +265,11 @@ unsafe fn floats<T: Accumulator>(mut problem: Problem<'_>) {
 }
 
 impl Operand {
-    /// The same matrix from another element on.
+    /// The same matrix, starting at another element.
     fn at(&self, elements: isize) -> Operand {
         Operand { data: self.data.wrapping_offset(elements * self.dtype.size() as isize), ..*self }
     }
-    /// The matrix from this row and column on.
+    /// The submatrix from this row and column on.
     fn corner(&self, row: usize, column: usize) -> Operand {
         self.at(row as isize * self.row_stride + column as isize * self.column_stride)
     }
@@ -280,18 +279,18 @@ impl Operand {
 }
 
 impl Output {
-    /// The same matrix from another element on.
+    /// The same matrix, starting at another element.
     fn at(&self, elements: isize) -> Output {
         Output { data: self.data.wrapping_offset(elements * self.dtype.size() as isize), ..*self }
     }
-    /// The matrix from this row and column on.
+    /// The submatrix from this row and column on.
     fn corner(&self, row: usize, column: usize) -> Output {
         self.at(row as isize * self.row_stride + column as isize * self.column_stride)
     }
 }
 
 impl Problem<'_> {
-    /// The transposed product, whose result is the same memory.
+    /// The transposed product; its result uses the same memory.
     fn exchanged(self) -> Self {
         Problem {
             m: self.n,
@@ -304,12 +303,12 @@ impl Problem<'_> {
         }
     }
 
-    /// Multiplications.
+    /// The number of multiplications.
     fn work(&self) -> usize {
         self.m.saturating_mul(self.n).saturating_mul(self.k)
     }
 
-    /// Tells that a block of C is final.
+    /// Reports that a block of C is final.
     fn finish(&self, rows: Range<usize>, columns: Range<usize>) {
         if let Some(epilogue) = self.epilogue {
             if self.exchanged {
@@ -320,7 +319,7 @@ impl Problem<'_> {
         }
     }
 
-    /// Runs tasks on the pool, or here if the whole product is small.
+    /// Runs tasks on the pool, or inline if the whole product is small.
     fn tasks(&self, count: usize, body: &(dyn Fn(usize) + Sync)) {
         if self.work() < SERIAL {
             (0..count).for_each(body);
@@ -330,16 +329,16 @@ impl Problem<'_> {
     }
 }
 
-// SAFETY: it only says where a matrix lies; reading it is what needs care.
+// SAFETY: it only describes a matrix; reading it is unsafe.
 unsafe impl Send for Operand {}
 // SAFETY: as above.
 unsafe impl Sync for Operand {}
-// SAFETY: it only says where a matrix lies; writing it is what needs care.
+// SAFETY: it only describes a matrix; writing it is unsafe.
 unsafe impl Send for Output {}
 // SAFETY: as above.
 unsafe impl Sync for Output {}
 
-/// Part `i` of `0..total` cut into `parts` of nearly equal length.
+/// Part `i` of `0..total`, divided into `parts` of nearly equal length.
 pub(crate) fn part(total: usize, parts: usize, i: usize) -> Range<usize> {
     let (each, more) = (total / parts, total % parts);
     let start = i * each + i.min(more);

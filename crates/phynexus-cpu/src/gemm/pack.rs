@@ -1,4 +1,4 @@
-//! Copies of operands in the order the tile kernels read, converted to the type they compute in.
+//! Packs operands in the order in which the tile kernels read them, converted to the type of the computation.
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
@@ -12,19 +12,19 @@ const CHUNK: usize = 128;
 /// Lanes of the widest panel.
 pub(crate) const MAX_LANES: usize = 32;
 
-/// An element type that kernels compute in: conversions from and to what operands hold.
+/// An element type that kernels compute in, with conversions from and to the operands' types.
 pub(crate) trait Accumulator: HasKernels {
-    /// Elements of k that go through the kernels at a time: a panel of B then fits the nearest cache.
+    /// Steps of k per kernel call: a panel of B then fits in the first-level cache.
     const K_BLOCK: usize;
     /// Converts contiguous elements.
     ///
     /// # Safety
-    /// `source` has `count` elements of `dtype`, `out` has room for as many.
+    /// `source` must have `count` elements of `dtype`, and `out` must have room for as many.
     unsafe fn widen(dtype: DType, source: *const u8, count: usize, out: *mut Self);
     /// Converts and stores `count` elements, `stride` elements apart.
     ///
     /// # Safety
-    /// `source` has `count` elements, `out` room for as many of `dtype`.
+    /// `source` must have `count` elements, and `out` must have room for as many of `dtype`.
     unsafe fn store(source: *const Self, count: usize, dtype: DType, out: *mut u8, stride: isize);
 }
 
@@ -32,7 +32,7 @@ impl Accumulator for f32 {
     const K_BLOCK: usize = 320;
 
     unsafe fn widen(dtype: DType, source: *const u8, count: usize, out: *mut f32) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let out = std::slice::from_raw_parts_mut(out, count);
             match dtype {
@@ -51,7 +51,7 @@ impl Accumulator for f32 {
     }
 
     unsafe fn store(source: *const f32, count: usize, dtype: DType, out: *mut u8, stride: isize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let source = std::slice::from_raw_parts(source, count);
             match dtype {
@@ -82,14 +82,14 @@ impl Accumulator for f64 {
 
     unsafe fn widen(dtype: DType, source: *const u8, count: usize, out: *mut f64) {
         if dtype == DType::F64 {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { std::ptr::copy_nonoverlapping(source.cast(), out, count) };
             return;
         }
         let mut single = [0.0f32; CHUNK];
         for start in (0..count).step_by(CHUNK) {
             let n = CHUNK.min(count - start);
-            // SAFETY: the caller's promise, a chunk at a time.
+            // SAFETY: guaranteed by the caller, for one chunk at a time.
             unsafe {
                 f32::widen(dtype, source.add(start * dtype.size()), n, single.as_mut_ptr());
                 for (i, x) in single[..n].iter().enumerate() {
@@ -100,7 +100,7 @@ impl Accumulator for f64 {
     }
 
     unsafe fn store(source: *const f64, count: usize, _: DType, out: *mut u8, stride: isize) {
-        // SAFETY: the caller's promise; the output's type is `f64`, the only one computed so.
+        // SAFETY: guaranteed by the caller; the output type is `f64`, the only one computed this way.
         unsafe { scatter(std::slice::from_raw_parts(source, count), out.cast(), stride) }
     }
 }
@@ -108,32 +108,32 @@ impl Accumulator for f64 {
 /// Stores elements `stride` apart.
 ///
 /// # Safety
-/// `out` has room for them.
+/// `out` must have room for them.
 unsafe fn scatter<T: Copy>(source: &[T], out: *mut T, stride: isize) {
     for (i, x) in source.iter().enumerate() {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { *out.offset(i as isize * stride) = *x }
     }
 }
 
-/// What a panel is copied from: lanes (rows of A or columns of B) of `k` elements each. Strides in elements.
+/// The source of a panel: lanes (rows of A or columns of B) of `k` elements each. Strides are in elements.
 #[derive(Clone, Copy)]
 pub(crate) struct Lines {
     /// The first lane's first element.
     pub(crate) data: *const u8,
     pub(crate) dtype: DType,
-    /// Between lanes.
+    /// Lane stride.
     pub(crate) lane: isize,
-    /// Between steps of k.
+    /// Stride between steps of k.
     pub(crate) step: isize,
 }
 
-/// Copies a panel: `out[p * width + l]` is step p of lane l, for `lanes` of at most `width` lanes; the others are left
+/// Copies a panel: `out[p * width + l]` is step p of lane l, for `lanes` of at most `width` lanes; the other lanes are
 /// undefined.
 ///
 /// # Safety
-/// The lines exist; `out` has room for `k` rows of `width` and one register; the machine has the kernels' set; `width`
-/// is at most 16 or a multiple of it, and at most [`MAX_LANES`].
+/// The lines must exist, `out` must have room for `k` rows of `width` and one register, and the machine must support
+/// the kernels' set. `width` must be at most 16 or a multiple of it, and at most [`MAX_LANES`].
 pub(crate) unsafe fn panel<T: Accumulator>(
     lines: Lines,
     lanes: usize,
@@ -142,7 +142,7 @@ pub(crate) unsafe fn panel<T: Accumulator>(
     width: usize,
     kernels: &Kernels<T>,
 ) {
-    // SAFETY: the caller's promise, throughout.
+    // SAFETY: guaranteed by the caller in all cases.
     unsafe {
         if lines.dtype == T::DTYPE {
             let source = lines.data.cast::<T>();
@@ -199,10 +199,10 @@ pub(crate) unsafe fn panel<T: Accumulator>(
     }
 }
 
-/// Rows that already lie side by side.
+/// Copies rows that are already contiguous.
 ///
 /// # Safety
-/// As [`panel`].
+/// Same as [`panel`].
 unsafe fn copy_rows<T: Number>(
     source: *const T,
     step: isize,
@@ -213,19 +213,19 @@ unsafe fn copy_rows<T: Number>(
 ) {
     /// Lanes copied at once: a register of `f32`.
     const WIDE: usize = 16;
-    // What is read behind a row lies before the next one's end; what is written there is overwritten, or behind the panel.
+    // Excess reads end before the end of the next row. Excess writes are overwritten, or lie past the panel.
     let wide =
         if lanes < WIDE && size_of::<T>() == 4 && step >= WIDE as isize { k.saturating_sub(1) } else { 0 };
     for p in 0..wide {
-        // SAFETY: the caller's promise, and see above.
+        // SAFETY: guaranteed by the caller, and see above.
         unsafe { *out.add(p * width).cast::<[T; WIDE]>() = *source.offset(p as isize * step).cast() };
     }
     for p in wide..k {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let (from, to) = (source.offset(p as isize * step), out.add(p * width));
             match lanes {
-                // A fixed size becomes a few register moves.
+                // A fixed size compiles to a few register moves.
                 MAX_LANES => *to.cast::<[T; MAX_LANES]>() = *from.cast(),
                 _ => std::ptr::copy_nonoverlapping(from, to, lanes),
             }

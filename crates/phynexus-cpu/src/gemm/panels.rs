@@ -1,5 +1,5 @@
-//! Products of a few rows with a matrix that lies ready, on the caller's thread: for routines that multiply by the same
-//! matrix again and again, between other work.
+//! Products of a few rows with a prepared matrix, on the caller's thread: for routines that multiply by the same matrix
+//! repeatedly, between other work.
 
 use std::ops::Range;
 
@@ -14,13 +14,13 @@ fn kernels() -> &'static Kernels<f32> {
     f32::kernels(InstructionSet::best())
 }
 
-/// The left operand: strides in elements.
+/// The left operand. Strides are in elements.
 #[derive(Clone, Copy)]
 pub(crate) struct Left {
     pub(crate) data: *const f32,
-    /// Between rows.
+    /// Row stride.
     pub(crate) row: isize,
-    /// Between steps of k.
+    /// Stride between steps of k.
     pub(crate) step: isize,
 }
 
@@ -36,18 +36,18 @@ pub(crate) struct Right {
     step: usize,
 }
 
-// SAFETY: it only says where a matrix lies; reading it is what needs care.
+// SAFETY: it only describes a matrix; reading it is unsafe.
 unsafe impl Send for Right {}
 // SAFETY: as above.
 unsafe impl Sync for Right {}
 
 impl Right {
-    /// A matrix whose rows are contiguous and `step` elements apart.
+    /// A matrix with contiguous rows, `step` elements apart.
     pub(crate) fn rows(data: *const f32, k: usize, columns: usize, step: usize) -> Right {
         Right { data, k, columns, panel: kernels().columns(), step }
     }
 
-    /// Elements of memory that a packed matrix takes.
+    /// The number of elements of a packed matrix.
     pub(crate) fn packed_length(k: usize, columns: usize) -> usize {
         // A transposing copy may write one register past the end.
         columns.next_multiple_of(kernels().columns()) * k + kernels().columns()
@@ -56,7 +56,7 @@ impl Right {
     /// Packs a matrix of `f32` into memory.
     ///
     /// # Safety
-    /// The matrix exists, `memory` has room for [`Right::packed_length`] elements and outlives what is returned.
+    /// The matrix must exist, and `memory` must have room for [`Right::packed_length`] elements and outlive the result.
     pub(crate) unsafe fn pack(matrix: &Operand, k: usize, columns: usize, memory: *mut f32) -> Right {
         let kernels = kernels();
         let width = kernels.columns();
@@ -64,28 +64,28 @@ impl Right {
             let from = matrix.corner(0, start);
             let lines =
                 Lines { data: from.data, dtype: DType::F32, lane: from.column_stride, step: from.row_stride };
-            // SAFETY: the caller's promise; panels are written in order.
+            // SAFETY: guaranteed by the caller; panels are written in order.
             unsafe { panel(lines, width.min(columns - start), k, memory.add(start * k), width, kernels) };
         }
         Right { data: memory, k, columns, panel: width * k, step: width }
     }
 
-    /// Some of the columns; the first is the first of a panel: a multiple of 64.
+    /// A range of the columns. It must start at a panel, so at a multiple of 64.
     pub(crate) fn columns(&self, columns: Range<usize>) -> Right {
         let at = columns.start / kernels().columns() * self.panel;
         Right { data: self.data.wrapping_add(at), columns: columns.len(), ..*self }
     }
 
-    /// Some of the steps of k.
+    /// A range of the steps of k.
     pub(crate) fn steps(&self, steps: Range<usize>) -> Right {
         Right { data: self.data.wrapping_add(steps.start * self.step), k: steps.len(), ..*self }
     }
 }
 
-/// `c = left * right`, or `c += left * right`, for some rows; `c_row` elements are between the rows of c.
+/// `c = left * right`, or `c += left * right`, for some rows; the row stride of c is `c_row` elements.
 ///
 /// # Safety
-/// The operands exist; c may be written, its columns lie side by side, and it overlaps neither operand.
+/// The operands must exist; c must be writable with contiguous columns, and must not overlap an operand.
 pub(crate) unsafe fn multiply(
     rows: usize,
     left: Left,
@@ -111,7 +111,7 @@ pub(crate) unsafe fn multiply(
             for tile in 0..tiles {
                 let range = part(rows, tiles, tile);
                 let a = range.start as isize * left.row + k as isize * left.step;
-                // SAFETY: the caller's promise; the tile is inside c.
+                // SAFETY: guaranteed by the caller; the tile is inside c.
                 unsafe {
                     kernels.tiles[range.len() - 1][columns.div_ceil(kernels.lanes) - 1](&Tile {
                         k: steps,

@@ -1,4 +1,4 @@
-//! Working memory that a thread keeps: a repeated call allocates nothing.
+//! Scratch memory that a thread keeps, so that a repeated call allocates nothing.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::cell::RefCell;
@@ -8,10 +8,10 @@ use phynexus::{Error, interrupt::or_leave};
 
 use crate::working_memory;
 
-/// A cache line, and a whole register.
+/// A cache line, and a full register.
 const ALIGNMENT: usize = 64;
 
-/// A block of uninitialised memory, 64-byte aligned, that goes back to its thread's shelf when dropped.
+/// A block of uninitialized 64-byte-aligned memory. Returns to its thread's shelf when dropped.
 pub(crate) struct Scratch(Block);
 
 struct Block {
@@ -24,7 +24,7 @@ thread_local! {
 }
 
 impl Scratch {
-    /// Room for `count` elements and one register more.
+    /// Room for `count` elements and one more register.
     pub(crate) fn new<T>(count: usize) -> Scratch {
         let bytes =
             count.saturating_mul(size_of::<T>()).saturating_add(ALIGNMENT).next_multiple_of(ALIGNMENT);
@@ -34,7 +34,8 @@ impl Scratch {
             let smallest =
                 (0..shelf.len()).filter(|&i| fits(&shelf[i])).min_by_key(|&i| shelf[i].layout.size());
             if smallest.is_none() {
-                // The largest is given up for a larger one, so that a thread keeps as many as it used at once.
+                // The largest block is replaced by a larger one, so that a thread keeps as many blocks as it used at
+                // once.
                 let largest = (0..shelf.len()).max_by_key(|&i| shelf[i].layout.size());
                 drop(largest.map(|i| shelf.swap_remove(i)));
             }
@@ -43,7 +44,7 @@ impl Scratch {
         Scratch(found.ok().flatten().unwrap_or_else(|| Block::new(bytes)))
     }
 
-    /// The memory's start.
+    /// The start of the memory.
     pub(crate) fn start<T>(&self) -> *mut T {
         self.0.start.as_ptr().cast()
     }
@@ -53,7 +54,7 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         let block =
             std::mem::replace(&mut self.0, Block { start: NonNull::dangling(), layout: Layout::new::<()>() });
-        // A thread that is ending has no shelf any more; the block is then freed.
+        // An exiting thread has no shelf any more; the block is then freed.
         let _ = SHELF.try_with(move |shelf| shelf.borrow_mut().push(block));
     }
 }
@@ -72,7 +73,7 @@ impl Block {
 impl Drop for Block {
     fn drop(&mut self) {
         if self.layout.size() > 0 {
-            // SAFETY: made by `alloc` with this layout.
+            // SAFETY: allocated by `alloc` with this layout.
             unsafe { dealloc(self.start.as_ptr(), self.layout) }
             working_memory::given_back(self.layout.size());
         }

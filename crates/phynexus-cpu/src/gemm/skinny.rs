@@ -1,4 +1,4 @@
-//! Products that packing would slow down: a few vectors against a matrix, and few rows with deep k.
+//! Products that packing would slow down: a few vectors times a matrix, and few rows with a deep k.
 
 use super::axpy::{STREAM_ROWS, Stream};
 use super::blocked::Shared;
@@ -8,30 +8,31 @@ use super::scratch::Scratch;
 use super::{Problem, part};
 use crate::pool;
 
-/// Steps of k that dot kernels take at a time when the rows of A are many: those of A then stay in the second cache.
+/// Steps of k per dot kernel call if A has many rows: those of A then stay in the second-level cache.
 const DOT_STEPS: usize = 1024;
-/// Elements of the matrix below which streaming it is not worth the set-up.
+/// Matrices with fewer elements than this are not worth the setup of streaming.
 const STREAM_ELEMENTS: usize = 1 << 15;
-/// Bytes of a row that a streaming task reads: whole pages keep the prefetchers going.
+/// Bytes of a row per streaming task: whole pages keep the prefetchers effective.
 const STRIP_BYTES: usize = 4096;
 
-/// Computes the product if it is one of these; false if not.
+/// Computes the product if it is one of these; otherwise returns false.
 ///
 /// # Safety
-/// As [`super::gemm`]; k is not 0.
+/// Same as [`super::gemm`]; k must not be 0.
 pub(super) unsafe fn product<T: Accumulator>(problem: &Problem<'_>) -> bool {
     let Problem { m, n, k, a, b, c, .. } = *problem;
     if a.dtype != T::DTYPE || b.dtype != T::DTYPE || c.dtype != T::DTYPE {
         return false;
     }
     let lanes = T::kernels(problem.set).lanes;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
-        // Each way adds sums in another order. Which it is must be the same for a product and for its transpose, which may
-        // be computed instead, and for a view in steps and its contiguous copy: so of strides only the smaller counts.
+        // Each method adds sums in a different order. The choice must be the same for a product and its transpose,
+        // which may be computed instead, and for a strided view and its contiguous copy. So it depends only on which of
+        // the strides is smaller.
         let a_along_k = m == 1 || a.column_stride.abs() < a.row_stride.abs();
         let b_along_k = n == 1 || b.row_stride.abs() < b.column_stride.abs();
-        // Columns of B that do not run along k, or rows of A, can be copied if they are few.
+        // Columns of B that are not contiguous along k, or such rows of A, can be copied if they are few.
         let few = m.min(n);
         let along_k = (b_along_k || n <= STREAM_ROWS) && (a_along_k || m <= STREAM_ROWS);
         let matrix_along_k = (m <= n && b_along_k) || (m >= n && a_along_k) || m.max(n) <= STREAM_ROWS;
@@ -51,10 +52,10 @@ pub(super) unsafe fn product<T: Accumulator>(problem: &Problem<'_>) -> bool {
     }
 }
 
-/// The elements of a matrix with these strides, row by row.
+/// Copies the elements of a matrix with these strides, row by row.
 ///
 /// # Safety
-/// They exist.
+/// The elements must exist.
 unsafe fn copied<T: Accumulator>(
     [rows, columns]: [usize; 2],
     data: *const u8,
@@ -71,14 +72,14 @@ unsafe fn copied<T: Accumulator>(
     scratch
 }
 
-/// By dot kernels; whichever operand does not run along k is copied so that it does.
+/// Uses dot kernels. An operand that is not contiguous along k is copied.
 ///
 /// # Safety
-/// As [`product`].
+/// Same as [`product`].
 unsafe fn dots<T: Accumulator>(problem: &Problem<'_>) {
     let Problem { m, n, k, mut a, mut b, c, .. } = *problem;
     let copy = |lines: usize, data: *const u8, line: isize, step: isize| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         (step != 1).then(|| unsafe { copied::<T>([lines, k], data, [line, step]) })
     };
     let a_copy = copy(m, a.data, a.row_stride, a.column_stride);
@@ -92,7 +93,7 @@ unsafe fn dots<T: Accumulator>(problem: &Problem<'_>) {
     let problem = &Problem { a, b, ..*problem };
     let kernels = T::kernels(problem.set);
     let threads = if problem.work() < super::SERIAL { 1 } else { pool::threads() };
-    // The longer side is cut for the threads, a few parts each if the work is long.
+    // The longer side is divided among the threads, with several parts each if the work is long.
     let parts = if problem.work() >> 21 >= threads { 4 * threads } else { threads };
     let (row_tiles, column_tiles) = (m.div_ceil(DOT_ROWS), n.div_ceil(DOT_COLUMNS));
     let by_rows = m > n;
@@ -109,7 +110,7 @@ unsafe fn dots<T: Accumulator>(problem: &Problem<'_>) {
             let count = steps.min(k - start);
             for j in columns.clone().map(|t| part(n, column_tiles, t)) {
                 for i in rows.clone().map(|t| part(m, row_tiles, t)) {
-                    // SAFETY: the caller's promise; blocks of C are disjoint.
+                    // SAFETY: guaranteed by the caller; blocks of C are disjoint.
                     unsafe {
                         kernels.dots[i.len() - 1][j.len() - 1](&Dots {
                             k: count,
@@ -133,13 +134,14 @@ unsafe fn dots<T: Accumulator>(problem: &Problem<'_>) {
     });
 }
 
-/// At most four rows against a matrix whose rows are contiguous, or copied to be: strips of columns, or parts of k if rows are short.
+/// At most four rows times a matrix with contiguous (or copied) rows: divided into strips of columns, or parts of k if
+/// rows are short.
 ///
 /// # Safety
-/// As [`product`].
+/// Same as [`product`].
 unsafe fn stream<T: Accumulator>(problem: &Problem<'_>) {
     let Problem { m, n, k, a, mut b, c, .. } = *problem;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let copy = || unsafe { copied::<T>([k, n], b.data, [b.row_stride, b.column_stride]) };
     let copy = (b.column_stride != 1).then(copy);
     if let Some(copied) = &copy {
@@ -147,7 +149,7 @@ unsafe fn stream<T: Accumulator>(problem: &Problem<'_>) {
     }
     let problem = &Problem { b, ..*problem };
     let kernels = T::kernels(problem.set);
-    // Parts of k depend on the shape alone, as every result does; strips of columns may depend on the threads.
+    // Parts of k depend only on the shape, as every result must; strips of columns may depend on the threads.
     let k_parts = if n * size_of::<T>() < STRIP_BYTES { (k * n / STREAM_ELEMENTS).clamp(1, 16) } else { 1 };
     let strips = if k_parts > 1 { 1 } else { (n * size_of::<T>() / 512).clamp(1, pool::threads()) };
     let scratch = Scratch::new::<T>(k_parts * m * n);
@@ -155,7 +157,7 @@ unsafe fn stream<T: Accumulator>(problem: &Problem<'_>) {
     problem.tasks(k_parts * strips, &|task| {
         let steps = part(k, k_parts, task / strips);
         let columns = part(n, strips, task % strips);
-        // SAFETY: this part's sums are this task's; the operands' elements exist.
+        // SAFETY: this part's sums belong to this task, and the operands' elements exist.
         unsafe {
             let out = sums.get().add(task / strips * m * n + columns.start);
             for i in 0..m {

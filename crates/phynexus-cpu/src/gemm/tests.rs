@@ -1,4 +1,4 @@
-//! Every way through the products against sums in `f64` and `i64`.
+//! Tests every method of computing products against sums in `f64` and `i64`.
 
 use std::sync::Mutex;
 
@@ -8,7 +8,7 @@ use proptest::{prelude::*, test_runner::RngSeed};
 use super::*;
 use crate::by_dtype::by_dtype;
 
-/// A matrix in a buffer of its own, read and written as scalars.
+/// A matrix in its own buffer, accessed as scalars.
 struct Matrix {
     bytes: Vec<u64>,
     dtype: DType,
@@ -17,18 +17,18 @@ struct Matrix {
     column: isize,
 }
 
-/// How a matrix lies in its buffer.
+/// The layout of a matrix in its buffer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Placement {
     Rows,
     Columns,
     /// Gaps between rows and between elements.
     Gaps,
-    /// Both directions run backwards.
+    /// Both axes are reversed.
     Backwards,
-    /// Every row is the first.
+    /// Every row is the first one.
     SameRow,
-    /// Every column is the first.
+    /// Every column is the first one.
     SameColumn,
 }
 
@@ -56,7 +56,7 @@ impl Matrix {
         Matrix { bytes: vec![0; (elements * items * dtype.size()).div_ceil(8)], dtype, start, row, column }
     }
 
-    /// Elements from one item of a batch to the next.
+    /// Elements between the items of a batch.
     fn item(&self, items: usize) -> isize {
         (self.bytes.len() * 8 / self.dtype.size() / items) as isize
     }
@@ -101,7 +101,7 @@ fn write(dtype: DType, data: *mut u8, at: isize, value: Scalar) {
     }
 }
 
-/// A repeatable stream of numbers.
+/// A deterministic sequence of numbers.
 fn numbers(seed: u64) -> impl FnMut() -> u64 {
     let mut state = seed.wrapping_mul(2).wrapping_add(1);
     move || {
@@ -110,7 +110,7 @@ fn numbers(seed: u64) -> impl FnMut() -> u64 {
     }
 }
 
-/// One product to check.
+/// A product to check.
 #[derive(Clone, Debug)]
 struct Case {
     m: usize,
@@ -123,8 +123,8 @@ struct Case {
     seed: u64,
 }
 
-/// Computes it and compares every element; checks that the epilogue covers C once and sees final values, and that
-/// nothing outside C was written.
+/// Computes the case and compares every element. Checks that the epilogue covers C exactly once and sees final values,
+/// and that nothing outside C was written.
 fn check(case: &Case) {
     let Case { m, n, k, items, dtypes: [at, bt, ct], placements: [ap, bp, cp], set, seed } = *case;
     let mut next = numbers(seed);
@@ -177,7 +177,7 @@ fn check(case: &Case) {
                     sum += x * y;
                     size += (x * y).abs();
                 }
-                // The error of a sum's steps, that of rounding the result, and that of rounding one below the normal numbers.
+                // The error of a sum's steps, of rounding the result, and of rounding a subnormal result.
                 let (sums, store, least) = match ct {
                     DType::F64 => (f64::EPSILON, 0.0, 0.0),
                     DType::F16 => (1.2e-7, 4.9e-4, 2f64.powi(-25)),
@@ -443,7 +443,7 @@ fn unfit_types_are_an_error() {
     let mut out = 0u64;
     let mut try_types = |a, b, c| {
         let output = Output { data: (&raw mut out).cast(), dtype: c, row_stride: 1, column_stride: 1 };
-        // SAFETY: every operand is one element.
+        // SAFETY: every operand is a single element.
         unsafe { gemm(1, 1, 1, &[BatchItem::default()], &operand(a), &operand(b), &output, None) }
     };
     assert!(try_types(DType::F64, DType::F32, DType::F32).is_err());

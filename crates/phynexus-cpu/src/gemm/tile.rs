@@ -1,28 +1,28 @@
-//! The inner kernel: a tile of C, a few rows high and two registers wide, held in registers while k goes by.
+//! The inner kernel: a tile of C, a few rows high and two registers wide, held in registers while k advances.
 
 use super::lanes::Lanes;
 
-/// One call of a tile kernel. Strides in elements.
+/// The arguments of a tile kernel. Strides are in elements.
 pub(crate) struct Tile<T> {
     /// The length of the sums, at least 1.
     pub(crate) k: usize,
     /// The tile's first row of A, at the first k.
     pub(crate) a: *const T,
-    /// Between rows of A.
+    /// Row stride of A.
     pub(crate) a_row: isize,
-    /// Between columns of A (steps of k).
+    /// Column stride of A (steps of k).
     pub(crate) a_step: isize,
-    /// The tile's first column of B; columns lie side by side.
+    /// The tile's first column of B; columns are contiguous.
     pub(crate) b: *const T,
-    /// Between rows of B (steps of k).
+    /// Row stride of B (steps of k).
     pub(crate) b_step: isize,
-    /// The tile's corner of C; columns lie side by side.
+    /// The tile's corner of C; columns are contiguous.
     pub(crate) c: *mut T,
-    /// Between rows of C.
+    /// Row stride of C.
     pub(crate) c_row: isize,
-    /// Columns, more than (W - 1) registers and at most W.
+    /// The number of columns: more than (W - 1) registers and at most W.
     pub(crate) columns: usize,
-    /// Adds to C instead of overwriting it.
+    /// Whether to add to C instead of overwriting it.
     pub(crate) accumulate: bool,
 }
 
@@ -31,14 +31,15 @@ pub(crate) type TileKernel<T> = unsafe fn(&Tile<T>);
 
 /// Computes a tile of `M` rows and at most `W` registers.
 ///
-/// A is read where it lies, by broadcasts: rows are addressed from two pointers and the multiples 1, 3 and 5 of the row
-/// stride, which with the address modes of the machine reach 14 rows without further registers.
+/// A is read in place by broadcasts. Rows are addressed from two pointers and the multiples 1, 3 and 5 of the row
+/// stride; with the machine's address modes, these reach 14 rows without more registers.
 ///
 /// # Safety
-/// The machine has the instruction set of `V`, and `tile` describes memory that may be read and written so.
+/// The machine must support the instruction set of `V`, and `tile` must describe memory that is valid for these
+/// accesses.
 #[inline(always)]
 pub(crate) unsafe fn tile<V: Lanes, const M: usize, const W: usize>(tile: &Tile<V::Scalar>) {
-    // SAFETY: the caller's promise; every address below is an element of the tile's rows and columns.
+    // SAFETY: guaranteed by the caller; every address below is an element of the tile's rows and columns.
     unsafe {
         let size = size_of::<V::Scalar>() as isize;
         let mask = V::first(tile.columns - (W - 1) * V::N);
@@ -94,7 +95,7 @@ pub(crate) unsafe fn tile<V: Lanes, const M: usize, const W: usize>(tile: &Tile<
     }
 }
 
-/// The same value, of which the compiler no longer knows how it was made: it would otherwise make it anew in the loop.
+/// Hides the origin of the value from the compiler, which would otherwise recompute it in the loop.
 #[inline(always)]
 fn opaque(mut x: isize) -> isize {
     // SAFETY: no instruction is emitted.

@@ -1,9 +1,10 @@
 //! Transposed copies for packing (see [`super::kernels::Transpose`]).
 
-/// One element after another.
+/// Copies element by element.
 ///
 /// # Safety
-/// `source` has `lanes` rows of `k` elements, `lane_stride` apart; `out` has room for `k` rows of `width`.
+/// `source` must have `lanes` rows of `k` elements, `lane_stride` apart, and `out` must have room for `k` rows of
+/// `width`.
 pub(crate) unsafe fn plain<T: Copy>(
     source: *const T,
     lane_stride: isize,
@@ -14,17 +15,17 @@ pub(crate) unsafe fn plain<T: Copy>(
 ) {
     for p in 0..k {
         for lane in 0..lanes {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { *out.add(p * width + lane) = *source.offset(lane as isize * lane_stride).add(p) }
         }
     }
 }
 
-/// Blocks of 16 by 16 through registers. Writes whole registers: up to 15 elements after the last lane of a row are
-/// overwritten with anything, before the next row is written.
+/// Transposes blocks of 16 by 16 through registers. Writes whole registers: up to 15 elements after the last lane of a
+/// row get arbitrary values before the next row is written.
 ///
 /// # Safety
-/// As [`plain`], with room for one register more; the machine has AVX-512.
+/// Same as [`plain`], with room for one more register; the machine must have AVX-512.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
 pub(crate) unsafe fn avx512_f32(
@@ -44,12 +45,12 @@ pub(crate) unsafe fn avx512_f32(
         let mut lane = 0;
         while lane < lanes {
             let present = (lanes - lane).min(16);
-            // SAFETY: only lanes and elements that exist are read; rows are written in order, so what a register
-            // writes past its row is overwritten by the next one, and past the last there is room.
+            // SAFETY: only existing lanes and elements are read. Rows are written in order, so excess writes of a
+            // register are overwritten by the next row, and there is room past the last row.
             unsafe {
                 let mut rows = [_mm512_setzero_ps(); 16];
                 let from = source.offset(lane as isize * lane_stride).add(p);
-                // The last lane stands for those that are missing: no branch for each.
+                // Missing lanes are replaced by the last lane, which avoids a branch for each.
                 for (i, row) in rows.iter_mut().enumerate() {
                     let from = from.offset(i.min(present - 1) as isize * lane_stride);
                     *row =
@@ -75,7 +76,7 @@ pub(crate) unsafe fn avx512_f32(
     }
 }
 
-/// The transpose of 16 rows of 16.
+/// Transposes 16 rows of 16.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
 #[inline]

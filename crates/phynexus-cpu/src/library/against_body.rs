@@ -1,4 +1,5 @@
-//! What the tests of composites' routines share: results against the composite's body in `float64`, through the device.
+//! Shared test code of the composites' routines: compares results with the composite's body in `float64`, through the
+//! device.
 
 use phynexus::{
     DType, Tensor,
@@ -10,15 +11,15 @@ use phynexus::{
 };
 use smallvec::SmallVec;
 
-/// An operand: its values row-major.
+/// An operand with its row-major values.
 pub(super) struct Given {
     pub(super) shape: Vec<usize>,
     pub(super) values: Vec<f32>,
-    /// A mask: nonzero is true.
+    /// Whether it is a mask; nonzero is true.
     pub(super) is_bool: bool,
-    /// Stored with the last two axes exchanged, if the routine reads that.
+    /// Whether the last two axes are stored exchanged, if the routine supports that.
     pub(super) transposed: bool,
-    /// Elements between the rows, if the routine reads that.
+    /// Elements between the rows, if the routine supports that.
     pub(super) gap: usize,
 }
 
@@ -31,7 +32,8 @@ impl Given {
         if self.is_bool { DType::Bool } else { DType::F32 }
     }
 
-    /// How the routine of `node` gets it as operand `at`: what it does not read is row-major, as in a plan.
+    /// The layout in which the routine of `node` gets operand `at`. A layout that it does not support is made
+    /// row-major, as in a plan.
     fn layout(&self, node: &IrNode, at: usize) -> Layout {
         let row_major = Layout::contiguous(&self.shape);
         let mut wider = self.shape.clone();
@@ -44,7 +46,7 @@ impl Given {
         if (self.transposed || self.gap > 0) && is_read() { other } else { row_major }
     }
 
-    /// The operand in memory: what lies between its elements is not a number.
+    /// The operand in memory, with NaN between its elements.
     fn bytes(&self, layout: &Layout) -> Vec<u8> {
         let place = |flat: usize| {
             let axes = layout.shape.iter().zip(&layout.strides).rev();
@@ -59,7 +61,7 @@ impl Given {
         }
     }
 
-    /// The operand for the body.
+    /// The operand in `float64`.
     fn wide(&self) -> Tensor {
         let x = Tensor::from_slice(&self.values, &self.shape, crate::device::register()).unwrap();
         x.to_dtype(if self.is_bool { DType::Bool } else { DType::F64 }).unwrap()
@@ -78,7 +80,7 @@ pub(super) fn given(shape: &[usize], seed: u64) -> Given {
     Given::new(shape, values)
 }
 
-/// The packed results by the device's routine, and by the body in `float64`.
+/// The packed results of the device's routine, and of the body in `float64`.
 fn both(composite: Composite, operands: &[Given]) -> (Vec<f32>, Vec<f64>) {
     let device = crate::device::register();
     let backend = device.backend();
@@ -96,7 +98,7 @@ fn both(composite: Composite, operands: &[Given]) -> (Vec<f32>, Vec<f64>) {
         inputs: SmallVec::new(),
     };
     let dtypes: Vec<DType> = operands.iter().map(Given::dtype).collect();
-    assert_eq!(backend.support(&node, &dtypes), Support::Native);
+    assert_eq!(backend.support(&node, &dtypes), Support::Routine);
     let laid_out: Vec<Operand> = (operands.iter().enumerate())
         .map(|(at, o)| Operand { dtype: o.dtype(), layout: o.layout(&node, at) })
         .collect();
@@ -112,7 +114,7 @@ fn both(composite: Composite, operands: &[Given]) -> (Vec<f32>, Vec<f64>) {
         })
         .collect();
     let result = backend.allocate(4 * expected.len()).unwrap();
-    // What is not written shows.
+    // Unwritten elements stay NaN.
     backend.write(&result, 0, &vec![0xff; 4 * expected.len()]).unwrap();
     bindings.push(Binding { buffer: result.clone(), offset: 0 });
     backend.compile(&Step::Library(step)).unwrap().run(&bindings).unwrap();
@@ -121,7 +123,7 @@ fn both(composite: Composite, operands: &[Given]) -> (Vec<f32>, Vec<f64>) {
     (bytes.as_chunks().0.iter().map(|c| f32::from_ne_bytes(*c)).collect(), expected)
 }
 
-/// Checks a routine's packed results, and gives them.
+/// Checks a routine's packed results and returns them.
 pub(super) fn agree(composite: &Composite, operands: &[Given]) -> Vec<f32> {
     let (found, expected) = both(composite.clone(), operands);
     for (at, (x, y)) in found.iter().zip(&expected).enumerate() {

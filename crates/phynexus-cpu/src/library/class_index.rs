@@ -1,10 +1,10 @@
-//! Labels of a loss: copied, once all of them are known to be classes.
+//! The labels of a loss: copied after checking that all of them are valid classes.
 
 use phynexus::{DType, Error, Result, kernel::step::Operand, op::ir::IrNode};
 
 use super::{Routine, misfit};
 
-/// The check of labels against a number of classes.
+/// Checks labels against a number of classes.
 pub(super) struct ClassIndex {
     loss: &'static str,
     classes: usize,
@@ -34,15 +34,15 @@ impl Routine for ClassIndex {
         let Some(labels) = operands.first() else {
             return Err(Error::internal("phynexus_cpu::library", "an operand is missing"));
         };
-        // SAFETY: the caller's promise: the operand, which is contiguous, has `count` elements of int64, and memory of
-        // the device is aligned to every dtype's size.
+        // SAFETY: the caller guarantees that the operand is contiguous and has `count` elements of int64; device memory
+        // is aligned to every dtype's size.
         let labels = unsafe { std::slice::from_raw_parts(labels.cast::<i64>(), self.count) };
-        // A negative label is a huge number without its sign.
+        // As an unsigned integer, a negative label is out of range.
         let inside = |label: i64| (label as u64) < self.classes as u64 || Some(label) == self.ignore_index;
         if let Some(&index) = labels.iter().find(|label| !inside(**label)) {
             return Err(Error::Index { op: self.loss, index, size: self.classes, axis: None });
         }
-        // SAFETY: the caller's promise: the result has room for as many elements and overlaps no operand.
+        // SAFETY: the caller guarantees that the result has room for as many elements and does not overlap the operand.
         unsafe { std::ptr::copy_nonoverlapping(labels.as_ptr(), result.cast::<i64>(), self.count) };
         Ok(())
     }

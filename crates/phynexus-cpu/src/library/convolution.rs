@@ -12,16 +12,22 @@ use super::{Finished, InBlocks, Routine, misfit};
 use crate::conv::{ConvShape, convolution};
 use crate::gemm::has_product;
 
-/// Whether there are kernels for these dtypes and so many spatial dimensions.
+/// Whether there are kernels for these dtypes and this number of spatial dimensions.
 pub(super) fn support(geometry: &Geometry, dtype: DType, operands: &[DType]) -> Support {
     if !(1..=3).contains(&geometry.kernel.len()) {
-        return Support::Unsupported(format!("no convolution over {} dimensions", geometry.kernel.len()));
+        return Support::Unsupported(format!(
+            "convolution does not support {} dimensions",
+            geometry.kernel.len()
+        ));
     }
     if !has_product(dtype, operands) || operands.windows(2).any(|pair| pair[0] != pair[1]) {
         let names: Vec<&str> = operands.iter().map(|o| o.name()).collect();
-        return Support::Unsupported(format!("no convolution of {} to {dtype}", names.join(" and ")));
+        return Support::Unsupported(format!(
+            "convolution does not support {} with result {dtype}",
+            names.join(" and ")
+        ));
     }
-    Support::Native
+    Support::Routine
 }
 
 /// A convolution of fixed shapes.
@@ -54,7 +60,7 @@ impl Convolution {
         let rank = geometry.kernel.len() + 2;
         let fits = x.len() == rank
             && y.len() == rank
-            && support(geometry, node.dtype, &[left.dtype, right.dtype]) == Support::Native;
+            && support(geometry, node.dtype, &[left.dtype, right.dtype]) == Support::Routine;
         if !fits {
             return Err(misfit("conv", operands));
         }
@@ -72,12 +78,12 @@ impl Convolution {
     }
 }
 
-/// Positions of the smallest image that is worked on block by block.
+/// Positions of the smallest image that is processed in blocks.
 const SMALLEST: usize = 16;
 
 impl Convolution {
     /// # Safety
-    /// As [`Routine::run`].
+    /// Same as [`Routine::run`].
     unsafe fn convolve(
         &self,
         operands: &[*const u8],
@@ -93,14 +99,14 @@ impl Convolution {
             output: &self.output,
             geometry: &self.geometry,
         };
-        // SAFETY: the caller's promise; operands are row-major.
+        // SAFETY: guaranteed by the caller; operands are row-major.
         unsafe { convolution(self.kind, self.operands, self.dtype, &shape, *left, *right, result, finished) }
     }
 }
 
 impl Routine for Convolution {
     unsafe fn run(&self, operands: &[*const u8], result: *mut u8) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.convolve(operands, result, None) }
     }
 
@@ -120,7 +126,7 @@ impl InBlocks for Convolution {
     }
 
     unsafe fn run(&self, operands: &[*const u8], result: *mut u8, finished: Finished<'_>) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.convolve(operands, result, Some(finished)) }
     }
 }

@@ -1,4 +1,4 @@
-//! Kernels written by users: their functions for the CPU.
+//! User-written kernels: runs their CPU functions.
 
 use std::{borrow::Cow, slice};
 
@@ -17,7 +17,7 @@ use crate::device::NAME;
 pub(super) struct Custom {
     call: CustomCall,
     inputs: Vec<(DType, Dims)>,
-    /// Where each output begins in the result, and how many elements it has.
+    /// The start and the number of elements of each output in the result.
     outputs: Vec<(usize, usize)>,
     dtype: DType,
 }
@@ -42,13 +42,12 @@ impl Routine for Custom {
             return Err(Error::internal("phynexus_cpu::library", "an operand is missing"));
         }
         let inputs = self.inputs.iter().zip(operands).map(|((dtype, shape), &address)| {
-            // SAFETY: the caller's promise: the operand lies row-major at its address.
+            // SAFETY: the caller guarantees that the operand is row-major at its address.
             let elements = unsafe { elements(*dtype, address, element_count(shape)) };
             (shape.as_slice(), elements)
         });
         let outputs = self.outputs.iter().map(|&(start, count)| {
-            // SAFETY: the caller's promise: there is room for the whole result, of which the outputs are parts that do
-            // not overlap.
+            // SAFETY: the caller guarantees room for the whole result; the outputs are disjoint parts of it.
             unsafe { zeroed(self.dtype, result.add(start * self.dtype.size()), count) }
         });
         self.call.run_on_host(inputs.collect(), outputs.collect(), NAME)
@@ -60,27 +59,27 @@ macro_rules! slices {
         /// The elements at an address.
         ///
         /// # Safety
-        /// There are so many elements of this type, aligned, and nobody writes them as long as the result lives.
+        /// There must be `count` aligned elements of this type, which must not be written while the result is alive.
         unsafe fn elements<'a>(dtype: DType, address: *const u8, count: usize) -> Elements<'a> {
             match dtype {
                 $(DType::$variant => {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: guaranteed by the caller.
                     let values = unsafe { slice::from_raw_parts(address.cast::<$t>(), count) };
                     Elements::$variant(Cow::Borrowed(values))
                 })+
             }
         }
 
-        /// The elements at an address, made zeros.
+        /// Zeros the elements at an address and returns them.
         ///
         /// # Safety
-        /// There is room for so many elements of this type, aligned, and nobody else touches it as long as the result
-        /// lives.
+        /// There must be room for `count` aligned elements of this type, which nothing else may access while the result
+        /// is alive.
         unsafe fn zeroed<'a>(dtype: DType, address: *mut u8, count: usize) -> ElementsMut<'a> {
             match dtype {
                 $(DType::$variant => {
                     let address = address.cast::<$t>();
-                    // SAFETY: the caller's promise. Zero bytes are a value of every element type.
+                    // SAFETY: guaranteed by the caller. All-zero bytes are a valid value of every element type.
                     let values = unsafe {
                         address.write_bytes(0, count);
                         slice::from_raw_parts_mut(address, count)

@@ -7,10 +7,10 @@ use phynexus::{DType, Result, device::Support, kernel::step, op::ir::IrNode, sha
 use super::{Finished, InBlocks, Routine, misfit};
 use crate::gemm::{BatchItem, Epilogue, Operand, Output, gemm, has_product};
 
-/// Whether products of these operands can be summed as the result's dtype says.
+/// Whether products of these operands can be summed to the result's dtype.
 pub(super) fn support(dtype: DType, operands: &[DType]) -> Support {
     if has_product(dtype, operands) {
-        return Support::Native;
+        return Support::Routine;
     }
     let names: Vec<&str> = operands.iter().map(|o| o.name()).collect();
     Support::Unsupported(format!("no matrix product of {} to {dtype}", names.join(" and ")))
@@ -25,11 +25,11 @@ pub(super) struct Dot {
     a: Matrix,
     b: Matrix,
     dtype: DType,
-    /// Axes of the result.
+    /// The number of axes of the result.
     rank: usize,
 }
 
-/// How an operand's matrices lie.
+/// The layout of an operand's matrices.
 struct Matrix {
     dtype: DType,
     row_stride: isize,
@@ -55,7 +55,7 @@ impl Dot {
         let fits = sa[..lead] == shape[..lead]
             && sb[..lead] == shape[..lead]
             && (sa[lead], sb[lead], sb[lead + 1]) == (m, k, n)
-            && support(node.dtype, &[a.dtype, b.dtype]) == Support::Native;
+            && support(node.dtype, &[a.dtype, b.dtype]) == Support::Routine;
         if !fits {
             return Err(misfit("dot", operands));
         }
@@ -82,14 +82,14 @@ impl Dot {
     }
 }
 
-/// Columns of the narrowest result, and elements of the smallest of a batch, that are worked on block by block: a block
-/// of less takes longer to begin than to do.
+/// Columns of the narrowest result, and elements of the smallest of a batch, that are processed in blocks: the setup of
+/// a smaller block takes longer than its work.
 const NARROWEST: usize = 32;
 const SMALLEST: usize = 1024;
 
 impl Dot {
     /// # Safety
-    /// As [`Routine::run`].
+    /// Same as [`Routine::run`].
     unsafe fn multiply(
         &self,
         operands: &[*const u8],
@@ -98,14 +98,14 @@ impl Dot {
     ) -> Result<()> {
         let [a, b] = operands else { return Err(misfit("dot", &[])) };
         let c = Output { data: result, dtype: self.dtype, row_stride: self.n as isize, column_stride: 1 };
-        // SAFETY: the caller's promise: the strides are the operands', the result is row-major.
+        // SAFETY: the caller guarantees that the strides are those of the operands; the result is row-major.
         unsafe { gemm(self.m, self.n, self.k, &self.batch, &self.a.at(*a), &self.b.at(*b), &c, epilogue) }
     }
 }
 
 impl Routine for Dot {
     unsafe fn run(&self, operands: &[*const u8], result: *mut u8) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.multiply(operands, result, None) }
     }
 
@@ -124,7 +124,7 @@ impl InBlocks for Dot {
         let epilogue = |item: usize, rows: Range<usize>, columns: Range<usize>| {
             finished(item * self.m + rows.start..item * self.m + rows.end, columns);
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.multiply(operands, result, Some(&epilogue)) }
     }
 }

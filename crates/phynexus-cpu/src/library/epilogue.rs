@@ -1,4 +1,4 @@
-//! Epilogues: elementwise work on a routine's result, on each block as soon as the routine has finished it.
+//! Epilogues: elementwise work on each block of a routine's result as soon as the routine has finished it.
 
 use phynexus::{
     Error, Result,
@@ -16,28 +16,28 @@ use smallvec::SmallVec;
 use super::{Routine, part};
 use crate::fused::{BlockKernel, FusedKernel};
 
-/// An epilogue ready to run.
+/// An epilogue prepared to run.
 pub(super) struct Epilogue {
     kernel: Kernel,
-    /// Where parameter 1 is among the step's bindings; parameter 0 is the routine's result.
+    /// The index of parameter 1 among the step's bindings; parameter 0 is the routine's result.
     first: usize,
-    /// Which parameters it stores.
+    /// Which parameters are stored.
     written: SmallVec<[bool; 8]>,
     /// Bytes of the routine's result.
     result: usize,
-    /// A parameter that is stored where parameter 0 is read: the routine's result may lie there until then.
+    /// A parameter that is stored where parameter 0 is read: its memory can hold the routine's result until then.
     place: Option<usize>,
 }
 
 enum Kernel {
-    /// For a routine that tells of its blocks.
+    /// For a routine that reports its blocks.
     Blocks(BlockKernel),
-    /// For one that does not: a second pass over the result.
+    /// For a routine that does not: a second pass over the result.
     Whole(FusedKernel),
 }
 
 impl Epilogue {
-    /// The epilogue of a step whose routine has blocks with so many axes of rows, if it has any.
+    /// The epilogue of a step. `row_axes` is the number of row axes of the routine's blocks, if it has blocks.
     pub(super) fn new(step: &Library, kernel: &Fused, row_axes: Option<usize>) -> Result<Epilogue> {
         let written = kernel.parameters.iter().map(|p| p.written).collect();
         let shape = &step.node.shape;
@@ -50,7 +50,7 @@ impl Epilogue {
         Ok(Epilogue { kernel, first: step.operands.len(), written, result: step.node.bytes(), place })
     }
 
-    /// The addresses of a run's parameters.
+    /// Resolves the addresses of a run's parameters.
     pub(super) fn bind(&self, bindings: &[Binding]) -> Result<Bound<'_>> {
         let missing = || Error::internal("phynexus_cpu::library", "a binding is missing");
         let mut parameters: SmallVec<[*mut u8; 8]> = SmallVec::new();
@@ -65,7 +65,7 @@ impl Epilogue {
                 Kernel::Whole(kernel) => kernel.address(at, binding)?,
             });
         }
-        // An output that is stored in place over something still to be read has no room for the result.
+        // An output that is stored in place over data still to be read has no room for the result.
         let is_free = |place: &usize| {
             let mut reads = (1..parameters.len()).filter(|&at| !self.written[at]);
             reads.all(|at| parameters[at] != parameters[*place])
@@ -89,7 +89,7 @@ pub(super) struct Bound<'a> {
 #[derive(Clone, Copy)]
 struct Parameters<'a>(&'a [*mut u8]);
 
-// SAFETY: threads store to the elements of their own blocks only, and load what no other thread stores.
+// SAFETY: threads store only to elements of their own blocks, and load what no other thread stores.
 unsafe impl Sync for Parameters<'_> {}
 
 impl<'a> Parameters<'a> {
@@ -99,16 +99,17 @@ impl<'a> Parameters<'a> {
 }
 
 impl Bound<'_> {
-    /// Where the routine's result is to lie, if not in memory of its own.
+    /// The destination of the routine's result, if it does not need separate memory.
     pub(super) fn result(&self) -> Option<*mut u8> {
         self.place.map(|place| self.parameters[place])
     }
 
-    /// Runs the routine and the epilogue; `memory` has room for the result if that has no place.
+    /// Runs the routine and the epilogue. `memory` must have room for the result if the result has no other
+    /// destination.
     ///
     /// # Safety
-    /// As [`Routine::run`] for the operands; the parameters are memory as the kernel's indices ask for, outputs overlap
-    /// nothing but read parameters whose every load is at the index of the store.
+    /// Same as [`Routine::run`] for the operands. The parameters must be valid for the kernel's indices. Outputs may
+    /// only overlap read parameters all of whose loads are at the index of the store.
     pub(super) unsafe fn run(
         mut self,
         routine: &dyn Routine,
@@ -119,8 +120,8 @@ impl Bound<'_> {
         if let Some(first) = self.parameters.first_mut() {
             *first = result;
         }
-        // SAFETY: the caller's promise. An element of the result is read at its own index, after it is final; where it
-        // lies in an output, that is the index of the store.
+        // SAFETY: guaranteed by the caller. An element of the result is read at its own index, after it is final; if it
+        // is placed in an output, that is also the index of the store.
         unsafe {
             match (&self.epilogue.kernel, routine.in_blocks()) {
                 (Kernel::Blocks(kernel), Some(blocks)) => {
@@ -134,15 +135,15 @@ impl Bound<'_> {
                     kernel.run(&self.parameters)
                 }
                 (Kernel::Blocks(_), None) => {
-                    Err(Error::internal("phynexus_cpu::library", "a routine without the blocks it had"))
+                    Err(Error::internal("phynexus_cpu::library", "a routine no longer has blocks"))
                 }
             }
         }
     }
 }
 
-/// A stored parameter in whose memory the routine can put its result, of elements of `size` bytes at index `own`; one that
-/// stores nothing but the result, if there is one.
+/// A stored parameter whose memory can hold the routine's result, of elements of `size` bytes at index `own`. Prefers
+/// one that stores nothing but the result.
 fn place(kernel: &Fused, size: usize, own: &Index) -> Option<usize> {
     let at_own = kernel.instructions.iter().all(|i| match &i.operation {
         Operation::Load { parameter: 0, index, mask, .. } => index == own && mask.is_none(),

@@ -1,4 +1,4 @@
-//! Rows by index, sorting, running combinations, joins and random words: the routines of `ops`.
+//! Rows by index, sorting, scans, joins and random words: the routines of `ops`.
 
 use phynexus::{
     DType, Error, Kind, Result,
@@ -35,7 +35,7 @@ pub(super) fn support(node: &IrNode, operands: &[DType]) -> Support {
         Op::Cat { .. } => operands.iter().all(|o| *o == node.dtype),
         _ => false,
     };
-    if fits { Support::Native } else { not(node.op.name()) }
+    if fits { Support::Routine } else { not(node.op.name()) }
 }
 
 /// One of these operations for fixed shapes.
@@ -45,7 +45,7 @@ pub(super) struct Indexing {
     elements: usize,
 }
 
-/// What of an operand's shape the routines need.
+/// The part of an operand's shape that the routines need.
 struct Extent {
     dtype: DType,
     elements: usize,
@@ -74,7 +74,7 @@ impl Indexing {
             operands.get(i).map(|o| o.layout.shape.as_slice()).ok_or_else(|| misfit(name, operands))
         };
         let first = shape(0)?;
-        if support(node, &dtypes) != Support::Native {
+        if support(node, &dtypes) != Support::Routine {
             return Err(misfit(name, operands));
         }
         let size = node.dtype.size();
@@ -122,7 +122,8 @@ impl Routine for Indexing {
         let internal = |what: &str| Error::internal("phynexus_cpu::library", what.to_owned());
         let first = *operands.first().ok_or_else(|| internal("an operand is missing"))?;
         let dtype = self.operands[0].dtype;
-        // SAFETY: the caller's promise: operands are contiguous, have the elements counted in `new`, and so has the result.
+        // SAFETY: the caller guarantees that operands and result are contiguous and have the element counts computed in
+        // `new`.
         unsafe {
             let indices = || {
                 Indices::new(self.operands[1].dtype, operands[1], self.operands[1].elements)
@@ -137,7 +138,7 @@ impl Routine for Indexing {
                 }
                 Task::Scan { combine, axis, reverse } => {
                     if !ops::scan(*combine, dtype, *axis, *reverse, first, result) {
-                        return Err(internal("no scan of this dtype"));
+                        return Err(internal("scan does not support this dtype"));
                     }
                 }
                 Task::ArgReduce { least, axis } => {

@@ -1,4 +1,4 @@
-//! Library steps: matrix products, convolutions and what else is a routine of its own, with their epilogues.
+//! Library steps: matrix products, convolutions and other separate routines, with their epilogues.
 
 mod attention;
 mod class_index;
@@ -34,34 +34,35 @@ use crate::{
 };
 use epilogue::Epilogue;
 
-/// A routine made for certain shapes.
+/// A routine for fixed shapes.
 trait Routine: Send + Sync {
-    /// Computes the result, row-major. Operands are row-major too, unless [`reads_strides`] says otherwise.
+    /// Computes the result, row-major. Operands are row-major too, unless [`reads_strides`] allows other layouts.
     ///
     /// # Safety
-    /// Operands are the addresses of their first elements and can be read as their layouts say; the result has room for
-    /// its elements and overlaps no operand.
+    /// Operands must be the addresses of their first elements and readable according to their layouts; the result must
+    /// have room for its elements and not overlap an operand.
     unsafe fn run(&self, operands: &[*const u8], result: *mut u8) -> Result<()>;
 
-    /// The routine as one that tells of the blocks that it has finished, if it does and these are worth being told of.
+    /// The routine's block interface, if it has one and the blocks are large enough to be useful.
     fn in_blocks(&self) -> Option<&dyn InBlocks> {
         None
     }
 }
 
-/// What is called for blocks of a result seen as a matrix: rows and columns.
+/// The callback for blocks of a result viewed as a matrix: rows and columns.
 type Finished<'a> = &'a (dyn Fn(Range<usize>, Range<usize>) + Sync);
 
 /// A routine that computes its result in blocks.
 trait InBlocks {
-    /// How many leading axes of the result number the rows of blocks, row-major; the others number the columns.
+    /// The number of leading axes of the result that index the rows of blocks, row-major; the other axes index the
+    /// columns.
     fn row_axes(&self) -> usize;
 
-    /// Computes the result as [`Routine::run`] does, and calls `finished` exactly once for every element, in blocks, each
-    /// after its values are stored and while they are likely in cache, from any thread.
+    /// Computes the result like [`Routine::run`]. Calls `finished` exactly once for every element, in blocks. Each call
+    /// comes from any thread, after the block's values are stored and while they are likely in cache.
     ///
     /// # Safety
-    /// As [`Routine::run`].
+    /// Same as [`Routine::run`].
     unsafe fn run(&self, operands: &[*const u8], result: *mut u8, finished: Finished<'_>) -> Result<()>;
 }
 
@@ -72,7 +73,7 @@ pub(crate) fn support(node: &IrNode, operands: &[DType]) -> Support {
         Op::Conv(_, geometry) => convolution::support(geometry, node.dtype, operands),
         Op::Pool(kind, geometry) => pooling::support(*kind, geometry, operands),
         Op::Composite(composite) => composite_support(composite, operands),
-        Op::Custom(call) if call.kernel().has_cpu_function() => Support::Native,
+        Op::Custom(call) if call.kernel().has_cpu_function() => Support::Routine,
         Op::Custom(call) => {
             let refusal = call.kernel().no_source_for(NAME, "a function for the CPU");
             Support::Unsupported(refusal.to_string())
@@ -81,11 +82,11 @@ pub(crate) fn support(node: &IrNode, operands: &[DType]) -> Support {
     }
 }
 
-/// Whether the operation's routine reads an operand that lies so though it is not row-major.
+/// Whether the operation's routine supports this operand layout, which is not row-major.
 pub(crate) fn reads_strides(node: &IrNode, operand: usize, layout: &Layout) -> bool {
     match &node.op {
-        // The order of a product's sums follows from its shapes and from which of a matrix's axes has the smaller stride. A
-        // repeated element has strides of 0 only where nobody has stored the repetition.
+        // The summation order of a product depends on its shapes and on which axis of a matrix has the smaller stride.
+        // A repeated element has stride 0 only as long as the repetition has not been stored.
         Op::Dot => {
             let matrix = layout.shape.len() - 2..;
             layout.shape[matrix.clone()].iter().zip(&layout.strides[matrix]).all(|(&d, &s)| d == 1 || s != 0)
@@ -99,7 +100,7 @@ pub(crate) fn reads_strides(node: &IrNode, operand: usize, layout: &Layout) -> b
     }
 }
 
-/// The composites that have routines, in `float32` if they compute; the others are made of operations that have kernels.
+/// Composites with routines, for `float32` if they compute; other composites consist of operations that have kernels.
 fn composite_support(composite: &Composite, operands: &[DType]) -> Support {
     let fits = match composite {
         Composite::Recurrent(_) | Composite::RecurrentGradient(_) => {
@@ -113,10 +114,10 @@ fn composite_support(composite: &Composite, operands: &[DType]) -> Support {
         Composite::ClassIndex(_) => operands == [DType::I64],
         _ => false,
     };
-    if fits { Support::Native } else { Support::Body }
+    if fits { Support::Routine } else { Support::Body }
 }
 
-/// Whether an epilogue runs on the blocks of this operation's result.
+/// Whether an epilogue can run on the blocks of this operation's result.
 pub(crate) fn epilogue(node: &IrNode) -> bool {
     match &node.op {
         Op::Dot => true,
@@ -125,7 +126,7 @@ pub(crate) fn epilogue(node: &IrNode) -> bool {
     }
 }
 
-/// Makes a library step ready to run.
+/// Compiles a library step.
 pub(crate) fn compile(step: &Library) -> Result<Arc<dyn Executable>> {
     let readable = |(at, operand): (usize, &Operand)| {
         operand.layout.is_contiguous() || reads_strides(&step.node, at, &operand.layout)
@@ -170,7 +171,7 @@ pub(crate) fn compile(step: &Library) -> Result<Arc<dyn Executable>> {
     Ok(Arc::new(LibraryStep { routine, operands, bytes, epilogue, free: Mutex::default() }))
 }
 
-/// The positions of an operand's first and last element in memory, from the address of element 0.
+/// The positions of an operand's first and last element in memory, relative to element 0.
 fn reach(layout: &Layout) -> (isize, isize) {
     if layout.is_empty() {
         return (0, -1);
@@ -181,14 +182,14 @@ fn reach(layout: &Layout) -> (isize, isize) {
     })
 }
 
-/// What of an operand is read.
+/// The memory of an operand that is read.
 struct Prepared {
     reach: (isize, isize),
     size: usize,
 }
 
 impl Prepared {
-    /// The address of the first element, after a check that the binding holds all of them.
+    /// The address of the first element. Checks that the binding holds all elements.
     fn address(&self, binding: &Binding) -> Result<*mut u8> {
         let (low, high) = (self.reach.0 * self.size as isize, (self.reach.1 + 1) * self.size as isize);
         let first = binding
@@ -200,14 +201,14 @@ impl Prepared {
     }
 }
 
-/// A library step ready to run.
+/// A compiled library step.
 struct LibraryStep {
     routine: Box<dyn Routine>,
     operands: Vec<Prepared>,
     /// Bytes of the result.
     bytes: usize,
     epilogue: Option<Epilogue>,
-    /// Memory for results that only the epilogue reads, kept between runs.
+    /// Memory for results that only the epilogue reads. Kept between runs.
     free: Mutex<Vec<Memory>>,
 }
 
@@ -235,10 +236,10 @@ impl Executable for LibraryStep {
             None => {
                 let binding = bindings.get(self.operands.len()).ok_or_else(too_few)?;
                 let result = part(&binding.buffer, binding.offset, self.bytes)?;
-                // SAFETY: addresses were checked; the scheduler gives results memory of their own.
+                // SAFETY: addresses were checked; the scheduler gives results separate memory.
                 unsafe { self.routine.run(&addresses, result)? };
             }
-            // SAFETY: as above; the result has memory of its own, here or in an output.
+            // SAFETY: as above; the result has separate memory, here or in an output.
             Some(bound) => unsafe { bound.run(&*self.routine, &addresses, next)? },
         }
         self.lock().push(memory);
@@ -246,7 +247,7 @@ impl Executable for LibraryStep {
     }
 }
 
-/// An error of a step whose operands are not what the operation takes: the graph's checks should have found it.
+/// The error for operands that do not match the operation. The graph's checks should have caught them.
 fn misfit(operation: &str, operands: &[Operand]) -> Error {
     let shapes: Vec<String> =
         operands.iter().map(|o| format!("{} {:?}", o.dtype, o.layout.shape.as_slice())).collect();

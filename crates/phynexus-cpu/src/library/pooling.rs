@@ -11,13 +11,13 @@ use phynexus::{
 use super::{Routine, misfit};
 use crate::pooling::{PoolShape, pooling};
 
-/// Whether there are kernels for this dtype and so many spatial dimensions.
+/// Whether there are kernels for this dtype and this number of spatial dimensions.
 pub(super) fn support(kind: PoolKind, geometry: &Geometry, operands: &[DType]) -> Support {
     let sums = matches!(kind, PoolKind::Sum | PoolKind::Spread);
     match operands {
-        [DType::Bool] if sums => Support::Unsupported("truth values have no sum".to_owned()),
-        [_] if (1..=3).contains(&geometry.kernel.len()) => Support::Native,
-        [_] => Support::Unsupported(format!("no pooling over {} dimensions", geometry.kernel.len())),
+        [DType::Bool] if sums => Support::Unsupported("bool is not numeric; cast it first".to_owned()),
+        [_] if (1..=3).contains(&geometry.kernel.len()) => Support::Routine,
+        [_] => Support::Unsupported(format!("pooling does not support {} dimensions", geometry.kernel.len())),
         _ => Support::Unsupported("pooling takes one operand".to_owned()),
     }
 }
@@ -44,7 +44,7 @@ impl Pooling {
         let rank = geometry.kernel.len() + 2;
         if shape.len() != rank
             || node.shape.len() != rank
-            || support(kind, geometry, &[operand.dtype]) != Support::Native
+            || support(kind, geometry, &[operand.dtype]) != Support::Routine
         {
             return Err(misfit("pool", operands));
         }
@@ -67,7 +67,7 @@ impl Routine for Pooling {
             output: &self.output,
             geometry: &self.geometry,
         };
-        // SAFETY: the caller's promise; the operand is row-major.
+        // SAFETY: guaranteed by the caller; the operand is row-major.
         unsafe { pooling(self.kind, self.dtype, &shape, *operand, result) }
     }
 }

@@ -1,4 +1,4 @@
-//! The position of the greatest or least element along an axis.
+//! The position of the greatest or smallest element along an axis.
 
 use phynexus::DType;
 
@@ -6,25 +6,25 @@ use super::order::Ordered;
 use super::{Axis, Shared, Source, parallel_ranges};
 use crate::by_dtype::by_dtype;
 
-/// Elements whose greatest key is found before their positions are looked at.
+/// Elements per block: the greatest key of a block is found before any position is examined.
 const BLOCK: usize = 64;
 
-/// `dst[o, c]` (`int64`) is the first position of the greatest element of `src[o, .., c]`, or of the least; NaN counts
-/// as the extreme. Positions along an empty axis are 0.
+/// `dst[o, c]` (`int64`) is the first position of the greatest (or smallest) element of `src[o, .., c]`. NaN counts as
+/// the extreme. Positions along an empty axis are 0.
 ///
 /// # Safety
-/// `src` addresses `axis.outer * axis.n * axis.inner` elements of `dtype`, `dst` `axis.outer * axis.inner` of `int64`;
-/// they do not overlap.
+/// `src` must address `axis.outer * axis.n * axis.inner` elements of `dtype`, and `dst` `axis.outer * axis.inner` of
+/// `int64`; they must not overlap.
 pub unsafe fn arg_reduce(dtype: DType, least: bool, axis: Axis, src: *const u8, dst: *mut i64) {
-    // SAFETY: the caller vouches for the pointers.
+    // SAFETY: guaranteed by the caller.
     unsafe { by_dtype!(dtype, bool is u8, T => typed::<T>(least, axis, src, dst)) }
 }
 
 /// # Safety
-/// As for [`arg_reduce`].
+/// Same as for [`arg_reduce`].
 unsafe fn typed<T: Ordered>(least: bool, axis: Axis, src: *const u8, dst: *mut i64) {
     let (src, dst) = (Source(src.cast::<T>()), Shared(dst));
-    // SAFETY: the caller vouches for the pointers.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if least {
             with_key(axis, src, dst, T::descending_key);
@@ -35,7 +35,7 @@ unsafe fn typed<T: Ordered>(least: bool, axis: Axis, src: *const u8, dst: *mut i
 }
 
 /// # Safety
-/// As for [`arg_reduce`].
+/// Same as for [`arg_reduce`].
 unsafe fn with_key<T: Ordered>(
     axis: Axis,
     src: Source<T>,
@@ -45,7 +45,7 @@ unsafe fn with_key<T: Ordered>(
     let Axis { outer, n, inner } = axis;
     let line_bytes = n * size_of::<T>();
     parallel_ranges(outer * inner, line_bytes, BLOCK.min(inner.max(1)), |start, end| {
-        // SAFETY: lines start..end lie within the axis and are this task's own.
+        // SAFETY: lines start..end lie within the axis and belong to this task.
         unsafe {
             if n == 0 {
                 std::slice::from_raw_parts_mut(dst.at(start), end - start).fill(0);
@@ -67,7 +67,7 @@ unsafe fn with_key<T: Ordered>(
     });
 }
 
-/// The first position of the greatest key of a line that is not empty.
+/// The first position of the greatest key of a nonempty line.
 fn first_greatest<T: Ordered>(line: &[T], key: impl Fn(T) -> T::Key) -> usize {
     let (mut best, mut position) = (key(line[0]), 0);
     for (block, values) in line.chunks(BLOCK).enumerate() {
@@ -81,7 +81,7 @@ fn first_greatest<T: Ordered>(line: &[T], key: impl Fn(T) -> T::Key) -> usize {
 }
 
 /// # Safety
-/// `src` addresses n rows of `columns <= BLOCK` elements, `inner` elements apart; `dst` as many positions.
+/// `src` must address n rows of `columns <= BLOCK` elements, `inner` elements apart, and `dst` as many positions.
 unsafe fn columns_greatest<T: Ordered>(
     src: *const T,
     n: usize,
@@ -94,13 +94,13 @@ unsafe fn columns_greatest<T: Ordered>(
     let mut position = [0i64; BLOCK];
     for i in 0..n {
         for c in 0..columns {
-            // SAFETY: given by the caller.
+            // SAFETY: guaranteed by the caller.
             let k = unsafe { key(*src.add(i * inner + c)) };
             let better = k > best[c];
             best[c] = if better { k } else { best[c] };
             position[c] = if better { i as i64 } else { position[c] };
         }
     }
-    // SAFETY: given by the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { std::ptr::copy_nonoverlapping(position.as_ptr(), dst, columns) }
 }

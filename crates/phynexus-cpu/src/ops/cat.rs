@@ -1,4 +1,4 @@
-//! Tensors one after another.
+//! Concatenation of tensors.
 
 use super::{Shared, Source, parallel_ranges};
 
@@ -11,10 +11,11 @@ pub struct Part {
     pub n: usize,
 }
 
-/// Joins tensors along an axis: `dst` has `outer` rows, each of the parts' rows of `n * inner_bytes` bytes in turn.
+/// Concatenates tensors along an axis: each of the `outer` rows of `dst` consists of the parts' rows of
+/// `n * inner_bytes` bytes.
 ///
 /// # Safety
-/// Each part addresses `outer * n * inner_bytes` bytes, `dst` their sum; `dst` overlaps no part.
+/// Each part must address `outer * n * inner_bytes` bytes, and `dst` their sum; `dst` must not overlap a part.
 pub unsafe fn cat(parts: &[Part], outer: usize, inner_bytes: usize, dst: *mut u8) {
     let row_bytes: usize = parts.iter().map(|part| part.n * inner_bytes).sum();
     let dst = Shared(dst);
@@ -24,7 +25,7 @@ pub unsafe fn cat(parts: &[Part], outer: usize, inner_bytes: usize, dst: *mut u8
         before += bytes;
         if outer == 1 {
             parallel_ranges(bytes, 1, 64, |start, end| {
-                // SAFETY: start..end lies within the part's one row and is this task's own.
+                // SAFETY: start..end lies within the part's only row and belongs to this task.
                 unsafe { std::ptr::copy_nonoverlapping(src.at(start), dst.at(offset + start), end - start) }
             });
         } else if bytes > 0 {

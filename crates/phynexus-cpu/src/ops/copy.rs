@@ -4,13 +4,14 @@ use smallvec::SmallVec;
 
 use super::{Shared, Source, parallel_ranges};
 
-/// Copies the elements of a strided tensor to row-major order. Strides are in elements; any sign, 0 repeats.
+/// Copies the elements of a strided tensor to row-major order. Strides are in elements and may be negative; a stride of
+/// 0 repeats.
 ///
 /// # Safety
-/// All elements at `src` that shape and strides describe can be read; `dst` addresses as many as the shape has, and
-/// overlaps none of them. `size` is 1, 2, 4 or 8 and both pointers are aligned to it.
+/// All elements at `src` described by shape and strides must be readable; `dst` must address as many elements as the
+/// shape has, without overlap. `size` must be 1, 2, 4 or 8, and both pointers must be aligned to it.
 pub unsafe fn copy_strided(size: usize, shape: &[usize], strides: &[isize], src: *const u8, dst: *mut u8) {
-    // SAFETY: the caller vouches for the pointers.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match size {
             1 => typed::<u8>(shape, strides, src, dst),
@@ -25,11 +26,11 @@ pub unsafe fn copy_strided(size: usize, shape: &[usize], strides: &[isize], src:
 type Dimension = (usize, isize, usize);
 type Dimensions = SmallVec<[Dimension; 8]>;
 
-/// Dimensions without those of extent 1, neighbours that are one in the source merged.
+/// Drops dimensions of extent 1 and merges adjacent ones that are contiguous in the source.
 fn simplify(shape: &[usize], strides: &[isize]) -> Dimensions {
     let mut dimensions = Dimensions::new();
     let mut dst_stride = 1;
-    // From the last to the first.
+    // From last to first.
     for (&n, &stride) in shape.iter().zip(strides).rev() {
         if n == 1 {
             continue;
@@ -44,11 +45,11 @@ fn simplify(shape: &[usize], strides: &[isize]) -> Dimensions {
     dimensions
 }
 
-/// Edge of the square blocks in which a transposition is copied.
+/// Edge length of the square blocks for copying a transposition.
 const BLOCK: usize = 32;
 
 /// # Safety
-/// As for [`copy_strided`].
+/// Same as for [`copy_strided`].
 unsafe fn typed<T: Copy + Default>(shape: &[usize], strides: &[isize], src: *const u8, dst: *mut u8) {
     let (src, dst) = (Source(src.cast::<T>()), Shared(dst.cast::<T>()));
     if shape.contains(&0) {
@@ -56,7 +57,7 @@ unsafe fn typed<T: Copy + Default>(shape: &[usize], strides: &[isize], src: *con
     }
     let mut dimensions = simplify(shape, strides);
     let (n, stride, _) = dimensions.pop().unwrap_or((1, 1, 1));
-    // A dimension whose elements lie closer together in the source than those of the last.
+    // A dimension whose source stride is smaller than the last dimension's.
     let near = (0..dimensions.len())
         .filter(|&d| dimensions[d].1 != 0)
         .min_by_key(|&d| dimensions[d].1.unsigned_abs());
@@ -67,7 +68,7 @@ unsafe fn typed<T: Copy + Default>(shape: &[usize], strides: &[isize], src: *con
                 && stride.unsigned_abs() > 1 =>
         {
             let across = dimensions.remove(d);
-            // SAFETY: the same elements, in another order.
+            // SAFETY: the same elements in another order.
             unsafe { transpose(&dimensions, across, (n, stride), src, dst) }
         }
         // SAFETY: as above.
@@ -88,10 +89,11 @@ fn offsets(dimensions: &[Dimension], mut i: usize) -> (isize, usize) {
     (from, to)
 }
 
-/// Copies rows that are contiguous in the destination. Long rows are cut, so that one row keeps all threads busy.
+/// Copies rows that are contiguous in the destination. Long rows are divided, so that a single row keeps all threads
+/// busy.
 ///
 /// # Safety
-/// The dimensions with the row describe readable elements of src and all elements of dst.
+/// The dimensions and the row must describe readable elements of src and all elements of dst.
 unsafe fn rows<T: Copy>(outer: &[Dimension], (n, stride): (usize, isize), src: Source<T>, dst: Shared<T>) {
     let count: usize = outer.iter().map(|d| d.0).product();
     let piece = n.min(1 << 14);
@@ -115,11 +117,11 @@ unsafe fn rows<T: Copy>(outer: &[Dimension], (n, stride): (usize, isize), src: S
     });
 }
 
-/// Copies a source whose `across` dimension is the near one, by square blocks that pass through a local array: reads go
-/// along the one dimension, writes along the other.
+/// Copies a source whose `across` dimension has the smallest stride, in square blocks through a local array: reads run
+/// along one dimension, writes along the other.
 ///
 /// # Safety
-/// As for [`rows`], with the dimension `across`.
+/// Same as for [`rows`], with the dimension `across`.
 unsafe fn transpose<T: Copy + Default>(
     outer: &[Dimension],
     (m, near, far): Dimension,
@@ -134,7 +136,7 @@ unsafe fn transpose<T: Copy + Default>(
         let mut square = [[T::default(); BLOCK]; BLOCK];
         for task in start..end {
             let (from, to) = offsets(outer, task / blocks);
-            // Neighbouring blocks lie along the source's near dimension.
+            // Consecutive blocks run along the source's fastest dimension.
             let block = task % blocks;
             let (i, j) = (block % block_rows * BLOCK, block / block_rows * BLOCK);
             let (height, width) = (BLOCK.min(m - i), BLOCK.min(n - j));

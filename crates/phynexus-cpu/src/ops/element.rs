@@ -1,10 +1,10 @@
-//! Element types as scans and scatters combine them.
+//! Element types and their combination in scans and scatters.
 
 use half::{bf16, f16};
 use phynexus::Element;
 use phynexus::op::Combine;
 
-/// An element and the type in which it is combined: `f32` for the 16-bit floats, its own otherwise.
+/// An element and the type in which it is combined: `f32` for 16-bit floats, otherwise its own type.
 pub(super) trait Combinable: Copy + Send + Sync + 'static {
     type Accumulator: Element;
     fn widen(self) -> Self::Accumulator;
@@ -73,10 +73,10 @@ combinable!(
     bf16, f32, |x| x.to_f32(), |y| bf16::from_f32(y), |a, b| a + b, |a, b| a * b, f32::is_nan;
 );
 
-/// How two accumulators are combined, as a type: one loop is compiled for each.
+/// A combination of two accumulators as a type, so that a loop is compiled for each.
 pub(super) trait Combiner<T: Combinable>: Copy + Send + Sync {
     fn combine(a: T::Accumulator, b: T::Accumulator) -> T::Accumulator;
-    /// What changes nothing it is combined with.
+    /// The neutral element.
     fn identity() -> T::Accumulator;
 }
 
@@ -97,7 +97,7 @@ macro_rules! combiner {
 }
 combiner!(Add add Sum, Multiply mul Prod, Greatest max Max, Least min Min);
 
-/// Evaluates an expression with the [`Combiner`] of a combination under a name.
+/// Evaluates an expression with the [`Combiner`] of a combination bound to a name.
 macro_rules! by_combine {
     ($combine:expr, $c:ident => $body:expr) => {{
         use $crate::ops::element;
@@ -117,7 +117,7 @@ macro_rules! by_combine {
 }
 pub(super) use by_combine;
 
-/// True where [`Combine`] has a meaning: sums and products of `bool` have none.
+/// True if the combination is supported: sums and products of `bool` are not.
 pub(super) fn combines(dtype: phynexus::DType, combine: Combine) -> bool {
     dtype != phynexus::DType::Bool || matches!(combine, Combine::Max | Combine::Min)
 }

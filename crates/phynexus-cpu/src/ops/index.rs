@@ -1,4 +1,4 @@
-//! Rows by index.
+//! Selection of rows by index.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -10,23 +10,23 @@ use crate::working_memory;
 /// Indices read at a time.
 pub(super) const BLOCK: usize = 256;
 
-/// Reads the indices from `first` on as rows of `0..size`: negative indices count from the end. False if one is out of
-/// range; what it leaves then is no row.
+/// Reads the indices from `first` on as rows of `0..size`; negative indices count from the end. Returns false if one is
+/// out of range; that entry of `rows` is then not a valid row.
 type Reader = unsafe fn(indices: *const u8, first: usize, size: usize, rows: &mut [usize]) -> bool;
 
 /// # Safety
-/// `indices` addresses as many elements of T as are read.
+/// `indices` must address as many elements of T as are read.
 unsafe fn read<T: Copy + TryInto<i64>>(
     indices: *const u8,
     first: usize,
     size: usize,
     rows: &mut [usize],
 ) -> bool {
-    // SAFETY: given by the caller.
+    // SAFETY: guaranteed by the caller.
     let indices = unsafe { std::slice::from_raw_parts(indices.cast::<T>().add(first), rows.len()) };
     let mut inside = true;
     for (row, &index) in rows.iter_mut().zip(indices) {
-        // Beyond i64, and so out of range.
+        // Does not fit in i64, so it is out of range.
         let index = index.try_into().unwrap_or(i64::MAX);
         let wrapped = if index < 0 { index.wrapping_add(size as i64) } else { index };
         inside &= (wrapped as u64) < size as u64;
@@ -35,7 +35,7 @@ unsafe fn read<T: Copy + TryInto<i64>>(
     inside
 }
 
-/// How indices of `dtype` are read; `None` for `bool` and floats.
+/// The reader for indices of `dtype`; `None` for `bool` and floats.
 fn reader(dtype: DType) -> Option<Reader> {
     Some(match dtype {
         DType::U8 => read::<u8>,
@@ -65,26 +65,26 @@ impl std::fmt::Debug for Indices {
 }
 
 impl Indices {
-    /// `count` indices of an integer dtype; `None` for `bool` and floats.
+    /// Creates `count` indices of an integer dtype; `None` for `bool` and floats.
     ///
     /// # Safety
-    /// `start` addresses `count` elements of `dtype` for as long as the value is used.
+    /// `start` must address `count` elements of `dtype` for as long as the value is used.
     pub unsafe fn new(dtype: DType, start: *const u8, count: usize) -> Option<Indices> {
         Some(Indices { start: Source(start), count, read: reader(dtype)? })
     }
 
-    /// How many there are.
+    /// The number of indices.
     pub(super) fn len(&self) -> usize {
         self.count
     }
 
-    /// The indices from `first` on as rows of `0..size`; false if one is out of range.
+    /// Reads the indices from `first` on as rows of `0..size`. Returns false if one is out of range.
     ///
     /// # Safety
-    /// There are as many indices.
+    /// There must be as many indices.
     #[inline(always)]
     pub(super) unsafe fn read(&self, first: usize, size: usize, rows: &mut [usize]) -> bool {
-        // SAFETY: given by the caller and by `new`.
+        // SAFETY: guaranteed by the caller and by `new`.
         unsafe { (self.read)(self.start.at(0), first, size, rows) }
     }
 
@@ -95,20 +95,21 @@ impl Indices {
     pub(super) fn rows(&self, size: usize) -> Result<Vec<usize>, i64> {
         let mut all = working_memory::filled(0, self.count);
         let out = Shared(all.as_mut_ptr());
-        // SAFETY: every task reads indices and writes rows of its own.
+        // SAFETY: every task reads its own indices and writes its own rows.
         self.check_by(size, |start, end| unsafe {
             self.read(start, size, std::slice::from_raw_parts_mut(out.at(start), end - start))
         })?;
         Ok(all)
     }
 
-    /// The first index that is out of range, as an error.
+    /// Returns the first index that is out of range as an error.
     pub(super) fn check(&self, size: usize) -> Result<(), i64> {
-        // SAFETY: a block's indices exist.
+        // SAFETY: the indices of a block exist.
         self.check_by(size, |start, end| unsafe { self.read(start, size, &mut [0; BLOCK][..end - start]) })
     }
 
-    /// Calls `inside` with blocks of indices in parallel; the first index of a block for which it says no is an error.
+    /// Calls `inside` with blocks of indices in parallel. The first invalid index of a block for which it returns false
+    /// is the error.
     fn check_by(&self, size: usize, inside: impl Fn(usize, usize) -> bool + Sync) -> Result<(), i64> {
         let bad = AtomicUsize::new(usize::MAX);
         parallel_ranges(self.count, 8, BLOCK, |start, end| {
@@ -119,7 +120,7 @@ impl Indices {
         });
         for i in bad.into_inner()..self.count {
             let mut row = [0];
-            // SAFETY: i is the position of an index.
+            // SAFETY: i is a valid position.
             if !unsafe { self.read(i, size, &mut row) } {
                 let row = row[0] as i64;
                 return Err(if row < 0 { row.wrapping_sub(size as i64) } else { row });
@@ -132,10 +133,11 @@ impl Indices {
 /// `dst[i, ..] = src[index[i], ..]` for rows of `row_bytes` bytes. Negative indices count from the end.
 ///
 /// # Errors
-/// The first index outside `-rows..rows`, as it is; nothing is written then.
+/// The first index outside `-rows..rows`, unchanged; nothing is written then.
 ///
 /// # Safety
-/// `src` addresses `rows` rows, `dst` as many as there are indices, neither overlapping the other or the indices.
+/// `src` must address `rows` rows, and `dst` as many as there are indices; neither may overlap the other or the
+/// indices.
 pub unsafe fn gather(
     src: *const u8,
     rows: usize,
@@ -144,7 +146,7 @@ pub unsafe fn gather(
     dst: *mut u8,
 ) -> Result<(), i64> {
     indices.check(rows)?;
-    // SAFETY: the caller vouches for the pointers, and all indices are rows.
+    // SAFETY: guaranteed by the caller, and all indices are valid rows.
     unsafe {
         match row_bytes {
             0 => {}
@@ -162,14 +164,15 @@ pub unsafe fn gather(
 /// Copies rows of `width` units.
 ///
 /// # Safety
-/// As for [`gather`]; all indices are in range.
+/// Same as for [`gather`]; all indices must be in range.
 unsafe fn rows_of<T: Copy>(src: *const u8, rows: usize, width: usize, indices: Indices, dst: *mut u8) {
     let (src, dst) = (Source(src.cast::<T>()), Shared(dst.cast::<T>()));
     parallel_ranges(indices.count, width * size_of::<T>() + 8, BLOCK, |start, end| {
         let mut block = [0; BLOCK];
         for first in (start..end).step_by(BLOCK) {
             let found = &mut block[..BLOCK.min(end - first)];
-            // SAFETY: a block of indices; their rows, checked by the caller, lie within src; dst has as many.
+            // SAFETY: a block of indices; their rows, which the caller checked, lie within src, and dst has as many
+            // rows.
             unsafe {
                 indices.read(first, rows, found);
                 for (i, row) in found.iter().enumerate() {

@@ -1,7 +1,7 @@
-//! Operations that are no tile kernels: scans, positions, rows by index, sorting, joins, copies between layouts.
+//! Operations without tile kernels: scans, positions, rows by index, sorting, concatenation, copies between layouts.
 //!
-//! They work on raw buffers with elements of a dtype, contiguous unless a stride is given, on all threads of the pool
-//! where that pays. Results never depend on the number of threads.
+//! They work on raw buffers of elements of a dtype, contiguous unless a stride is given, and use all threads of the
+//! pool if that pays off. Results do not depend on the number of threads.
 
 mod arg_reduce;
 mod cat;
@@ -30,12 +30,12 @@ pub use sort::arg_sort;
 
 use crate::pool;
 
-/// A tensor seen from one of its axes: `outer * n * inner` elements in row-major order.
+/// A tensor viewed from one of its axes: `outer * n * inner` elements in row-major order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Axis {
     /// The product of the dimensions before the axis.
     pub outer: usize,
-    /// The axis.
+    /// The size of the axis.
     pub n: usize,
     /// The product of the dimensions after it.
     pub inner: usize,
@@ -43,14 +43,14 @@ pub struct Axis {
 
 /// Bytes below which a task is not worth another thread.
 const TASK_BYTES: usize = 1 << 16;
-/// Bytes of a task at most, so that an interruption waits for no long one.
+/// Maximum bytes per task, so that an interruption does not have to wait long.
 const LONGEST_TASK: usize = 32 << 20;
 
-/// Calls `body(start, end)` for ranges that cover `0..n`, in parallel where `n` items of `item_bytes` are worth it. The
+/// Calls `body(start, end)` for ranges that cover `0..n`, in parallel if `n` items of `item_bytes` justify it. The
 /// boundaries are multiples of `step` (and `n`).
 fn parallel_ranges(n: usize, item_bytes: usize, step: usize, body: impl Fn(usize, usize) + Sync) {
     let bytes = n.saturating_mul(item_bytes.max(1));
-    // A few tasks a thread even out their speeds.
+    // Several tasks per thread balance differing speeds.
     let most = (4 * pool::threads()).max(bytes / LONGEST_TASK);
     let tasks = (bytes / TASK_BYTES).clamp(1, most).min(n.div_ceil(step));
     if tasks <= 1 {
@@ -63,17 +63,17 @@ fn parallel_ranges(n: usize, item_bytes: usize, step: usize, body: impl Fn(usize
     pool::parallel_for(n.div_ceil(size), &|task| body(task * size, ((task + 1) * size).min(n)));
 }
 
-/// A pointer that tasks share; each writes its own elements.
+/// A pointer shared by tasks; each writes its own elements.
 #[derive(Clone, Copy)]
 struct Shared<T>(*mut T);
 
-// SAFETY: a pointer is data; the code that dereferences it gives its tasks disjoint elements.
+// SAFETY: a pointer is data; code that dereferences it gives its tasks disjoint elements.
 unsafe impl<T> Send for Shared<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Shared<T> {}
 
 impl<T> Shared<T> {
-    /// The pointer to element `i`. (A method, so that closures capture the whole and not the bare pointer.)
+    /// The pointer to element `i`. A method, so that closures capture the wrapper instead of the bare pointer.
     #[inline(always)]
     fn at(&self, i: usize) -> *mut T {
         self.0.wrapping_add(i)

@@ -1,18 +1,19 @@
-//! The order of values, as unsigned integers.
+//! The order of values as unsigned integers.
 
 use std::ops::Not;
 
 use half::{bf16, f16};
 
-/// An element whose order is that of an unsigned key: NaN is the greatest and equal to itself, zeros are equal.
+/// An element ordered by an unsigned key: NaN is the greatest and equal to itself, and zeros are equal.
 pub(super) trait Ordered: Copy + Send + Sync + 'static {
     type Key: Key;
     fn key(self) -> Self::Key;
-    /// The key in the opposite order, in which NaN is still the greatest: that of the least element.
+    /// The key for descending order, in which NaN is still the greatest. The greatest key belongs to the smallest
+    /// element.
     fn descending_key(self) -> Self::Key;
 }
 
-/// An unsigned integer that sorts.
+/// An unsigned integer for sorting.
 pub(super) trait Key: Copy + Ord + Not<Output = Self> + Default + Send + Sync + 'static {
     /// Bytes of the key.
     const BYTES: u32;
@@ -76,7 +77,7 @@ macro_rules! float {
                 const SIGN: $u = 1 << (<$u>::BITS - 1);
                 let bits = self.to_bits();
                 let magnitude = bits & !SIGN;
-                // Negative numbers downwards from the middle, so that -0 and 0 meet there.
+                // Negative numbers count down from the middle, so that -0 and 0 have the same key.
                 let key = if bits == magnitude { SIGN + magnitude } else { SIGN - magnitude };
                 if magnitude > $infinity.to_bits() { <$u>::MAX } else { key }
             }

@@ -1,4 +1,4 @@
-//! Running combinations along an axis.
+//! Scans: running combinations along an axis.
 
 use phynexus::DType;
 use phynexus::op::Combine;
@@ -8,14 +8,15 @@ use super::{Axis, Shared, Source, parallel_ranges};
 use crate::by_dtype::by_dtype;
 use crate::pool;
 
-/// Columns that are scanned side by side: their accumulators stay in registers or the first-level cache.
+/// Columns scanned side by side: their accumulators stay in registers or the first-level cache.
 const COLUMNS: usize = 64;
 
-/// `dst[o, i, c]` combines `src[o, 0..=i, c]` (or `src[o, i.., c]` in reverse) in order, 16-bit floats in `f32`. False,
-/// and nothing is written, for sums and products of `bool`.
+/// `dst[o, i, c]` combines `src[o, 0..=i, c]` (or `src[o, i.., c]` in reverse) in order; 16-bit floats are combined in
+/// `f32`. Returns false without writing anything for sums and products of `bool`.
 ///
 /// # Safety
-/// `src` and `dst` address `axis.outer * axis.n * axis.inner` elements of `dtype`; they are equal or do not overlap.
+/// `src` and `dst` must address `axis.outer * axis.n * axis.inner` elements of `dtype`; they must be equal or not
+/// overlap.
 pub unsafe fn scan(
     combine: Combine,
     dtype: DType,
@@ -27,18 +28,18 @@ pub unsafe fn scan(
     if !combines(dtype, combine) {
         return false;
     }
-    // SAFETY: the caller vouches for the pointers.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         by_dtype!(dtype, bool is u8, T => by_combine!(combine, C => lines::<T, C>(axis, reverse, src, dst)));
     }
     true
 }
 
-/// Rows between two questions whether to go on.
+/// Rows between checks for interruption.
 const UNASKED: usize = 1 << 18;
 
 /// # Safety
-/// As for [`scan`].
+/// Same as for [`scan`].
 unsafe fn lines<T: Combinable, C: Combiner<T>>(axis: Axis, reverse: bool, src: *const u8, dst: *mut u8) {
     let (src, dst) = (Source(src.cast::<T>()), Shared(dst.cast::<T>()));
     let Axis { outer, n, inner } = axis;
@@ -52,7 +53,7 @@ unsafe fn lines<T: Combinable, C: Combiner<T>>(axis: Axis, reverse: bool, src: *
             let (o, group) = (task / groups, task % groups);
             let first = group * COLUMNS;
             let columns = COLUMNS.min(inner - first);
-            // The rows in scanning order: the first row's start and the step from row to row.
+            // The rows in scanning order: the start of each row.
             let row = |i: usize| o * n * inner + (if reverse { n - 1 - i } else { i }) * inner + first;
             // SAFETY: rows and columns lie within the axis; tasks have disjoint columns.
             unsafe {
@@ -75,7 +76,7 @@ unsafe fn lines<T: Combinable, C: Combiner<T>>(axis: Axis, reverse: bool, src: *
 }
 
 /// # Safety
-/// `row(0..n)` are starts of `columns <= COLUMNS` elements behind both pointers.
+/// `row(0..n)` must be starts of `columns <= COLUMNS` elements of both pointers.
 unsafe fn columns_scan<T: Combinable, C: Combiner<T>>(
     src: &Source<T>,
     dst: &Shared<T>,
@@ -83,7 +84,7 @@ unsafe fn columns_scan<T: Combinable, C: Combiner<T>>(
     columns: usize,
     row: impl Fn(usize) -> usize,
 ) {
-    // SAFETY: given by the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let mut totals = [(*src.at(row(0))).widen(); COLUMNS];
         for i in 0..n {

@@ -11,37 +11,37 @@ use super::{Shared, Source, parallel_ranges};
 use crate::by_dtype::by_dtype;
 use crate::{pool, working_memory};
 
-/// Columns that are combined side by side.
+/// Columns combined side by side.
 const COLUMNS: usize = 256;
-/// Pieces into which sorted updates are cut, about, and the least and the most updates of one.
+/// Approximate number of pieces into which sorted updates are divided, and the minimum and maximum updates per piece.
 const PIECES: usize = 256;
 const PIECE: [usize; 2] = [256, 4096];
 /// Rows narrower than this are combined element by element.
 const NARROW: usize = 8;
-/// As many totals stay in the second-level cache.
+/// This many totals fit in the second-level cache.
 const CACHED: usize = 1 << 16;
-/// Updates that are counted by a thread of their own, at least.
+/// Minimum number of updates per counting thread.
 const COUNTED: usize = 1 << 15;
-/// Updates between two questions whether to go on.
+/// Updates between checks for interruption.
 const UNASKED: usize = 1 << 18;
-/// The most runs of updates that have totals of their own.
+/// Maximum number of runs of updates with separate totals.
 const RUNS: usize = 64;
-/// The least updates of a run.
+/// Minimum number of updates per run.
 const RUN: usize = 4096;
-/// Runs that are taken side by side: updates of one element then seldom wait for each other.
+/// Runs processed side by side: updates of the same element then rarely wait for each other.
 const SIDE_BY_SIDE: usize = 4;
 
-/// `dst` becomes `src` with row `index[i]` set to, or combined with, row i of `updates`, in the order of the indices;
-/// where many updates meet few elements, runs of updates are combined by themselves first, cut as sizes and indices say. 16-bit
-/// floats are combined in `f32` and rounded once. Negative indices count from the end.
+/// `dst` becomes `src` with row `index[i]` set to, or combined with, row i of `updates`, in index order. If many
+/// updates target few elements, runs of updates are first combined separately; the division depends only on sizes and
+/// indices. 16-bit floats are combined in `f32` and rounded once. Negative indices count from the end.
 ///
 /// # Errors
-/// The first index outside `-rows..rows`, as it is; nothing is written then. Sums and products of `bool` are no
-/// combination: `dst` becomes `src`.
+/// The first index outside `-rows..rows`, unchanged; nothing is written then. Sums and products of `bool` are not
+/// supported: `dst` becomes `src`.
 ///
 /// # Safety
-/// `src` and `dst` address `rows * width` elements of `dtype` and are equal or do not overlap; `updates` addresses
-/// `width` elements for each index; `dst` overlaps neither the updates nor the indices.
+/// `src` and `dst` must address `rows * width` elements of `dtype` and be equal or not overlap; `updates` must address
+/// `width` elements for each index; `dst` must overlap neither the updates nor the indices.
 pub unsafe fn scatter(
     mode: ScatterMode,
     dtype: DType,
@@ -60,7 +60,7 @@ pub unsafe fn scatter(
         indices.rows(rows)?
     };
     let row_bytes = width * dtype.size();
-    // SAFETY: the caller vouches for the pointers.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if !std::ptr::eq(src, dst) {
             let (from, to) = (Source(src), Shared(dst));
@@ -83,7 +83,7 @@ pub unsafe fn scatter(
     Ok(())
 }
 
-/// The updates ordered by destination, and by index for one destination: destinations can then be shared out to threads.
+/// The updates ordered by destination, then by index, so that destinations can be distributed over threads.
 struct Groups {
     /// (destination, update).
     pairs: Vec<(usize, usize)>,
@@ -98,16 +98,16 @@ impl Groups {
             pairs.sort_unstable();
             return Groups { pairs };
         }
-        // A counting sort by parts side by side: where the updates of each destination start, of each part.
+        // A parallel counting sort: for each part, where the updates of each destination start.
         let parts = (targets.len() / rows.max(COUNTED)).clamp(1, pool::threads());
         let length = targets.len().div_ceil(parts).max(1);
-        // Tasks do not share cache lines.
+        // Tasks must not share cache lines.
         let stride = rows.next_multiple_of(16);
         let mut starts = working_memory::filled(0usize, parts * stride);
         let shared = Shared(starts.as_mut_ptr());
         let for_parts = |visit: &(dyn Fn(&mut [usize], usize, usize) + Sync)| {
             pool::parallel_for(targets.len().div_ceil(length), &|part| {
-                // SAFETY: each part has numbers of its own.
+                // SAFETY: each part has its own counters.
                 let starts = unsafe { std::slice::from_raw_parts_mut(shared.at(part * stride), rows) };
                 let first = part * length;
                 for (i, &row) in targets[first..targets.len().min(first + length)].iter().enumerate() {
@@ -122,24 +122,24 @@ impl Groups {
         let mut start = 0;
         for row in 0..rows {
             for part in 0..parts {
-                // SAFETY: a number of a part; no task runs.
+                // SAFETY: a counter of a part; no task is running.
                 start += unsafe { std::mem::replace(&mut *shared.at(part * stride + row), start) };
             }
         }
         let mut pairs = working_memory::filled((0, 0), targets.len());
         let out = Shared(pairs.as_mut_ptr());
         for_parts(&|starts, row, i| {
-            // SAFETY: places of one destination and part, which are counted, and nobody else's.
+            // SAFETY: the counted places of one destination and part, which belong to this task.
             unsafe { *out.at(starts[row]) = (row, i) };
             starts[row] += 1;
         });
         Groups { pairs }
     }
 
-    /// Calls `body` with ranges of pairs in parallel; no destination is in two ranges.
+    /// Calls `body` with ranges of pairs in parallel. No destination is in two ranges.
     fn for_ranges(&self, row_bytes: usize, body: impl Fn(Range<usize>) + Sync) {
         let pairs = &self.pairs;
-        // The start of the group that holds pair i or, if i is inside one, of the next.
+        // The start of the group that contains pair i, or of the next group if i is inside one.
         let boundary = |i: usize| match i.checked_sub(1).and_then(|before| pairs.get(before)) {
             Some(&(destination, _)) if i < pairs.len() => {
                 i + pairs[i..].partition_point(|pair| pair.0 == destination)
@@ -150,16 +150,16 @@ impl Groups {
     }
 }
 
-/// The last update of each destination is copied.
+/// Copies the last update of each destination.
 ///
 /// # Safety
-/// As for [`scatter`].
+/// Same as for [`scatter`].
 unsafe fn set(groups: &Groups, row_bytes: usize, updates: *const u8, dst: *mut u8) {
     let (updates, dst) = (Source(updates), Shared(dst));
     groups.for_ranges(row_bytes, |range| {
         for group in groups.pairs[range].chunk_by(|a, b| a.0 == b.0) {
             let Some(&(destination, update)) = group.last() else { continue };
-            // SAFETY: destination and update are rows of their buffers; the destination is this task's own.
+            // SAFETY: destination and update are rows of their buffers; the destination belongs to this task.
             unsafe {
                 std::ptr::copy_nonoverlapping(
                     updates.at(update * row_bytes),
@@ -171,11 +171,11 @@ unsafe fn set(groups: &Groups, row_bytes: usize, updates: *const u8, dst: *mut u
     });
 }
 
-/// Sorted updates are combined piece by piece, a piece by each task, and what a destination has in several pieces then in
-/// their order. How updates are cut into pieces depends on their number alone.
+/// Combines sorted updates piece by piece, one task per piece; then combines, in order, the totals of destinations that
+/// occur in several pieces. The division into pieces depends only on the number of updates.
 ///
 /// # Safety
-/// As for [`scatter`]; all targets are rows.
+/// Same as for [`scatter`]; all targets must be rows.
 unsafe fn combine_rows<T: Combinable, C: Combiner<T>>(
     targets: &[usize],
     [rows, width]: [usize; 2],
@@ -186,7 +186,8 @@ unsafe fn combine_rows<T: Combinable, C: Combiner<T>>(
     let (updates, dst) = (Source(updates.cast::<T>()), Shared(dst.cast::<T>()));
     let length = (pairs.len() / PIECES).clamp(PIECE[0], PIECE[1]);
     let (pieces, blocks) = (pairs.len().div_ceil(length), width.div_ceil(COLUMNS));
-    // Of each piece the totals of a destination that has updates in the piece before, and of one that has some behind.
+    // For each piece: the totals of a destination that also has updates in an earlier piece, and of one that also has
+    // updates in a later piece.
     let slots = if pieces > 1 { 2 * pieces } else { 0 };
     let mut totals = working_memory::filled(C::identity(), slots * width);
     let totals = Shared(totals.as_mut_ptr());
@@ -209,7 +210,7 @@ unsafe fn combine_rows<T: Combinable, C: Combiner<T>>(
             let continued = at == start && before(start) == Some(row);
             at += group.len();
             let goes_on = at == end && destination(end) == Some(row);
-            // SAFETY: a row of the destination, and one of the totals; this task alone has these columns of it.
+            // SAFETY: a row of the destination and one of the totals; these columns belong to this task.
             unsafe {
                 let out = dst.at(row * width);
                 let slot = totals.at((2 * piece + usize::from(!continued)) * width);
@@ -228,7 +229,7 @@ unsafe fn combine_rows<T: Combinable, C: Combiner<T>>(
         let row =
             destination(end - 1).filter(|&row| destination(end) == Some(row) && before(start) != Some(row));
         let Some(row) = row else { return };
-        // SAFETY: all pieces are done; this task alone has these columns of the row and of its totals.
+        // SAFETY: all pieces are done; these columns of the row and its totals belong to this task.
         unsafe {
             let of_piece = |slot: usize| totals.at(slot * width + columns.start);
             let sum = std::slice::from_raw_parts_mut(of_piece(2 * piece + 1), columns.len());
@@ -242,11 +243,11 @@ unsafe fn combine_rows<T: Combinable, C: Combiner<T>>(
     });
 }
 
-/// Calls `store` with the columns of updates of one destination, combined, after `first` if there is that.
+/// Calls `store` with the combined columns of updates of one destination, starting from `first` if given.
 ///
 /// # Safety
-/// `first` addresses a row of `width` columns, which nobody else writes; the group's updates are rows of `updates`. There are no
-/// more than [`COLUMNS`] of `columns`.
+/// `first` must address a row of `width` columns that nothing else writes; the group's updates must be rows of
+/// `updates`; there must be at most [`COLUMNS`] of `columns`.
 #[inline(always)]
 unsafe fn combine_group<T: Combinable, C: Combiner<T>>(
     group: &[(usize, usize)],
@@ -282,11 +283,11 @@ unsafe fn combine_group<T: Combinable, C: Combiner<T>>(
     }
 }
 
-/// Few destinations: every run of updates has totals of them, which are combined in the runs' order. How updates are cut
-/// into runs depends on the sizes alone.
+/// For few destinations: every run of updates has separate totals, which are combined in the order of the runs. The
+/// division into runs depends only on the sizes.
 ///
 /// # Safety
-/// As for [`scatter`]; all indices are rows.
+/// Same as for [`scatter`]; all indices must be rows.
 unsafe fn combine_few<T: Combinable, C: Combiner<T>>(
     indices: Indices,
     [rows, width]: [usize; 2],
@@ -297,10 +298,10 @@ unsafe fn combine_few<T: Combinable, C: Combiner<T>>(
     let (count, places) = (indices.len(), rows * width);
     let length = count.div_ceil((count / RUN.max(8 * places)).clamp(1, RUNS)).max(1);
     let runs = count.div_ceil(length).max(1);
-    // Tasks do not share cache lines.
+    // Tasks must not share cache lines.
     let stride = places.next_multiple_of(64);
     let mut totals = working_memory::filled(C::identity(), runs * stride);
-    // SAFETY: the first run goes on from what is there; `dst` has as many elements.
+    // SAFETY: the first run starts from the existing values; `dst` has as many elements.
     totals[..places].iter_mut().enumerate().for_each(|(i, total)| *total = unsafe { (*dst.at(i)).widen() });
     let totals = Shared(totals.as_mut_ptr());
     pool::parallel_for(runs.div_ceil(SIDE_BY_SIDE), &|task| {
@@ -313,11 +314,11 @@ unsafe fn combine_few<T: Combinable, C: Combiner<T>>(
                 let end = ((run(lane) + 1) * length).min(count).min(start + BLOCK);
                 if start < end {
                     *here = end - start;
-                    // SAFETY: indices of this run.
+                    // SAFETY: the indices of this run.
                     unsafe { indices.read(start, rows, &mut targets[..*here]) };
                 }
             }
-            // SAFETY: totals of this task's runs, and updates of these runs.
+            // SAFETY: the totals of this task's runs, and the updates of these runs.
             unsafe {
                 if width == 1 && counts == [BLOCK; SIDE_BY_SIDE] {
                     for i in 0..BLOCK {
@@ -343,7 +344,7 @@ unsafe fn combine_few<T: Combinable, C: Combiner<T>>(
     });
     parallel_ranges(places, runs * size_of::<T::Accumulator>(), 64, |start, end| {
         for place in start..end {
-            // SAFETY: all runs are done; these places are this task's own.
+            // SAFETY: all runs are done; these places belong to this task.
             unsafe {
                 let of_run = |run: usize| *totals.at(run * stride + place);
                 *dst.at(place) = T::narrow((1..runs).map(of_run).fold(of_run(0), C::combine));

@@ -6,14 +6,15 @@ use super::order::Ordered;
 use super::{Shared, Source, parallel_ranges};
 use crate::{by_dtype::by_dtype, working_memory};
 
-/// Searches that run side by side: each waits for memory at every step.
+/// Searches that run side by side, because each waits for memory at every step.
 const TOGETHER: usize = 16;
 
-/// `dst[i]` (`int64`) is where `values[i]` would be inserted into the ascending `sorted`: before equal elements, or after
-/// them if `right`. NaN is the greatest and equal to itself, zeros are equal.
+/// `dst[i]` (`int64`) is the position at which `values[i]` would be inserted into the ascending `sorted`: before equal
+/// elements, or after them if `right`. NaN is the greatest and equal to itself, and zeros are equal.
 ///
 /// # Safety
-/// `sorted` addresses `n` elements of `dtype`, `values` `m`, `dst` `m` of `int64`; `dst` overlaps neither.
+/// `sorted` must address `n` elements of `dtype`, `values` `m`, and `dst` `m` of `int64`; `dst` must not overlap the
+/// others.
 pub unsafe fn search_sorted(
     dtype: DType,
     right: bool,
@@ -23,12 +24,12 @@ pub unsafe fn search_sorted(
     m: usize,
     dst: *mut i64,
 ) {
-    // SAFETY: the caller vouches for the pointers.
+    // SAFETY: guaranteed by the caller.
     unsafe { by_dtype!(dtype, bool is u8, T => typed::<T>(right, sorted, n, values, m, dst)) }
 }
 
 /// # Safety
-/// As for [`search_sorted`].
+/// Same as for [`search_sorted`].
 unsafe fn typed<T: Ordered>(
     right: bool,
     sorted: *const u8,
@@ -37,18 +38,18 @@ unsafe fn typed<T: Ordered>(
     m: usize,
     dst: *mut i64,
 ) {
-    // SAFETY: the caller gives n elements.
+    // SAFETY: the caller provides n elements.
     let sorted = unsafe { slice(sorted.cast::<T>(), n) };
     if m >= n {
-        // Every element is looked at several times.
+        // Every element is examined several times, so compute the keys once.
         let mut keys = working_memory::filled(T::Key::default(), n);
         let out = Shared(keys.as_mut_ptr());
         parallel_ranges(n, 16, 1, |start, end| {
-            // SAFETY: this task's own keys.
+            // SAFETY: the keys of this task.
             let keys = unsafe { std::slice::from_raw_parts_mut(out.at(start), end - start) };
             keys.iter_mut().zip(&sorted[start..end]).for_each(|(key, element)| *key = element.key());
         });
-        // SAFETY: given by the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { by_key::<T, T::Key>(right, &keys, |key| key, values, m, dst) };
     } else {
         // SAFETY: as above.
@@ -57,7 +58,7 @@ unsafe fn typed<T: Ordered>(
 }
 
 /// # Safety
-/// As for [`search_sorted`].
+/// Same as for [`search_sorted`].
 unsafe fn by_key<T: Ordered, E: Copy + Sync>(
     right: bool,
     sorted: &[E],
@@ -89,7 +90,7 @@ unsafe fn by_key<T: Ordered, E: Copy + Sync>(
     });
 }
 
-/// How many elements come before each of up to [`TOGETHER`] values, without branches.
+/// The number of elements before each of up to [`TOGETHER`] values, computed without branches.
 #[inline(always)]
 fn places<E: Copy, K: Copy>(
     sorted: &[E],
@@ -99,11 +100,11 @@ fn places<E: Copy, K: Copy>(
 ) {
     let mut base = [0usize; TOGETHER];
     let mut length = sorted.len();
-    // The place of each value is between base and base + length.
+    // The position of each value is between base and base + length.
     while length > 1 {
         let half = length / 2;
         for (base, value) in base.iter_mut().zip(values) {
-            // SAFETY: base + length <= sorted.len() holds from the start on, and half < length.
+            // SAFETY: base + length <= sorted.len() always holds, and half < length.
             let middle = unsafe { *sorted.get_unchecked(*base + half - 1) };
             *base += if before(middle, value) { half } else { 0 };
         }
@@ -115,11 +116,11 @@ fn places<E: Copy, K: Copy>(
     }
 }
 
-/// A slice that may be empty with any pointer.
+/// A slice; if it is empty, the pointer may be arbitrary.
 ///
 /// # Safety
-/// `start` addresses `n` elements for as long as the slice lives.
+/// `start` must address `n` elements for the lifetime of the slice.
 unsafe fn slice<'a, T>(start: *const T, n: usize) -> &'a [T] {
-    // SAFETY: given by the caller.
+    // SAFETY: guaranteed by the caller.
     if n == 0 { &[] } else { unsafe { std::slice::from_raw_parts(start, n) } }
 }

@@ -9,23 +9,23 @@ use crate::{pool, working_memory};
 
 /// Rows up to this length are sorted by comparison: the histograms of a radix sort would cost more.
 const SHORT: usize = 512;
-/// From this length on a row is sorted by several threads.
+/// Rows of at least this length are sorted by several threads.
 const LONG: usize = 1 << 16;
-/// A part of a row is no longer, so that an interruption waits for no long one.
+/// Maximum length of a part of a row, so that an interruption does not have to wait long.
 const PART: usize = 1 << 21;
 
-/// `dst[r, i]` (`int64`) is the position in row r of the element that comes i-th in ascending (or descending) order.
-/// Equal elements keep their order, in both directions; NaN is the greatest; zeros are equal.
+/// `dst[r, i]` (`int64`) is the position in row r of the i-th element in ascending (or descending) order. Equal
+/// elements keep their order in both directions; NaN is the greatest, and zeros are equal.
 ///
 /// # Safety
-/// `src` addresses `rows * n` elements of `dtype`, `dst` as many of `int64`; they do not overlap.
+/// `src` must address `rows * n` elements of `dtype`, and `dst` as many of `int64`; they must not overlap.
 pub unsafe fn arg_sort(dtype: DType, descending: bool, rows: usize, n: usize, src: *const u8, dst: *mut i64) {
-    // SAFETY: the caller vouches for the pointers.
+    // SAFETY: guaranteed by the caller.
     unsafe { by_dtype!(dtype, bool is u8, T => typed::<T>(descending, rows, n, src, dst)) }
 }
 
 /// # Safety
-/// As for [`arg_sort`].
+/// Same as for [`arg_sort`].
 unsafe fn typed<T: Ordered>(descending: bool, rows: usize, n: usize, src: *const u8, dst: *mut i64) {
     let (src, dst) = (Source(src.cast::<T>()), Shared(dst));
     if n == 0 {
@@ -33,7 +33,7 @@ unsafe fn typed<T: Ordered>(descending: bool, rows: usize, n: usize, src: *const
     }
     let key: fn(T) -> T::Key = if descending { |x| !x.key() } else { T::key };
     let row = |r: usize, threads: usize| {
-        // SAFETY: row r lies within both buffers and is this call's own.
+        // SAFETY: row r lies within both buffers and belongs to this call.
         let (x, y) = unsafe {
             (std::slice::from_raw_parts(src.at(r * n), n), std::slice::from_raw_parts_mut(dst.at(r * n), n))
         };
@@ -47,19 +47,20 @@ unsafe fn typed<T: Ordered>(descending: bool, rows: usize, n: usize, src: *const
     if n >= LONG && rows < pool::threads() {
         (0..rows).for_each(|r| row(r, pool::threads()));
     } else {
-        // A sort passes over its row about ten times.
+        // A sort makes about ten passes over its row.
         parallel_ranges(rows, 10 * n * size_of::<T>(), 1, |start, end| (start..end).for_each(|r| row(r, 1)));
     }
 }
 
-/// A key and where it came from.
+/// A key and its original position.
 #[derive(Clone, Copy, Default)]
 struct Entry<K> {
     key: K,
     position: u32,
 }
 
-/// Sorts by the keys' bytes, from the least significant: each pass is stable. Bytes that all keys share are skipped.
+/// Sorts by the bytes of the keys, from the least significant. Each pass is stable. Bytes that all keys share are
+/// skipped.
 fn radix_sort<T: Ordered>(x: &[T], y: &mut [i64], key: impl Fn(T) -> T::Key + Sync, parts: usize) {
     let n = x.len();
     let mut entries = working_memory::filled(Entry::<T::Key>::default(), n);
@@ -68,7 +69,7 @@ fn radix_sort<T: Ordered>(x: &[T], y: &mut [i64], key: impl Fn(T) -> T::Key + Sy
         let entries = Shared(entries.as_mut_ptr());
         parallel_ranges(n, size_of::<T>(), 1, |start, end| {
             for (i, &x) in x.iter().enumerate().take(end).skip(start) {
-                // SAFETY: i < n, and this task's own.
+                // SAFETY: i < n, and the entry belongs to this task.
                 unsafe { *entries.at(i) = Entry { key: key(x), position: i as u32 } }
             }
         });
@@ -81,23 +82,24 @@ fn radix_sort<T: Ordered>(x: &[T], y: &mut [i64], key: impl Fn(T) -> T::Key + Sy
     let positions = Shared(y.as_mut_ptr());
     parallel_ranges(n, size_of::<i64>(), 1, |start, end| {
         for (i, entry) in entries.iter().enumerate().take(end).skip(start) {
-            // SAFETY: i < n, and this task's own.
+            // SAFETY: i < n, and the position belongs to this task.
             unsafe { *positions.at(i) = entry.position.into() }
         }
     });
 }
 
-/// Distributes `from` into `to` by one byte; false, and nothing is done, if all keys share it.
+/// Distributes `from` into `to` by one byte. Returns false without doing anything if all keys share the byte.
 fn radix_pass<K: Key>(from: &[Entry<K>], to: &mut [Entry<K>], byte: u32, parts: usize) -> bool {
     let parts = parts.max(from.len().div_ceil(PART));
     let size = from.len().div_ceil(parts);
     let parts = from.len().div_ceil(size);
     let part = |p: usize| &from[p * size..((p + 1) * size).min(from.len())];
-    // How often each byte occurs in each part, then where the part's first entry with that byte goes.
+    // The number of occurrences of each byte in each part; then the destination of the part's first entry with that
+    // byte.
     let mut places = vec![[0usize; 256]; parts];
     let table = Shared(places.as_mut_ptr());
     pool::parallel_for(parts, &|p| {
-        // SAFETY: p < parts, and this task's own.
+        // SAFETY: p < parts, and the counts belong to this task.
         let counts = unsafe { &mut *table.at(p) };
         part(p).iter().for_each(|entry| counts[entry.key.byte(byte)] += 1);
     });
@@ -115,7 +117,8 @@ fn radix_pass<K: Key>(from: &[Entry<K>], to: &mut [Entry<K>], byte: u32, parts: 
     }
     let (table, to) = (Shared(places.as_mut_ptr()), Shared(to.as_mut_ptr()));
     pool::parallel_for(parts, &|p| {
-        // SAFETY: p < parts; the places of all parts and bytes are disjoint and cover `to`, which is as long as `from`.
+        // SAFETY: p < parts; the places of all parts and bytes are disjoint and cover `to`, which has the length of
+        // `from`.
         unsafe {
             let places = &mut *table.at(p);
             for &entry in part(p) {

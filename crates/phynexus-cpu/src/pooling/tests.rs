@@ -1,9 +1,9 @@
-//! Pooling against windows written out.
+//! Tests pooling against explicit windows.
 
 use super::*;
 use proptest::{prelude::*, test_runner::RngSeed};
 
-/// Every window's places in the plane, ascending.
+/// The places of every window in the plane, ascending.
 fn windows(shape: &PoolShape<'_>) -> Vec<Vec<usize>> {
     let g = shape.geometry;
     let rank = shape.input.len();
@@ -162,7 +162,7 @@ fn sizes_and_types_that_do_not_fit_are_errors() {
     let p = (&raw mut nothing).cast::<u8>();
     let call = |output: &[usize], dtype: DType| {
         let shape = PoolShape { planes: 1, input: &[4], output, geometry: &geometry };
-        // SAFETY: nothing is read or written where the sizes do not fit.
+        // SAFETY: nothing is read or written if the sizes do not match.
         unsafe { pooling(PoolKind::Max, dtype, &shape, p, p) }
     };
     assert!(matches!(call(&[3], DType::F32), Err(Error::Shape { .. })));

@@ -11,7 +11,7 @@ use super::integer::Integer;
 use super::loops::{self, plain_binary, vector_binary};
 use super::math::{Contracted, Separate, single};
 
-/// The kernels of `op` on `dtype` for this processor; comparisons write `bool`. `None` where the op does not accept the
+/// The kernels of `op` on `dtype` for this processor; comparisons write `bool`. `None` if the op does not accept the
 /// dtype, and for `f16` and `bf16`.
 pub fn binary(op: Binary, dtype: DType) -> Option<BinaryKernels> {
     binary_for(InstructionSet::best(), op, dtype)
@@ -23,7 +23,7 @@ pub fn binary_for(set: InstructionSet, op: Binary, dtype: DType) -> Option<Binar
         return None;
     }
     match dtype {
-        // Truth values are the bytes 0 and 1, for which these operations are those of unsigned integers.
+        // `bool` is stored as bytes 0 and 1, for which these operations equal those of unsigned integers.
         DType::Bool | DType::U8 => integer::<u8, u8>(set, op),
         DType::U16 => integer::<u16, u16>(set, op),
         DType::U32 => integer::<u32, u32>(set, op),
@@ -38,7 +38,7 @@ pub fn binary_for(set: InstructionSet, op: Binary, dtype: DType) -> Option<Binar
     }
 }
 
-/// Integer arithmetic that is the same for signed and unsigned types.
+/// Integer arithmetic that is identical for signed and unsigned types.
 pub(super) trait Wrapping: Copy {
     const ZERO: Self;
     const ONE: Self;
@@ -69,7 +69,7 @@ macro_rules! wrapping {
 }
 wrapping!(u8, u16, u32, u64);
 
-/// `T` is the type, `U` the unsigned type of its width, which stands for both where the sign makes no difference.
+/// `T` is the type. `U` is the unsigned type of the same width, used where signedness makes no difference.
 fn integer<T, U>(set: InstructionSet, op: Binary) -> Option<BinaryKernels>
 where
     T: Integer + Ord,
@@ -90,7 +90,7 @@ where
         Binary::Le => loops::binary(set, |a: T, b: T| u8::from(a <= b)),
         Binary::Eq => loops::binary(set, |a: U, b: U| u8::from(a == b)),
         Binary::Ne => loops::binary(set, |a: U, b: U| u8::from(a != b)),
-        // No processor divides vectors of integers: one compilation.
+        // No processor has vector integer division, so one compilation suffices.
         Binary::FloorDiv => plain_binary(T::floor_div),
         Binary::Remainder => plain_binary(T::remainder),
         Binary::Pow => plain_binary(T::pow),
@@ -98,7 +98,7 @@ where
     })
 }
 
-/// The remainder of Python's `%`: the divisor's sign, also for a zero.
+/// Python's `%`: the remainder has the divisor's sign, also if it is zero.
 macro_rules! remainder {
     ($a:ident, $b:ident) => {{
         let r = $a % $b;
@@ -112,7 +112,7 @@ macro_rules! remainder {
     }};
 }
 
-/// The operations whose text is the same for both float types.
+/// The operations with identical code for both float types.
 macro_rules! float {
     ($set:ident, $op:ident, $t:ident, pow: $pow:expr, atan2: $atan2:expr) => {
         Some(match $op {
@@ -126,7 +126,7 @@ macro_rules! float {
             Binary::Le => loops::binary($set, |a: $t, b: $t| u8::from(a <= b)),
             Binary::Eq => loops::binary($set, |a: $t, b: $t| u8::from(a == b)),
             Binary::Ne => loops::binary($set, |a: $t, b: $t| u8::from(a != b)),
-            // `%` is exact and takes the dividend's sign; it is computed one element at a time.
+            // `%` is exact and has the dividend's sign; it is computed one element at a time.
             Binary::Remainder => plain_binary(|a: $t, b: $t| remainder!(a, b)),
             Binary::FloorDiv => plain_binary(|a: $t, b: $t| {
                 // The special cases of the Python array API standard.
@@ -134,7 +134,7 @@ macro_rules! float {
                     return a / b;
                 }
                 let r = a % b;
-                // An integer up to rounding.
+                // An integer, up to rounding.
                 let quotient = (a - r) / b - if r != 0.0 && (r < 0.0) != (b < 0.0) { 1.0 } else { 0.0 };
                 if quotient == 0.0 { (0.0 as $t).copysign(a / b) } else { quotient.round() }
             }),
@@ -159,7 +159,7 @@ fn float32(set: InstructionSet, op: Binary) -> Option<BinaryKernels> {
 }
 
 fn float64(set: InstructionSet, op: Binary) -> Option<BinaryKernels> {
-    // A power that is known to be 2 is a product.
+    // A constant exponent of 2 is a product.
     let pow = |x: f64, y: f64| if y == 2.0 { x * x } else { x.powf(y) };
     float!(set, op, f64, pow: plain_binary(pow), atan2: plain_binary(f64::atan2))
 }

@@ -1,6 +1,7 @@
-//! Conversions between all element types, with the meaning of [`phynexus::Scalar::cast`]: floats are truncated and
-//! saturate at the type's limits, integers wrap to narrower types, NaN becomes 0, `bool` is `!= 0`. Floats are rounded to
-//! nearest, halves to even, and once: 64-bit integers and `f64` reach `f32` and the 16-bit types directly.
+//! Conversions between all element types, with the semantics of [`phynexus::Scalar::cast`]: floats are truncated and
+//! saturate at the type's limits, integers wrap to narrower types, NaN becomes 0, and `bool` is `!= 0`. Floats are
+//! rounded to nearest, halves to even, exactly once: 64-bit integers and `f64` convert directly to `f32` and the 16-bit
+//! types.
 
 use phynexus::DType;
 
@@ -13,8 +14,8 @@ use super::half::half;
 use super::instruction_set::InstructionSet;
 use super::loops;
 
-/// From an integer type to every other size, `bool` and the float types; 16-bit floats by way of `$exact`, which holds
-/// the integers (or, of 64 bits, more of them than matter to the result).
+/// From an integer type to every other size, `bool` and the float types. 16-bit floats are converted through `$exact`,
+/// which represents the integers exactly (or, for 64 bits, with more bits than affect the result).
 macro_rules! from_integer {
     ($set:ident, $t:ty, $to:ident, $exact:ty) => {
         match ($to, $to.size()) {
@@ -110,7 +111,7 @@ pub fn cast_for(set: InstructionSet, from: DType, to: DType) -> UnaryKernel {
     }
 }
 
-/// Rounding to the 16-bit types from a wider one.
+/// Rounding from a wider type to the 16-bit types.
 trait Narrow {
     fn f16(self) -> u16;
     fn bf16(self) -> u16;
@@ -138,10 +139,10 @@ impl Narrow for f64 {
     }
 }
 
-/// The copy of elements of a size, which is the conversion between types that share their representation.
+/// A copy of elements of one size: the conversion between types with the same representation.
 fn copy(size: usize) -> UnaryKernel {
     unsafe fn bytes<const SIZE: usize>(src: *const u8, dst: *mut u8, n: usize) {
-        // SAFETY: the kernel's caller gives n elements of SIZE bytes behind both pointers, which may be equal.
+        // SAFETY: the kernel's caller provides n elements of SIZE bytes at both pointers, which may be equal.
         unsafe { std::ptr::copy(src, dst, n * SIZE) }
     }
     match size {

@@ -1,10 +1,10 @@
-//! Means for kernels that are more than one operation: compiled for every instruction set, and written over blocks of
-//! lanes that the compiler turns into vectors.
+//! Tools for kernels of more than one operation: they are compiled for every instruction set, and written over blocks
+//! of lanes that the compiler vectorizes.
 
-/// Elements of a block: as many as a kernel of several values at a time holds in registers.
+/// Elements per block: as many as a kernel with several live values can hold in registers.
 pub(crate) const BLOCK: usize = 32;
 
-/// Defines a function that gives, for an instruction set, `body::<A>` compiled for it: `unsafe fn(&Arguments)`.
+/// Defines a function that returns, for an instruction set, `body::<A>` compiled for it: `unsafe fn(&Arguments)`.
 macro_rules! compiled {
     ($(#[$attribute:meta])* $name:ident = $body:ident(&$arguments:ty)) => {
         $(#[$attribute])*
@@ -13,13 +13,13 @@ macro_rules! compiled {
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,bmi1,bmi2,lzcnt")]
             unsafe fn avx512(arguments: &$arguments) {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { $body::<$crate::vector::Contracted>(arguments) }
             }
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt")]
             unsafe fn avx2(arguments: &$arguments) {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { $body::<$crate::vector::Contracted>(arguments) }
             }
             match set {
@@ -36,13 +36,13 @@ macro_rules! compiled {
 }
 pub(crate) use compiled;
 
-/// Reads `n <= BLOCK` elements; the lanes behind them are `rest`.
+/// Reads `n <= BLOCK` elements; the remaining lanes are set to `rest`.
 ///
 /// # Safety
-/// `source` has `n` elements.
+/// `source` must have `n` elements.
 #[inline(always)]
 pub(crate) unsafe fn load(source: *const f32, n: usize, rest: f32) -> [f32; BLOCK] {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if n >= BLOCK {
             return source.cast::<[f32; BLOCK]>().read_unaligned();
@@ -56,10 +56,10 @@ pub(crate) unsafe fn load(source: *const f32, n: usize, rest: f32) -> [f32; BLOC
 /// Writes the first `n <= BLOCK` lanes.
 ///
 /// # Safety
-/// `target` has room for `n` elements.
+/// `target` must have room for `n` elements.
 #[inline(always)]
 pub(crate) unsafe fn store(target: *mut f32, n: usize, block: &[f32; BLOCK]) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if n >= BLOCK {
             target.cast::<[f32; BLOCK]>().write_unaligned(*block);
@@ -69,7 +69,7 @@ pub(crate) unsafe fn store(target: *mut f32, n: usize, block: &[f32; BLOCK]) {
     }
 }
 
-/// A function of every lane's number.
+/// Applies a function to the index of every lane.
 #[inline(always)]
 pub(crate) fn lanes(f: impl Fn(usize) -> f32) -> [f32; BLOCK] {
     let mut block = [0.0; BLOCK];
@@ -79,7 +79,7 @@ pub(crate) fn lanes(f: impl Fn(usize) -> f32) -> [f32; BLOCK] {
     block
 }
 
-/// All lanes combined, by halves.
+/// Combines all lanes, by halves.
 #[inline(always)]
 pub(crate) fn combine(block: [f32; BLOCK], f: impl Fn(f32, f32) -> f32) -> f32 {
     let a: [f32; 16] = std::array::from_fn(|i| f(block[i], block[i + 16]));

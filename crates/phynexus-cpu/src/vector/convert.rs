@@ -1,6 +1,7 @@
-//! Conversions between number formats, without branches. 16-bit floats are handled as their bits.
+//! Branch-free conversions between number formats. 16-bit floats are represented by their bits.
 
-/// A float type that converts to integers: truncated, saturating, NaN to 0. What `as` does, in a form that vectorises.
+/// A float type that converts to integers: truncates, saturates, and maps NaN to 0. Equivalent to `as`, in a form that
+/// vectorizes.
 pub(super) trait ToInteger<T> {
     fn to_integer(self) -> T;
 }
@@ -11,12 +12,12 @@ macro_rules! to_integer {
             #[inline(always)]
             fn to_integer(self) -> $t {
                 const LOW: $f = $t::MIN as $f;
-                /// The first power of two that is too large.
+                /// The smallest power of two that is too large.
                 const LIMIT: $f = ($t::MAX / 2 + 1) as $f * 2.0;
                 let inside = if self >= LOW { self } else { LOW };
                 // False for NaN.
                 let inside = if self < LIMIT { inside } else { 0.0 };
-                // SAFETY: LOW <= inside < LIMIT, whose integer parts `$via` holds.
+                // SAFETY: LOW <= inside < LIMIT, and `$via` can represent the integer parts of that range.
                 let integer = unsafe { inside.to_int_unchecked::<$via>() };
                 if self >= LIMIT { $t::MAX } else { integer as $t }
             }
@@ -38,7 +39,7 @@ pub(super) fn f16_to_f32(bits: u16) -> f32 {
     // The exponent is rebiased from 15 to 127, and from 31 to 255 for infinities and NaN.
     let normal = magnitude + (112 << 23);
     let special = magnitude + (224 << 23);
-    // Subnormal: read as 2^-14 (1 + fraction), less 2^-14.
+    // Subnormal: read as 2^-14 (1 + fraction), then subtract 2^-14.
     let subnormal = (f32::from_bits(magnitude + (113 << 23)) - f32::from_bits(113 << 23)).to_bits();
     let value = if magnitude < 1 << 23 { subnormal } else { normal };
     let value = if magnitude >= 31 << 23 { special } else { value };
@@ -51,9 +52,9 @@ pub(super) fn f32_to_f16(x: f32) -> u16 {
     let bits = x.to_bits();
     let sign = bits >> 16 & 0x8000;
     let magnitude = bits & 0x7fff_ffff;
-    // Rebias, add just under half of the last place (just half for odd results), cut.
+    // Rebias, add just under half a unit in the last place (exactly half for odd results), truncate.
     let normal = magnitude.wrapping_sub(112 << 23).wrapping_add(0xfff + (magnitude >> 13 & 1)) >> 13;
-    // Below 2^-14 the last place is 2^-24, which is that of floats from 1/2 to 1.
+    // Below 2^-14, the last place is 2^-24, as for floats from 1/2 to 1.
     let subnormal = (f32::from_bits(magnitude) + 0.5).to_bits().wrapping_sub(0.5f32.to_bits());
     let value = if magnitude < 113 << 23 { subnormal } else { normal };
     let value = if magnitude >= 143 << 23 { 0x7c00 } else { value };
@@ -75,8 +76,8 @@ pub(super) fn f32_to_bf16(x: f32) -> u16 {
     (if x.is_nan() { bits >> 16 | 0x40 } else { rounded }) as u16
 }
 
-/// `f64` to `f32` rounded to odd: cut, with the last bit set if anything was lost. Rounding the result once more to at
-/// most 22 bits gives the correctly rounded value of `x`.
+/// `f64` to `f32` rounded to odd: truncated, with the last bit set if anything was lost. Rounding the result again to
+/// at most 22 bits gives the correctly rounded value of `x`.
 #[inline(always)]
 fn round_to_odd(x: f64) -> f32 {
     let nearest = x as f32;
@@ -97,13 +98,13 @@ pub(super) fn f64_to_bf16(x: f64) -> u16 {
     f32_to_bf16(round_to_odd(x))
 }
 
-/// `f32` rounded to the nearest `f16`, halves to even: what [`f32_to_f16`] and back give.
+/// `f32` rounded to the nearest `f16`, halves to even: equals [`f32_to_f16`] and back.
 #[inline(always)]
 pub(super) fn round_to_f16(x: f32) -> f32 {
     let bits = x.to_bits();
     let (sign, magnitude) = (bits & 0x8000_0000, bits & 0x7fff_ffff);
     let normal = (magnitude + 0xfff + (magnitude >> 13 & 1)) & !0x1fff;
-    // Below 2^-14 the last place is 2^-24, which is that of floats from 1/2 to 1.
+    // Below 2^-14, the last place is 2^-24, as for floats from 1/2 to 1.
     let subnormal = ((f32::from_bits(magnitude) + 0.5) - 0.5).to_bits();
     let value = if magnitude < 113 << 23 { subnormal } else { normal };
     let value = if normal >= 143 << 23 { 255 << 23 } else { value };
@@ -111,7 +112,7 @@ pub(super) fn round_to_f16(x: f32) -> f32 {
     f32::from_bits(value | sign)
 }
 
-/// `f32` rounded to the nearest `bf16`, halves to even: what [`f32_to_bf16`] and back give.
+/// `f32` rounded to the nearest `bf16`, halves to even: equals [`f32_to_bf16`] and back.
 #[inline(always)]
 pub(super) fn round_to_bf16(x: f32) -> f32 {
     let bits = x.to_bits();
@@ -125,7 +126,7 @@ mod tests {
 
     #[test]
     fn rounding_is_conversion_there_and_back() {
-        // Neighbourhoods of every 16-bit float, and of the points halfway between two.
+        // Neighbourhoods of every 16-bit float, and of the midpoints between two.
         for high in 0..=u16::MAX {
             for low in [0u32, 1, 0xfff, 0x1000, 0x1001, 0x1fff, 0x3000, 0x7fff, 0x8000, 0x8001, 0xffff] {
                 let x = f32::from_bits(u32::from(high) << 16 | low);

@@ -1,4 +1,4 @@
-//! The loops of reductions, block by block as [`super::loops`].
+//! The loops of reductions, block by block like [`super::loops`].
 
 #![allow(
     clippy::needless_range_loop,
@@ -9,9 +9,9 @@ use super::instruction_set::InstructionSet;
 use super::loops::{BLOCK, Padded, instantiate, stateless};
 use super::{ReduceKernel, ReducePairKernel};
 
-/// Combines `n` elements in [`BLOCK`] lanes that are then combined pairwise: a sum's rounding error grows with
-/// `n / BLOCK + log2(BLOCK)`, not with `n`. `block(at, count)` gives `count <= BLOCK` elements from `at` on, and
-/// `identity` in the lanes behind them.
+/// Combines `n` elements in [`BLOCK`] lanes, which are then combined pairwise: the rounding error of a sum grows with
+/// `n / BLOCK + log2(BLOCK)`, not with `n`. `block(at, count)` returns `count <= BLOCK` elements from `at` on, and
+/// `identity` in the remaining lanes.
 #[inline(always)]
 fn combine<T: Copy>(
     n: usize,
@@ -45,10 +45,10 @@ fn combine<T: Copy>(
     lanes[0]
 }
 
-/// `count <= BLOCK` elements with `rest` in the lanes behind them.
+/// `count <= BLOCK` elements, with `rest` in the remaining lanes.
 #[inline(always)]
 unsafe fn block_of<T: Copy>(src: *const T, count: usize, rest: T) -> [T; BLOCK] {
-    // SAFETY: the caller gives `count` readable elements.
+    // SAFETY: the caller provides `count` readable elements.
     unsafe {
         if count == BLOCK {
             return src.cast::<[T; BLOCK]>().read_unaligned();
@@ -67,14 +67,14 @@ unsafe fn fold<T: Copy, F: Fn(T, T) -> T, I: Fn() -> T>(
     identity: I,
 ) {
     let (src, accumulator) = (src.cast::<T>(), accumulator.cast::<T>());
-    // SAFETY: the caller gives n readable elements behind src and one element behind the accumulator.
+    // SAFETY: the caller provides n readable elements at src and one element at the accumulator.
     unsafe {
         let total = combine(n, identity(), &f, |at, count| block_of(src.add(at), count, identity()));
         accumulator.write_unaligned(f(accumulator.read_unaligned(), total));
     }
 }
 
-/// A float whose magnitude, as an unsigned number, is above that of infinity exactly for NaN.
+/// A float whose magnitude, as an unsigned integer, exceeds that of infinity exactly for NaN.
 pub(super) trait Magnitude: Copy {
     type Bits: Copy + Ord;
     const NAN: Self;
@@ -100,8 +100,8 @@ macro_rules! magnitude {
 magnitude!(f32, u32);
 magnitude!(f64, u64);
 
-/// As [`fold`], for a maximum or minimum of floats by a plain comparison: NaN is found by the greatest magnitude, which
-/// costs less than minding it in every comparison.
+/// Like [`fold`], for a maximum or minimum of floats by a plain comparison. NaN is detected by the greatest magnitude,
+/// which costs less than checking for it in every comparison.
 #[inline(always)]
 unsafe fn fold_extreme<T: Magnitude, F: Fn(T, T) -> T, I: Fn() -> T>(
     src: *const u8,
@@ -143,7 +143,7 @@ unsafe fn fold2<T: Copy, F: Fn(T, T) -> T, M: Fn(T, T) -> T, I: Fn() -> T>(
     identity: I,
 ) {
     let (a, b, accumulator) = (a.cast::<T>(), b.cast::<T>(), accumulator.cast::<T>());
-    // SAFETY: the caller gives n readable elements behind a and b and one element behind the accumulator.
+    // SAFETY: the caller provides n readable elements at a and b and one element at the accumulator.
     unsafe {
         let total = combine(n, identity(), &f, |at, count| {
             let x = block_of(a.add(at), count, identity());
@@ -170,7 +170,7 @@ instantiate!(vector_fold2, plain_fold2 -> ReducePairKernel, fold2
     [T: Copy, F: Fn(T, T) -> T + Copy, M: Fn(T, T) -> T + Copy, I: Fn() -> T + Copy] [T, F, M, I]
     (a: *const u8, b: *const u8, accumulator: *mut u8, n: usize) (f: F, map: M, identity: I));
 
-/// The reduction of one function for any instruction set.
+/// The reduction of a function for any instruction set.
 pub(super) fn reduce<T: Copy>(
     set: InstructionSet,
     f: impl Fn(T, T) -> T + Copy,

@@ -1,4 +1,4 @@
-//! Chains of operations that occur often, in one pass. Every operation of a chain is rounded as it would be alone.
+//! Common chains of operations in a single pass. Every operation of a chain is rounded as if it were separate.
 
 use phynexus::DType;
 
@@ -10,7 +10,7 @@ use super::loops::{
 use super::math::{Arithmetic, Contracted, Separate, double, single};
 use super::{BinaryKernels, TernaryKernel, UnaryKernel};
 
-/// A chain of one operand.
+/// A chain with one operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fused {
     /// `1 / (1 + exp(-x))`.
@@ -24,7 +24,7 @@ pub enum Fused {
 }
 
 impl Fused {
-    /// All of them.
+    /// All chains.
     pub const ALL: [Fused; 4] = [Fused::Sigmoid, Fused::Silu, Fused::Gelu, Fused::GeluTanh];
 }
 
@@ -113,8 +113,8 @@ pub fn sub_exp_for(set: InstructionSet, dtype: DType) -> Option<BinaryKernels> {
     })
 }
 
-/// `a * b + c`, product and sum each rounded, on `f32` or `f64` for this processor; `a` is a vector, `b` and `c` are
-/// vectors or, where the flags say so, one element.
+/// `a * b + c`, with product and sum rounded separately, on `f32` or `f64` for this processor. `a` is a vector; `b` and
+/// `c` are vectors or, as the flags indicate, single elements.
 pub fn mul_add(dtype: DType, b_scalar: bool, c_scalar: bool) -> Option<TernaryKernel> {
     mul_add_for(InstructionSet::best(), dtype, b_scalar, c_scalar)
 }

@@ -1,8 +1,8 @@
-//! Conversions of `f16` by the processor's own instructions, where it has them: x86-64 with F16C or AVX-512.
+//! Conversions of `f16` by processor instructions, if available: x86-64 with F16C or AVX-512.
 
 use super::{InstructionSet, UnaryKernel};
 
-/// The three kernels of a set.
+/// The three kernels of an instruction set.
 #[derive(Clone, Copy)]
 pub(super) struct Half {
     /// `f16` to `f32`.
@@ -13,7 +13,7 @@ pub(super) struct Half {
     pub(super) round: UnaryKernel,
 }
 
-/// The conversions of a set, if this processor has instructions for them.
+/// The conversions of an instruction set, if this processor has instructions for them.
 pub(super) fn half(set: InstructionSet) -> Option<Half> {
     #[cfg(target_arch = "x86_64")]
     match set {
@@ -34,7 +34,7 @@ mod x86 {
 
     const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT;
 
-    /// Kernels over whole registers, with the conversions in software for what is left.
+    /// Kernels over whole registers; the remainder is converted in software.
     macro_rules! kernels {
         ($name:ident, $features:literal, $lanes:literal, $widen:expr, $narrow:expr, $round:expr) => {
             pub(super) const $name: Half = {
@@ -42,7 +42,7 @@ mod x86 {
                 unsafe fn widen(source: *const u8, target: *mut u8, n: usize) {
                     let (source, target) = (source.cast::<u16>(), target.cast::<f32>());
                     let whole = n - n % $lanes;
-                    // SAFETY: the caller gives n elements of each.
+                    // SAFETY: the caller provides n elements of each.
                     unsafe {
                         for at in (0..whole).step_by($lanes) {
                             ($widen)(source.add(at), target.add(at));
@@ -56,7 +56,7 @@ mod x86 {
                 unsafe fn narrow(source: *const u8, target: *mut u8, n: usize) {
                     let (source, target) = (source.cast::<f32>(), target.cast::<u16>());
                     let whole = n - n % $lanes;
-                    // SAFETY: the caller gives n elements of each.
+                    // SAFETY: the caller provides n elements of each.
                     unsafe {
                         for at in (0..whole).step_by($lanes) {
                             ($narrow)(source.add(at), target.add(at));
@@ -70,7 +70,7 @@ mod x86 {
                 unsafe fn round(source: *const u8, target: *mut u8, n: usize) {
                     let (source, target) = (source.cast::<f32>(), target.cast::<f32>());
                     let whole = n - n % $lanes;
-                    // SAFETY: the caller gives n elements of each.
+                    // SAFETY: the caller provides n elements of each.
                     unsafe {
                         for at in (0..whole).step_by($lanes) {
                             ($round)(source.add(at), target.add(at));
@@ -124,7 +124,7 @@ mod tests {
     fn instructions_convert_as_the_software_does() {
         let sets = InstructionSet::available();
         for Half { widen, narrow, round } in sets.into_iter().filter_map(half) {
-            // All of them, and tails of every length.
+            // All values, and tails of every length.
             for n in [1, 7, 8, 15, 17, 1 << 16] {
                 let halves: Vec<u16> = (0..n as u32).map(|i| i as u16).collect();
                 let singles: Vec<f32> = (0..n as u32)

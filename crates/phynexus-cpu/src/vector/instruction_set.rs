@@ -1,13 +1,13 @@
-//! Which vector instructions the kernels use, chosen when the program runs.
+//! The vector instructions that the kernels use, selected at run time.
 
 use std::sync::OnceLock;
 
 /// A set of vector instructions for which every kernel is compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum InstructionSet {
-    /// What every processor of the target has: SSE2 on x86-64.
+    /// The baseline of the target: SSE2 on x86-64.
     Plain,
-    /// 128-bit vectors of 64-bit Arm (part of its baseline).
+    /// 128-bit vectors of 64-bit Arm, part of its baseline.
     #[cfg(target_arch = "aarch64")]
     Neon,
     /// 256-bit vectors with fused multiply-add (x86-64-v3).
@@ -19,7 +19,7 @@ pub enum InstructionSet {
 }
 
 impl InstructionSet {
-    /// The sets this processor can run, slowest first.
+    /// The sets that this processor supports, slowest first.
     pub fn available() -> Vec<InstructionSet> {
         let mut sets = Vec::new();
         #[cfg(not(target_arch = "aarch64"))]
@@ -48,13 +48,13 @@ impl InstructionSet {
         sets
     }
 
-    /// The fastest set this processor can run.
+    /// The fastest set that this processor supports.
     pub fn best() -> InstructionSet {
         static BEST: OnceLock<InstructionSet> = OnceLock::new();
         *BEST.get_or_init(|| InstructionSet::available().pop().unwrap_or(InstructionSet::Plain))
     }
 
-    /// The name in listings: `"avx512"`.
+    /// The name in listings, such as `"avx512"`.
     pub fn name(self) -> &'static str {
         match self {
             InstructionSet::Plain => "plain",

@@ -1,4 +1,4 @@
-//! What the operations mean for integers: arithmetic wraps, division by zero gives 0.
+//! The semantics of integer operations: arithmetic wraps, and division by zero gives 0.
 
 /// An integer type of a fixed width.
 pub(super) trait Integer: Copy {
@@ -12,11 +12,11 @@ pub(super) trait Integer: Copy {
     fn floor_div(self, divisor: Self) -> Self;
     /// The remainder with the divisor's sign; 0 for a divisor of 0.
     fn remainder(self, divisor: Self) -> Self;
-    /// Wraps; a negative exponent gives the power's integer part: 0 unless the base is 1 or -1.
+    /// Wraps. For a negative exponent, returns the integer part: 0 unless the base is 1 or -1.
     fn pow(self, exponent: Self) -> Self;
-    /// 0 where the (unsigned) count reaches the width.
+    /// 0 if the (unsigned) count reaches the width.
     fn shl(self, count: Self) -> Self;
-    /// Arithmetic for signed types: 0 or -1 where the (unsigned) count reaches the width.
+    /// Arithmetic for signed types: 0 or -1 if the (unsigned) count reaches the width.
     fn shr(self, count: Self) -> Self;
 }
 

@@ -1,9 +1,9 @@
 //! The loops of kernels, written once and compiled for every instruction set.
 //!
-//! A loop takes blocks of [`BLOCK`] elements: reads a block of each operand, applies the function to its lanes, writes
-//! the block. All reads of a block precede its writes, so a destination may be a source, and the compiler, which sees
-//! local arrays that nothing else can reach, keeps them in vector registers. What is left at the end goes through the
-//! same code by way of a padded block, so an element's result does not depend on its position.
+//! A loop processes blocks of [`BLOCK`] elements: it reads a block of each operand, applies the function to its lanes,
+//! and writes the block. All reads of a block precede its writes, so a destination may be a source. The compiler sees
+//! local arrays that nothing else can access, and keeps them in vector registers. The remainder uses the same code
+//! through a padded block, so an element's result does not depend on its position.
 
 #![allow(
     clippy::needless_range_loop,
@@ -15,22 +15,23 @@ use std::mem::MaybeUninit;
 use super::instruction_set::InstructionSet;
 use super::{BinaryKernel, BinaryKernels, TernaryKernel, UnaryKernel};
 
-/// Elements of a block. Sixty-four are four AVX-512 registers of `f32`: enough independent work to hide latencies, and
+/// Elements per block. 64 elements fill four AVX-512 registers of `f32`: enough independent work to hide latencies, and
 /// too many iterations for the compiler to unroll into scalars.
 pub(super) const BLOCK: usize = 64;
 
-/// The function a kernel was made for. Kernels are plain function pointers, so theirs is a function without state.
+/// The function of a kernel. Kernels are plain function pointers, so their functions must be stateless.
 ///
 /// # Safety
-/// A value of type `F` has existed (the `pick` functions below take one): a zero-sized `Copy` type has one value.
+/// A value of type `F` must have existed (the `pick` functions below take one): a zero-sized `Copy` type has a single
+/// value.
 #[inline(always)]
 pub(super) unsafe fn stateless<F: Copy>() -> F {
     const { assert!(size_of::<F>() == 0, "kernel functions have no state") };
-    // SAFETY: F has no bytes to read, and the caller vouches that its value exists.
+    // SAFETY: F has no bytes to read, and the caller guarantees that its value exists.
     unsafe { std::ptr::NonNull::<F>::dangling().read() }
 }
 
-/// A block's worth of memory for a padded remainder.
+/// Memory for a padded block with a remainder.
 pub(super) struct Padded<T>(MaybeUninit<[T; BLOCK]>);
 
 impl<T: Copy> Padded<T> {
@@ -39,18 +40,18 @@ impl<T: Copy> Padded<T> {
         Padded(MaybeUninit::uninit())
     }
 
-    /// Copies `n < BLOCK` elements in and repeats the last for the rest: no lane computes anything new.
+    /// Copies in `n < BLOCK` elements and repeats the last one: no lane computes anything new.
     #[inline(always)]
     unsafe fn fill(&mut self, src: *const T, n: usize) -> *const T {
-        // SAFETY: the caller gives n readable elements, 0 < n < BLOCK.
+        // SAFETY: the caller provides n readable elements, 0 < n < BLOCK.
         unsafe { self.fill_with(src, n, *src.add(n - 1)) }
     }
 
-    /// Copies `n < BLOCK` elements in and sets the rest to `value`.
+    /// Copies in `n < BLOCK` elements and sets the rest to `value`.
     #[inline(always)]
     pub(super) unsafe fn fill_with(&mut self, src: *const T, n: usize, value: T) -> *const T {
         let start = self.start();
-        // SAFETY: the caller gives n readable elements, n < BLOCK.
+        // SAFETY: the caller provides n readable elements, n < BLOCK.
         unsafe {
             std::ptr::copy_nonoverlapping(src, start, n);
             for i in n..BLOCK {
@@ -66,8 +67,8 @@ impl<T: Copy> Padded<T> {
     }
 }
 
-/// `dst[i] = f(src[i])`; elements for which `slow` holds are computed by `fallback`, so that a result does not depend on
-/// its neighbours.
+/// `dst[i] = f(src[i])`. Elements for which `slow` holds are computed by `fallback`, so that a result does not depend
+/// on its neighbours.
 #[inline(always)]
 unsafe fn map1<T: Copy, U: Copy, F: Fn(T) -> U, G: Fn(T) -> bool, S: Fn(T) -> U>(
     src: *const u8,
@@ -83,7 +84,7 @@ unsafe fn map1<T: Copy, U: Copy, F: Fn(T) -> U, G: Fn(T) -> bool, S: Fn(T) -> U>
     let mut d_rest = Padded::<U>::new();
     let d_rest = d_rest.start();
     let end = d_rest.wrapping_add(BLOCK);
-    // SAFETY: the caller gives n elements behind src and dst; blocks lie within them or within the padded blocks.
+    // SAFETY: the caller provides n elements at src and dst; blocks lie within them or within the padded blocks.
     unsafe {
         loop {
             while blocks > 0 {
@@ -118,7 +119,7 @@ unsafe fn map1<T: Copy, U: Copy, F: Fn(T) -> U, G: Fn(T) -> bool, S: Fn(T) -> U>
     }
 }
 
-/// `dst[i] = f(a[i], b[i])`, where a scalar operand is one element, read before the first write; `slow` and `fallback` as
+/// `dst[i] = f(a[i], b[i])`. A scalar operand is one element, read before the first write. `slow` and `fallback` are as
 /// in [`map1`].
 #[inline(always)]
 unsafe fn map2<T: Copy, U: Copy, F, G, S, const A_SCALAR: bool, const B_SCALAR: bool>(
@@ -143,7 +144,7 @@ unsafe fn map2<T: Copy, U: Copy, F, G, S, const A_SCALAR: bool, const B_SCALAR: 
     let mut d_rest = Padded::<U>::new();
     let d_rest = d_rest.start();
     let end = d_rest.wrapping_add(BLOCK);
-    // SAFETY: the caller gives n elements behind a vector operand and dst, one behind a scalar operand; n > 0.
+    // SAFETY: the caller provides n elements for vector operands and dst, and one for a scalar operand; n > 0.
     unsafe {
         let (a_value, b_value) = (*a, *b);
         loop {
@@ -217,7 +218,7 @@ unsafe fn map3<C: Copy, T: Copy, F, const A_SCALAR: bool, const B_SCALAR: bool, 
     let (mut b_rest, mut c_rest, mut d_rest) = (Padded::<T>::new(), Padded::<T>::new(), Padded::<T>::new());
     let d_rest = d_rest.start();
     let end = d_rest.wrapping_add(BLOCK);
-    // SAFETY: the caller gives n elements behind a vector operand and dst, one behind a scalar operand; n > 0.
+    // SAFETY: the caller provides n elements for vector operands and dst, and one for a scalar operand; n > 0.
     unsafe {
         let (a_value, b_value, c_value) = (*a, *b, *c);
         loop {
@@ -267,17 +268,17 @@ unsafe fn map3<C: Copy, T: Copy, F, const A_SCALAR: bool, const B_SCALAR: bool, 
     }
 }
 
-/// Defines, for a loop, two functions from a kernel's function to the kernel: one for the instruction sets with fused
-/// multiply-add, one for the plain set.
+/// Defines, for a loop, two functions that convert a kernel's function to the kernel: one for instruction sets with
+/// fused multiply-add, one for the plain set.
 macro_rules! instantiate {
     ($vector:ident, $plain:ident -> $kernel:ty, $body:ident [$($generics:tt)*] [$($names:tt)*]
      ($($arg:ident: $ty:ty),*) ($($f:ident: $function:ident),*)) => {
-        /// The kernel for `set`, which is not the plain one.
+        /// The kernel for `set`, which must not be the plain one.
         #[cfg(target_arch = "x86_64")]
         pub(super) fn $vector<$($generics)*>(set: InstructionSet, $(_: $function),*) -> $kernel {
             #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,bmi1,bmi2,lzcnt")]
             unsafe fn avx512<$($generics)*>($($arg: $ty),*) {
-                // SAFETY: the functions' values were given below; the kernel's caller vouches for the pointers.
+                // SAFETY: the values of the functions were passed below; the kernel's caller guarantees the pointers.
                 unsafe { $body::<$($names)*>($($arg,)* $(stateless::<$function>()),*) }
             }
             #[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt")]
@@ -291,7 +292,8 @@ macro_rules! instantiate {
             }
         }
 
-        /// The kernel for `set`, which is not the plain one: vectors with fused multiply-add are this target's baseline.
+        /// The kernel for `set`, which must not be the plain one. Vectors with fused multiply-add are this target's
+        /// baseline.
         #[cfg(not(target_arch = "x86_64"))]
         pub(super) fn $vector<$($generics)*>(_set: InstructionSet, $($f: $function),*) -> $kernel {
             $plain::<$($names)*>($($f),*)
@@ -325,27 +327,27 @@ instantiate!(vector_map3, plain_map3 -> TernaryKernel, map3
     [C, T, F, A_SCALAR, B_SCALAR, C_SCALAR]
     (a: *const u8, b: *const u8, c: *const u8, dst: *mut u8, n: usize) (f: F));
 
-/// True for no element: the function needs no other way to compute it.
+/// False for every element: the function needs no fallback.
 pub(super) fn never<T>(_: T) -> bool {
     false
 }
 
-/// As [`never`], for two operands.
+/// Like [`never`], for two operands.
 pub(super) fn never2<T>(_: T, _: T) -> bool {
     false
 }
 
-/// The unary kernel of one function for any instruction set.
+/// The unary kernel of a function for any instruction set.
 pub(super) fn unary<T: Copy, U: Copy>(set: InstructionSet, f: impl Fn(T) -> U + Copy) -> UnaryKernel {
     if set == InstructionSet::Plain { plain_map1(f, never, f) } else { vector_map1(set, f, never, f) }
 }
 
-/// The three binary kernels of one function for any instruction set.
+/// The three binary kernels of a function for any instruction set.
 pub(super) fn binary<T: Copy, U: Copy>(set: InstructionSet, f: impl Fn(T, T) -> U + Copy) -> BinaryKernels {
     if set == InstructionSet::Plain { plain_binary(f) } else { vector_binary(set, f) }
 }
 
-/// The three binary kernels of one function for sets with fused multiply-add.
+/// The three binary kernels of a function for sets with fused multiply-add.
 pub(super) fn vector_binary<T: Copy, U: Copy>(
     set: InstructionSet,
     f: impl Fn(T, T) -> U + Copy,
@@ -353,12 +355,12 @@ pub(super) fn vector_binary<T: Copy, U: Copy>(
     vector_guarded(set, f, never2, f)
 }
 
-/// The three binary kernels of one function for the plain set.
+/// The three binary kernels of a function for the plain set.
 pub(super) fn plain_binary<T: Copy, U: Copy>(f: impl Fn(T, T) -> U + Copy) -> BinaryKernels {
     plain_guarded(f, never2, f)
 }
 
-/// [`vector_binary`] with another function where `slow` holds.
+/// Like [`vector_binary`], with a fallback where `slow` holds.
 pub(super) fn vector_guarded<T: Copy, U: Copy>(
     set: InstructionSet,
     f: impl Fn(T, T) -> U + Copy,
@@ -372,7 +374,7 @@ pub(super) fn vector_guarded<T: Copy, U: Copy>(
     }
 }
 
-/// [`plain_binary`] with another function where `slow` holds.
+/// Like [`plain_binary`], with a fallback where `slow` holds.
 pub(super) fn plain_guarded<T: Copy, U: Copy>(
     f: impl Fn(T, T) -> U + Copy,
     slow: impl Fn(T, T) -> bool + Copy,

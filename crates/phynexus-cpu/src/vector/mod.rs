@@ -1,18 +1,18 @@
-//! Kernels over contiguous vectors: one operation, one call, a tight loop.
+//! Kernels over contiguous vectors: one operation, one call, one tight loop.
 //!
-//! Look-up functions ([`unary`], [`binary`], [`select`], [`cast`], [`reduce`], ...) give plain function pointers,
-//! compiled for the best instruction set of the processor; `None` means that the operation has no meaning for the
-//! dtype, or that the dtype is not one to compute in: `f16` and `bf16` are cast to `f32` first.
+//! Lookup functions ([`unary`], [`binary`], [`select`], [`cast`], [`reduce`], ...) return plain function pointers,
+//! compiled for the best instruction set of the processor. `None` means that the operation does not support the dtype,
+//! or that the dtype is not used for computation: `f16` and `bf16` are first cast to `f32`.
 //!
 //! # Contract of all kernels
-//! Pointers address elements of the kernel's dtypes (`bool` as bytes 0 or 1) in memory valid for `n` elements; scalar
-//! operands are one element. Alignment to the element is enough. A destination may start exactly where a vector
-//! operand of the same element size starts (in place), or contain the scalar operand; otherwise it overlaps nothing.
+//! Pointers address elements of the kernel's dtypes (`bool` as bytes 0 or 1) in memory valid for `n` elements; a scalar
+//! operand is one element. Element alignment suffices. A destination may start exactly where a vector operand of the
+//! same element size starts (in place), or contain the scalar operand; otherwise it must not overlap anything.
 //!
 //! # Accuracy
-//! Errors in units in the last place; `vector/tests/accuracy.rs` holds kernels to these bounds over all exponents,
-//! subnormal numbers, zeros of both signs, infinities, NaN and huge arguments. `vector/tests/definitions.rs` compares all
-//! kernels with mpmath; the standard library's functions are within 2 there. Zeros keep their sign.
+//! Errors are in units in the last place. `vector/tests/accuracy.rs` checks every kernel against these bounds over all
+//! exponents, subnormal numbers, zeros of both signs, infinities, NaN and huge arguments. `vector/tests/definitions.rs`
+//! compares all kernels with mpmath; the standard library's functions are within 2 there. Zeros keep their sign.
 //!
 //! | function | `f32` | `f64` |
 //! |---|---|---|
@@ -32,8 +32,9 @@
 //! | sinc | 2 | 2 |
 //! | pow | 0.6 | the standard library's |
 //!
-//! `f32` functions within 0.6 are computed in `f64`. A function gives the same bits for the same argument wherever in a
-//! vector it stands (sin, cos and tan take the scalar functions for arguments beyond 10^6), and on all sets with fused multiply-add; the plain set may differ within the bounds.
+//! `f32` functions within 0.6 are computed in `f64`. A function gives bit-identical results for the same argument at
+//! any position of a vector (sin, cos and tan use the scalar functions for arguments beyond 10^6), and on all sets with
+//! fused multiply-add; the plain set may differ within the bounds.
 
 mod binary;
 mod cast;
@@ -74,23 +75,23 @@ pub use unary::{unary, unary_for};
 
 /// `(src, dst, n)`: `dst[i] = f(src[i])`.
 pub type UnaryKernel = unsafe fn(src: *const u8, dst: *mut u8, n: usize);
-/// `(a, b, dst, n)`: `dst[i] = f(a[i], b[i])`, or with one element for a scalar operand.
+/// `(a, b, dst, n)`: `dst[i] = f(a[i], b[i])`; a scalar operand is a single element.
 pub type BinaryKernel = unsafe fn(a: *const u8, b: *const u8, dst: *mut u8, n: usize);
-/// `(a, b, c, dst, n)`: `dst[i] = f(a[i], b[i], c[i])`, or with one element for a scalar operand.
+/// `(a, b, c, dst, n)`: `dst[i] = f(a[i], b[i], c[i])`; a scalar operand is a single element.
 pub type TernaryKernel = unsafe fn(a: *const u8, b: *const u8, c: *const u8, dst: *mut u8, n: usize);
-/// `(src, accumulator, n)`: combines `src[0..n]` into the one element at `accumulator`.
+/// `(src, accumulator, n)`: combines `src[0..n]` into the element at `accumulator`.
 pub type ReduceKernel = unsafe fn(src: *const u8, accumulator: *mut u8, n: usize);
 
-/// `(a, b, accumulator, n)`: combines `f(a[i], b[i])` for all `n` into the one element at `accumulator`.
+/// `(a, b, accumulator, n)`: combines `f(a[i], b[i])` for all `n` into the element at `accumulator`.
 pub type ReducePairKernel = unsafe fn(a: *const u8, b: *const u8, accumulator: *mut u8, n: usize);
 
-/// A binary operation for the three kinds of operands.
+/// The kernels of a binary operation for the three kinds of operands.
 #[derive(Clone, Copy, Debug)]
 pub struct BinaryKernels {
     /// Both operands have `n` elements.
     pub vector_vector: BinaryKernel,
-    /// The right operand is one element.
+    /// The right operand is a single element.
     pub vector_scalar: BinaryKernel,
-    /// The left operand is one element.
+    /// The left operand is a single element.
     pub scalar_vector: BinaryKernel,
 }

@@ -1,14 +1,15 @@
-//! Moving and making elements.
+//! Moving and generating elements.
 
 use phynexus::DType;
 
-/// `(value, dst, n)`: every `dst[i]` becomes the one element at `value`.
+/// `(value, dst, n)`: every `dst[i]` becomes the element at `value`.
 pub type FillKernel = unsafe fn(value: *const u8, dst: *mut u8, n: usize);
-/// `(src, stride, dst, n)`: element i of one side is `stride * i` elements from its start, the other is contiguous.
+/// `(src, stride, dst, n)`: element i of one side is `stride * i` elements from its start; the other side is
+/// contiguous.
 pub type StridedKernel = unsafe fn(src: *const u8, stride: isize, dst: *mut u8, n: usize);
-/// `(src, offsets, dst, n)`: `dst[i] = src[offsets[i]]`, offsets in elements.
+/// `(src, offsets, dst, n)`: `dst[i] = src[offsets[i]]`, with offsets in elements.
 pub type IndexedKernel = unsafe fn(src: *const u8, offsets: *const isize, dst: *mut u8, n: usize);
-/// `(start, step, dst, n)`: `dst[i] = start + step * i`, converted to the dtype as a cast does.
+/// `(start, step, dst, n)`: `dst[i] = start + step * i`, converted to the dtype like a cast.
 pub type IotaKernel = unsafe fn(start: i64, step: i64, dst: *mut u8, n: usize);
 
 macro_rules! by_size {
@@ -57,14 +58,14 @@ pub fn iota(dtype: DType) -> Option<IotaKernel> {
 
 unsafe fn fill_elements<T: Copy>(value: *const u8, dst: *mut u8, n: usize) {
     if n > 0 {
-        // SAFETY: the caller gives one element behind value and n behind dst.
+        // SAFETY: the caller provides one element at value and n at dst.
         unsafe { std::slice::from_raw_parts_mut(dst.cast::<T>(), n).fill(value.cast::<T>().read_unaligned()) }
     }
 }
 
 unsafe fn gather_strided_elements<T: Copy>(src: *const u8, stride: isize, dst: *mut u8, n: usize) {
     let (src, dst) = (src.cast::<T>(), dst.cast::<T>());
-    // SAFETY: the caller gives n elements at the strided places behind src and n behind dst.
+    // SAFETY: the caller provides n elements at the strided places from src and n at dst.
     unsafe {
         match stride {
             1 => std::ptr::copy_nonoverlapping(src, dst, n),
@@ -80,7 +81,7 @@ unsafe fn gather_strided_elements<T: Copy>(src: *const u8, stride: isize, dst: *
 
 unsafe fn scatter_strided_elements<T: Copy>(src: *const u8, stride: isize, dst: *mut u8, n: usize) {
     let (src, dst) = (src.cast::<T>(), dst.cast::<T>());
-    // SAFETY: the caller gives n elements behind src and n at the strided places behind dst.
+    // SAFETY: the caller provides n elements at src and n at the strided places from dst.
     unsafe {
         if stride == 1 {
             std::ptr::copy_nonoverlapping(src, dst, n);
@@ -95,12 +96,12 @@ unsafe fn scatter_strided_elements<T: Copy>(src: *const u8, stride: isize, dst: 
 unsafe fn gather_indexed_elements<T: Copy>(src: *const u8, offsets: *const isize, dst: *mut u8, n: usize) {
     let (src, dst) = (src.cast::<T>(), dst.cast::<T>());
     for i in 0..n {
-        // SAFETY: the caller gives n offsets, elements of src at each, and n elements behind dst.
+        // SAFETY: the caller provides n offsets, elements of src at each, and n elements at dst.
         unsafe { *dst.add(i) = *src.offset(*offsets.add(i)) }
     }
 }
 
-/// Numbers that a 64-bit count is converted to.
+/// Number types that a 64-bit count converts to.
 trait Count: Copy {
     fn of(count: i64) -> Self;
 }
@@ -120,7 +121,7 @@ count!(u8, u16, u32, u64, f32, f64);
 unsafe fn iota_elements<T: Count>(start: i64, step: i64, dst: *mut u8, n: usize) {
     let dst = dst.cast::<T>();
     for i in 0..n {
-        // SAFETY: the caller gives n elements behind dst.
+        // SAFETY: the caller provides n elements at dst.
         unsafe { *dst.add(i) = T::of(start.wrapping_add(step.wrapping_mul(i as i64))) }
     }
 }

@@ -1,5 +1,5 @@
-//! Random words by counter: Threefry-2x32 with 20 rounds (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy
-//! as 1, 2, 3", 2011).
+//! Counter-based random words: Threefry-2x32 with 20 rounds (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as
+//! easy as 1, 2, 3", 2011).
 
 use super::instruction_set::InstructionSet;
 
@@ -7,7 +7,7 @@ use super::instruction_set::InstructionSet;
 /// words and a 64-bit counter, low word first.
 pub type RandomKernel = unsafe fn(state: &[u32; 4], first: u64, dst: *mut u32, n: usize);
 
-/// Counters that are computed side by side.
+/// Counters computed side by side.
 const LANES: usize = 32;
 const ROTATIONS: [u32; 8] = [13, 15, 26, 6, 17, 29, 16, 24];
 const PARITY: u32 = 0x1bd1_1bda;
@@ -22,7 +22,7 @@ pub fn random_bits_for(set: InstructionSet) -> RandomKernel {
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2")]
     unsafe fn avx512(state: &[u32; 4], first: u64, dst: *mut u32, n: usize) {
-        // SAFETY: the kernel's caller vouches for the pointer.
+        // SAFETY: the kernel's caller guarantees the pointer.
         unsafe { words(state, first, dst, n) }
     }
     #[cfg(target_arch = "x86_64")]
@@ -45,12 +45,12 @@ pub fn random_bits_for(set: InstructionSet) -> RandomKernel {
 }
 
 /// # Safety
-/// `dst` addresses `n` elements.
+/// `dst` must address `n` elements.
 #[inline(always)]
 unsafe fn words(state: &[u32; 4], first: u64, dst: *mut u32, n: usize) {
     let start = u64::from(state[2]) | u64::from(state[3]) << 32;
     let mut done = 0;
-    // A block starts at an even word, the first perhaps before `first`.
+    // A block starts at an even word; the first block possibly before `first`.
     let mut skip = (first % 2) as usize;
     while done < n {
         let counter = start.wrapping_add((first + done as u64) / 2);
@@ -65,7 +65,7 @@ unsafe fn words(state: &[u32; 4], first: u64, dst: *mut u32, n: usize) {
     }
 }
 
-/// The words of [`LANES`] counters, two for each.
+/// The words of [`LANES`] counters, two per counter.
 #[inline(always)]
 fn threefry(key: [u32; 2], counter: u64) -> [[u32; 2]; LANES] {
     let keys = [key[0], key[1], PARITY ^ key[0] ^ key[1]];

@@ -1,4 +1,4 @@
-//! Combining the elements of a vector into one.
+//! Reduces a vector to one element.
 
 use phynexus::DType;
 use phynexus::op::Combine;
@@ -9,7 +9,8 @@ use super::instruction_set::InstructionSet;
 use super::integer::Integer;
 use super::{ReduceKernel, ReducePairKernel};
 
-/// How many sums a float reduction has side by side: sum i takes the elements i, i + 64, i + 128, and so on. They are added pairwise.
+/// The number of parallel sums in a float reduction: sum i takes the elements i, i + 64, i + 128 and so on. The sums
+/// are added pairwise.
 pub(crate) const SUM_LANES: usize = super::loops::BLOCK;
 
 macro_rules! float {
@@ -27,10 +28,10 @@ macro_rules! float {
     };
 }
 
-/// The reduction of `dtype` for this processor: it combines a vector into the accumulator, which the caller sets to
-/// [`Combine::identity`] first. `None` for sums and products of `bool`, and for `f16` and `bf16`.
+/// The reduction of `dtype` for this processor. It combines a vector into the accumulator, which the caller must first
+/// set to [`Combine::identity`]. `None` for sums and products of `bool`, and for `f16` and `bf16`.
 ///
-/// A float sum is taken in 64 lanes that are then added pairwise.
+/// A float sum uses 64 lanes, which are then added pairwise.
 pub fn reduce(combine: Combine, dtype: DType) -> Option<ReduceKernel> {
     reduce_for(InstructionSet::best(), combine, dtype)
 }
@@ -53,7 +54,7 @@ pub fn reduce_for(set: InstructionSet, combine: Combine, dtype: DType) -> Option
     }
 }
 
-/// `U` is the unsigned type of T's width.
+/// `U` is the unsigned type with the width of `T`.
 fn integer<T: Integer + Ord, U: Wrapping>(set: InstructionSet, combine: Combine) -> ReduceKernel {
     match combine {
         Combine::Sum => folds::reduce(set, U::add, || U::ZERO),
@@ -63,8 +64,8 @@ fn integer<T: Integer + Ord, U: Wrapping>(set: InstructionSet, combine: Combine)
     }
 }
 
-/// The sum of `a[i] * b[i]` on `f32` or `f64` for this processor, without the products in between: each is rounded, then
-/// added as [`reduce`] adds. `None` for other dtypes.
+/// The sum of `a[i] * b[i]` on `f32` or `f64` for this processor, without storing the products: each is rounded, then
+/// added as in [`reduce`]. `None` for other dtypes.
 pub fn sum_products(dtype: DType) -> Option<ReducePairKernel> {
     sum_products_for(InstructionSet::best(), dtype)
 }

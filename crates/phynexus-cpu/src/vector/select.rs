@@ -1,4 +1,4 @@
-//! Choosing between two operands.
+//! Selection between two operands.
 
 use phynexus::DType;
 
@@ -6,8 +6,9 @@ use super::TernaryKernel;
 use super::instruction_set::InstructionSet;
 use super::loops::{plain_map3, vector_map3};
 
-/// `dst[i] = if condition[i] { a[i] } else { b[i] }` with operands `(condition, a, b)`: the condition is a vector of
-/// `bool`, `a` and `b` are vectors or, where the flags say so, one element. For every dtype: only bits move.
+/// `dst[i] = if condition[i] { a[i] } else { b[i] }` with operands `(condition, a, b)`. The condition is a vector of
+/// `bool`; `a` and `b` are vectors or, as the flags indicate, single elements. Supports every dtype: only bits are
+/// copied.
 pub fn select(dtype: DType, a_scalar: bool, b_scalar: bool) -> TernaryKernel {
     select_for(InstructionSet::best(), dtype, a_scalar, b_scalar)
 }

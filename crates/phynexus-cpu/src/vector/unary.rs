@@ -9,8 +9,8 @@ use super::integer::Integer;
 use super::loops::{self, never, plain_map1, vector_map1};
 use super::math::{Contracted, Separate, double, single};
 
-/// The kernel of `op` on `dtype` for this processor; `IsNan` and `IsInf` write `bool`. `None` where the op does not
-/// accept the dtype, and for `f16` and `bf16`.
+/// The kernel of `op` on `dtype` for this processor; `IsNan` and `IsInf` write `bool`. `None` if the op does not accept
+/// the dtype, and for `f16` and `bf16`.
 pub fn unary(op: Unary, dtype: DType) -> Option<UnaryKernel> {
     unary_for(InstructionSet::best(), op, dtype)
 }
@@ -46,7 +46,7 @@ fn integer<T: Integer + std::ops::Not<Output = T>>(set: InstructionSet, op: Unar
     })
 }
 
-/// A function that is compiled for sets with and without fused multiply-add.
+/// A function compiled for sets with and without fused multiply-add.
 macro_rules! elementary {
     ($set:ident, $module:ident::$name:ident) => {
         elementary!($set, $module::$name, slow never, same $module::$name)
@@ -106,7 +106,7 @@ fn float32(set: InstructionSet, op: Unary) -> Option<UnaryKernel> {
     })
 }
 
-/// A kernel that computes what the table of functions says, one element at a time, in `f64`.
+/// A kernel that evaluates the definition in the table of functions, one element at a time, in `f64`.
 macro_rules! definitions {
     ($($(#[doc = $doc:literal])+ $variant:ident $method:ident $name:literal $class:ident($meaning:expr) $rest:tt)+) => {
         fn defined32(op: Unary) -> UnaryKernel {

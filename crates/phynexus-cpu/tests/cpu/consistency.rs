@@ -1,4 +1,4 @@
-//! A value is the same number whatever is fused with it, whoever holds it, and whenever it is read.
+//! A value must be the same regardless of what is fused with it, what else holds it, and when it is read.
 
 use phynexus::{
     DType, Device, Tensor,
@@ -32,8 +32,8 @@ fn random_programs_of_16_bits_have_one_value_however_they_are_evaluated() {
     random_programs(0..800, &[DType::F16, DType::BF16]);
 }
 
-/// A product, a reshape whose sizes do not nest, another step, with the reshaped value held: the kernel read what it had
-/// not stored, and the values were whatever lay in freed memory.
+/// Regression: a product, a reshape whose sizes do not nest, and another step, with the reshaped value held. The kernel
+/// read data that it had not stored, so the values came from freed memory.
 #[test]
 fn a_held_reshape_between_a_product_and_its_epilogue_is_computed() {
     let ones = |shape: &[usize]| Tensor::ones(shape, DType::F32, cpu()).unwrap();
@@ -62,7 +62,7 @@ fn gradients_pass_through_reshapes_that_do_not_nest() {
     }
 }
 
-/// Rows beside one another and rows one after another, short ones and such as are cut into groups of segments.
+/// Rows side by side and rows in sequence, both short ones and ones that are divided into groups of segments.
 #[test]
 fn the_order_of_a_sum_does_not_depend_on_where_rows_lie() {
     for columns in [5, 64, 1000, 4097, 9000, 20_000, 300_000] {
@@ -79,7 +79,7 @@ fn the_order_of_a_sum_does_not_depend_on_where_rows_lie() {
     }
 }
 
-/// A constant that was computed for somebody else is data like any other: a gradient that reads it keeps it.
+/// A constant that was computed for another reader is ordinary data: a gradient that reads it must keep it alive.
 #[test]
 fn a_constant_that_a_gradient_reads_is_not_overwritten() {
     let x = Tensor::from_slice(&[-0.08f64], &[1], cpu()).unwrap().with_grad().unwrap();
@@ -98,7 +98,7 @@ fn sixteen_bit_values_are_rounded_once_and_for_all() {
     let square = a.mul(&a).unwrap();
     let read = || square.to_dtype(DType::F32).unwrap().item::<f32>().unwrap();
     assert_eq!([read(), read()], [1.015625; 2]);
-    // Something equals the maximum.
+    // At least one element equals the maximum.
     let h = Tensor::randn(&[20000], DType::BF16, cpu()).unwrap().with_grad().unwrap();
     h.mul_scalar(1.7).unwrap().max(&[], false).unwrap().backward().unwrap();
     let gradient = h.grad().unwrap().to_dtype(DType::F32).unwrap().to_vec::<f32>().unwrap();
@@ -139,8 +139,8 @@ fn extremes_share_their_gradient_as_in_pytorch() {
     );
 }
 
-/// Sums of products are added in an order that must not depend on what is held: the transpose of a product is computed as
-/// the product of transposes where nobody holds it, and a slice is copied where it is pending.
+/// The summation order of products must not depend on what is held: the transpose of a product is computed as a product
+/// of transposes if nothing holds it, and a slice is copied while it is pending.
 #[test]
 fn products_have_one_value_however_their_factors_lie() {
     let numbers = |shape: &[usize], seed: i64| {
@@ -155,7 +155,7 @@ fn products_have_one_value_however_their_factors_lie() {
         let product = held.clone().evaluated().unwrap();
         drop(held);
         same(a.matmul(&b).unwrap().t().unwrap(), product.t().unwrap());
-        // Every second column of a reshaped transpose, whose elements no strides can say.
+        // Every second column of a reshaped transpose, whose elements cannot be described by strides.
         let x = numbers(&[k, 2 * m], 9);
         let pending = |x: &Tensor| x.t().unwrap().reshape(&[m, 2 * k]).unwrap();
         let read = pending(&x).evaluated().unwrap();

@@ -1,4 +1,4 @@
-//! The tests of the CPU that can share a process.
+//! CPU tests that can share a process.
 
 mod consistency;
 mod neural;

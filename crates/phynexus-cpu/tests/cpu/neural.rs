@@ -1,4 +1,4 @@
-//! Neural functions and their gradients on the CPU against PyTorch's numbers.
+//! Neural functions and their gradients on the CPU against PyTorch's results.
 
 use phynexus::DType;
 

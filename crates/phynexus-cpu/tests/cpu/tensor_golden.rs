@@ -1,5 +1,5 @@
-//! Every tensor method on the CPU device against NumPy, SciPy and PyTorch: the same cases that the engine's own tests
-//! give to the oracle, here through the scheduler and the kernels.
+//! Every tensor method on the CPU device against NumPy, SciPy and PyTorch: the cases that the engine's own tests run on
+//! the oracle, here through the scheduler and the kernels.
 
 #[path = "../../../phynexus/src/tensor/golden/cases.rs"]
 mod cases;
@@ -41,7 +41,7 @@ fn an_index_out_of_range_is_an_error_at_once_or_when_the_result_is_computed() {
     check(&|index| x.take(index, Some(0)), &rows, Some(0), 3);
     check(&|index| x.take(index, Some(0)), &given(&[0, -4], &[2]), Some(0), -4);
     check(&|index| x.take(index, None), &given(&[0, 12], &[2]), None, 12);
-    // Within the tensor, but outside its axis.
+    // Within the tensor, but outside the axis.
     let along = given(&[0, 3, 1, 1], &[1, 4]);
     check(&|index| x.gather(0, index), &along, Some(0), 3);
     check(&|index| x.scatter(0, index, &along), &along, Some(0), 3);

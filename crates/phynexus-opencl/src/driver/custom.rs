@@ -1,4 +1,4 @@
-//! Kernels written by users.
+//! User-written kernels.
 
 use std::{
     ffi::{CString, c_void},
@@ -32,20 +32,20 @@ use crate::{
     object::{Code, Object},
 };
 
-/// The kernel in a compiled source, if it is what the signature says as far as the driver tells.
+/// Compiles the kernel in a source, and checks it against the signature as far as the driver reports its parameters.
 pub(super) fn compile(driver: &OpenCl, kernel: &CustomKernel, source: &str) -> Result<Module, NotCompiled> {
     let finish = |program: &Object| module(driver, kernel, program, source.len());
     driver.compiler().compile_source(&driver.context, &signature(kernel), source, finish)
 }
 
-/// What of a signature is compared with the source.
+/// The part of a signature that is compared with the source.
 fn signature(kernel: &CustomKernel) -> String {
     let parameters =
         kernel.parameters().iter().map(|parameter| format!("{:?} {}", parameter.kind, parameter.dtype));
     format!("{}({})", kernel.entry_point(), parameters.collect::<Vec<_>>().join(", "))
 }
 
-/// The kernel in a program, whose source has so many bytes.
+/// Creates the kernel from a program. `bytes` is the length of its source.
 fn module(
     driver: &OpenCl,
     kernel: &CustomKernel,
@@ -58,7 +58,7 @@ fn module(
         let words = format!("there is no kernel {entry}: declare it as __kernel void {entry}(..): {code}");
         code.reason(&driver.name, bytes, words)
     })?;
-    // SAFETY: the kernel was just made; it keeps its program.
+    // SAFETY: the kernel was just created; it keeps its program alive.
     let object = unsafe { Object::kernel(handle) };
     let expected = kernel.parameters().len();
     if let Some(own) = number(get_kernel_data(handle, CL_KERNEL_NUM_ARGS)).filter(|&own| own != expected) {
@@ -82,12 +82,12 @@ fn module(
     Ok(Module { kernel: Mutex::new(object), global: local, local })
 }
 
-/// A number of 4 bytes.
+/// A 4-byte number.
 fn number(bytes: Result<Vec<u8>, i32>) -> Option<usize> {
     Some(u32::from_ne_bytes(bytes.ok()?.try_into().ok()?) as usize)
 }
 
-/// Compares a parameter with the signature's; some drivers tell nothing of programs that were not compiled just now.
+/// Compares a parameter with the signature's. Some drivers report no parameters of cached programs.
 fn check_parameter(handle: *mut c_void, at: usize, parameter: &Parameter, entry: &str) -> Result<(), String> {
     let told = get_kernel_arg_info(handle, at as cl_uint, CL_KERNEL_ARG_ADDRESS_QUALIFIER);
     let Ok(told) = told else { return Ok(()) };
@@ -96,19 +96,19 @@ fn check_parameter(handle: *mut c_void, at: usize, parameter: &Parameter, entry:
     match (address == CL_KERNEL_ARG_ADDRESS_PRIVATE, parameter.kind == ParameterKind::Scalar) {
         (true, false) => {
             return Err(format!(
-                "the parameter {name} of {entry} is a number, the signature's a tensor: declare it as {right}"
+                "the parameter {name} of {entry} is a number, but a tensor in the signature: declare it as {right}"
             ));
         }
         (false, true) => {
             return Err(format!(
-                "the parameter {name} of {entry} is a pointer, the signature's a number: declare it as {right}"
+                "the parameter {name} of {entry} is a pointer, but a number in the signature: declare it as {right}"
             ));
         }
         _ => {}
     }
     if address == CL_KERNEL_ARG_ADDRESS_LOCAL {
         return Err(format!(
-            "the parameter {name} of {entry} is a group's local memory, the signature's a tensor: declare it as {right}"
+            "the parameter {name} of {entry} is local memory, but a tensor in the signature: declare it as {right}"
         ));
     }
     let told = |what| get_kernel_arg_info(handle, at as cl_uint, what).ok();
@@ -117,7 +117,7 @@ fn check_parameter(handle: *mut c_void, at: usize, parameter: &Parameter, entry:
     let is_read_only = is_const || address == CL_KERNEL_ARG_ADDRESS_CONSTANT;
     if is_read_only && parameter.kind == ParameterKind::Output {
         return Err(format!(
-            "the parameter {name} of {entry} is constant, the signature's is written: declare it as {right}"
+            "the parameter {name} of {entry} is constant, but written according to the signature: declare it as {right}"
         ));
     }
     match told(CL_KERNEL_ARG_TYPE_NAME) {
@@ -126,15 +126,16 @@ fn check_parameter(handle: *mut c_void, at: usize, parameter: &Parameter, entry:
     }
 }
 
-/// Puts a launch into the queue.
+/// Enqueues a launch.
 pub(super) fn submit(driver: &OpenCl, module: &Module, launch: &SourceLaunch<'_, Object>) -> Result<()> {
     let kernel = module.kernel.lock().unwrap_or_else(PoisonError::into_inner);
-    let error = |code| driver.error("giving a kernel its arguments", code);
-    // Parts of buffers, which the queue keeps as long as it needs them.
+    let error = |code| driver.error("setting a kernel argument", code);
+    // Sub-buffers; the queue keeps them as long as it needs them.
     let mut parts: SmallVec<[Object; 8]> = SmallVec::new();
     for (at, argument) in launch.arguments.iter().enumerate() {
         let set = |bytes: usize, value: *const c_void| {
-            // SAFETY: the value has this many bytes and is copied; the driver compares them with the kernel's parameter.
+            // SAFETY: the value has this many bytes and is copied; the driver compares the size with the kernel's
+            // parameter.
             unsafe { set_kernel_arg(kernel.handle(), at as cl_uint, bytes, value) }.map_err(error)
         };
         match argument {
@@ -146,7 +147,7 @@ pub(super) fn submit(driver: &OpenCl, module: &Module, launch: &SourceLaunch<'_,
                 let mut handle = block.handle();
                 if *start > 0 && *bytes > 0 {
                     let part = Object::part(block, *start, *bytes)
-                        .map_err(|code| driver.refused("taking a part of a buffer", code, *bytes))?;
+                        .map_err(|code| driver.refused("creating a sub-buffer", code, *bytes))?;
                     handle = part.handle();
                     parts.push(part);
                 }

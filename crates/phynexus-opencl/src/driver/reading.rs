@@ -1,4 +1,4 @@
-//! Copies to the host that are under way while the host goes on.
+//! Asynchronous copies to the host.
 
 use std::ptr;
 
@@ -8,7 +8,7 @@ use phynexus::{Error, Result, device::HostRead};
 use super::OpenCl;
 use crate::{object::Object, queue};
 
-/// A copy with its event, and where the driver writes.
+/// A copy with its event and destination.
 struct Reading {
     device: String,
     event: Object,
@@ -16,7 +16,7 @@ struct Reading {
     bytes: Box<[u8]>,
 }
 
-/// Begins to copy a part of a block.
+/// Starts to copy a part of a block.
 pub(super) fn begin(
     driver: &OpenCl,
     block: &Object,
@@ -25,7 +25,7 @@ pub(super) fn begin(
 ) -> Result<Box<dyn HostRead>> {
     let mut bytes = vec![0; count].into_boxed_slice();
     let (handle, target) = (block.handle(), bytes.as_mut_ptr().cast());
-    // SAFETY: the part lies within the block, and the bytes stay until the copy is done.
+    // SAFETY: the part lies within the block, and the bytes stay valid until the copy is done.
     let event = unsafe {
         driver
             .queue
@@ -33,7 +33,7 @@ pub(super) fn begin(
     };
     let event = event.map_err(|code| driver.error("copying from the device", code))?;
     let reading = Reading { device: driver.name.clone(), event, bytes };
-    // From here on the copy is waited for before its bytes go.
+    // From here on, the bytes are not freed before the copy is done.
     driver.flush()?;
     Ok(Box::new(reading))
 }

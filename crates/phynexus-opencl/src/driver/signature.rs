@@ -1,11 +1,12 @@
-//! The types of a kernel's parameters, as the driver tells them, against those of the signature.
+//! Compares the types of a kernel's parameters, as the driver reports them, with the signature.
 
 use phynexus::{
     DType,
     custom::{Parameter, ParameterKind},
 };
 
-/// What is wrong with the type `name` of a parameter of the kernel `entry`. A name that a user gave to a type says nothing.
+/// Returns an error if the type `name` does not match the parameter of the kernel `entry`. User-defined type names are
+/// not checked.
 pub(super) fn check_type(name: &str, parameter: &Parameter, entry: &str) -> Result<(), String> {
     let name: String = name.split_whitespace().collect();
     let bare = name.trim_end_matches('*');
@@ -13,23 +14,23 @@ pub(super) fn check_type(name: &str, parameter: &Parameter, entry: &str) -> Resu
     let element = bare.trim_end_matches(|c: char| c.is_ascii_digit());
     let Some(dtypes) = dtypes(element) else { return Ok(()) };
     let is_scalar = parameter.kind == ParameterKind::Scalar;
-    // Words without a sign may be a tensor's bits, for atomic operations on them and for what is only moved.
+    // Unsigned integers may hold a tensor's bits, for atomic operations and plain copies.
     if !is_scalar && dtypes.first().is_some_and(|own| is_word(*own) && own.size() >= parameter.dtype.size()) {
         return Ok(());
     }
-    // A tensor may be read as vectors, a number has one element.
+    // A tensor may be read as vectors; a scalar has a single element.
     if dtypes.contains(&parameter.dtype) && !(is_scalar && element.len() < bare.len()) {
         return Ok(());
     }
     let (kind, own, dtype) = (parameter.kind, &parameter.name, parameter.dtype);
     let right = declaration(parameter);
     Err(format!(
-        "the parameter {own} of {entry} is {name}, the {kind:?} {own} of the signature is {dtype}: declare it as {right}, \
+        "the parameter {own} of {entry} is {name}, but the {kind:?} {own} of the signature is {dtype}: declare it as {right}, \
          or change the signature"
     ))
 }
 
-/// How OpenCL C declares a parameter.
+/// The declaration of a parameter in OpenCL C.
 pub(super) fn declaration(parameter: &Parameter) -> String {
     let name = match parameter.dtype {
         DType::Bool | DType::U8 => "uchar",
@@ -51,7 +52,7 @@ pub(super) fn declaration(parameter: &Parameter) -> String {
     }
 }
 
-/// What a type of OpenCL C may hold; nothing of other names.
+/// The dtypes that a type of OpenCL C may hold; `None` for unknown names.
 fn dtypes(name: &str) -> Option<&'static [DType]> {
     let held: &[DType] = match name {
         "char" | "signedchar" => &[DType::I8, DType::Bool],
@@ -106,7 +107,7 @@ mod tests {
         ] {
             assert_eq!(check(at, name), Ok(()), "{name}");
         }
-        let expected = "the parameter x of k is int*, the Input x of the signature is float32: declare it as \
+        let expected = "the parameter x of k is int*, but the Input x of the signature is float32: declare it as \
                         __global const float*, or change the signature";
         assert_eq!(check(0, "int*").unwrap_err(), expected);
         for (at, name) in [

@@ -1,4 +1,4 @@
-//! What kernels compute themselves where a device's arithmetic is not exact, to the last bit: lavapipe is enough.
+//! Bit-exact tests of the arithmetic that kernels emulate if a device's own is not exact. lavapipe suffices.
 
 use phynexus::{
     DType, Device, Error, Result, Tensor,
@@ -8,7 +8,7 @@ use phynexus::{
 
 use super::*;
 
-/// Every adapter that can run kernels, as it is and as one whose arithmetic is not exact.
+/// Every adapter that can run kernels: unchanged, and treated as inexact.
 fn devices() -> Vec<Device> {
     let mut all = Vec::new();
     for (number, adapter) in adapters(Backends::VULKAN | Backends::METAL | Backends::DX12).iter().enumerate()
@@ -18,7 +18,7 @@ fn devices() -> Vec<Device> {
         }
         let inexact = WgslArithmetic { divisions: false, subnormals: false };
         for arithmetic in [None, Some(inexact)] {
-            let which = if arithmetic.is_some() { "taken for inexact" } else { "as it is" };
+            let which = if arithmetic.is_some() { "treated as inexact" } else { "as it is" };
             let mut found = describe(adapter, format!("adapter {number} {which}"));
             found.arithmetic = arithmetic.unwrap_or(found.arithmetic);
             all.push(phynexus::device::register(Box::new(Gpu::new(Wgpu::new(found)))));
@@ -27,7 +27,7 @@ fn devices() -> Vec<Device> {
     all
 }
 
-/// Numbers without a pattern (Marsaglia, "Xorshift RNGs", 2003).
+/// A pseudorandom generator (Marsaglia, "Xorshift RNGs", 2003).
 struct Random(u64);
 
 impl Random {
@@ -39,13 +39,13 @@ impl Random {
     }
 }
 
-/// Where rounding or range decide.
+/// Values at the edges of rounding and range.
 const EDGES: [u32; 14] = [
     0, 1, 2, 0x400000, 0x7fffff, 0x800000, 0x800001, 0x3f7fffff, 0x3f800000, 0x3f800001, 0x40400000,
     0x7f7fffff, 0x7f800000, 0x7fc00000,
 ];
 
-/// Dividends and divisors: all edges, any bits, and quotients next to numbers and to ties.
+/// Dividends and divisors: all edges, random bits, and quotients near representable numbers and ties.
 fn pairs() -> (Vec<f32>, Vec<f32>) {
     let signed = || EDGES.into_iter().flat_map(|bits| [bits, bits | 1 << 31]).map(f32::from_bits);
     let mut all: Vec<(f32, f32)> = signed().flat_map(|a| signed().map(move |b| (a, b))).collect();
@@ -56,12 +56,12 @@ fn pairs() -> (Vec<f32>, Vec<f32>) {
         let around_one = |bits: u32| f32::from_bits(bits & 0x7fffff | 0x3f80_0000);
         all.push(match at % 3 {
             0 => (f32::from_bits(a), f32::from_bits(b)),
-            // Next to a product, so that the quotient is next to a number.
+            // Near a product, so that the quotient is near a representable number.
             1 => (
                 f32::from_bits((around_one(a) * around_one(b)).to_bits() + (bits >> 62) as u32),
                 around_one(b),
             ),
-            // Factors of 12 bits have an exact product; the quotient is subnormal, and a tie where it is odd.
+            // 12-bit factors have an exact product; the quotient is subnormal, and a tie if it is odd.
             _ => {
                 let (a, b) = (around_one(a & 0x7ff000), around_one(b & 0x7ff000));
                 (a * b * f32::MIN_POSITIVE, b * 8192.0)
@@ -115,7 +115,7 @@ fn subnormal_numbers_are_seen() -> Result<()> {
         check("different", device, &x.ne(&y)?, each().map(|(a, b)| truth(a != b)))?;
         check("truth", device, &x.to_dtype(DType::Bool)?, a.iter().map(|&a| truth(a != 0.0)))?;
         check("magnitudes", device, &x.abs()?, a.iter().map(|a| a.abs()))?;
-        // Devices without `float64` refuse it.
+        // Devices without `float64` refuse the conversion.
         if let Ok(wide) = x.to_dtype(DType::F64).and_then(|wide| wide.evaluate().map(|()| wide)) {
             let part = |a: &f32| (f64::from(*a) * 0.7) as f32;
             check("rounded", device, &wide.mul_scalar(0.7)?.to_dtype(DType::F32)?, a.iter().map(part))?;

@@ -1,4 +1,4 @@
-//! The types that a shader declares against those of the signature.
+//! Compares the types that a shader declares with the signature.
 
 use phynexus::{
     DType,
@@ -6,7 +6,7 @@ use phynexus::{
 };
 use wgpu::naga::{ArraySize, Handle, Module, Scalar, ScalarKind, Type, TypeInner};
 
-/// What is wrong with the elements of the variable `called`, which a tensor of the signature is bound to.
+/// Returns an error if the elements of the variable `called` do not match the signature's tensor bound to it.
 pub(super) fn check_elements(
     module: &Module,
     ty: Handle<Type>,
@@ -24,12 +24,12 @@ pub(super) fn check_elements(
     let (kind, name, dtype) = (tensor.kind, &tensor.name, tensor.dtype);
     let (own, right) = (spelled(other), array(dtype));
     Err(format!(
-        "{called} has elements of {own}, the {kind:?} {name} of the signature is {dtype}: declare it as {right}, or \
+        "{called} has elements of {own}, but the {kind:?} {name} of the signature is {dtype}: declare it as {right}, or \
          change the signature"
     ))
 }
 
-/// What is wrong with the members of the structure of scalars, in order.
+/// Returns an error if the members of the scalars structure do not match the signature, in order.
 pub(super) fn check_scalars(
     module: &Module,
     ty: Handle<Type>,
@@ -48,21 +48,21 @@ pub(super) fn check_scalars(
         let there = own.map_or("nothing".to_owned(), spelled);
         let right = of(dtype).map_or_else(|| dtype.to_string(), spelled);
         return Err(format!(
-            "{called} has {there} at byte {start}, the signature's scalar {name} is {dtype}: declare the member there as \
+            "{called} has {there} at byte {start}, but the signature's scalar {name} is {dtype}: declare the member there as \
              {name}: {right}, or change the signature"
         ));
     }
     Ok(())
 }
 
-/// What is wrong if an output of the signature has no variable: nobody would write it.
+/// Returns an error if an output of the signature has no variable: it would never be written.
 pub(super) fn check_outputs(
     tensors: &[&Parameter],
     bindings: &[u32],
     language: SourceLanguage,
 ) -> Result<(), String> {
     for (at, tensor) in tensors.iter().enumerate() {
-        // What is zeros before, or a copy, may stay so.
+        // An output that starts as zeros or as a copy may stay unwritten.
         let needed = tensor.kind == ParameterKind::Output && !tensor.zeroed && !tensor.copied;
         if !needed || bindings.contains(&(at as u32)) {
             continue;
@@ -73,14 +73,14 @@ pub(super) fn check_outputs(
             _ => format!("@group(0) @binding({at}) var<storage, read_write> {name}: {}", array(dtype)),
         };
         return Err(format!(
-            "nothing is declared for the Output {name} of {dtype}, which must be written: {how}"
+            "the Output {name} of {dtype} must be written, but the shader does not declare it: {how}"
         ));
     }
     Ok(())
 }
 
-/// Calls `see` with every number that a type is made of: its place in bytes, its type, whether it is atomic. Of an array so
-/// many elements at most, and one if it has no end.
+/// Calls `see` for every number in a type with its byte offset, its type, and whether it is atomic. Visits at most
+/// `most` elements of an array, and one of a runtime-sized array.
 fn visit(module: &Module, ty: Handle<Type>, start: u32, most: u32, see: &mut dyn FnMut(u32, Scalar, bool)) {
     match &module.types[ty].inner {
         TypeInner::Scalar(number) => see(start, *number, false),
@@ -90,7 +90,7 @@ fn visit(module: &Module, ty: Handle<Type>, start: u32, most: u32, see: &mut dyn
         }
         TypeInner::Matrix { columns, rows, scalar } => {
             let (rows, width) = (*rows as u32, u32::from(scalar.width));
-            // A column of three takes the room of four.
+            // A column of three takes the space of four.
             let stride = width * rows.next_power_of_two();
             for column in 0..*columns as u32 {
                 (0..rows).for_each(|row| see(start + column * stride + row * width, *scalar, false));
@@ -106,12 +106,12 @@ fn visit(module: &Module, ty: Handle<Type>, start: u32, most: u32, see: &mut dyn
         TypeInner::Struct { members, .. } => {
             members.iter().for_each(|member| visit(module, member.ty, start + member.offset, most, see));
         }
-        // No others lie in buffers.
+        // No other types occur in buffers.
         _ => {}
     }
 }
 
-/// The type of a shader's numbers that is this dtype.
+/// The shader type of this dtype.
 fn of(dtype: DType) -> Option<Scalar> {
     let kind = match dtype {
         DType::I32 | DType::I64 => ScalarKind::Sint,
@@ -122,16 +122,16 @@ fn of(dtype: DType) -> Option<Scalar> {
     Some(Scalar { kind, width: dtype.size() as u8 })
 }
 
-/// Whether numbers of a shader are a tensor's elements, or words that hold them.
+/// Whether a shader's numbers are a tensor's elements, or words that contain them.
 fn holds(dtype: DType, number: Scalar, is_atomic: bool, language: SourceLanguage) -> bool {
     let is_word = number.width == 4 && matches!(number.kind, ScalarKind::Sint | ScalarKind::Uint);
-    // Compilers to SPIR-V may see every buffer as words.
+    // Compilers to SPIR-V may treat every buffer as words.
     let is_plain = language == SourceLanguage::SpirV && number.kind == ScalarKind::Uint;
-    // There are atomics of whole numbers only: for others they are given the bits.
+    // Atomics exist only for integers; other types use their bits.
     of(dtype) == Some(number) || is_word && (is_atomic || is_plain || dtype.size() != 4)
 }
 
-/// A type of a shader's numbers in WGSL.
+/// The WGSL name of a number type.
 fn spelled(number: Scalar) -> String {
     let letter = match number.kind {
         ScalarKind::Sint => "i",
@@ -144,12 +144,12 @@ fn spelled(number: Scalar) -> String {
     format!("{letter}{}", 8 * u32::from(number.width))
 }
 
-/// What a tensor is declared as in WGSL.
+/// The WGSL type for a tensor.
 fn array(dtype: DType) -> String {
     match of(dtype) {
         Some(number) if dtype.size() == 4 => format!("array<{}>", spelled(number)),
         Some(number) => format!("array<{}>, or array<u32> with its bytes", spelled(number)),
-        None => format!("array<u32>, words that hold {} elements each", 4 / dtype.size()),
+        None => format!("array<u32>, words with {} elements each", 4 / dtype.size()),
     }
 }
 
@@ -193,7 +193,7 @@ fn kernel() { y[0] = f32(x[0]) + f32(scalars.n) + f32(scalars.c); }";
         let cases = [
             (
                 changed("x: array<f32>", "x: array<i32>"),
-                "x has elements of i32, the Input x of the signature is float32: declare it as array<f32>",
+                "x has elements of i32, but the Input x of the signature is float32: declare it as array<f32>",
             ),
             (changed("x: array<f32>", "x: array<u32>"), "x has elements of u32"),
             (
@@ -202,15 +202,15 @@ fn kernel() { y[0] = f32(x[0]) + f32(scalars.n) + f32(scalars.c); }";
             ),
             (
                 changed("n: i32, c: f32", "n: u32, c: f32"),
-                "has u32 at byte 0, the signature's scalar n is int32",
+                "has u32 at byte 0, but the signature's scalar n is int32",
             ),
             (
                 changed("n: i32, c: f32", "c: f32, n: i32"),
-                "has f32 at byte 0, the signature's scalar n is int32",
+                "has f32 at byte 0, but the signature's scalar n is int32",
             ),
             (
                 changed("n: i32, c: f32", "n: i32, c: i32"),
-                "has i32 at byte 4, the signature's scalar c is float32: declare the member there as c: f32",
+                "has i32 at byte 4, but the signature's scalar c is float32: declare the member there as c: f32",
             ),
             (changed("n: i32, c: f32", "n: i32, c: f32, more: u32"), "the signature's scalars have 8"),
             (
@@ -218,9 +218,9 @@ fn kernel() { y[0] = f32(x[0]) + f32(scalars.n) + f32(scalars.c); }";
                     "@group(0) @binding(1) var<storage, read_write> y: array<f32>",
                     "var<private> y: array<f32, 1>",
                 ),
-                "nothing is declared for the Output y of float32, which must be written: @group(0) @binding(1)",
+                "the Output y of float32 must be written, but the shader does not declare it: @group(0) @binding(1)",
             ),
-            (changed("binding(2)", "binding(3)"), "the signature has nothing for scalars"),
+            (changed("binding(2)", "binding(3)"), "the signature has no parameter for scalars"),
         ];
         for (message, expected) in cases {
             assert!(message.contains(expected), "{message} should tell of: {expected}");
@@ -250,6 +250,6 @@ fn kernel() {{}}"
         assert_eq!(taken(DType::U8, "array<u32>", DType::I8, "array<i32>"), Ok(()));
         assert_eq!(taken(DType::BF16, "array<u32>", DType::F64, "array<vec2<u32>>"), Ok(()));
         let told = taken(DType::U8, "array<f32>", DType::F32, "array<f32>").unwrap_err();
-        assert!(told.contains("array<u32>, words that hold 4 elements each"), "{told}");
+        assert!(told.contains("array<u32>, words with 4 elements each"), "{told}");
     }
 }

@@ -1,4 +1,4 @@
-//! The tests of printed and translated kernels, which need no device.
+//! Tests of printed and translated kernels. They need no device.
 
 mod sources;
 mod translation;

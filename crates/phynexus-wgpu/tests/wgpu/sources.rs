@@ -1,5 +1,5 @@
-//! Kernels written by users, as SPIR-V: what runs, and that garbage is an error. On the devices of this machine, if it has
-//! some: lavapipe is enough.
+//! User-written SPIR-V kernels: valid ones run, and garbage is an error. Runs on the devices of this machine, if any;
+//! lavapipe suffices.
 
 use naga::{back::spv, front::wgsl, valid};
 use phynexus::{
@@ -54,18 +54,18 @@ fn modules_of_spirv_run() -> Result<()> {
     for device in found() {
         let values: Vec<f32> = (0..35).map(|i| i as f32 * 0.5 - 3.0).collect();
         let x = Tensor::from_slice(&values, &[5, 7], device)?;
-        // A part that begins where no binding may, and a turned one.
+        // A slice at an unaligned offset, and a transposed tensor.
         let part = x.flatten(0, -1)?.narrow(0, 3, 20)?;
         for x in [&x, &part, &x.t()?, &x.mul_scalar(3.0)?] {
             let y = kernel.call(&[x], &[Scalar::Int(x.len() as i64), Scalar::Float(0.25)])?;
             let expected: Vec<f32> = x.to_vec::<f32>()?.iter().map(|x| 2.0 * x + 0.25).collect();
             assert_eq!(y.to_vec::<f32>()?, expected, "{device}");
         }
-        // An input may be writable, if it is not written: compilers need not tell.
+        // An input may be declared writable if it is not written: compilers may omit the qualifier.
         let writable = words(&SHADER.replace("storage, read>", "storage, read_write>"));
         let y = with(&bytes(&writable)).call(&[&x], &[Scalar::Int(35), Scalar::Float(0.0)])?;
         assert_eq!(y.to_vec::<f32>()?[34], 28.0);
-        // SPIR-V comes before WGSL.
+        // SPIR-V takes precedence over WGSL.
         let both = doubled().source(SourceLanguage::Wgsl, "garbage");
         both.binary(SourceLanguage::SpirV, &bytes(&words(SHADER))).build()?.compile(device)?;
     }
@@ -92,20 +92,20 @@ fn what_is_no_module_of_the_signature_is_refused() {
     let whole_x = SHADER.replace("x: array<f32>", "x: array<i32>").replace("* x[i]", "* f32(x[i])");
     let whole_c = SHADER.replace("c: f32", "c: i32").replace("+ scalars.c", "+ f32(scalars.c)");
     let cases: [(Vec<u8>, &str); 14] = [
-        (Vec::new(), "0 bytes are not words"),
-        (good[..good.len() - 1].to_vec(), "are not words"),
-        (b"#version 450".to_vec(), "a SPIR-V module with 0x07230203"),
-        (swapped, "highest byte first"),
-        (good[..4].to_vec(), "naga reads no such module"),
-        (good[..good.len() / 8 * 4].to_vec(), "naga reads no such module"),
+        (Vec::new(), "got 0 bytes"),
+        (good[..good.len() - 1].to_vec(), "expected words of four bytes"),
+        (b"#version 450".to_vec(), "a SPIR-V module begins with 0x07230203"),
+        (swapped, "big-endian"),
+        (good[..4].to_vec(), "naga cannot read the module"),
+        (good[..good.len() / 8 * 4].to_vec(), "naga cannot read the module"),
         (changed("fn doubled", "fn other"), "there is no kernel doubled: it needs an OpEntryPoint GLCompute"),
         (changed("size(64)", "size(32)"), "the LocalSize of doubled is [32, 1, 1]"),
-        (changed("binding(2)", "binding(5)"), "the signature has nothing for"),
+        (changed("binding(2)", "binding(5)"), "the signature has no parameter for"),
         (changed("n: i32, c: f32", "n: i32, c: f32, d: vec4<f32>"), "the signature's scalars have 8"),
         (bytes(&words(&writes_x)), "x is the Input x: it must not be written"),
         (bytes(&words(&reads_y)), "y is the Output y: it must not be NonWritable"),
-        (bytes(&words(&whole_x)), "x has elements of i32, the Input x of the signature is float32"),
-        (bytes(&words(&whole_c)), "has i32 at byte 4, the signature's scalar c is float32"),
+        (bytes(&words(&whole_x)), "x has elements of i32, but the Input x of the signature is float32"),
+        (bytes(&words(&whole_c)), "has i32 at byte 4, but the signature's scalar c is float32"),
     ];
     for device in found() {
         for (binary, expected) in &cases {
@@ -120,7 +120,7 @@ fn what_is_no_module_of_the_signature_is_refused() {
     }
 }
 
-/// Modules with wrong words are refused or compile; the device computes as before.
+/// Modules with damaged words are refused or compile; the device still computes correctly afterwards.
 #[test]
 fn damaged_modules_do_no_harm() -> Result<()> {
     let good = words(SHADER);
@@ -160,7 +160,7 @@ fn a_tensor_that_is_too_large_is_an_error_and_the_device_goes_on() -> Result<()>
     let code = bytes(&words(SHADER));
     let kernel = doubled().groups([1, 1, 1]).binary(SourceLanguage::SpirV, &code).build()?;
     for device in found() {
-        // More than lavapipe binds, 128 MiB; others may take it.
+        // More than the 128 MiB that lavapipe can bind; other devices may accept it.
         let x = Tensor::from_slice(&vec![3.0f32; 40_000_000], &[40_000_000], device)?;
         let call = |x: &Tensor, n: i64| kernel.call(&[x], &[Scalar::Int(n), Scalar::Float(1.0)])?.evaluated();
         match call(&x, 1) {

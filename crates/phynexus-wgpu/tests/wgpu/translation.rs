@@ -1,4 +1,5 @@
-//! Every kernel of the lowering suite, printed as WGSL, is valid and translates to SPIR-V, MSL and HLSL: without a GPU.
+//! Checks without a GPU that every kernel of the lowering suite, printed as WGSL, is valid and translates to SPIR-V,
+//! MSL and HLSL.
 
 #[path = "../../../phynexus/tests/lowering/cases.rs"]
 mod cases;
@@ -22,12 +23,12 @@ use phynexus::{
     schedule::execute_ir,
 };
 
-/// Translates kernels and runs none.
+/// Translates kernels without running them.
 struct Translator {
     target: Target,
 }
 
-/// What a device lacks; its steps go elsewhere.
+/// Features that a device lacks; such steps run elsewhere.
 const LACKING: [&str; 2] = ["of float64", "which the device has not"];
 
 impl Driver for Translator {
@@ -82,7 +83,7 @@ impl Driver for Translator {
     }
 }
 
-/// MSL has no `f64`; naga's HLSL cannot take bits of 64-bit floats.
+/// MSL has no `f64`; naga's HLSL cannot reinterpret 64-bit floats.
 fn translate(source: &str, dtypes: &[DType]) -> Result<(), String> {
     let module = wgsl::parse_str(source).map_err(|e| e.emit_to_string(source))?;
     let info = Validator::new(ValidationFlags::all(), Capabilities::all())
@@ -148,7 +149,7 @@ fn check(cases: impl IntoIterator<Item = Case>) {
 #[test]
 fn products() {
     check(cases::products());
-    // In full, because no device here rounds factors.
+    // All of them, because no device here rounds factors.
     check(cases::rounded());
 }
 

@@ -10,13 +10,12 @@ use std::{any::Any, fmt, sync::Arc};
 pub use end::{finish, finish_within};
 pub use exchange::Exchange;
 pub use memory::MemoryStatistics;
-pub use registry::{Missing, devices, find, missing, register, register_missing};
+pub use registry::{Missing, devices, find, missing, register, register_aliases, register_missing};
 
 use crate::{
     DType, Error, Result, host_memory,
     kernel::{lower::Target, step::Step},
-    op::custom::CustomKernel,
-    op::ir::IrNode,
+    op::{Op, custom::CustomKernel, ir::IrNode},
     shape::Layout,
 };
 
@@ -57,15 +56,54 @@ pub struct Peaks {
     pub operations: Option<f64>,
 }
 
-/// Whether a device can run an operation.
+/// How a device runs an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Support {
-    /// It can, as one step of its own.
-    Native,
-    /// It can run the body of this composite.
+    /// As a part of a fused kernel.
+    Fused,
+    /// As a step of its own, by a routine that takes whole buffers.
+    Routine,
+    /// By the body of this composite.
     Body,
     /// It cannot, for this reason: the operation is planned on the CPU, see [`crate::schedule::placement`].
     Unsupported(String),
+}
+
+impl Support {
+    /// How a device runs an operation that has kernels for expressions and reductions, and routines for everything else.
+    pub fn usual(op: &Op) -> Support {
+        match op {
+            Op::Composite(_) => Support::Body,
+            Op::Constant(_)
+            | Op::Buffer
+            | Op::Iota { .. }
+            | Op::Reshape
+            | Op::Permute(_)
+            | Op::Expand
+            | Op::Pad { .. }
+            | Op::Slice { .. }
+            | Op::Unary(_)
+            | Op::Binary(_)
+            | Op::Where
+            | Op::Cast
+            | Op::Bitcast
+            | Op::Reduce { .. }
+            | Op::Contiguous
+            | Op::Copy => Support::Fused,
+            Op::Cat { .. }
+            | Op::RandomBits
+            | Op::ArgReduce { .. }
+            | Op::Scan { .. }
+            | Op::Gather(_)
+            | Op::Scatter(..)
+            | Op::ArgSort { .. }
+            | Op::SearchSorted { .. }
+            | Op::Dot
+            | Op::Conv(..)
+            | Op::Pool(..)
+            | Op::Custom(_) => Support::Routine,
+        }
+    }
 }
 
 /// Memory on a device. Dropping it gives it back.
@@ -170,7 +208,7 @@ pub trait Backend: Send + Sync {
     fn target(&self) -> Option<&Target> {
         None
     }
-    /// Whether it can run this operation, given its operands' types.
+    /// How it runs this operation, given its operands' types.
     fn support(&self, node: &IrNode, operands: &[DType]) -> Support;
     /// Whether it reads an operand of a library operation that lies like this, not row-major; else the operand is copied
     /// first.

@@ -19,13 +19,19 @@ struct Registry {
     /// Those of `found` that are hardware: devices are asked once, for they may have to ask their drivers.
     accelerators: Vec<Device>,
     missing: Vec<Missing>,
+    /// Other names of kinds, with the kinds.
+    aliases: Vec<(&'static str, &'static str)>,
 }
 
 /// The variable that names the default device.
 const VARIABLE: &str = "RNN_GPU_DEVICE";
 
-static REGISTRY: RwLock<Registry> =
-    RwLock::new(Registry { found: Vec::new(), accelerators: Vec::new(), missing: Vec::new() });
+static REGISTRY: RwLock<Registry> = RwLock::new(Registry {
+    found: Vec::new(),
+    accelerators: Vec::new(),
+    missing: Vec::new(),
+    aliases: Vec::new(),
+});
 
 fn read() -> RwLockReadGuard<'static, Registry> {
     REGISTRY.read().unwrap_or_else(PoisonError::into_inner)
@@ -59,6 +65,16 @@ pub fn register_missing(kind: impl Into<String>, reason: impl Into<String>) {
     registry.missing.push(entry);
 }
 
+/// Notes other names that people use for a kind of device. An error about an unknown device suggests the kind.
+pub fn register_aliases(kind: &'static str, aliases: &[&'static str]) {
+    let mut registry = write();
+    for alias in aliases {
+        if !registry.aliases.contains(&(alias, kind)) {
+            registry.aliases.push((alias, kind));
+        }
+    }
+}
+
 /// Every device found, in the order of registration.
 pub fn devices() -> Vec<Device> {
     read().found.clone()
@@ -78,22 +94,6 @@ fn canonical(name: &str) -> String {
     }
 }
 
-/// What others call the kinds of devices.
-const ALIASES: &[(&str, &str)] = &[
-    ("nvidia", "cuda"),
-    ("amd", "hip"),
-    ("rocm", "hip"),
-    ("mps", "metal"),
-    ("apple", "metal"),
-    ("ocl", "opencl"),
-    ("pocl", "opencl"),
-    ("vk", "vulkan"),
-    ("opengl", "gl"),
-    ("directx", "dx12"),
-    ("d3d12", "dx12"),
-    ("host", "cpu"),
-];
-
 impl Registry {
     fn find(&self, name: &str) -> Option<Device> {
         let exact = |name: &str| self.found.iter().find(|d| d.name() == name).copied();
@@ -105,7 +105,7 @@ impl Registry {
         let lower = name.trim().to_ascii_lowercase();
         let known = self.found.iter().map(|device| device.name().split(':').next().unwrap_or_default());
         let missing = self.missing.iter().map(|missing| missing.kind.split(':').next().unwrap_or_default());
-        let aliases = ALIASES.iter().map(|(alias, _)| *alias);
+        let aliases = self.aliases.iter().map(|(alias, _)| *alias);
         // The kind and a number, whatever stands between them; the longest kind that fits.
         let split = |kind: &str| {
             let rest = lower.strip_prefix(kind).filter(|rest| !rest.starts_with(":-"))?;
@@ -118,7 +118,7 @@ impl Registry {
         if kind == "gpu" || kind == "accelerator" {
             return self.accelerators.get(number).map(|device| device.name().to_owned());
         }
-        let kind = ALIASES.iter().find(|(alias, _)| *alias == kind).map_or(&*kind, |(_, own)| *own);
+        let kind = self.aliases.iter().find(|(alias, _)| *alias == kind).map_or(&*kind, |(_, own)| *own);
         let meant = canonical(&format!("{kind}:{number}"));
         (meant != canonical(name)).then_some(meant)
     }

@@ -70,13 +70,15 @@ impl<D: Driver> Backend for Gpu<D> {
     fn support(&self, node: &IrNode, operands: &[DType]) -> Support {
         // What else has no kernel is refused when its step is compiled.
         match node.op {
-            Op::Composite(Composite::Tf32(_)) if self.driver().target().multiplies_tf32() => Support::Native,
-            Op::Composite(_) => Support::Body,
+            Op::Composite(Composite::Tf32(_)) if self.driver().target().multiplies_tf32() => Support::Routine,
             Op::Custom(ref call) => match custom::source_of(self.driver(), call.kernel()) {
-                Ok(_) => Support::Native,
+                Ok(_) => Support::Routine,
                 Err(error) => Support::Unsupported(error.to_string()),
             },
-            _ => self.driver().refuses(&node.op, operands).map_or(Support::Native, Support::Unsupported),
+            ref op => match self.driver().refuses(op, operands) {
+                Some(reason) => Support::Unsupported(reason),
+                None => Support::usual(op),
+            },
         }
     }
 

@@ -197,10 +197,9 @@ impl Backend for Reference {
             Op::Composite(Composite::Tf32(_))
                 if self.target.as_ref().is_some_and(Target::multiplies_tf32) =>
             {
-                Support::Native
+                Support::Routine
             }
-            Op::Composite(_) => Support::Body,
-            _ => Support::Native,
+            ref op => Support::usual(op),
         }
     }
     /// Every one, so that what the scheduler makes of them is checked.

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::group::is_library;
+use super::answers::Answers;
 use crate::op::{
     Binary, Class, Op,
     ir::{Id, Ir},
@@ -49,13 +49,13 @@ impl Cost {
 }
 
 /// What each node costs inline, counting what it would pull in with it.
-pub(super) fn costs(ir: &Ir) -> Vec<Cost> {
+pub(super) fn costs(ir: &Ir, answers: &Answers) -> Vec<Cost> {
     let mut costs: Vec<Cost> = Vec::with_capacity(ir.nodes.len());
     for (id, node) in ir.nodes.iter().enumerate() {
         let own = match node.op {
             Op::Constant(_) | Op::Iota { .. } => Cost::default(),
             Op::Buffer | Op::Reduce { .. } | Op::Contiguous => Cost::loading(id as Id),
-            ref op if is_library(op) => Cost::loading(id as Id),
+            _ if answers.is_routine(ir, id as Id) => Cost::loading(id as Id),
             ref op => {
                 let operations = match op {
                     Op::Unary(op)

@@ -18,7 +18,10 @@ use std::cell::RefCell;
 use smallvec::SmallVec;
 
 use self::paths::Visits;
-use super::cost::{Cost, costs};
+use super::{
+    answers::Answers,
+    cost::{Cost, costs},
+};
 use crate::{
     Result,
     kernel::{
@@ -116,9 +119,8 @@ pub(super) struct Limits<'a> {
     pub(super) epilogue: &'a dyn Fn(&IrNode) -> bool,
     /// Whether the memory of the leaf in this slot may be taken over by a result.
     pub(super) donatable: &'a dyn Fn(usize) -> bool,
-    /// Whether it leaves this elementwise node to the CPU. The node is then a kernel by itself: what is summed beside it
-    /// would else be summed in the CPU's order.
-    pub(super) refuses: &'a dyn Fn(&IrNode) -> bool,
+    /// What it does with each node.
+    pub(super) answers: &'a Answers,
 }
 
 /// Groups the nodes of a rewritten graph. `leaves` are the layouts of the leaves, in slot order.
@@ -134,7 +136,7 @@ pub(super) fn group(ir: &Ir, leaves: &[Layout], limits: Limits<'_>) -> Result<Gr
         ir,
         reader_counts,
         leaf_layouts: ir.leaves.iter().copied().zip(leaves).collect(),
-        costs: costs(ir),
+        costs: costs(ir, limits.answers),
         follows: phases::follow_from_reductions(ir),
         homes,
         groups: Vec::new(),
@@ -185,14 +187,15 @@ impl Grouper<'_> {
         if !needed || node.op == Op::Buffer {
             return Ok(());
         }
-        if is_library(&node.op) {
+        if self.limits.answers.is_routine(self.ir, id) {
             self.place_library(id);
             return Ok(());
         }
         if node.op.is_view() {
             return self.place_view(id);
         }
-        if node.op.is_elementwise() && (self.limits.refuses)(node) {
+        // A node left to the CPU is a kernel by itself: what is summed beside it would otherwise be summed in the CPU's order.
+        if node.op.is_elementwise() && self.limits.answers.refusal(id).is_some() {
             return self.place_alone(id);
         }
         let uses = std::mem::take(&mut self.uses[i]);
@@ -448,24 +451,4 @@ fn stores_once(group: &Group, shape: &[usize], coordinates: &[Index]) -> bool {
         expected *= extent as i64;
     }
     expected == element_count(shape) as i64
-}
-
-/// Operations that a routine of the device does on whole buffers.
-pub(super) fn is_library(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::Dot
-            | Op::Conv(..)
-            | Op::Pool(..)
-            | Op::Scan { .. }
-            | Op::ArgReduce { .. }
-            | Op::Gather(_)
-            | Op::Scatter(..)
-            | Op::ArgSort { .. }
-            | Op::SearchSorted { .. }
-            | Op::RandomBits
-            | Op::Cat { .. }
-            | Op::Composite(_)
-            | Op::Custom(_)
-    )
 }

@@ -4,6 +4,7 @@
 //! it down as a key. A known key has its plan; else one is made. Every pending node that somebody outside still holds
 //! is computed too, so nothing is ever computed twice because it was read in the wrong order.
 
+mod answers;
 pub(crate) mod backlog;
 mod build;
 mod cache;

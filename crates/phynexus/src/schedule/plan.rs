@@ -10,6 +10,7 @@ use std::{
 use smallvec::SmallVec;
 
 use super::{
+    answers::Answers,
     build::{self, Built},
     debug,
     explain::StepSummary,
@@ -22,8 +23,8 @@ use super::{
 };
 use crate::kernel::step::{Library, Operand, Step};
 use crate::{
-    DType, Error, Result,
-    device::{Binding, Buffer, Device, Executable, Prepared, Sequence, Storage, Support},
+    Error, Result,
+    device::{Binding, Buffer, Device, Executable, Prepared, Sequence, Storage},
     interrupt::{self, Shield},
     kernel::fused::Fused,
     op::{
@@ -120,15 +121,14 @@ pub(super) fn plan(ir: &Ir, leaves: &[Leaf], device: Device) -> Result<Plan> {
     let ir = rewrite(ir, device)?;
     let layouts: Vec<Layout> = leaves.iter().map(|l| Layout { offset: 0, ..l.layout.clone() }).collect();
     let backend = device.backend();
-    let ir = lay_out(ir, &layouts, backend);
+    let (ir, answers) = lay_out(ir, &layouts, device);
     let epilogue = |node: &IrNode| backend.epilogue(node);
     let donatable = |slot: usize| leaves.get(slot).is_some_and(|leaf| leaf.donatable);
-    let refuses = |node: &IrNode| refusal(&ir, node, device).is_some();
     let limits = Limits {
         binding_limit: backend.binding_limit(),
         epilogue: &epilogue,
         donatable: &donatable,
-        refuses: &refuses,
+        answers: &answers,
     };
     let grouping = group::group(&ir, &layouts, limits)?;
     let by_id: HashMap<Id, Layout> = ir.leaves.iter().copied().zip(layouts).collect();
@@ -136,12 +136,12 @@ pub(super) fn plan(ir: &Ir, leaves: &[Leaf], device: Device) -> Result<Plan> {
     for (id, group) in grouping.groups.iter().enumerate() {
         interrupt::check()?;
         pieces.push(match group.library {
-            Some(node) => library(&ir, &grouping, id as u32, node, &by_id, device)?,
+            Some(node) => library(&ir, &grouping, id as u32, node, &by_id, &answers)?,
             None => {
                 let Built { kernel, parameters } = build::build(&ir, &grouping, id as u32, &by_id)?;
                 let written = kernel.parameters.iter().map(|p| p.written).collect();
                 let offsets = vec![0; parameters.len()];
-                let refusal = group.refused.and_then(|node| refusal(&ir, ir.node(node), device));
+                let refusal = group.refused.and_then(|node| answers.refusal(node));
                 Piece { step: Step::Fused(kernel), parameters, offsets, written, refusal }
             }
         });
@@ -270,25 +270,16 @@ impl Piece {
     }
 }
 
-/// Why the device does not compute a node.
-fn refusal(ir: &Ir, node: &IrNode, device: Device) -> Option<String> {
-    let dtypes: SmallVec<[DType; 4]> = node.inputs.iter().map(|&i| ir.node(i).dtype).collect();
-    match device.backend().support(node, &dtypes) {
-        Support::Unsupported(reason) => Some(reason),
-        Support::Native | Support::Body => None,
-    }
-}
-
 fn library(
     ir: &Ir,
     grouping: &Grouping,
     group: GroupId,
     id: Id,
     layouts: &HashMap<Id, Layout>,
-    device: Device,
+    answers: &Answers,
 ) -> Result<Piece> {
     let node = ir.node(id);
-    let refusal = refusal(ir, node, device);
+    let refusal = answers.refusal(id);
     let mut parameters = Vec::with_capacity(node.inputs.len() + 1);
     let mut offsets = Vec::with_capacity(node.inputs.len() + 1);
     let mut operands = Vec::with_capacity(node.inputs.len());

@@ -8,11 +8,13 @@ use std::collections::HashMap;
 use super::{build, group};
 use crate::{
     DType, Scalar,
+    device::Support,
     kernel::fused::Fused,
     op::{
         Axes, Binary, Combine, Op, Unary,
         ir::{Id, Ir},
     },
+    schedule::answers::Answers,
     shape::{Dims, Layout},
 };
 
@@ -64,11 +66,15 @@ impl Graph {
         self.0.outputs = outputs.to_vec();
         let layouts: Vec<Layout> =
             self.0.leaves.iter().map(|&l| Layout::contiguous(&self.0.node(l).shape)).collect();
+        let answers = Answers::by(&self.0, |node, _| match missing {
+            Some(missing) if node.op == Op::Unary(missing) => Support::Unsupported("missing".to_owned()),
+            _ => Support::usual(&node.op),
+        });
         let limits = group::Limits {
             binding_limit: 64,
             epilogue: &|_| false,
             donatable: &|_| false,
-            refuses: &|node| missing.is_some_and(|missing| node.op == Op::Unary(missing)),
+            answers: &answers,
         };
         let grouping = group::group(&self.0, &layouts, limits).unwrap();
         let by_id: HashMap<Id, Layout> = self.0.leaves.iter().copied().zip(layouts).collect();

@@ -169,6 +169,20 @@ impl Tensor {
         index.lt_scalar((count / 2) as f64)?.where_(&forwards, &backwards)?.to_dtype(dtype)
     }
 
+    /// `count` powers of `base` whose exponents are equally spaced from `start` to `end`: a vector. Integers are cut off from
+    /// powers in `float64`.
+    pub fn logspace(
+        start: f64,
+        end: f64,
+        count: usize,
+        base: f64,
+        dtype: DType,
+        device: Device,
+    ) -> Result<Tensor> {
+        let exponents = if dtype.is_float() { dtype } else { DType::F64 };
+        Tensor::linspace(start, end, count, exponents, device)?.rpow_scalar(base)?.to_dtype(dtype)
+    }
+
     /// A matrix with ones where row and column are equal and zeros elsewhere.
     pub fn eye(rows: usize, columns: usize, dtype: DType, device: Device) -> Result<Tensor> {
         let shape = Dims::from_slice(&[rows, columns]);

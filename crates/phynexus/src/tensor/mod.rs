@@ -4,17 +4,23 @@
 #[cfg(test)]
 mod advanced_tests;
 mod binary;
+mod blend;
 mod convert;
 #[cfg(test)]
 mod core_tests;
+mod count;
 mod create;
 mod decomposition;
+mod difference;
 mod einsum;
 #[cfg(test)]
 mod golden;
 mod index;
 mod join;
+#[cfg(test)]
+mod mathematics_tests;
 mod matrix;
+mod matrix_norm;
 mod movement;
 mod neural;
 #[cfg(test)]
@@ -24,20 +30,28 @@ pub(crate) use null::null_device;
 mod operands;
 mod operators;
 mod overwrite;
+mod place;
 mod print;
 mod product;
 mod random;
+mod rank;
+#[cfg(test)]
+mod rank_tests;
 mod read;
 mod reduce;
 mod repeat;
+mod represent;
 mod scan;
 mod select;
 mod sort;
+mod special;
 mod unary;
 
 pub use crate::random::{Generator, GeneratorState};
 pub use index::IndexSpec;
+pub use matrix_norm::MatrixNorm;
 pub use random::manual_seed;
+pub use rank::QuantileMethod;
 pub use read::Reading;
 pub use sort::Unique;
 

@@ -56,6 +56,11 @@ impl Tensor {
         function(&self.to_dtype(wide)?, &other.to_dtype(wide)?)?.to_dtype(dtype)
     }
 
+    /// Unsigned integers as `int64`, so that a sum of differences which wrapped is right; other tensors as they are.
+    pub(super) fn signed(&self) -> Result<Tensor> {
+        if self.dtype().kind() == Kind::Unsigned { self.to_dtype(DType::I64) } else { Ok(self.clone()) }
+    }
+
     /// The tensor as floating point: integers and `bool` become `float32`.
     pub(super) fn floating(&self) -> Result<Tensor> {
         self.to_dtype(floating(self.dtype()))

@@ -158,6 +158,57 @@ impl Generator {
         }
         self.rand(shape, DType::F32, device)?.lt_scalar(p)?.to_dtype(dtype)
     }
+
+    /// Positions (`int64`) drawn by weights along the last axis, `count` for each row: `[N]` gives `[count]`, `[B, N]` gives
+    /// `[B, count]`. Without `replacement` all are different: the smallest of exponential waiting times win (Efraimidis and
+    /// Spirakis, 2006). The weights are computed at the call, to check them.
+    ///
+    /// # Errors
+    /// [`Error::DType`] unless the weights are floats; [`Error::Shape`] for other than one or two dimensions;
+    /// [`Error::Argument`] for a weight that is negative, infinite or NaN, weights that sum to zero, no samples, or fewer
+    /// positive weights than samples without replacement.
+    pub fn multinomial(&self, weights: &Tensor, count: usize, replacement: bool) -> Result<Tensor> {
+        let wrong = |message: &str| Err(Error::argument("multinomial", message));
+        let &[.., size] = weights.shape() else {
+            return Err(Error::shape(
+                "multinomial",
+                &[weights.shape()],
+                "weights have one or two dimensions",
+            ));
+        };
+        if weights.rank() > 2 {
+            return Err(Error::shape(
+                "multinomial",
+                &[weights.shape()],
+                "weights have one or two dimensions",
+            ));
+        }
+        float("multinomial", weights.dtype())?;
+        if count == 0 || size == 0 {
+            return wrong("expected at least one sample of at least one weight");
+        }
+        let x = weights.detach()?;
+        if !x.isfinite()?.and(&x.ge_scalar(0)?)?.all(&[], false)?.item::<bool>()? {
+            return wrong("a weight is negative, infinite or NaN");
+        }
+        let positive = x.gt_scalar(0)?.count_nonzero(&[-1], false)?;
+        if positive.eq_scalar(0)?.any(&[], false)?.item::<bool>()? {
+            return wrong("the weights of a row sum to zero");
+        }
+        if replacement {
+            let sums = x.cumsum(-1)?;
+            let shape: Dims = x.shape()[..x.rank() - 1].iter().copied().chain([count]).collect();
+            let draws = self.rand(&shape, DType::F32, x.device())?.mul(&sums.narrow(-1, size - 1, 1)?)?;
+            let passed = draws.unsqueeze(-1)?.ge(&sums.unsqueeze(-2)?)?.sum(&[-1], false)?;
+            return passed.minimum_scalar(size as i64 - 1);
+        }
+        let few = positive.lt_scalar(i64::try_from(count).unwrap_or(i64::MAX))?;
+        if few.any(&[], false)?.item::<bool>()? {
+            return wrong("samples without replacement require as many positive weights");
+        }
+        let waiting = self.rand(x.shape(), DType::F32, x.device())?.neg()?.log1p()?.neg()?.div(&x)?;
+        Ok(waiting.topk(count, -1, false)?.1)
+    }
 }
 
 /// Refuses dtypes that are no floats.
@@ -208,5 +259,13 @@ impl Tensor {
     /// [`Generator::bernoulli`] of the default generator.
     pub fn bernoulli(p: f64, shape: &[usize], dtype: DType, device: Device) -> Result<Tensor> {
         DEFAULT.bernoulli(p, shape, dtype, device)
+    }
+
+    /// [`Generator::multinomial`] of the default generator, with this tensor for the weights.
+    ///
+    /// # Errors
+    /// As [`Generator::multinomial`].
+    pub fn multinomial(&self, count: usize, replacement: bool) -> Result<Tensor> {
+        DEFAULT.multinomial(self, count, replacement)
     }
 }

@@ -7,3 +7,4 @@ mod loop_trees;
 mod lowering;
 mod modules;
 mod neural;
+mod trial;

@@ -1,4 +1,4 @@
-"""Functions of all gradients or parameters together."""
+"""Functions on all gradients or parameters at once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def clip_grad_norm_(
     foreach: bool | None = None,
 ) -> Tensor:
     """Scales all gradients so that their joint norm is at most ``max_norm``. Returns the norm before scaling, on the
-    device of the first. ``foreach`` is accepted: the engine computes all of them together anyway.
+    device of the first gradient. ``foreach`` is accepted and has no effect: the engine computes all gradients together.
 
     >>> import neurenix as nx
     >>> w = nx.nn.Parameter([3.0, 4.0])
@@ -81,7 +81,7 @@ def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
 
 
 def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
-    """Copies the parts of a vector into parameters, in order. Nothing is changed unless the sizes fit."""
+    """Copies the parts of a vector into parameters, in order. If the sizes differ, nothing is changed."""
     parameters = list(parameters)
     needed = sum(parameter.numel() for parameter in parameters)
     if vec.ndim != 1 or vec.numel() != needed:

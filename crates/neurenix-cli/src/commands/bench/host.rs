@@ -1,14 +1,15 @@
-//! What the host spends on a repeated step: tensors of an element or two, so that kernels have nothing to do.
+//! Host overhead of a repeated step. The tensors have one or two elements, so kernel time is negligible.
 //!
-//! A step records its operations, walks them, finds their plan and runs its kernels. The first workload only records.
+//! A step records its operations, traverses them, looks up their plan and launches its kernels. The first workload only
+//! records.
 
 use neurenix::phynexus::Tensor;
 
 use super::workloads::{Step, Workload, random, workload};
 
-/// Operations of the chains.
+/// Length of the operation chains.
 const CHAIN: usize = 1000;
-/// Products of the last workload, each followed by two elementwise operations.
+/// Matrix products of the last workload, each followed by two elementwise operations.
 const PRODUCTS: usize = 100;
 
 pub(super) fn all() -> Vec<Workload> {
@@ -28,7 +29,7 @@ pub(super) fn all() -> Vec<Workload> {
         Ok(Box::new(move || Ok(chain(&x)?.evaluate()?)) as Step)
     });
     let many_kernels = workload("host: 100 products, sums, tanh", |d| {
-        // Two elements: a product over one is multiplication, and fuses.
+        // Two elements: a product over one element becomes a multiplication and fuses.
         let [x, w, b] = [random(&[1, 2], d)?, random(&[2, 2], d)?, random(&[1, 2], d)?];
         Ok(Box::new(move || {
             let mut y = x.clone();

@@ -1,4 +1,4 @@
-//! Where a workload's time goes, by kind of step.
+//! Time of a workload by kind of step.
 
 use std::{
     collections::BTreeMap,
@@ -12,11 +12,11 @@ use neurenix::{
 
 use super::workloads::Step;
 
-/// Prints every kind of step as in the repetition that spent the least time in it, the longest first.
+/// For each kind of step, prints its row from the repetition that spent the least time in it, longest first.
 pub(super) fn print(step: &mut Step, seconds: f64) -> Result<()> {
     let mut least: BTreeMap<String, ProfileRow> = BTreeMap::new();
     let begun = Instant::now();
-    // The first repetition makes plans.
+    // The first repetition builds the plans.
     step()?;
     while begun.elapsed().as_secs_f64() < seconds || least.is_empty() {
         let profiler = Profiler::start(Detail::Timeline)?;
@@ -40,5 +40,5 @@ pub(super) fn print(step: &mut Step, seconds: f64) -> Result<()> {
         let clock = if row.clock == Clock::Device { "device" } else { "host" };
         say!("  {:>8.3} ms ({clock}) {:>4} x {rate:>7} GFLOP/s  {}", ms(row.time), row.count, row.name)?;
     }
-    say!("  {:>8.3} ms in all", ms(rows.iter().map(|row| row.time).sum()))
+    say!("  {:>8.3} ms in total", ms(rows.iter().map(|row| row.time).sum()))
 }

@@ -1,4 +1,4 @@
-//! Workloads that fill a GPU. `benchmarks/torch_gpu.py` has the same under the same names.
+//! Workloads that fill a GPU. `benchmarks/torch_gpu.py` has the same workloads under the same names.
 
 use neurenix::{
     Result,
@@ -9,7 +9,7 @@ use neurenix::{
 
 use super::workloads::{Step, Work, Workload, random, repeat, workload};
 
-/// Rows and columns of the workloads on rows.
+/// Shape of the row-wise workloads.
 const ROWS: usize = 16384;
 const COLUMNS: usize = 4096;
 

@@ -1,7 +1,7 @@
-//! Steps and printed kernels on record: of every workload, of the suite's cases in `float32`, and of random graphs. A change
-//! that only moves code leaves all of them as they are; any other shows here what it changed.
+//! Recorded steps and printed kernels of every workload, of the suite's `float32` cases and of random graphs. A change
+//! that only moves code leaves them unchanged; for any other change, the difference shows its effect.
 //!
-//! `record/hashes.txt` has a hash of each computation's text, `record/*.txt.gz` the texts. Both are rewritten with
+//! `record/hashes.txt` holds a hash of each computation's text, `record/*.txt.gz` the texts. Rewrite both with
 //! `UPDATE_GOLDEN=1 cargo test -p neurenix-cli --lib record`.
 
 use std::{
@@ -37,11 +37,11 @@ use neurenix::{
 
 use super::{large, replayed, workloads};
 
-/// A device that plans as another does, notes every step, and runs none.
+/// A device that plans like another one, notes every step and runs none.
 struct Noting {
     name: String,
     planner: &'static dyn Backend,
-    /// Of a device with one, nothing is checked to have been written.
+    /// A device with a target is not checked for unwritten memory.
     target: Target,
     notes: Arc<Mutex<String>>,
 }
@@ -85,7 +85,8 @@ impl Backend for Noting {
     fn allocate(&self, bytes: usize) -> Result<Buffer> {
         let buffer = self.planner.allocate(bytes)?;
         if self.planner.target().is_none() {
-            // A GPU's recorder does this itself. What a computation reads back must not depend on what lay there.
+            // A GPU's recorder zeroes memory itself. Values that a computation reads back must not depend on the
+            // memory's previous contents.
             self.planner.write(&buffer, 0, &vec![0; bytes])?;
         }
         Ok(buffer)
@@ -116,7 +117,7 @@ impl Backend for Noting {
     }
 }
 
-/// A step with everything that a device is told of it.
+/// Describes a step by everything that the device receives.
 fn describe(step: &Step) -> String {
     let mut text = format!("step {}\n", step.name());
     match step {
@@ -135,17 +136,17 @@ fn describe(step: &Step) -> String {
     text
 }
 
-/// A way to print kernels, which may refuse one.
+/// Prints a kernel; may refuse it.
 type Printer = fn(&Kernel) -> Result<String>;
 
 fn wgsl(kernel: &Kernel) -> Result<String> {
     print_wgsl(kernel, WgslArithmetic { divisions: true, subnormals: true })
 }
 
-/// Where computations are planned, and the languages that its kernels are printed in.
+/// A device that plans computations, and the languages in which its kernels are printed.
 struct Place {
     name: &'static str,
-    /// What kernels can have; without effect on the CPU, whose steps are not lowered.
+    /// The features that kernels may use. No effect on the CPU, whose steps are not lowered.
     target: Target,
     printers: Vec<(&'static str, Printer)>,
 }
@@ -201,7 +202,7 @@ fn places() -> [Place; 4] {
     ]
 }
 
-/// The text of every computation, by its name.
+/// The text of every computation, by name.
 fn record(place: Place) -> BTreeMap<String, String> {
     let notes = Arc::<Mutex<String>>::default();
     let on_cpu = place.name == "cpu";
@@ -222,7 +223,7 @@ fn record(place: Place) -> BTreeMap<String, String> {
                 Ok(source) => format!("{language}:\n{source}"),
                 Err(error) => format!("{language} refused: {error}\n"),
             };
-            // Kernels of one name come in any order.
+            // Kernels with the same name have no fixed order.
             let mut sources: Vec<String> = kernels.iter().map(source).collect();
             sources.sort();
             text.extend(sources);
@@ -232,7 +233,7 @@ fn record(place: Place) -> BTreeMap<String, String> {
     let on_gpus = if on_cpu { Vec::new() } else { large::all() };
     for workload in workloads::all().into_iter().chain(replayed::all()).chain(on_gpus) {
         let mut step = (workload.prepare)(device).unwrap();
-        // The first step plans what later ones find.
+        // The first call compiles the plans that the second one finds.
         step().unwrap();
         step().unwrap();
         done(&workload.name);
@@ -242,7 +243,7 @@ fn record(place: Place) -> BTreeMap<String, String> {
     texts
 }
 
-/// FNV-1a, which no release of Rust changes.
+/// FNV-1a: independent of the Rust release.
 fn hash(text: &str) -> u64 {
     text.bytes()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
@@ -258,7 +259,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("record")
 }
 
-/// What is on record of one computation.
+/// The recorded text of one computation.
 fn recorded_text(place: &str, computation: &str) -> String {
     let mut text = String::new();
     let file = fs::File::open(folder().join(place).with_extension("txt.gz")).unwrap();
@@ -268,12 +269,12 @@ fn recorded_text(place: &str, computation: &str) -> String {
     found.map(|(_, text)| text.to_owned()).unwrap_or_default()
 }
 
-/// The first line that differs, with what leads to it.
+/// The first differing line, with the lines before it.
 fn first_difference(old: &str, new: &str) -> String {
     let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
     let at = old.iter().zip(&new).take_while(|(a, b)| a == b).count();
     let shown = |lines: &[&str]| lines[at.saturating_sub(3)..lines.len().min(at + 3)].join("\n");
-    format!("line {}\non record:\n{}\nnow:\n{}", at + 1, shown(&old), shown(&new))
+    format!("line {}\nrecorded:\n{}\nnow:\n{}", at + 1, shown(&old), shown(&new))
 }
 
 #[test]
@@ -319,7 +320,7 @@ fn plans_and_kernels_are_those_on_record() {
         }
     }
     panic!(
-        "{} computations are not as on record: {}\nthe first: {}\nif that is meant: UPDATE_GOLDEN=1",
+        "{} computations differ from the record: {}\nthe first: {}\nif intended, run with UPDATE_GOLDEN=1",
         changed.len(),
         changed.iter().take(20).map(String::as_str).collect::<Vec<_>>().join(", "),
         first.unwrap_or_else(|| "computations are missing".to_owned())

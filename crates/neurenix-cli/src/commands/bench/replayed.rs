@@ -1,4 +1,4 @@
-//! A training step that is captured once and replayed: see docs/lazy-evaluation.md.
+//! A training step that is captured once and then replayed: see docs/lazy-evaluation.md.
 
 use neurenix::{
     Error, Result,
@@ -8,9 +8,9 @@ use neurenix::{
 use super::workloads::{Step, Workload, labels, random, workload};
 
 const WIDTHS: [usize; 4] = [784, 512, 256, 10];
-/// Matrices and biases.
+/// Number of weight matrices and biases.
 const PARAMETERS: usize = 2 * (WIDTHS.len() - 1);
-/// Adam's settings, PyTorch's defaults.
+/// Adam's settings: PyTorch's defaults.
 const RATE: f64 = 1e-3;
 const BETAS: [f64; 2] = [0.9, 0.999];
 const EPSILON: f64 = 1e-8;
@@ -23,7 +23,7 @@ pub(super) fn all() -> Vec<Workload> {
 
 fn replayed(batch: usize, device: Device) -> Result<Step> {
     let captured = Captured::new(adam_step);
-    // Parameters, the means of gradients, those of their squares, and the number of steps taken.
+    // Parameters, first moments, second moments and the step count.
     let mut state: Vec<Tensor> = Vec::new();
     for widths in WIDTHS.windows(2) {
         let scale = 1.0 / (widths[0] as f64).sqrt();
@@ -43,7 +43,7 @@ fn replayed(batch: usize, device: Device) -> Result<Step> {
     }))
 }
 
-/// Forward, backward and update; what was given is replaced by what it became, and the loss follows.
+/// Forward, backward and update. Returns the new value of each tensor in `given`, followed by the loss.
 fn adam_step(given: &[Tensor], inputs: &[Tensor]) -> Result<Vec<Tensor>> {
     let parameters = given[..PARAMETERS].iter().map(Tensor::with_grad);
     let parameters: Vec<Tensor> = parameters.collect::<neurenix::phynexus::Result<_>>()?;
@@ -65,7 +65,7 @@ fn adam_step(given: &[Tensor], inputs: &[Tensor]) -> Result<Vec<Tensor>> {
     let mut updated: [Vec<Tensor>; 3] = Default::default();
     for (at, parameter) in parameters.iter().enumerate() {
         let Some(g) = gradients.take(parameter) else {
-            return Err(Error::data("benchmark", "a parameter without a gradient"));
+            return Err(Error::data("benchmark", "a parameter has no gradient"));
         };
         let first = mean(&given[PARAMETERS + at], &g, BETAS[0])?;
         let second = mean(&given[2 * PARAMETERS + at], &g.mul(&g)?, BETAS[1])?;

@@ -1,4 +1,4 @@
-//! The workloads. `benchmarks/torch_cpu.py` has the same under the same names.
+//! The workloads. `benchmarks/torch_cpu.py` has the same workloads under the same names.
 
 use neurenix::{
     Result,
@@ -13,23 +13,23 @@ use neurenix::{
     },
 };
 
-/// Does the work once, to its end.
+/// Does the work once and waits for it.
 pub(super) type Step = Box<dyn FnMut() -> Result<()>>;
 
 /// A piece of work to be timed.
 pub(super) struct Workload {
     pub(super) name: String,
-    /// Of a workload that shows the host's cost, how many operations it records.
+    /// For a workload that measures host overhead: the number of operations it records.
     pub(super) operations: Option<usize>,
     pub(super) prepare: Box<dyn Fn(Device) -> Result<Step>>,
-    /// What it takes at least, where that is what it is about.
+    /// The minimum work, for a workload that measures a rate.
     pub(super) work: Option<Work>,
 }
 
-/// The least that a workload takes.
+/// The minimum work of a workload.
 #[derive(Clone, Copy)]
 pub(super) enum Work {
-    /// Bytes moved between memory and chip.
+    /// Bytes transferred between memory and chip.
     Bytes(f64),
     /// Arithmetic operations.
     Operations(f64),
@@ -105,7 +105,7 @@ pub(super) fn random(shape: &[usize], device: Device) -> Result<Tensor> {
 }
 
 pub(super) fn labels(classes: i64, rows: usize, device: Device) -> Result<Tensor> {
-    // Labels come from the host, as those of a data set do.
+    // Labels come from the host, like those of a data set.
     let labels = Generator::new(2).randint(0, classes, &[rows], DType::I64, device)?.to_vec::<i64>()?;
     Ok(Tensor::from_slice(&labels, &[rows], device)?)
 }
@@ -114,7 +114,7 @@ pub(super) fn repeat(compute: impl Fn() -> Result<Tensor> + 'static) -> Result<S
     Ok(Box::new(move || Ok(compute()?.evaluate()?)))
 }
 
-/// A training step: forward, backward, update, as a user writes it.
+/// A training step as a user writes it: forward, backward, update.
 pub(super) fn train(
     model: impl Module + 'static,
     inputs: Tensor,
@@ -129,7 +129,7 @@ pub(super) fn train(
     }))
 }
 
-/// A small network of convolutions for images of 3 x 32 x 32.
+/// A small convolutional network for 3 x 32 x 32 images.
 pub(in crate::commands) fn cnn(d: Device, g: &Generator) -> Result<Sequential> {
     let padded = |stride| ConvOptions { stride: [stride; 2], padding: [1, 1], ..ConvOptions::default() };
     Ok(Sequential::new()
@@ -143,7 +143,7 @@ pub(in crate::commands) fn cnn(d: Device, g: &Generator) -> Result<Sequential> {
         .with(Linear::new(4096, 10, true, d, g)?))
 }
 
-/// A small GPT: 4 layers of 4 heads, 128 wide, 512 tokens, the output sharing the embedding's table.
+/// A small GPT: 4 layers with 4 heads, width 128, 512 tokens. The output layer shares the embedding table.
 pub(in crate::commands) struct Gpt {
     tokens: Embedding,
     places: Embedding,

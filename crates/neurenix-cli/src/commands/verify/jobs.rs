@@ -1,5 +1,5 @@
-//! A verification divided among processes: compilers of kernels do little at the same time within one, and a driver that
-//! ends its process ends a part of the suite.
+//! Runs a verification in several processes. Kernel compilers barely run in parallel within one process, and a driver
+//! that crashes its process loses only a part of the suite.
 
 use std::{
     ffi::OsString,
@@ -12,10 +12,10 @@ use std::{
 use neurenix::{Result, phynexus::interrupt};
 use serde::de::DeserializeOwned;
 
-/// How often the processes are looked at.
+/// Polling interval.
 const INTERVAL: Duration = Duration::from_millis(10);
 
-/// A process, and what reads its output. It ends when this is dropped.
+/// A process and the thread that reads its output. Dropping it kills the process.
 struct Job {
     number: usize,
     child: Child,
@@ -24,7 +24,7 @@ struct Job {
 
 impl Drop for Job {
     fn drop(&mut self) {
-        // Both fail if it has ended.
+        // Both fail if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -44,7 +44,7 @@ impl Job {
         Ok(Job { number, child, output: Some(thread::Builder::new().spawn(read)?) })
     }
 
-    /// What it printed, once it has ended.
+    /// Its output, once it has ended.
     fn ended<T: DeserializeOwned>(&mut self) -> Option<Result<T, String>> {
         let status = match self.child.try_wait() {
             Ok(None) => return None,
@@ -53,7 +53,7 @@ impl Job {
         };
         let printed = self.output.take().and_then(|reader| reader.join().ok()).and_then(std::io::Result::ok);
         let value = serde_json::from_slice(&printed.unwrap_or_default());
-        // A process that crashed behind its report is no success.
+        // A process that crashed after writing its report is a failure.
         let ended = status.code().is_some_and(|code| {
             code == i32::from(super::code(true)) || code == i32::from(super::code(false))
         });
@@ -65,11 +65,12 @@ impl Job {
     }
 }
 
-/// Runs the program once for each of the lists of arguments, at most `jobs` processes at a time, and hands over what each
-/// printed as JSON, or why there is nothing: with its number, as they end. It stops where `done` returns false.
+/// Runs the program once for each list of arguments, at most `jobs` at a time. Passes each process's number and its
+/// output parsed as JSON, or the reason why there is none, to `done` as the processes end. Stops when `done` returns
+/// false.
 ///
 /// # Errors
-/// If this thread is interrupted. The processes are ended then.
+/// If this thread is interrupted; the processes are then killed.
 pub(super) fn run<T: DeserializeOwned>(
     program: &[OsString],
     tasks: &[Vec<String>],

@@ -1,11 +1,11 @@
-//! Where a Chromium is looked for: by the report's test, and by the development command that installs one for it.
+//! Locates Chromium. Shared by the report's test and by the development command that installs Chromium.
 
 use std::path::PathBuf;
 
-/// Where this variable is set, the report is not looked at.
+/// If this variable is set, tests skip the browser.
 pub(crate) const SKIP: &str = "NEURENIX_SKIP_BROWSER";
 
-/// A Chromium on the search path, or where macOS installs one.
+/// Finds Chromium on the search path, or where macOS installs it.
 pub(crate) fn find_browser() -> Option<PathBuf> {
     let names = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"];
     let search_path = std::env::var_os("PATH").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! A headless Chromium, and the pictures it takes.
+//! Headless Chromium and its screenshots.
 
 mod find;
 
@@ -7,13 +7,13 @@ use std::io::{Error, ErrorKind, Read, Result};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// A Chromium that was found on this machine.
+/// An installed Chromium.
 pub(crate) struct Browser {
     program: PathBuf,
 }
 
 impl Browser {
-    /// Looks on the search path and where macOS installs browsers. `None` only if `NEURENIX_SKIP_BROWSER` is set.
+    /// Searches the search path and the macOS install folder. `None` only if `NEURENIX_SKIP_BROWSER` is set.
     pub(crate) fn find() -> Result<Option<Browser>> {
         if std::env::var_os(find::SKIP).is_some() {
             return Ok(None);
@@ -22,19 +22,19 @@ impl Browser {
             Some(program) => Ok(Some(Browser { program })),
             None => Err(Error::new(
                 ErrorKind::NotFound,
-                "this test looks at the report in Chromium, and none was found: install it (Debian: apt-get install \
+                "this test renders the report in Chromium, which was not found: install it (Debian: apt-get install \
                  chromium), or set NEURENIX_SKIP_BROWSER to leave the test out",
             )),
         }
     }
 
-    /// The document as the browser understood it.
+    /// The document as the browser parsed it.
     pub(crate) fn dump_dom(&self, page: &Path) -> Result<String> {
         let output = self.run(page, &["--dump-dom".into()])?;
         String::from_utf8(output.stdout).map_err(Error::other)
     }
 
-    /// What a window of this size shows, in the light theme.
+    /// A screenshot of a window of this size in the light theme.
     pub(crate) fn screenshot(&self, page: &Path, width: u32, height: u32) -> Result<Image> {
         let file = page.with_extension(format!("{width}.png"));
         self.run(
@@ -66,7 +66,7 @@ impl Browser {
     }
 }
 
-/// A decoded PNG picture, 3 or 4 channels of 8 bits.
+/// A decoded PNG image with 3 or 4 channels of 8 bits.
 pub(crate) struct Image {
     pub(crate) width: usize,
     pub(crate) height: usize,
@@ -75,10 +75,11 @@ pub(crate) struct Image {
 }
 
 impl Image {
-    /// Decodes the PNG files that browsers write and that this project writes. Source: the PNG specification.
+    /// Decodes PNG files written by browsers and by this project. Source: the PNG specification.
     pub(crate) fn read(path: &Path) -> Result<Image> {
         let file = std::fs::read(path)?;
-        let wrong = || Error::new(ErrorKind::InvalidData, format!("{} is no such PNG file", path.display()));
+        let wrong =
+            || Error::new(ErrorKind::InvalidData, format!("{} is not a supported PNG file", path.display()));
         let word = |at: usize| -> Result<usize> {
             let bytes = file.get(at..at + 4).ok_or_else(wrong)?;
             Ok(bytes.iter().fold(0, |word, &byte| word << 8 | usize::from(byte)))
@@ -137,7 +138,7 @@ impl Image {
         Some(())
     }
 
-    /// How many pixels each colour has.
+    /// The number of pixels of each colour.
     pub(crate) fn colours(&self) -> HashMap<[u8; 3], usize> {
         let mut colours = HashMap::new();
         for pixel in self.pixels.chunks_exact(self.channels) {

@@ -1,4 +1,4 @@
-//! Outputs that share their memory with an operand.
+//! Outputs that share memory with an operand.
 
 use phynexus::{
     DType,
@@ -11,7 +11,7 @@ use super::{
     reference, run_all,
 };
 
-/// Runs a kernel with outputs in the place of inputs (`(output, input)`) and compares with the interpreter.
+/// Runs a kernel whose outputs replace inputs, given as `(output, input)`, and compares it with the interpreter.
 fn check(b: &Builder, pairs: &[(usize, usize)]) {
     let mut alias: Vec<usize> = (0..b.data.len()).collect();
     for &(output, input) in pairs {
@@ -32,7 +32,7 @@ fn several_updates_in_place() {
     for shape in [vec![1], vec![999], vec![100_000], vec![30, 50]] {
         let count = shape.iter().product();
         let mut b = Builder::new(&shape, &[]);
-        // Over a part of a wider buffer if there are two ranges: rows are then apart in memory.
+        // With two ranges, over a part of a wider buffer: rows then have gaps in memory.
         let pitch = shape.last().copied().unwrap_or(1) as i64 + 3;
         let index = if shape.len() == 2 { b.range(0).scale(pitch).add(&b.range(1)) } else { b.flat() };
         let room = count + 3 * shape[0];
@@ -41,7 +41,7 @@ fn several_updates_in_place() {
         let decay = b.number(0.9);
         let decayed = b.binary(Binary::Mul, v, decay);
         let velocity = b.binary(Binary::Add, decayed, g);
-        // Stored first, read after.
+        // Stored first, read later.
         b.store(velocity, index.clone(), DType::F32);
         let step = b.binary(Binary::Sub, w, velocity);
         let old = b.binary(Binary::Mul, v, g);
@@ -72,7 +72,7 @@ fn softmax_in_place() {
     }
 }
 
-/// Values on the way to a result lie where it is to be stored, but not while the operand there is still to be read.
+/// Intermediate values are placed at the destination of the result, but not while the operand there is still needed.
 #[test]
 fn standardised_rows_in_place() {
     for (rows, columns) in [(40, 100), (3, 50_000), (500, 7), (9, 1024)] {
@@ -93,7 +93,7 @@ fn standardised_rows_in_place() {
     }
 }
 
-/// A 16-bit float parameter is converted on its way in and out; it is stored where it came from.
+/// A 16-bit float parameter is converted on load and store, and stored where it was loaded from.
 #[test]
 fn half_precision_in_place() {
     let count = 10_007;

@@ -1,4 +1,4 @@
-//! Kernels that people run, against the interpreter: softmax, norms, sums, transposes; NaN, long sums, odd shapes.
+//! Common kernels against the interpreter: softmax, norms, sums, transposes; NaN, long sums, odd shapes.
 
 use phynexus::{
     DType, Scalar,
@@ -87,7 +87,7 @@ impl Builder {
     }
 }
 
-/// Numbers between -2 and 2 without a pattern.
+/// Irregular numbers between -2 and 2.
 pub(super) fn numbers(count: usize) -> Data {
     Data::floats((0..count).map(|i| ((i * 7919 + 13) % 4001) as f32 / 1000.0 - 2.0))
 }
@@ -156,7 +156,7 @@ fn layer_norm_with_its_statistics() {
 #[test]
 fn sums_of_columns_rows_and_everything() {
     for (outer, inner) in [(1, 300_000), (5000, 33), (40_000, 3), (3, 1000), (700, 700)] {
-        // Rows, columns, all.
+        // Reductions of rows, columns, and everything.
         for (rows, columns) in [(vec![0], vec![1]), (vec![1], vec![0]), (vec![], vec![0, 1])] {
             let extents = [outer, inner];
             let of = |list: &[usize]| list.iter().map(|&r| extents[r]).collect::<Vec<_>>();
@@ -164,7 +164,7 @@ fn sums_of_columns_rows_and_everything() {
             let order: Vec<usize> = rows.iter().chain(&columns).copied().collect();
             let place = |range: usize| order.iter().position(|&r| r == range).unwrap();
             let index = b.range(place(0)).scale(inner as i64).add(&b.range(place(1)));
-            // Of one sign: what cancels has no relative error to speak of.
+            // All positive: with cancellation, a relative error would be meaningless.
             let x = b.load(positive(outer * inner), index);
             let sum = b.reduce(Combine::Sum, x);
             let row_index = if rows.is_empty() { Index::default() } else { b.range(0) };
@@ -176,7 +176,7 @@ fn sums_of_columns_rows_and_everything() {
 
 #[test]
 fn rounding_errors_of_long_sums_do_not_add_up() {
-    // A running sum of f32 would stop growing at 2^24 tenths of its summands' unit, or be off by percents.
+    // A running sum in f32 would stall at 2^24 units of its summands, or be off by percents.
     let count = 5_000_000;
     for upright in [false, true] {
         let lanes = if upright { 16 } else { 1 };
@@ -209,7 +209,7 @@ fn transposes_and_flips() {
 
 #[test]
 fn padding_and_windows() {
-    // The nine shifted copies of an image that a 3 by 3 filter sees.
+    // The nine shifted copies of an image for a 3 by 3 filter.
     let (h, w) = (13, 37);
     let mut b = Builder::new(&[9, h, w], &[]);
     let (dy, dx) = (b.range(0).quotient(3, &b.ranges), b.range(0).remainder(3, &b.ranges));

@@ -1,4 +1,4 @@
-//! Fused kernels against an interpreter that knows nothing of tiles.
+//! Fused kernels against an interpreter without tiles.
 
 mod aliasing;
 mod kernels;
@@ -68,7 +68,7 @@ fn read(dtype: DType, bytes: &[u8]) -> Scalar {
     }
 }
 
-/// Runs a kernel on copies of the parameters; `alias[i]` is the parameter whose memory parameter i has.
+/// Runs a kernel on copies of the parameters. Parameter i uses the memory of parameter `alias[i]`.
 fn run(kernel: &Fused, data: &[Data], alias: &[usize]) -> Vec<Data> {
     let compiled = FusedKernel::new(kernel).unwrap();
     let mut data = data.to_vec();
@@ -76,7 +76,7 @@ fn run(kernel: &Fused, data: &[Data], alias: &[usize]) -> Vec<Data> {
     let pointers: Vec<*mut u8> = alias.iter().map(|&i| own[i]).collect();
     // SAFETY: the tests' indices stay within their data.
     unsafe { compiled.run(&pointers).unwrap() };
-    // The second run of a compiled kernel is as good as the first, where nothing is updated in place.
+    // If nothing is updated in place, a second run gives the same result.
     if alias.iter().enumerate().all(|(i, &a)| i == a) {
         let first = data.clone();
         // SAFETY: as above.
@@ -86,7 +86,7 @@ fn run(kernel: &Fused, data: &[Data], alias: &[usize]) -> Vec<Data> {
     data
 }
 
-/// Runs with one thread and with two: the same to the last bit.
+/// Runs with one thread and with two: the results must be bit-identical.
 fn run_all(kernel: &Fused, data: &[Data], alias: &[usize]) -> Vec<Data> {
     crate::pool::set_threads(1);
     let one = run(kernel, data, alias);
@@ -97,7 +97,7 @@ fn run_all(kernel: &Fused, data: &[Data], alias: &[usize]) -> Vec<Data> {
     two
 }
 
-/// Whether a result is what the interpreter gives, up to a relative error for floats.
+/// Whether a result matches the interpreter's, up to a relative error for floats.
 fn close(got: Scalar, want: Scalar, tolerance: f64) -> bool {
     match (got, want) {
         (Scalar::Float(a), Scalar::Float(b)) => {

@@ -1,4 +1,4 @@
-//! Random kernels: index maps, masks, dtypes, phases of reductions, odd extents.
+//! Random kernels: index maps, masks, dtypes, reduction phases, odd extents.
 
 use phynexus::{
     DType, Scalar,
@@ -11,7 +11,7 @@ use phynexus::{
 
 use super::{Data, close, reference, run_all};
 
-/// Xorshift: the same cases everywhere.
+/// Xorshift: the same cases on every machine.
 pub(super) struct Random(pub(super) u64);
 
 impl Random {
@@ -44,7 +44,7 @@ const DTYPES: [DType; 9] = [
     DType::Bool,
 ];
 
-/// A small multiple of a quarter, so that sums and products of few are exact.
+/// A small multiple of a quarter, so that short sums and products are exact.
 pub(super) fn value(random: &mut Random, dtype: DType) -> Scalar {
     match dtype {
         DType::Bool => Scalar::Bool(random.chance(50)),
@@ -112,7 +112,7 @@ impl Case {
         &self.kernel.instructions[value as usize]
     }
 
-    /// Dense strides over some ranges in some order.
+    /// Dense strides over some ranges in a random order.
     fn dense(&mut self, some: impl Fn(&mut Random, usize) -> bool, ordered: bool) -> Index {
         let mut chosen: Vec<usize> = (0..self.ranges.len()).filter(|&r| some(&mut self.random, r)).collect();
         if !ordered && chosen.len() > 1 {
@@ -140,7 +140,7 @@ impl Case {
         let ranges = self.ranges.clone();
         match self.random.below(10) {
             0 => {
-                // Another shape: a transposed matrix of the flat elements.
+                // A different shape: a transposed matrix of the flat elements.
                 let k = 2 + self.random.below(6) as i64;
                 let (_, greatest) = index.bounds(&ranges);
                 let lines = greatest / k + 1;
@@ -184,7 +184,7 @@ impl Case {
         self.push(Operation::Load { parameter, index, mask, fill }, dtype, per_column)
     }
 
-    /// A value of this dtype.
+    /// Converts a value to this dtype.
     fn cast(&mut self, value: Value, dtype: DType) -> Value {
         let per_column = self.of(value).per_column;
         if self.of(value).dtype == dtype {
@@ -194,7 +194,7 @@ impl Case {
         }
     }
 
-    /// Bounded, so that what follows is exact.
+    /// Bounds a value, so that later operations are exact.
     fn bounded(&mut self, value: Value) -> Value {
         let dtype = self.of(value).dtype;
         if dtype == DType::Bool {
@@ -229,7 +229,7 @@ impl Case {
                     let sums = dtype != DType::Bool && dtype.size() >= 4;
                     let combine = self.random.pick(&[Combine::Sum, Combine::Max, Combine::Min]);
                     let combine = if sums { combine } else { Combine::Max };
-                    // A sum of products of few enough columns to be exact.
+                    // A sum of products over few enough columns to be exact.
                     let products = combine == Combine::Sum && self.kernel.column_count() < 1000;
                     let a = if products && self.random.chance(50) {
                         let b = self.random.pick(&values);

@@ -1,5 +1,5 @@
-//! The meaning of a fused kernel, one element at a time, in `f64` and 64-bit integers. Floats are rounded as kernels
-//! hold them after each step, so that exact operations give exact results.
+//! The semantics of a fused kernel, one element at a time, in `f64` and 64-bit integers. Floats are rounded to the
+//! kernel's precision after each step, so that exact operations give exact results.
 
 use phynexus::{
     DType, Kind, Scalar,
@@ -149,7 +149,7 @@ fn binary(op: Binary, a: Scalar, b: Scalar, dtype: DType) -> Scalar {
             _ => panic!("{op:?} is not in the tests"),
         });
     }
-    // The tests' unsigned values are small: they compare as signed ones do.
+    // The tests' unsigned values are small, so they compare like signed ones.
     let (x, y) = (a.as_i64(), b.as_i64());
     let number = match op {
         Binary::Add => x.wrapping_add(y),

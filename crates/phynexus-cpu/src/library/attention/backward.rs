@@ -1,4 +1,4 @@
-//! The gradients of queries, keys and values, from weights computed again by tiles.
+//! The gradients of queries, keys and values, with weights recomputed tile by tile.
 
 use phynexus::{
     DType, Result,
@@ -25,14 +25,14 @@ use crate::{
 /// The gradient of attention of fixed shapes.
 pub(in super::super) struct Backward {
     problem: Problem,
-    /// How the output's gradient lies.
+    /// The layout of the output's gradient.
     of_output: Layout,
     slope: unsafe fn(&Slope),
 }
 
-/// Whether an operand that is not row-major is read where it lies.
+/// Whether an operand that is not row-major can be read in place.
 pub(in super::super) fn reads(attention: &Attention, operand: usize, layout: &Layout) -> bool {
-    // Behind the mask: the logarithms, the output's gradient, the deltas.
+    // After the mask: the logarithms, the output's gradient, the deltas.
     let rest = 3 + usize::from(attention.mask);
     match operand {
         0 | 1 => has_rows(layout),
@@ -41,7 +41,7 @@ pub(in super::super) fn reads(attention: &Attention, operand: usize, layout: &La
     }
 }
 
-/// True if features lie side by side, as the right operands of products want it.
+/// True if features are contiguous, as required for the right operands of products.
 fn has_rows(layout: &Layout) -> bool {
     matches!(layout.strides.as_slice(), [.., row, 1] if *row >= 0)
 }
@@ -57,16 +57,16 @@ impl Backward {
         let mut of_output = operands[rest + 1].layout.clone();
         let (queries_and_keys, _) = problem.layouts.split_at_mut(2);
         for layout in queries_and_keys.iter_mut().chain([&mut of_output]).filter(|l| !has_rows(l)) {
-            // Row-major, but for strides of axes of size 1.
+            // Row-major, except for the strides of axes of size 1.
             layout.strides = contiguous_strides(&layout.shape);
         }
         Ok(Backward { problem, of_output, slope: rows::slope() })
     }
 
-    /// The gradients of one head.
+    /// Computes the gradients of one head.
     ///
     /// # Safety
-    /// The operands exist as their layouts say; no other task writes this head's part of the result.
+    /// The operands must match their layouts, and no other task may write this head's part of the result.
     unsafe fn head(&self, operands: &[*const u8], head: usize, result: *mut f32) {
         let p = &self.problem;
         let (features, width, pitch) = (p.features, p.values, p.pitch());
@@ -86,7 +86,7 @@ impl Backward {
         let memory = Scratch::new::<f32>(key_length + Right::packed_length(width, p.keys));
         let tiles = p.tiles(2);
         let (scores, products) = (tiles.start::<f32>(), tiles.start::<f32>().wrapping_add(QUERIES * pitch));
-        // SAFETY: the caller's promise; the memory has room.
+        // SAFETY: guaranteed by the caller; the memory has room.
         let (transposed_keys, transposed_values) = unsafe {
             std::slice::from_raw_parts_mut(of_q, p.queries * features).fill(0.0);
             std::slice::from_raw_parts_mut(of_k, p.keys * features).fill(0.0);
@@ -107,7 +107,7 @@ impl Backward {
                 let count = keys.len();
                 let along = |data: *const f32| Left { data, row: pitch as isize, step: 1 };
                 let across = |data: *const f32| Left { data, row: 1, step: pitch as isize };
-                // SAFETY: the caller's promise; scores and products are as large as a tile.
+                // SAFETY: guaranteed by the caller; scores and products have the size of a tile.
                 unsafe {
                     let transposed = transposed_keys.columns(keys.clone());
                     multiply(rows, q.left(), transposed, scores, pitch, false);
@@ -137,7 +137,7 @@ impl Backward {
     }
 }
 
-/// Rows of a head's matrix from one on; features lie side by side.
+/// The rows of a head's matrix from some row on; features are contiguous.
 #[derive(Clone, Copy)]
 struct Rows {
     data: *const f32,
@@ -167,7 +167,7 @@ impl Routine for Backward {
         let operands = Addresses(operands);
         let result = Shared(result.cast::<f32>());
         pool::parallel_for(p.all_heads(), &|head| {
-            // SAFETY: the caller's promise; every head has its own part of the result.
+            // SAFETY: guaranteed by the caller; each head has its own part of the result.
             unsafe { self.head(operands.all(), head, result.get()) };
         });
         Ok(())

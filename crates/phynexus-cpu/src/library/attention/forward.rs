@@ -36,10 +36,11 @@ impl Forward {
         Ok(Forward { problem, softmax: rows::softmax() })
     }
 
-    /// One tile of one head's queries.
+    /// Computes one tile of one head's queries.
     ///
     /// # Safety
-    /// The operands exist; the head's keys and values are those given; no other task writes these rows of the result.
+    /// The operands must exist, the keys and values must be those of the head, and no other task may write these rows
+    /// of the result.
     unsafe fn tile(
         &self,
         operands: &[*const u8],
@@ -65,7 +66,7 @@ impl Forward {
         let mut first = true;
         for keys in p.key_tiles(&queries) {
             pool::check();
-            // SAFETY: the caller's promise; the scores are as large as a tile.
+            // SAFETY: guaranteed by the caller; the scores have the size of a tile.
             unsafe {
                 let scores = scores.start::<f32>();
                 multiply(queries.len(), left, transposed_keys.columns(keys.clone()), scores, pitch, false);
@@ -89,12 +90,12 @@ impl Forward {
             first = false;
         }
         for row in 0..queries.len() {
-            // SAFETY: rows of the result that are this task's.
+            // SAFETY: these rows of the result belong to this task.
             let (output, logarithm) = unsafe {
                 let output = output.add(row * p.values);
                 (std::slice::from_raw_parts_mut(output, p.values), &mut *logarithms.add(row))
             };
-            // A sum of nothing; that of NaNs is NaN.
+            // An empty sum. A sum with NaN stays NaN.
             if sum[row] == 0.0 {
                 output.fill(0.0);
                 *logarithm = f32::NEG_INFINITY;
@@ -117,7 +118,8 @@ impl Routine for Forward {
         let result = Shared(result.cast::<f32>());
         let key_length = Right::packed_length(p.features, p.keys);
         let length = key_length + Right::packed_length(p.keys, p.values);
-        // Heads are packed and used in groups, as many as keep the threads busy: the memory does not grow with the batch.
+        // Heads are packed and processed in groups, large enough to keep the threads busy, so that memory does not grow
+        // with the batch.
         let group = (4 * pool::threads()).min(p.all_heads());
         let memory = Scratch::new::<f32>(group * length);
         let memory = Shared(memory.start::<f32>());
@@ -129,7 +131,7 @@ impl Routine for Forward {
                 let transposed_keys = p.matrix(operands.all(), 1, start + index).transposed();
                 let values = p.matrix(operands.all(), 2, start + index);
                 let memory = memory.get().wrapping_add(index * length);
-                // SAFETY: the caller's promise; this part of the memory and of the list is this task's.
+                // SAFETY: guaranteed by the caller; this part of the memory and of the list belongs to this task.
                 unsafe {
                     *packed_start.get().add(index) = Some((
                         Right::pack(&transposed_keys, p.features, p.keys, memory),
@@ -142,7 +144,7 @@ impl Routine for Forward {
             pool::parallel_for(heads * tiles, &|task| {
                 let (index, tile) = (task / tiles, task % tiles);
                 let (keys, values) = packed[index];
-                // SAFETY: the caller's promise; every task has rows of its own.
+                // SAFETY: guaranteed by the caller; every task has its own rows.
                 unsafe { self.tile(operands.all(), start + index, tile, keys, values, result.get()) };
             });
         }

@@ -1,5 +1,5 @@
-//! Scaled dot-product attention and its gradient in `f32`, by tiles of queries and keys: the whole score matrix never
-//! exists (FlashAttention: Dao et al., 2022). Results do not depend on the number of threads.
+//! Scaled dot-product attention and its gradient in `f32`, tiled over queries and keys, so that the full score matrix
+//! is never stored (FlashAttention: Dao et al., 2022). Results do not depend on the number of threads.
 
 mod backward;
 mod forward;
@@ -25,9 +25,9 @@ use crate::{
     vector::BLOCK,
 };
 
-/// Queries of a tile.
+/// Queries per tile.
 const QUERIES: usize = 56;
-/// Keys of a tile: a multiple of 64, as [`crate::gemm::panels`] wants.
+/// Keys per tile: a multiple of 64, as required by [`crate::gemm::panels`].
 const KEYS: usize = 256;
 
 /// The operands, which several threads read.
@@ -39,27 +39,27 @@ impl Addresses<'_> {
     }
 }
 
-// SAFETY: what lies there is only read.
+// SAFETY: the memory is only read.
 unsafe impl Sync for Addresses<'_> {}
 
-/// Shapes, attributes and how operands lie: what layer and gradient have in common.
+/// Shapes, attributes and operand layouts, shared by the layer and its gradient.
 struct Problem {
     batch: usize,
     heads: usize,
     queries: usize,
     keys: usize,
-    /// Of queries and keys, and of values.
+    /// Features of queries and keys, and of values.
     features: usize,
     values: usize,
     causal: bool,
     scale: f32,
-    /// Queries, keys, values, and the mask.
+    /// Layouts of queries, keys, values and the mask.
     layouts: Vec<Layout>,
     mask: Option<DType>,
 }
 
 impl Problem {
-    /// Checks the operands: queries, keys, values, the mask, then the rest, `f32` of these shapes.
+    /// Checks the operands: queries, keys, values, the mask, then the rest, which must be `f32` of these shapes.
     fn new(
         name: &str,
         attention: &Attention,
@@ -114,12 +114,12 @@ impl Problem {
         })
     }
 
-    /// Heads of all of the batch.
+    /// The number of heads in the whole batch.
     fn all_heads(&self) -> usize {
         self.batch * self.heads
     }
 
-    /// The number of tiles of queries, and one of them.
+    /// The number of query tiles.
     fn query_tiles(&self) -> usize {
         self.queries.div_ceil(QUERIES)
     }
@@ -127,27 +127,27 @@ impl Problem {
         part(self.queries, self.query_tiles(), tile)
     }
 
-    /// The tiles of keys that some of these queries attend to, without keys that none does.
+    /// The tiles of keys that any of these queries attends to.
     fn key_tiles(&self, queries: &Range<usize>) -> impl Iterator<Item = Range<usize>> {
         let end = if self.causal { self.keys.min(queries.end) } else { self.keys };
         (0..end).step_by(KEYS).map(move |start| start..end.min(start + KEYS))
     }
 
-    /// Elements between the rows of a tile of scores: whole blocks.
+    /// The row pitch of a tile of scores: whole blocks.
     fn pitch(&self) -> usize {
         KEYS.min(self.keys.next_multiple_of(BLOCK))
     }
 
-    /// Memory for so many tiles of scores, where all elements are numbers.
+    /// Memory for `count` tiles of scores, initialized to zero.
     fn tiles(&self, count: usize) -> Scratch {
         let length = count * QUERIES * self.pitch();
         let tiles = Scratch::new::<f32>(length);
-        // SAFETY: the memory is that long.
+        // SAFETY: the memory has this length.
         unsafe { tiles.start::<f32>().write_bytes(0, length) };
         tiles
     }
 
-    /// How many keys of a tile the first query attends to; see [`rows::Softmax::causal`].
+    /// The number of keys of a tile that the first query attends to; see [`rows::Softmax::causal`].
     fn attended(&self, queries: &Range<usize>, keys: &Range<usize>) -> Option<isize> {
         self.causal.then(|| queries.start as isize + 1 - keys.start as isize)
     }
@@ -158,17 +158,17 @@ impl Problem {
         self.matrix_of(operands[operand], dtype, &self.layouts[operand].strides, head)
     }
 
-    /// A head's matrix in what lies so.
+    /// A head's matrix in memory with these strides.
     fn matrix_of(&self, start: *const u8, dtype: DType, strides: &[isize], head: usize) -> Operand {
         let (batch, head) = ((head / self.heads) as isize, (head % self.heads) as isize);
         let at = (batch * strides[0] + head * strides[1]) * dtype.size() as isize;
         Operand { data: start.wrapping_offset(at), dtype, row_stride: strides[2], column_stride: strides[3] }
     }
 
-    /// Scales the scores of a tile and applies the mask, if there is one; gives the scale that is left to be applied.
+    /// Scales the scores of a tile and applies the mask, if any. Returns the scale that remains to be applied.
     ///
     /// # Safety
-    /// The operands exist as their layouts say, and the scores: rows a pitch apart.
+    /// The operands must match their layouts; the rows of the scores must be a pitch apart.
     unsafe fn masked(
         &self,
         operands: &[*const u8],
@@ -182,7 +182,7 @@ impl Problem {
         }
         let mask = self.matrix(operands, 3, head);
         for (row, query) in queries.clone().enumerate() {
-            // SAFETY: a row of the scores and the part of the mask's row that belongs to it.
+            // SAFETY: a row of the scores and the matching part of the mask's row.
             unsafe {
                 let scores = std::slice::from_raw_parts_mut(scores.add(row * self.pitch()), keys.len());
                 let at = |key: usize| query as isize * mask.row_stride + key as isize * mask.column_stride;

@@ -2,50 +2,50 @@
 
 use crate::vector::{Arithmetic, BLOCK, InstructionSet, combine, compiled, lanes, load, single, store};
 
-/// A tile of scores that becomes a tile of weights, with what is known of its rows from the tiles before.
+/// A tile of scores to be converted to weights, with the row state from previous tiles.
 pub(super) struct Softmax {
     pub(super) rows: usize,
     pub(super) columns: usize,
-    /// Rows `pitch` apart: whole blocks, whose elements behind the columns may be read and written too.
+    /// Rows `pitch` apart: whole blocks, whose elements past the columns may also be read and written.
     pub(super) scores: *mut f32,
     pub(super) pitch: usize,
     pub(super) scale: f32,
-    /// How many columns the first row attends to (below 0: none), if every further row attends to one more; else all do
-    /// to all.
+    /// For causal attention, the number of columns that the first row attends to (below 0: none); every further row
+    /// attends to one more. `None`: all rows attend to all columns.
     pub(super) causal: Option<isize>,
-    /// By row: the greatest score, and the sum of `exp(score - greatest)` (minus infinity and 0 at first).
+    /// Per row: the greatest score, and the sum of `exp(score - greatest)` (initially minus infinity and 0).
     pub(super) greatest: *mut f32,
     pub(super) sum: *mut f32,
-    /// By row: the weighted sums of the values of the tiles before, `features` each; not yet written at the first tile.
+    /// Per row: the weighted sums of the values of previous tiles, `features` each; unwritten at the first tile.
     pub(super) output: *mut f32,
     pub(super) features: usize,
     pub(super) first: bool,
 }
 
 compiled!(
-    /// Replaces the scores of a tile by `exp(score - greatest)` and brings the rows' sums and outputs to the new greatest
-    /// score (online softmax: Milakov and Gimelshein, 2018).
+    /// Replaces the scores of a tile by `exp(score - greatest)` and rescales the rows' sums and outputs to the new
+    /// greatest score (online softmax: Milakov and Gimelshein, 2018).
     compile_softmax = softmax_rows(&Softmax)
 );
 
-/// The function that takes a tile of scores.
+/// The best function for a tile of scores.
 pub(super) fn softmax() -> unsafe fn(&Softmax) {
     compile_softmax(InstructionSet::best())
 }
 
-/// The columns that a row attends to.
+/// The number of columns that a row attends to.
 #[inline(always)]
 fn attended(causal: Option<isize>, row: usize, columns: usize) -> usize {
     causal.map_or(columns, |first| columns.min((first + row as isize).max(0) as usize))
 }
 
-/// The shift of a row's scores: none if it attends to nothing so far.
+/// The shift of a row's scores: 0 if it attends to nothing so far.
 #[inline(always)]
 fn shift(greatest: f32) -> f32 {
     if greatest == f32::NEG_INFINITY { 0.0 } else { greatest }
 }
 
-/// The lanes before `count`; the others are `rest`.
+/// Keeps the lanes before `count`; sets the others to `rest`.
 #[inline(always)]
 fn first_lanes(count: usize, rest: f32, x: [f32; BLOCK]) -> [f32; BLOCK] {
     let count = count.min(BLOCK) as i32;
@@ -53,13 +53,13 @@ fn first_lanes(count: usize, rest: f32, x: [f32; BLOCK]) -> [f32; BLOCK] {
 }
 
 /// # Safety
-/// The matrices exist and overlap nowhere.
+/// The matrices must exist and not overlap.
 #[inline(always)]
 unsafe fn softmax_rows<A: Arithmetic>(s: &Softmax) {
     let greater = |a: f32, b: f32| if b > a { b } else { a };
     for row in 0..s.rows {
         let count = attended(s.causal, row, s.columns);
-        // SAFETY: the caller's promise; blocks end before the next row.
+        // SAFETY: guaranteed by the caller; blocks end before the next row.
         unsafe {
             let scores = s.scores.add(row * s.pitch);
             let before = *s.greatest.add(row);
@@ -91,19 +91,20 @@ unsafe fn softmax_rows<A: Arithmetic>(s: &Softmax) {
     }
 }
 
-/// Zeros in a row from the block after the one that holds element `count - 1`.
+/// Zeros a row from the block after the one that holds element `count - 1`.
 ///
 /// # Safety
-/// The row exists.
+/// The row must exist.
 #[inline(always)]
 unsafe fn zeros(row: *mut f32, count: usize, columns: usize) {
     for at in (count.next_multiple_of(BLOCK)..columns).step_by(BLOCK) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { store(row.add(at), BLOCK, &[0.0; BLOCK]) }
     }
 }
 
-/// A tile of scores and a tile of products of output gradients and values, which become weights and gradients of scores.
+/// A tile of scores and a tile of products of output gradients and values, to be converted to weights and score
+/// gradients.
 pub(super) struct Slope {
     pub(super) rows: usize,
     pub(super) columns: usize,
@@ -116,28 +117,28 @@ pub(super) struct Slope {
     pub(super) gradient_scale: f32,
     /// As in [`Softmax`].
     pub(super) causal: Option<isize>,
-    /// By row.
+    /// Per row.
     pub(super) logarithm: *const f32,
     pub(super) delta: *const f32,
 }
 
 compiled!(
-    /// Replaces scores by weights `p = exp(score - logarithm)`, products by `(product - delta) p scale`.
+    /// Replaces scores by weights `p = exp(score - logarithm)`, and products by `(product - delta) p scale`.
     compile_slope = slope_rows(&Slope)
 );
 
-/// The function that takes a tile of scores and products.
+/// The best function for a tile of scores and products.
 pub(super) fn slope() -> unsafe fn(&Slope) {
     compile_slope(InstructionSet::best())
 }
 
 /// # Safety
-/// The matrices exist and overlap nowhere.
+/// The matrices must exist and not overlap.
 #[inline(always)]
 unsafe fn slope_rows<A: Arithmetic>(s: &Slope) {
     for row in 0..s.rows {
         let count = attended(s.causal, row, s.columns);
-        // SAFETY: the caller's promise; blocks end before the next row.
+        // SAFETY: guaranteed by the caller; blocks end before the next row.
         unsafe {
             let (scores, products) = (s.scores.add(row * s.pitch), s.products.add(row * s.pitch));
             let (shift, delta) = (shift(*s.logarithm.add(row)), *s.delta.add(row));

@@ -77,7 +77,7 @@ fn masks_that_are_added() {
     for shape in SHAPES {
         let [b, h, l, s, ..] = shape;
         let mut mask = given(&[b, h, l, s], 6);
-        // Some are minus infinity, among them a whole row.
+        // Some entries are minus infinity, including a whole row.
         for (at, value) in mask.values.iter_mut().enumerate() {
             if at % 5 == 1 || at / s == 1 {
                 *value = f32::NEG_INFINITY;
@@ -117,7 +117,7 @@ fn no_queries_no_keys_no_features() {
 fn great_scores_and_nan() {
     let shape = [1, 1, 3, 4, 2, 2];
     let mut great = operands(shape);
-    // Whole numbers, whose products are exact, and exponentials that overflow.
+    // Integers, whose products are exact, and exponentials that overflow.
     great[0].values.iter_mut().for_each(|x| *x = (*x * 300.0).round());
     great[1].values.iter_mut().for_each(|x| *x = (*x * 3.0).round());
     let attention = Attention { causal: false, scale: Scalar::Float(1.0), mask: false };

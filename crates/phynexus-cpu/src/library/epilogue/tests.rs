@@ -1,4 +1,4 @@
-//! Steps with epilogues give, to the last bit, what the operation and then a kernel of its own give.
+//! Steps with epilogues must give bit-identical results to the operation followed by a separate kernel.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ impl Graph {
     fn shape(&self, x: Id) -> Dims {
         self.case.ir.node(x).shape.clone()
     }
-    /// `max(x + bias, 0) - residual`, the bias along one axis.
+    /// `max(x + bias, 0) - residual`, with the bias along one axis.
     fn follow(&mut self, x: Id, axis: usize) -> Id {
         let shape = self.shape(x);
         let mut one: Dims = shape.iter().map(|_| 1).collect();
@@ -59,15 +59,15 @@ impl Graph {
         let leaves: Vec<_> = self.case.leaves.iter().map(|l| l.upload(device).unwrap()).collect();
         execute_ir(&ir, &leaves, device).unwrap().iter().map(|t| t.to_bytes().unwrap()).collect()
     }
-    /// Runs it as one step, with and without the operation's own result stored, and checks both against the operation
-    /// followed by a kernel on its stored result, and against the oracle.
+    /// Runs the graph as one step, with and without storing the operation's own result. Checks both against the
+    /// operation followed by a kernel on its stored result, and against the oracle.
     fn check(&mut self, library: Id, output: Id) {
         let both = self.run(&[output, library]);
         let alone = self.run(&[output]);
         let what = format!("{:?} {} {:?}", self.case.ir.node(library).op, self.dtype, self.shape(library));
         assert!(both[0] == alone[0], "{what}: storing the result changes what follows");
         assert!(both[1] == self.run(&[library])[0], "{what}: the result");
-        // The same graph with the operation's result as a leaf has no epilogue.
+        // The same graph with the operation's result as a leaf: no epilogue.
         let mut apart = Case::new("apart");
         let mut renamed: Vec<Id> = Vec::new();
         let mut leaves = self.case.leaves.iter();
@@ -96,7 +96,7 @@ impl Graph {
 
 #[test]
 fn products() {
-    // Rows and columns around the sizes of tiles, panels and blocks; no rows, no columns, no terms; sums cut in parts.
+    // Rows and columns around the sizes of tiles, panels and blocks; no rows, no columns, no terms; divided sums.
     let shapes = [
         [1, 33, 5],
         [3, 32, 0],
@@ -123,7 +123,7 @@ fn products() {
 
 #[test]
 fn batches_of_products() {
-    // One that shares its right operand and is one tall product, one of small items, one of large ones.
+    // One batch that shares its right operand and forms one tall product, one of small items, and one of large items.
     for (items, m, n, k, shared) in [(3, 20, 50, 8, true), (5, 4, 40, 6, false), (3, 70, 130, 40, false)] {
         let mut g = Graph::new(DType::F32);
         let a = g.leaf(&[items, m, k]);
@@ -135,7 +135,7 @@ fn batches_of_products() {
             false => g.leaf(&[items, k, n]),
         };
         let product = g.push(Op::Dot, &[items, m, n], &[a, b]);
-        // A bias for each item of the batch crosses no block.
+        // A bias per item of the batch does not vary within a block.
         let y = g.follow(product, 0);
         g.check(product, y);
     }
@@ -201,7 +201,7 @@ fn convolutions_and_their_input_gradients() {
 
 #[test]
 fn a_result_stored_over_what_it_is_added_to() {
-    // `r = a * b + r`, once in memory of its own and once in the memory of r: the product may not be computed there.
+    // `r = a * b + r`, with separate memory and in the memory of r: the product may not be computed there.
     let mut ir = Ir::default();
     let shape = [70, 130];
     let [a, b] = [[70, 300], [300, 130]].map(|s| ir.push(Op::Buffer, DType::F32, s.as_slice().into(), []));
@@ -223,7 +223,7 @@ fn a_result_stored_over_what_it_is_added_to() {
     assert!(leaves[2].to_bytes().unwrap() == expected);
 }
 
-/// `dot` followed by the addition of one more operand.
+/// `dot` followed by adding another operand.
 fn add_step(ir: &Ir, dot: Id) -> Library {
     use phynexus::kernel::{
         Ranges,

@@ -1,4 +1,4 @@
-//! The layer's gradient, back through the steps.
+//! The layer's gradient, backward through the steps.
 
 use phynexus::{
     DType, Result,
@@ -95,14 +95,14 @@ impl Routine for Backward {
             row_stride: units as isize,
             column_stride: 1,
         };
-        // SAFETY: the weights are contiguous and have the shape that was checked; the memory has room.
+        // SAFETY: the weights are contiguous and have the checked shape; the memory has room.
         let weights = unsafe { Right::pack(&matrix, rows, units, memory.start()) };
 
         self.extents.by_rows(cell.gates(), &|range| {
             let first = range.start * units;
             let of = |start: &Shared<f32>, at: usize| start.get().wrapping_add(at);
             let (of_h, of_c) = (of(&of_h, first), of(&of_c, first));
-            // SAFETY: these rows of the batch are this task's; operands and result have the shapes that were checked.
+            // SAFETY: these rows of the batch belong to this task; operands and result have the checked shapes.
             unsafe {
                 std::slice::from_raw_parts_mut(of_h, range.len() * units).fill(0.0);
                 if has_cell {

@@ -27,21 +27,22 @@ use crate::{
     pool,
 };
 
-/// Rows that a product with the input's weights has at least, if there are as many: fewer would wait for the weights.
+/// Minimum number of rows of a product with the input's weights, if there are as many: with fewer rows, it would be
+/// limited by loading the weights.
 const TALL: usize = 28;
 
 /// A recurrent layer of fixed shapes.
 pub(in super::super) struct Forward {
     recurrence: Recurrent,
     extents: Extents,
-    /// Of the input: elements between its steps, sequences and features.
+    /// Input strides in elements: between steps, sequences and features.
     strides: [isize; 3],
-    /// Stands for biases where there are none.
+    /// Used as biases if there are none.
     zeros: Vec<f32>,
     step: unsafe fn(&Step),
 }
 
-/// Where the parts of the packed result lie; what is not part of it lies in working memory.
+/// The places of the parts of the packed result; parts that it lacks are in scratch memory.
 struct Parts {
     states: Shared<f32>,
     /// The cell state: at the end, and after every step if saved.
@@ -89,10 +90,10 @@ impl Forward {
         Ok(Forward { recurrence: *recurrence, extents, strides, zeros, step: gates::step(cell) })
     }
 
-    /// The input's share of the sums of some rows at the steps of some places, into the gates.
+    /// Computes the input's share of the sums, for some rows at the steps of some places, into the gates.
     ///
     /// # Safety
-    /// The input exists as its strides say, and the gates.
+    /// The input must match its strides, and the gates must exist.
     unsafe fn input_share(
         &self,
         x: *const f32,
@@ -112,7 +113,7 @@ impl Forward {
             let at = step as isize * of_step + row as isize * of_row;
             let left = Left { data: x.wrapping_offset(at), row: stride, step: of_feature };
             let gates = parts.gates.get().wrapping_add((step * batch + row) * parts.columns);
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { multiply(count, left, weights, gates, apart * parts.columns, false) };
         };
         // Tall products read the weights less often.
@@ -124,11 +125,11 @@ impl Forward {
         }
     }
 
-    /// The weights of the hidden state, packed: with the column of the gates that their product goes to, and whether it
-    /// is added to the input's share there.
+    /// Packs the weights of the hidden state. Returns each with the column of the gates that receives its product, and
+    /// whether the product is added to the input's share.
     ///
     /// # Safety
-    /// The weights exist; the memory has room and outlives what is returned.
+    /// The weights must exist; the memory must have room and outlive the result.
     unsafe fn weights(&self, weights: *const u8, memory: *mut f32) -> Vec<(Right, usize, bool)> {
         let (cell, units) = (self.recurrence.cell, self.extents.units);
         let transposed = |first: usize| Operand {
@@ -137,9 +138,9 @@ impl Forward {
             row_stride: 1,
             column_stride: units as isize,
         };
-        // The GRU's reset gate weighs the hidden state's share of the new state: it is kept apart.
+        // The GRU's reset gate scales the hidden state's share of the new state, so that share is kept separate.
         let together = if cell == Cell::Gru { 2 } else { cell.gates() } * units;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let mut parts = vec![(Right::pack(&transposed(0), units, together, memory), 0, true)];
             if cell == Cell::Gru {
@@ -194,7 +195,7 @@ impl Routine for Forward {
         );
         let transposed =
             Operand { data: input_weights, dtype: DType::F32, row_stride: 1, column_stride: width as isize };
-        // SAFETY: the weights are contiguous and have the shapes that were checked; the memory has room.
+        // SAFETY: the weights are contiguous and have the checked shapes; the memory has room.
         let (input_weights, weights) = unsafe {
             let input_weights = Right::pack(&transposed, width, rows, memory.start());
             (input_weights, self.weights(hidden_weights, memory.start::<f32>().add(length)))
@@ -210,8 +211,8 @@ impl Routine for Forward {
                 pool::check();
                 if place % together == 0 {
                     let places = place..steps.min(place + together);
-                    // SAFETY: these rows of the batch are this task's; the input and the gates have the shapes that were
-                    // checked.
+                    // SAFETY: these rows of the batch belong to this task; the input and the gates have the checked
+                    // shapes.
                     unsafe { self.input_share(x.get(), input_weights, range.clone(), places, &parts) };
                 }
                 let (step, before) = self.extents.at(&self.recurrence, place);
@@ -231,7 +232,7 @@ impl Routine for Forward {
                     None => of(&parts.last_cell, first),
                 };
                 let gates = of(&parts.gates, (step * batch + range.start) * parts.columns);
-                // SAFETY: these rows of the batch are this task's; operands and result have the shapes that were checked.
+                // SAFETY: these rows of the batch belong to this task; operands and result have the checked shapes.
                 unsafe {
                     let left = Left { data: h_before, row: units as isize, step: 1 };
                     for &(right, column, accumulate) in &weights {

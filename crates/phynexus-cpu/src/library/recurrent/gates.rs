@@ -1,29 +1,29 @@
-//! What a time step computes between the matrix products, for some rows (sequences) of the batch at a time.
+//! The elementwise part of a time step between the matrix products, for some rows (sequences) of the batch at a time.
 
 use phynexus::op::composite::Cell;
 
 use crate::vector::{Arithmetic, BLOCK, InstructionSet, compiled, lanes, load, single, store};
 
-/// One step's rows. Every matrix is row-major.
+/// The rows of one step. Every matrix is row-major.
 pub(super) struct Step {
     pub(super) rows: usize,
     /// Units: columns of the states, and of each gate.
     pub(super) units: usize,
-    /// LSTM, GRU: four blocks of columns, see [`phynexus::op::composite::Recurrent`]; before the functions (the GRU's
-    /// third block has the input's share, its fourth the hidden state's), then after them.
+    /// LSTM and GRU: four blocks of columns, see [`phynexus::op::composite::Recurrent`]. Before the step: the sums
+    /// (the GRU's third block has the input's share, its fourth the hidden state's). After the step: the gate values.
     pub(super) gates: *mut f32,
     /// By gate and unit.
     pub(super) input_bias: *const f32,
     pub(super) hidden_bias: *const f32,
-    /// The state that the step starts from.
+    /// The state before the step.
     pub(super) h_before: *const f32,
     pub(super) c_before: *const f32,
-    /// The state that it leads to. Plain cells: holds the sums first. `c` may be `c_before`.
+    /// The state after the step. For plain cells, it initially holds the sums. `c` may be `c_before`.
     pub(super) h: *mut f32,
     pub(super) c: *mut f32,
 }
 
-/// The function of a step.
+/// The best step function of a cell.
 pub(super) fn step(cell: Cell) -> unsafe fn(&Step) {
     let set = InstructionSet::best();
     match cell {
@@ -39,21 +39,21 @@ compiled!(gru = gru_rows(&Step));
 compiled!(tanh = tanh_rows(&Step));
 compiled!(relu = relu_rows(&Step));
 
-/// Reads a block of a gate's sums or biases: blocks of `units` columns.
+/// Reads a block of a gate's sums or biases, which are in blocks of `units` columns.
 ///
 /// # Safety
-/// `from` has the block.
+/// `from` must have the block.
 #[inline(always)]
 pub(super) unsafe fn gate(from: *const f32, units: usize, index: usize, n: usize) -> [f32; BLOCK] {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { load(from.add(index * units), n, 0.0) }
 }
 
 /// # Safety
-/// As [`gate`].
+/// Same as [`gate`].
 #[inline(always)]
 unsafe fn sum(s: &Step, at: usize, unit: usize, index: usize, n: usize) -> [f32; BLOCK] {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let (x, a, b) = unsafe {
         (
             gate(s.gates.add(at), s.units, index, n),
@@ -65,23 +65,23 @@ unsafe fn sum(s: &Step, at: usize, unit: usize, index: usize, n: usize) -> [f32;
 }
 
 /// # Safety
-/// As [`gate`].
+/// Same as [`gate`].
 #[inline(always)]
 unsafe fn opened<A: Arithmetic>(s: &Step, at: usize, unit: usize, index: usize, n: usize) -> [f32; BLOCK] {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let x = unsafe { sum(s, at, unit, index, n) };
     lanes(|i| 1.0 / (1.0 + single::exp::<A>(-x[i])))
 }
 
 /// # Safety
-/// The matrices exist; only `c` may be `c_before`.
+/// The matrices must exist; only `c` may equal `c_before`.
 #[inline(always)]
 unsafe fn lstm_rows<A: Arithmetic>(s: &Step) {
     for row in 0..s.rows {
         for unit in (0..s.units).step_by(BLOCK) {
             let n = BLOCK.min(s.units - unit);
             let (state, at) = (row * s.units + unit, row * 4 * s.units + unit);
-            // SAFETY: the caller's promise; the block lies inside the rows.
+            // SAFETY: guaranteed by the caller; the block lies inside the rows.
             unsafe {
                 let before = load(s.c_before.add(state), n, 0.0);
                 let input = opened::<A>(s, at, unit, 0, n);
@@ -102,14 +102,14 @@ unsafe fn lstm_rows<A: Arithmetic>(s: &Step) {
 }
 
 /// # Safety
-/// The matrices exist.
+/// The matrices must exist.
 #[inline(always)]
 unsafe fn gru_rows<A: Arithmetic>(s: &Step) {
     for row in 0..s.rows {
         for unit in (0..s.units).step_by(BLOCK) {
             let n = BLOCK.min(s.units - unit);
             let (state, at) = (row * s.units + unit, row * 4 * s.units + unit);
-            // SAFETY: the caller's promise; the block lies inside the rows.
+            // SAFETY: guaranteed by the caller; the block lies inside the rows.
             unsafe {
                 let reset = opened::<A>(s, at, unit, 0, n);
                 let update = opened::<A>(s, at, unit, 1, n);
@@ -130,13 +130,13 @@ unsafe fn gru_rows<A: Arithmetic>(s: &Step) {
 }
 
 /// # Safety
-/// The matrices exist.
+/// The matrices must exist.
 #[inline(always)]
 unsafe fn plain_rows(s: &Step, f: impl Fn(f32) -> f32) {
     for row in 0..s.rows {
         for unit in (0..s.units).step_by(BLOCK) {
             let n = BLOCK.min(s.units - unit);
-            // SAFETY: the caller's promise; the block lies inside the rows.
+            // SAFETY: guaranteed by the caller; the block lies inside the rows.
             unsafe {
                 let h = s.h.add(row * s.units + unit);
                 let (x, a) = (load(h, n, 0.0), load(s.input_bias.add(unit), n, 0.0));
@@ -148,17 +148,17 @@ unsafe fn plain_rows(s: &Step, f: impl Fn(f32) -> f32) {
 }
 
 /// # Safety
-/// As [`plain_rows`].
+/// Same as [`plain_rows`].
 #[inline(always)]
 unsafe fn tanh_rows<A: Arithmetic>(s: &Step) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { plain_rows(s, single::tanh::<A>) }
 }
 
 /// # Safety
-/// As [`plain_rows`].
+/// Same as [`plain_rows`].
 #[inline(always)]
 unsafe fn relu_rows<A: Arithmetic>(s: &Step) {
-    // SAFETY: the caller's promise. NaN stays.
+    // SAFETY: guaranteed by the caller. NaN is preserved.
     unsafe { plain_rows(s, |x| if x <= 0.0 { 0.0 } else { x }) }
 }

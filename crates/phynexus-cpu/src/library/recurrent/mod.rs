@@ -1,8 +1,8 @@
 //! Recurrent layers over whole sequences and their gradients, in `f32`.
 //!
-//! Each thread takes its own rows of the batch from the first step to the last, without waiting for the others: the
-//! products with weights that are packed once, then the gates' functions while the sums are in cache. The gradients of
-//! the weights are the scheduler's: one product over all steps.
+//! Each thread processes its own rows of the batch from the first step to the last, without waiting for other threads:
+//! products with weights that are packed once, then the gates' functions while the sums are in cache. The scheduler
+//! computes the gradients of the weights as one product over all steps.
 
 mod backward;
 mod forward;
@@ -33,7 +33,7 @@ use crate::{gemm::part, pool};
 struct Extents {
     steps: usize,
     batch: usize,
-    /// Features of the input; 0 where it takes no part.
+    /// Features of the input; 0 if it is not used.
     width: usize,
     units: usize,
 }
@@ -47,18 +47,18 @@ impl Extents {
         self.steps * self.state()
     }
 
-    /// The step taken at a place in the order, and the step before it.
+    /// The step at a place in the processing order, and the step before it.
     fn at(&self, recurrence: &Recurrent, place: usize) -> (usize, Option<usize>) {
         let step = |place: usize| if recurrence.reverse { self.steps - 1 - place } else { place };
         (step(place), place.checked_sub(1).map(step))
     }
 
-    /// Calls `body` for the rows of the batch in parts, on several threads where that pays. Results do not depend on the
-    /// parts.
+    /// Calls `body` for parts of the rows of the batch, on several threads if that pays off. Results do not depend on
+    /// the division.
     fn by_rows(&self, gates: usize, body: &(dyn Fn(Range<usize>) + Sync)) {
-        /// Rows whose sums stay near while the gates read them.
+        /// Rows per part, so that the sums stay in cache while the gates read them.
         const ROWS: usize = 28;
-        /// Multiplications that are worth a second thread.
+        /// Multiplications that justify a second thread.
         const WORK: usize = 1 << 18;
         let work = self.sequence().saturating_mul(gates * (self.units + self.width));
         let threads = if work < WORK { 1 } else { pool::threads() };
@@ -67,7 +67,7 @@ impl Extents {
     }
 }
 
-/// Checks a step's operands: `f32`, of these shapes, and a result of so many elements.
+/// Checks a step's operands, which must be `f32` of these shapes, and the size of its result.
 fn check(
     name: &str,
     node: &IrNode,
@@ -85,7 +85,7 @@ fn check(
     if fits { Ok(()) } else { Err(misfit(name, operands)) }
 }
 
-/// Columns of a saved step: the gates of the cells that have such.
+/// Columns of a saved step: its gates, for cells that save them.
 fn saved_gates(cell: Cell) -> usize {
     match cell {
         Cell::Lstm | Cell::Gru => 4,

@@ -1,34 +1,35 @@
-//! What a time step's gradient computes between the matrix products, for some rows (sequences) of the batch at a time.
+//! The elementwise part of a time step's gradient between the matrix products, for some rows (sequences) of the batch
+//! at a time.
 
 use phynexus::op::composite::Cell;
 
 use super::gates::gate;
 use crate::vector::{Arithmetic, BLOCK, InstructionSet, compiled, lanes, load, single, store};
 
-/// One step's rows. Every matrix is row-major.
+/// The rows of one step. Every matrix is row-major.
 pub(super) struct Slope {
     pub(super) rows: usize,
     /// Units: columns of the states, and of each gate.
     pub(super) units: usize,
-    /// LSTM, GRU: the saved gates, four blocks of columns.
+    /// LSTM and GRU: the saved gates, four blocks of columns.
     pub(super) gates: *const f32,
-    /// The state that the step started from, and the one that it led to.
+    /// The state before the step, and the state after it.
     pub(super) h_before: *const f32,
     pub(super) c_before: *const f32,
     pub(super) h: *const f32,
     pub(super) c: *const f32,
-    /// The gradient of `h` from above.
+    /// The gradient of `h` from the layer's output.
     pub(super) of_state: *const f32,
-    /// The gradients of `h` and `c` from the next step; `of_c` becomes that of `c_before`, `of_h` (GRU only) what of the
-    /// gradient of `h_before` does not come through the weights.
+    /// The gradients of `h` and `c` from the next step. `of_c` becomes the gradient of `c_before`; `of_h` (GRU only)
+    /// becomes the part of the gradient of `h_before` that does not flow through the weights.
     pub(super) of_h: *mut f32,
     pub(super) of_c: *mut f32,
-    /// The gradient of the sums; GRU: of the input's share and of the hidden state's share.
+    /// The gradient of the sums; for the GRU: of the input's share and of the hidden state's share.
     pub(super) of_input: *mut f32,
     pub(super) of_hidden: *mut f32,
 }
 
-/// The function of a step's gradient.
+/// The best gradient function of a cell.
 pub(super) fn slope(cell: Cell) -> unsafe fn(&Slope) {
     let set = InstructionSet::best();
     match cell {
@@ -45,14 +46,14 @@ compiled!(tanh = tanh_rows(&Slope));
 compiled!(relu = relu_rows(&Slope));
 
 /// # Safety
-/// The matrices exist; none that is written overlaps another.
+/// The matrices must exist, and no written matrix may overlap another.
 #[inline(always)]
 unsafe fn lstm_rows<A: Arithmetic>(s: &Slope) {
     for row in 0..s.rows {
         for unit in (0..s.units).step_by(BLOCK) {
             let n = BLOCK.min(s.units - unit);
             let (state, at) = (row * s.units + unit, row * 4 * s.units + unit);
-            // SAFETY: the caller's promise; the block lies inside the rows.
+            // SAFETY: guaranteed by the caller; the block lies inside the rows.
             unsafe {
                 let (gates, units) = (s.gates.add(at), s.units);
                 let out = s.of_input.add(at);
@@ -79,7 +80,7 @@ unsafe fn lstm_rows<A: Arithmetic>(s: &Slope) {
 }
 
 /// # Safety
-/// As [`lstm_rows`].
+/// Same as [`lstm_rows`].
 #[inline(always)]
 unsafe fn gru_rows<A: Arithmetic>(s: &Slope) {
     for row in 0..s.rows {
@@ -87,7 +88,7 @@ unsafe fn gru_rows<A: Arithmetic>(s: &Slope) {
             let n = BLOCK.min(s.units - unit);
             let (state, at) = (row * s.units + unit, row * 4 * s.units + unit);
             let sums = row * 3 * s.units + unit;
-            // SAFETY: the caller's promise; the block lies inside the rows.
+            // SAFETY: guaranteed by the caller; the block lies inside the rows.
             unsafe {
                 let (gates, units) = (s.gates.add(at), s.units);
                 let (reset, update, new, candidate) = (
@@ -117,14 +118,14 @@ unsafe fn gru_rows<A: Arithmetic>(s: &Slope) {
 }
 
 /// # Safety
-/// As [`lstm_rows`].
+/// Same as [`lstm_rows`].
 #[inline(always)]
 unsafe fn plain_rows(s: &Slope, f: impl Fn(f32, f32) -> f32) {
     for row in 0..s.rows {
         for unit in (0..s.units).step_by(BLOCK) {
             let n = BLOCK.min(s.units - unit);
             let at = row * s.units + unit;
-            // SAFETY: the caller's promise; the block lies inside the rows.
+            // SAFETY: guaranteed by the caller; the block lies inside the rows.
             unsafe {
                 let (above, after) = (load(s.of_state.add(at), n, 0.0), load(s.of_h.add(at), n, 0.0));
                 let h = load(s.h.add(at), n, 0.0);
@@ -135,17 +136,17 @@ unsafe fn plain_rows(s: &Slope, f: impl Fn(f32, f32) -> f32) {
 }
 
 /// # Safety
-/// As [`lstm_rows`].
+/// Same as [`lstm_rows`].
 #[inline(always)]
 unsafe fn tanh_rows<A: Arithmetic>(s: &Slope) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { plain_rows(s, |h, total| total * (1.0 - h * h)) }
 }
 
 /// # Safety
-/// As [`lstm_rows`].
+/// Same as [`lstm_rows`].
 #[inline(always)]
 unsafe fn relu_rows<A: Arithmetic>(s: &Slope) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { plain_rows(s, |h, total| if h == 0.0 { 0.0 } else { total }) }
 }

@@ -1,4 +1,4 @@
-//! Every cell against the composite's body.
+//! Tests every cell against the composite's body.
 
 use phynexus::{
     DType,
@@ -13,12 +13,12 @@ use smallvec::SmallVec;
 
 use crate::library::against_body::{Given, agree, given};
 
-/// The layer and its gradient for one cell and shape.
+/// Checks the layer and its gradient for one cell and shape.
 fn check(recurrence: Recurrent, steps: usize, batch: usize, units: usize) {
     check_input(recurrence, given(&[steps, batch, 5], 1), units);
 }
 
-/// The same for this input.
+/// The same for a given input.
 fn check_input(recurrence: Recurrent, input: Given, units: usize) {
     let Recurrent { cell, bias, save, .. } = recurrence;
     let [steps, batch, width] = input.shape[..] else { panic!("an input has three axes") };
@@ -32,7 +32,7 @@ fn check_input(recurrence: Recurrent, input: Given, units: usize) {
     if bias {
         operands.extend([given(&[rows], 6), given(&[rows], 7)]);
     }
-    // Sums of many units stay moderate: saturated gates would hide errors.
+    // Scaled so that sums over many units stay moderate: saturated gates would hide errors.
     let scale = 1.0 / (units as f32).sqrt();
     let weights = 3 + usize::from(cell.has_cell_state());
     operands[weights].values.iter_mut().for_each(|w| *w *= scale);
@@ -62,7 +62,7 @@ fn check_input(recurrence: Recurrent, input: Given, units: usize) {
     if cell.has_cell_state() {
         backward.push(take(&[steps, batch, units]));
     }
-    assert!(rest.is_empty(), "{sequence} elements of states and no more than is saved");
+    assert!(rest.is_empty(), "expected {sequence} elements of states and only what is saved");
     backward.push(given(&[steps, batch, units], 8));
     if cell.has_cell_state() {
         backward.push(given(&state, 9));
@@ -106,7 +106,7 @@ fn inputs_of_any_width_and_strides() {
     for reverse in [false, true] {
         for cell in [Cell::Lstm, Cell::Gru, Cell::Tanh] {
             let recurrence = Recurrent { cell, reverse, bias: true, save: true };
-            // One sequence, few, and as many as steps that are taken together.
+            // One sequence, few sequences, and as many as the steps that are processed together.
             for (steps, batch, width) in
                 [(61, 1, 70), (29, 3, 1), (9, 13, 33), (5, 40, 5), (3, 2, 0), (1, 1, 1)]
             {

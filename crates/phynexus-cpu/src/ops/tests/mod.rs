@@ -1,4 +1,4 @@
-//! All operations against plain references.
+//! Tests all operations against simple references.
 
 mod moving;
 mod ordering;

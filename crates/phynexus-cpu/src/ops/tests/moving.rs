@@ -1,4 +1,4 @@
-//! Rows by index, joins, layouts, random words.
+//! Rows by index, concatenation, layouts, random words.
 
 use phynexus::{DType, Scalar};
 
@@ -91,7 +91,7 @@ fn parts_are_joined() {
     }
 }
 
-/// The elements in row-major order, one by one.
+/// The elements in row-major order, computed one by one.
 fn strided_reference(x: &[u64], origin: isize, shape: &[usize], strides: &[isize]) -> Vec<u64> {
     let count: usize = shape.iter().product();
     (0..count)
@@ -132,7 +132,7 @@ fn layouts_become_row_major() {
             ($t:ty) => {
                 let narrow: Vec<$t> = x.iter().map(|&x| x as $t).collect();
                 let mut out = vec![0 as $t; expected.len()];
-                // SAFETY: the layout lies within x, out has its elements.
+                // SAFETY: the layout lies within x, and out has as many elements.
                 unsafe {
                     let start = narrow.as_ptr().offset(origin);
                     copy_strided(size_of::<$t>(), shape, strides, start.cast(), out.as_mut_ptr().cast());
@@ -147,7 +147,7 @@ fn layouts_become_row_major() {
     }
 }
 
-/// Random123's `tests/kat_vectors`, the rows `threefry2x32 20`.
+/// Random123's `tests/kat_vectors`, rows `threefry2x32 20`.
 #[test]
 fn random_words_match_the_published_vectors() {
     for set in InstructionSet::available() {
@@ -166,7 +166,7 @@ fn random_words_match_the_published_vectors() {
 
 #[test]
 fn random_words_do_not_depend_on_the_cut() {
-    // The counter passes 2^32 on the way.
+    // The counter crosses 2^32 on the way.
     let state = [7, 8, u32::MAX - 100, 3];
     let mut all = vec![0u32; 100_001];
     // SAFETY: as many elements as the vector has.

@@ -124,7 +124,7 @@ fn many_updates_of_few_elements() {
 
 #[test]
 fn many_updates_of_few_rows() {
-    // Most meet one row, some begin or end where a piece does.
+    // Most updates target one row; some groups begin or end at a piece boundary.
     let skewed: Vec<u16> =
         (0..3001).map(|i: usize| if i % 5 < 3 { 4 } else { (i * i % 700) as u16 }).collect();
     let in_pieces: Vec<u16> = (0..2560).map(|i| (i / 256) as u16).collect();
@@ -137,7 +137,7 @@ fn many_updates_of_few_rows() {
     check_exact_sums(&[1; 1200], 3, DType::F32, 600);
 }
 
-/// Updates of whole numbers, so that sums are exact in any order.
+/// Integer updates, so that sums are exact in any order.
 fn check_exact_sums(index: &[u16], rows: usize, dtype: DType, width: usize) {
     let m = index.len();
     let start: Vec<Scalar> = (0..rows * width).map(|i| Scalar::Int(i as i64 % 90).cast(dtype)).collect();

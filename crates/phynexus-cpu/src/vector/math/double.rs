@@ -1,19 +1,20 @@
-//! Functions of `f64`. Those with their bound in the table of [`crate::vector`] serve `f64` itself; the others serve as
-//! the inner precision of `f32` functions and are accurate to about 1e-10.
+//! Functions of `f64`. Those listed with a bound in the table of [`crate::vector`] are used for `f64` itself. The
+//! others serve as the inner precision of `f32` functions and are accurate to about 1e-10.
 
 use super::{Arithmetic, polynomial64};
 
-/// Adding and subtracting it rounds to the nearest integer (below 2^51); the sum's low bits are that integer.
+/// Adding and subtracting this constant rounds to the nearest integer (below 2^51); the sum's low bits are that
+/// integer.
 const ROUND: f64 = 6755399441055744.0;
-/// ln 2 in two parts: the first has 32 bits, so that its product with an exponent is exact.
+/// ln 2 in two parts; the first has 32 bits, so its product with an exponent is exact.
 const LN_2: [f64; 2] = [0.6931471803691238, 1.9082149292705877e-10];
 /// pi / 2 in four parts of 33 bits (the last has 53): products with integers below 2^20 are exact.
 const HALF_PI: [f64; 4] =
     [1.5707963267341256, 6.077100506303966e-11, 2.0222662487111665e-21, 8.478427660348229e-32];
-/// Arguments of `sin` and `cos` beyond this take the scalar functions, which reduce by as many bits of pi as needed.
+/// Larger arguments of `sin` and `cos` use the scalar functions, which reduce with as many bits of pi as needed.
 pub(crate) const TRIGONOMETRIC_LIMIT: f64 = 1.0e6;
 
-/// `y * 2^n` for the integer `n` in the low bits of `shifted`, where `y` is near 1: two steps, so that the result may be
+/// `y * 2^n` for the integer `n` in the low bits of `shifted`, with `y` near 1. In two steps, so that the result may be
 /// subnormal or infinite.
 #[inline(always)]
 fn scale(y: f64, shifted: f64) -> f64 {
@@ -55,7 +56,7 @@ fn exp_reduced<A: Arithmetic>(x: f64) -> (f64, f64, f64) {
             ],
         )
     } else {
-        // The Taylor series of the same.
+        // The Taylor series of the same function.
         polynomial64::<A, 12>(
             r,
             [
@@ -90,7 +91,7 @@ pub(crate) fn expm1<A: Arithmetic>(x: f64) -> f64 {
     // Half of 2^n, because 2^1024 is out of range.
     let s = power_of_two(n - 1);
     let y = (A::fma64(s, e, s - 0.5)) * 2.0;
-    // Keeps the sign of zero and the last place of subnormal numbers.
+    // Preserves the sign of zero and the last place of subnormal numbers.
     if x.abs() < f64::EPSILON / 4.0 { x } else { y }
 }
 
@@ -101,7 +102,8 @@ fn split_exponent(x: f64) -> (f64, f64) {
     let subnormal = x < f64::MIN_POSITIVE;
     let x = if subnormal { x * 18014398509481984.0 } else { x };
     let bits = x.to_bits().wrapping_sub(SQRT_HALF);
-    // The exponent as a float, by way of the low bits of a float of known exponent: no conversion of 64-bit integers.
+    // The exponent as a float, through the low bits of a float with a known exponent: avoids converting 64-bit
+    // integers.
     let k = f64::from_bits(ROUND.to_bits().wrapping_add(((bits as i64) >> 52) as u64)) - ROUND;
     let k = if subnormal { k - 54.0 } else { k };
     let m = f64::from_bits((bits & 0x000f_ffff_ffff_ffff).wrapping_add(SQRT_HALF));
@@ -151,7 +153,7 @@ fn log_parts<A: Arithmetic>(f: f64) -> (f64, f64) {
     (half_square, s * (half_square + r))
 }
 
-/// The values of logarithms outside the positive finite numbers.
+/// The values of logarithms for arguments that are not positive and finite.
 #[inline(always)]
 fn log_limits(x: f64, y: f64) -> f64 {
     let y = if x < f64::INFINITY { y } else { x };
@@ -187,18 +189,18 @@ pub(crate) fn log1p<A: Arithmetic>(x: f64) -> f64 {
     if x == 0.0 { x } else { y }
 }
 
-/// A Taylor series of seven terms, of which four are enough for short results.
+/// A Taylor series of seven terms; four suffice for short results.
 #[inline(always)]
 fn series<A: Arithmetic>(z: f64, c: [f64; 7]) -> f64 {
     if A::SHORT { polynomial64::<A, 4>(z, [c[0], c[1], c[2], c[3]]) } else { polynomial64::<A, 7>(z, c) }
 }
 
-/// (sine and cosine of the reduced argument, the quadrant's number in the low bits) for |x| <= [`TRIGONOMETRIC_LIMIT`].
+/// (sine and cosine of the reduced argument, the quadrant number in the low bits) for |x| <= [`TRIGONOMETRIC_LIMIT`].
 #[inline(always)]
 pub(crate) fn sin_cos<A: Arithmetic>(x: f64) -> (f64, f64, u64) {
     let shifted = A::fma64(x, std::f64::consts::FRAC_2_PI, ROUND);
     let n = shifted - ROUND;
-    // Subtract n pi / 2 part by part, keeping each step's rounding error.
+    // Subtract n pi / 2 part by part, keeping the rounding error of each step.
     let r1 = x - n * HALF_PI[0];
     let (w2, w3) = (n * HALF_PI[1], n * HALF_PI[2]);
     let r2 = r1 - w2;
@@ -209,7 +211,7 @@ pub(crate) fn sin_cos<A: Arithmetic>(x: f64) -> (f64, f64, u64) {
     let r = r3 + low;
     let tail = (r3 - r) + low;
     let z = r * r;
-    // Taylor series; the last term left out is below 2^-59 of the sum.
+    // Taylor series; the first omitted term is below 2^-59 of the sum.
     let s = series::<A>(
         z,
         [
@@ -274,7 +276,7 @@ pub(crate) fn tanh<A: Arithmetic>(x: f64) -> f64 {
 
 #[inline(always)]
 pub(crate) fn sinh<A: Arithmetic>(x: f64) -> f64 {
-    // No f32's hyperbolic sine is finite beyond 90; infinity / infinity would be NaN.
+    // The hyperbolic sine of an f32 beyond 90 is infinite; infinity / infinity would be NaN.
     let t = expm1::<A>(clamp(x.abs(), 0.0, 200.0));
     (0.5 * (t + t / (t + 1.0))).copysign(x)
 }
@@ -351,7 +353,7 @@ pub(crate) fn acos<A: Arithmetic>(x: f64) -> f64 {
 #[inline(always)]
 pub(crate) fn atan2<A: Arithmetic>(y: f64, x: f64) -> f64 {
     let (a, b) = (y.abs(), x.abs());
-    // Equal arguments are on the diagonal, but 0 / 0 is on the axis.
+    // Equal arguments are on the diagonal, except 0 / 0, which is on the axis.
     let (a, b) = if a == b { (if a == 0.0 { 0.0 } else { 1.0 }, 1.0) } else { (a, b) };
     let angle = atan_ratio::<A>(a, b);
     let angle = if x.is_sign_negative() { std::f64::consts::PI - angle } else { angle };

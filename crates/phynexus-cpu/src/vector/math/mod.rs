@@ -1,11 +1,11 @@
-//! Branch-free elementary functions, written for one element and vectorised by the loops that call them.
+//! Branch-free elementary functions, written for one element and vectorized by the loops that call them.
 
 pub(super) mod double;
 pub(crate) mod single;
 
-/// How `a * b + c` is computed: the one thing in which instruction sets differ.
+/// How `a * b + c` is computed: the only difference between instruction sets.
 pub(crate) trait Arithmetic: Copy {
-    /// True if functions of `f64` need only be accurate to about 1e-11, for results that are rounded to `f32`.
+    /// True if functions of `f64` only need an accuracy of about 1e-11, for results that are rounded to `f32`.
     const SHORT: bool = false;
     /// `a * b + c` in `f32`.
     fn fma32(a: f32, b: f32, c: f32) -> f32;
@@ -17,11 +17,11 @@ pub(crate) trait Arithmetic: Copy {
 #[derive(Clone, Copy)]
 pub(crate) struct Contracted;
 
-/// Two instructions, two roundings: sets without fused multiply-add.
+/// Two instructions, two roundings: for sets without fused multiply-add.
 #[derive(Clone, Copy)]
 pub(crate) struct Separate;
 
-/// The arithmetic of `A` with shorter series.
+/// The arithmetic of `A`, with shorter series.
 #[derive(Clone, Copy)]
 pub(super) struct Short<A>(std::marker::PhantomData<A>);
 

@@ -1,11 +1,12 @@
-//! Functions of `f32`. The frequent ones are computed in `f32`; the others in `f64`, where cancellation costs nothing,
-//! and rounded once.
+//! Functions of `f32`. The frequent ones are computed in `f32`. The others are computed in `f64`, where cancellation
+//! does no harm, and rounded once.
 
 use super::{Arithmetic, Short, double, polynomial32};
 
-/// Adding and subtracting it rounds to the nearest integer (below 2^22); the sum's low bits are that integer.
+/// Adding and subtracting this constant rounds to the nearest integer (below 2^22); the sum's low bits are that
+/// integer.
 const ROUND: f32 = 12582912.0;
-/// ln 2 in two parts: the first has 9 bits, so that its product with an exponent is exact.
+/// ln 2 in two parts; the first has 9 bits, so its product with an exponent is exact.
 const LN_2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
 
 #[inline(always)]
@@ -26,7 +27,7 @@ fn rounded(shifted: f32) -> i32 {
     shifted.to_bits().wrapping_sub(ROUND.to_bits()) as i32
 }
 
-/// `y 2^n` in two steps, so that the result may be subnormal or infinite.
+/// `y 2^n`, in two steps, so that the result may be subnormal or infinite.
 #[inline(always)]
 fn scale(y: f32, n: i32) -> f32 {
     let half = n >> 1;
@@ -59,11 +60,11 @@ pub(crate) fn exp<A: Arithmetic>(x: f32) -> f32 {
     scale(1.0 + e, n)
 }
 
-/// Above it, [`exp_below`] does not hold.
+/// Above this argument, [`exp_below`] is not valid.
 const EXP_LIMIT: f32 = 71.0;
 
-/// The same bits as [`exp`] for arguments that are not [`exp_beyond`], at two thirds of its cost: the result's exponent
-/// is set 24 too high, which keeps it normal, and the product with 2^-24 rounds where the result is subnormal.
+/// Bit-identical to [`exp`] for arguments that are not [`exp_beyond`], at two thirds of its cost. The result's exponent
+/// is set 24 too high, which keeps it normal; the product with 2^-24 rounds if the result is subnormal.
 #[inline(always)]
 pub(crate) fn exp_below<A: Arithmetic>(x: f32) -> f32 {
     const RAISED: f32 = ROUND + 24.0;
@@ -73,7 +74,7 @@ pub(crate) fn exp_below<A: Arithmetic>(x: f32) -> f32 {
     f32::from_bits(raised) * (1.0 / 16_777_216.0)
 }
 
-/// True for arguments that need [`exp`], NaN among them.
+/// True for arguments that require [`exp`], including NaN.
 #[inline(always)]
 pub(crate) fn exp_beyond(x: f32) -> bool {
     x.is_nan() || x > EXP_LIMIT
@@ -140,7 +141,7 @@ fn log_tail<A: Arithmetic>(f: f32) -> f32 {
     p * f * (f * f)
 }
 
-/// The values of logarithms outside the positive finite numbers.
+/// The values of logarithms for arguments that are not positive and finite.
 #[inline(always)]
 fn log_limits(x: f32, y: f32) -> f32 {
     let y = if x < f32::INFINITY { y } else { x };
@@ -162,7 +163,7 @@ pub(crate) fn log2<A: Arithmetic>(x: f32) -> f32 {
     const EXCESS: f32 = 0.442_695_04;
     let (k, f) = split_exponent(x);
     let low = A::fma32(-0.5 * f, f, log_tail::<A>(f));
-    // (f + low) (1 + excess) with the largest term, f, added last but one.
+    // (f + low) (1 + excess), with the largest term, f, added second to last.
     let y = A::fma32(f, EXCESS, A::fma32(low, EXCESS, low)) + f;
     log_limits(x, k + y)
 }
@@ -208,10 +209,10 @@ pub(crate) fn erf<A: Arithmetic>(x: f32) -> f32 {
     (if a < 0.921875 { near } else { far }).copysign(x)
 }
 
-/// Arguments of `sin`, `cos` and `tan` beyond this take the scalar functions.
+/// Larger arguments of `sin`, `cos` and `tan` use the scalar functions.
 pub(crate) const TRIGONOMETRIC_LIMIT: f32 = double::TRIGONOMETRIC_LIMIT as f32;
 
-/// (reduced argument, quadrant's number in the low bits): reduced in `f64`, where two parts of pi / 2 suffice.
+/// (reduced argument, quadrant number in the low bits). Reduced in `f64`, where two parts of pi / 2 suffice.
 #[inline(always)]
 fn quadrant<A: Arithmetic>(x: f32) -> (f32, u32) {
     const ROUND: f64 = 6755399441055744.0;
@@ -224,7 +225,7 @@ fn quadrant<A: Arithmetic>(x: f32) -> (f32, u32) {
     (r as f32, shifted.to_bits() as u32)
 }
 
-/// The sine (for an even quadrant) or cosine of the reduced argument, negated in the quadrants 2 and 3.
+/// The sine (for an even quadrant) or cosine of the reduced argument, negated in quadrants 2 and 3.
 #[inline(always)]
 fn sine_or_cosine<A: Arithmetic>(r: f32, quadrant: u32) -> f32 {
     let z = r * r;

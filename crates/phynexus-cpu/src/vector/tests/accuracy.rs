@@ -1,4 +1,4 @@
-//! The bounds that the table in the documentation of [`crate::vector`] states, over all exponents.
+//! Tests the bounds stated in the table of [`crate::vector`].
 
 use phynexus::DType;
 use phynexus::op::{Binary, Unary};
@@ -9,7 +9,7 @@ use crate::vector::{Fused, InstructionSet, binary_for, fused_for, unary_for};
 type Reference = fn(f64) -> f64;
 type Single = (Unary, Reference, f64);
 
-/// Function, `f64` reference, bound in last places of `f32`.
+/// Function, `f64` reference, bound in units in the last place of `f32`.
 const SINGLE: [Single; 23] = [
     (Unary::Recip, |x| 1.0 / x, 0.5),
     (Unary::Sqrt, f64::sqrt, 0.5),
@@ -36,13 +36,13 @@ const SINGLE: [Single; 23] = [
     (Unary::Round, f64::round_ties_even, 0.0),
 ];
 
-/// All exponents and signs, special values, and a dense cover of the range in which most functions do something.
+/// All exponents and signs, special values, and a dense sample of the range in which most functions vary.
 fn sweep32() -> Vec<f32> {
     let mut values: Vec<f32> = (0..=u32::MAX).step_by(65521).map(f32::from_bits).collect();
     values.extend((0..60_000).map(|i| (i as f32 - 30_000.0) * 7.3e-4));
     values.extend((0..60_000).map(|i| (i as f32 - 30_000.0) * 3.77e-5));
     values.extend((0..20_000).map(|i| (i as f32 - 10_000.0) * 0.0151));
-    // Next to multiples of pi / 2, and beyond the limit of the vector reduction.
+    // Near multiples of pi / 2, and beyond the limit of the vector reduction.
     values.extend((1..2000).map(|i| i as f32 * std::f32::consts::FRAC_PI_2));
     values.extend((1..200).map(|i| i as f32 * 1e4 * std::f32::consts::FRAC_PI_2));
     values.extend([0.0, -0.0, 1.0, -1.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::MAX, f32::MIN]);
@@ -74,7 +74,7 @@ fn run64(kernel: crate::vector::UnaryKernel, x: &[f64]) -> Vec<f64> {
     y
 }
 
-/// The element with the greatest error, if that is beyond the bound.
+/// The element with the greatest error, if it exceeds the bound.
 fn worse_than<T: Copy + std::fmt::LowerExp>(
     bound: f64,
     set: InstructionSet,
@@ -84,7 +84,7 @@ fn worse_than<T: Copy + std::fmt::LowerExp>(
     error: impl Fn(usize) -> f64,
 ) -> Option<String> {
     let (worst, error) = (0..x.len()).map(|i| (i, error(i))).max_by(|a, b| a.1.total_cmp(&b.1))?;
-    // NaN is the greatest in this order, and beyond every bound.
+    // NaN is the greatest in this order, and exceeds every bound.
     let within = error <= bound;
     (!within).then(|| format!("{} {}: {error} at {:e} -> {:e}", set.name(), op.name(), x[worst], y[worst]))
 }
@@ -109,8 +109,8 @@ fn single_precision_stays_within_its_bounds() {
     assert!(failures.is_empty(), "{failures:#?}");
 }
 
-/// Function, reference, bound in last places of `f64` (the reference's own error, up to one, is part of it). The other
-/// kernels are what their references would be: `definitions.rs` has independent numbers.
+/// Function, reference, bound in units in the last place of `f64`, including the reference's own error of up to one. The
+/// other kernels equal their references; `definitions.rs` has independent numbers.
 const DOUBLE: [(Unary, Reference, f64); 9] = [
     (Unary::Exp, f64::exp, 2.0),
     (Unary::Expm1, f64::exp_m1, 3.0),
@@ -237,7 +237,7 @@ fn results_depend_neither_on_place_nor_on_the_vector_set() {
                     .zip(b)
                     .all(|(a, b)| a == b || f32::from_bits(*a).is_nan() && f32::from_bits(*b).is_nan())
             };
-            // Arguments beyond the vector reduction may share a block with others, which then take the scalar functions.
+            // Arguments beyond the vector reduction may share a block with others, which then use the scalar functions.
             if !matches!(op, Unary::Sin | Unary::Cos | Unary::Tan) {
                 assert!(equal(&whole[5..], &shifted), "{op:?}");
             }

@@ -6,7 +6,7 @@ use phynexus::{DType, Scalar};
 use crate::test_values::{from_bytes, same, to_bytes};
 use crate::vector::{InstructionSet, cast_for};
 
-/// Numbers next to every boundary that a conversion could have.
+/// Numbers near every possible boundary of a conversion.
 fn candidates() -> Vec<Scalar> {
     let mut values: Vec<Scalar> = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY].map(Scalar::Float).to_vec();
     for power in (-160..=70).chain([-1074, -1022, 127, 128, 1023]) {
@@ -33,7 +33,8 @@ fn candidates() -> Vec<Scalar> {
     values
 }
 
-/// A float rounded once to a 16-bit type with `bits` significant bits and the least exponent of its last place.
+/// A float rounded once to a 16-bit type with `bits` significant bits and `least` as the smallest exponent of its last
+/// place.
 fn round_once(x: f64, bits: i32, least: i32, overflow: f64) -> f64 {
     if !x.is_finite() || x == 0.0 {
         return x;
@@ -67,12 +68,12 @@ fn all_pairs_convert_exactly() {
             let bytes = to_bytes(&x, from);
             for to in DType::ALL {
                 let kernel = cast_for(set, from, to);
-                // Whole, and short pieces, in which blocks with and without unusual values alternate.
+                // The whole vector, and short pieces in which blocks with and without unusual values alternate.
                 for piece in [x.len(), 64, 7, 1] {
                     let mut out = vec![0u8; x.len() * to.size()];
                     for start in (0..x.len()).step_by(piece) {
                         let n = piece.min(x.len() - start);
-                        // SAFETY: n elements from start lie in both.
+                        // SAFETY: both have n elements from start on.
                         unsafe {
                             kernel(
                                 bytes.as_ptr().add(start * from.size()),

@@ -1,4 +1,4 @@
-//! Meaning of every operation for every dtype, all lengths around a block, in place, scalar operands.
+//! The semantics of every operation for every dtype: all lengths around a block, in place, scalar operands.
 
 use phynexus::op::{Binary, Unary};
 use phynexus::{DType, Scalar};
@@ -14,7 +14,7 @@ fn lengths() -> impl Iterator<Item = usize> {
     (0..=70).chain([127, 128, 129, 200])
 }
 
-/// What `op` means, in exact integers (wrapped to the dtype afterwards) or in `f64`.
+/// The semantics of `op`, in exact integers (wrapped to the dtype afterwards) or in `f64`.
 fn unary_reference(op: Unary, x: Scalar) -> Option<Scalar> {
     Some(match x {
         Scalar::Bool(x) => Scalar::Bool(!x),
@@ -44,7 +44,7 @@ fn unary_reference(op: Unary, x: Scalar) -> Option<Scalar> {
             Unary::Round => x.round_ties_even(),
             Unary::IsNan => return Some(Scalar::Bool(x.is_nan())),
             Unary::IsInf => return Some(Scalar::Bool(x.is_infinite())),
-            // The elementary functions have their own tests.
+            // The elementary functions have separate tests.
             _ => return None,
         }),
     })
@@ -60,7 +60,7 @@ fn binary_reference(op: Binary, a: Scalar, b: Scalar, dtype: DType) -> Scalar {
     };
     let (x, y) = (wide(a), wide(b));
     let bits = dtype.size() as u32 * 8;
-    // A count is read as unsigned; negative ones are too large.
+    // A count is read as unsigned; negative counts are too large.
     let count = if y < 0 || y >= i128::from(bits) { None } else { Some(y as u32) };
     let floor_div = |x: i128, y: i128| x.div_euclid(y) - i128::from(y < 0 && x.rem_euclid(y) != 0);
     let result = match op {
@@ -74,7 +74,7 @@ fn binary_reference(op: Binary, a: Scalar, b: Scalar, dtype: DType) -> Scalar {
         Binary::Pow if y < 0 && x == -1 => 1 - 2 * (y & 1),
         Binary::Pow if y < 0 => i128::from(x == 1),
         Binary::Pow => {
-            // Modulo 2^64, the exponent in two halves.
+            // Modulo 2^64, with the exponent in two halves.
             let (x, low, high) = (x as u64, y as u32, (y >> 32) as u32);
             let high = x.wrapping_pow(1 << 16).wrapping_pow(1 << 16).wrapping_pow(high);
             i128::from(x.wrapping_pow(low).wrapping_mul(high))
@@ -119,8 +119,8 @@ fn float_reference(op: Binary, a: f64, b: f64, dtype: DType) -> Scalar {
     Scalar::Float(result).cast(dtype)
 }
 
-/// CPython's `float_divmod`, sums rounded to the dtype; for a divisor of zero the remainder is NaN, and the quotient of
-/// zeros and infinities is that of the Python array API standard.
+/// CPython's `float_divmod`, with sums rounded to the dtype. For a divisor of zero, the remainder is NaN; the quotient
+/// of zeros and infinities follows the Python array API standard.
 fn python_divmod(a: f64, b: f64, dtype: DType) -> (f64, f64) {
     let round = |x: f64| Scalar::Float(x).cast(dtype).as_f64();
     let mut remainder = a % b;
@@ -144,7 +144,7 @@ fn close(a: Scalar, b: Scalar, epsilon: f64) -> bool {
     same(a, b) || (x - y).abs() <= epsilon * y.abs()
 }
 
-/// An aligned copy of bytes with a guard behind it.
+/// An aligned copy of bytes with a guard after it.
 struct Buffer(Vec<u64>, usize);
 
 impl Buffer {
@@ -157,7 +157,7 @@ impl Buffer {
     fn pointer(&mut self) -> *mut u8 {
         self.0.as_mut_ptr().cast()
     }
-    /// The bytes, after checking that the guard is whole.
+    /// The bytes, after checking that the guard is intact.
     fn bytes(&self) -> Vec<u8> {
         let all: Vec<u8> = self.0.iter().flat_map(|w| w.to_ne_bytes()).collect();
         assert!(all[self.1..].iter().all(|b| *b == 0x5a), "written past the end");
@@ -245,7 +245,7 @@ fn binary_operations_mean_what_they_say() {
                         (Buffer::new(&to_bytes(&a, dtype)), Buffer::new(&to_bytes(&b, dtype)));
                     let mut one_p = Buffer::new(&to_bytes(&one_a, dtype));
                     let mut one_q = Buffer::new(&to_bytes(&one_b, dtype));
-                    // SAFETY: buffers of n elements, or of one for the scalar operands; then in place.
+                    // SAFETY: buffers of n elements, or of one for scalar operands; then in place.
                     unsafe {
                         (kernels.vector_vector)(p.pointer(), q.pointer(), dst.pointer(), n);
                         check(dst.bytes(), &a, &b);
@@ -340,7 +340,7 @@ fn chains_round_every_step() {
     }
 }
 
-/// A block with an argument beyond the quick function's range is computed by the other: with the same bits.
+/// A block with an argument beyond the fast function's range is computed by the slow one, with bit-identical results.
 #[test]
 fn exponentials_do_not_depend_on_their_neighbours() {
     let x: Vec<f32> =

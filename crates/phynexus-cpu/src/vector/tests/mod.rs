@@ -1,4 +1,4 @@
-//! Every kernel on every available instruction set against plain references.
+//! Tests every kernel on every available instruction set against simple references.
 
 mod accuracy;
 mod casts;

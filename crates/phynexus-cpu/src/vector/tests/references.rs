@@ -1,6 +1,7 @@
 //! Independent references, in `f64` and exact integers.
 
-/// The error function to about 1e-15: a series of positive terms below 3, a continued fraction of `erfc` above.
+/// The error function with an accuracy of about 1e-15: a series of positive terms below 3, a continued fraction of
+/// `erfc` above.
 pub(super) fn erf(x: f64) -> f64 {
     use std::f64::consts::FRAC_2_SQRT_PI;
     let a = x.abs();
@@ -16,7 +17,7 @@ pub(super) fn erf(x: f64) -> f64 {
         }
         FRAC_2_SQRT_PI * (-a * a).exp() * sum
     } else if a < 7.0 {
-        // DLMF 7.9.1, from its tail.
+        // DLMF 7.9.1, evaluated from its tail.
         let mut fraction = a;
         for k in (1..200).rev() {
             fraction = a + f64::from(k) / 2.0 / fraction;
@@ -28,7 +29,7 @@ pub(super) fn erf(x: f64) -> f64 {
     y.copysign(x)
 }
 
-/// The distance of `got` from `expected` in last places of `f32`; 0 where both are NaN or equal.
+/// The distance of `got` from `expected` in units in the last place of `f32`; 0 if both are NaN or equal.
 pub(super) fn ulps32(got: f32, expected: f64) -> f64 {
     let rounded = expected as f32;
     if got.is_nan() && expected.is_nan() || got == rounded && got.is_infinite() {
@@ -45,7 +46,7 @@ pub(super) fn ulps32(got: f32, expected: f64) -> f64 {
     (got - expected).abs() / 2f64.powi(exponent)
 }
 
-/// The distance of `got` from `expected` in last places of `f64`; 0 where both are NaN or equal.
+/// The distance of `got` from `expected` in units in the last place of `f64`; 0 if both are NaN or equal.
 pub(super) fn ulps64(got: f64, expected: f64) -> f64 {
     if got.is_nan() && expected.is_nan() || got == expected && got.is_infinite() {
         return 0.0;
@@ -54,6 +55,6 @@ pub(super) fn ulps64(got: f64, expected: f64) -> f64 {
         return f64::INFINITY;
     }
     let exponent = (expected.abs().to_bits() >> 52).max(1) as i32 - 1075;
-    // In two factors: 2^-1074 has no finite reciprocal.
+    // In two factors: the reciprocal of 2^-1074 overflows.
     (got - expected).abs() * 2f64.powi(-(exponent / 2)) * 2f64.powi(exponent / 2 - exponent)
 }

@@ -19,7 +19,6 @@ use crate::{
         loops::Value as Bound,
         view::{Coordinates, unflatten},
     },
-    op::{Binary, Combine},
 };
 
 /// Rows, columns and depth below which there is nothing to reuse.
@@ -50,70 +49,48 @@ pub(super) struct Shape {
     pub(super) part: [usize; 2],
 }
 
-/// The loaded factors of a product that is summed, through conversions.
-pub(super) fn factors(fused: &Fused, product: Value) -> Option<[Value; 2]> {
-    let operation = |value: Value| &fused.instructions[value as usize].operation;
-    let loaded = |mut value: Value| {
-        while let Operation::Cast(inner) = operation(value) {
-            // Rounding on the way, or a change of type, is only followed where nothing is lost.
-            let (from, to) =
-                (fused.instructions[*inner as usize].dtype, fused.instructions[value as usize].dtype);
-            if from.promote(to) != to {
-                return None;
-            }
-            value = *inner;
-        }
-        match operation(value) {
-            Operation::Load { fill, .. } if fill.as_f64() == 0.0 => Some(value),
-            _ => None,
-        }
-    };
-    let Operation::Binary(Binary::Mul, a, b) = *operation(product) else { return None };
-    Some([loaded(a)?, loaded(b)?])
+/// Where a specification sums products over its columns.
+#[derive(Clone, Copy)]
+pub(super) struct Product {
+    /// The reduction.
+    pub(super) sum: Value,
+    /// The loads of the factors.
+    pub(super) factors: [Value; 2],
 }
 
-/// The specification as a contraction, if it is one with something to reuse.
-pub(super) fn recognise(fused: &Fused) -> Option<Contraction<'_>> {
-    let mut reductions = fused.instructions.iter().enumerate().filter_map(|(at, i)| match i.operation {
-        Operation::Reduce(combine, of) => Some((at as Value, combine, of)),
-        _ => None,
-    });
-    let (Some((sum, Combine::Sum, product)), None) = (reductions.next(), reductions.next()) else {
-        return None;
-    };
-    let per_column = |value: Value| fused.instructions[value as usize].per_column;
-    if fused.stores.iter().any(|s| per_column(s.value)) {
-        return None;
-    }
-    let mut factors = factors(fused, product)?;
-    let depends = |value: Value, range: usize| match &fused.instructions[value as usize].operation {
-        Operation::Load { index, mask, .. } => {
-            index.depends_on(range)
-                || mask.iter().flat_map(Mask::conditions).any(|c| c.index.depends_on(range))
-        }
-        _ => false,
-    };
-    let mut groups: [Vec<usize>; 4] = Default::default();
-    for range in 0..fused.rows.len() {
-        let group = match factors.map(|f| depends(f, range)) {
-            [true, true] => 0,
-            [true, false] => 1,
-            [false, true] => 2,
-            [false, false] if fused.rows[range] == 1 => 0,
-            [false, false] => return None,
+impl<'a> Contraction<'a> {
+    /// The product by tiles, if there is something to reuse.
+    pub(super) fn of(fused: &'a Fused, product: Product) -> Option<Contraction<'a>> {
+        let Product { sum, mut factors } = product;
+        let depends = |value: Value, range: usize| match &fused.instructions[value as usize].operation {
+            Operation::Load { index, mask, .. } => {
+                index.depends_on(range)
+                    || mask.iter().flat_map(Mask::conditions).any(|c| c.index.depends_on(range))
+            }
+            _ => false,
         };
-        groups[group].push(range);
+        let mut groups: [Vec<usize>; 4] = Default::default();
+        for range in 0..fused.rows.len() {
+            let group = match factors.map(|f| depends(f, range)) {
+                [true, true] => 0,
+                [true, false] => 1,
+                [false, true] => 2,
+                [false, false] if fused.rows[range] == 1 => 0,
+                [false, false] => return None,
+            };
+            groups[group].push(range);
+        }
+        groups[3] = (fused.rows.len()..fused.rows.len() + fused.columns.len()).collect();
+        // The columns of the result should be those that are neighbours in memory.
+        let last = (0..fused.rows.len()).rev().find(|&r| fused.rows[r] > 1)?;
+        if groups[1].contains(&last) {
+            groups.swap(1, 2);
+            factors.swap(0, 1);
+        }
+        let held = super::reduce::accumulator(fused.instructions[sum as usize].dtype);
+        let found = Contraction { fused, sum, factors, held, groups };
+        (1..4).all(|group| found.extent(group) >= LEAST).then_some(found)
     }
-    groups[3] = (fused.rows.len()..fused.rows.len() + fused.columns.len()).collect();
-    // The columns of the result should be those that are neighbours in memory.
-    let last = (0..fused.rows.len()).rev().find(|&r| fused.rows[r] > 1)?;
-    if groups[1].contains(&last) {
-        groups.swap(1, 2);
-        factors.swap(0, 1);
-    }
-    let held = super::reduce::accumulator(fused.instructions[sum as usize].dtype);
-    let found = Contraction { fused, sum, factors, held, groups };
-    (1..4).all(|group| found.extent(group) >= LEAST).then_some(found)
 }
 
 impl Contraction<'_> {

@@ -1,6 +1,6 @@
 //! Library operations that are fused kernels in disguise: products and windows are reductions, the rest elementwise.
 
-use super::draft::Draft;
+use super::{contraction::Product, draft::Draft};
 use crate::{
     DType, Scalar,
     kernel::{
@@ -13,18 +13,19 @@ use crate::{
     shape::contiguous_strides,
 };
 
-/// The operation as one fused kernel whose parameters are the step's bindings, with the epilogue on its result;
-/// `None` if it is not one.
-pub(super) fn fused(library: &Library) -> Option<Fused> {
+/// The operation as one fused kernel whose parameters are the step's bindings, with the epilogue on its result, and the
+/// product that it sums, if it is a matrix product or a convolution; `None` if it is not one kernel.
+pub(super) fn fused(library: &Library) -> Option<(Fused, Option<Product>)> {
     let node = &library.node;
-    let (draft, result) = match node.op.exact() {
-        Op::Dot => dot(library),
-        Op::Conv(kind, geometry) => conv(library, *kind, geometry),
-        Op::Pool(kind, geometry) => pool(library, *kind, geometry),
-        Op::ArgReduce { combine, axis } => arg_reduce(library, *combine, *axis),
+    let summed = |(draft, product): (Draft, Product)| (finish(draft, product.sum, library), Some(product));
+    let other = |(draft, result): (Draft, Value)| (finish(draft, result, library), None);
+    Some(match node.op.exact() {
+        Op::Dot => summed(dot(library)),
+        Op::Conv(kind, geometry) => summed(conv(library, *kind, geometry)),
+        Op::Pool(kind, geometry) => other(pool(library, *kind, geometry)),
+        Op::ArgReduce { combine, axis } => other(arg_reduce(library, *combine, *axis)),
         _ => return None,
-    };
-    Some(finish(draft, result, library))
+    })
 }
 
 /// A specification over the result's elements, with the operands as its first parameters.
@@ -90,16 +91,17 @@ fn element(
 }
 
 /// The sum over the columns of the product of two elements, in the node's type.
-fn product(draft: &mut Draft, library: &Library, left: (&[Index], Mask), right: (&[Index], Mask)) -> Value {
+fn product(draft: &mut Draft, library: &Library, left: (&[Index], Mask), right: (&[Index], Mask)) -> Product {
     let zero = Scalar::Int(0);
     let a = element(draft, library, 0, left.0, left.1, zero);
     let b = element(draft, library, 1, right.0, right.1, zero);
+    let factors = [a, b];
     let (a, b) = (draft.cast(a, library.node.dtype), draft.cast(b, library.node.dtype));
     let product = draft.binary(Binary::Mul, a, b);
-    draft.reduce(Combine::Sum, product)
+    Product { sum: draft.reduce(Combine::Sum, product), factors }
 }
 
-fn dot(library: &Library) -> (Draft, Value) {
+fn dot(library: &Library) -> (Draft, Product) {
     let rank = library.node.shape.len();
     let depth = library.operands[0].layout.shape[rank - 1];
     let mut draft = over(library, &[depth]);
@@ -158,7 +160,7 @@ fn join(first: [Index; 2], rest: &[Index]) -> Coordinates {
     first.into_iter().chain(rest.iter().cloned()).collect()
 }
 
-fn conv(library: &Library, kind: ConvKind, geometry: &Geometry) -> (Draft, Value) {
+fn conv(library: &Library, kind: ConvKind, geometry: &Geometry) -> (Draft, Product) {
     let shape = &library.node.shape;
     let operand = |i: usize| &library.operands[i].layout.shape;
     let always = Mask::default;

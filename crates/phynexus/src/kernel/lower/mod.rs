@@ -26,6 +26,7 @@ mod sort;
 mod split;
 mod tile;
 
+use contraction::{Contraction, Product};
 use elementwise::Task;
 
 use super::{
@@ -176,9 +177,12 @@ fn reason(error: Error) -> String {
 }
 
 fn lower_library(library: &Library, target: &Target, lowered: &mut Lowered) -> Result<(), Unsupported> {
-    if let Some(fused) = library::fused(library) {
+    if let Some((fused, product)) = library::fused(library) {
         let sources: Vec<Source> = (0..fused.parameters.len()).map(Source::Binding).collect();
-        return lower_product(&fused, &sources, target, lowered);
+        return match product {
+            Some(product) => lower_product(&fused, product, &sources, target, lowered),
+            None => lower_fused(&fused, &sources, target, lowered),
+        };
     }
     let operands = library.operands.len();
     let result = match &library.epilogue {
@@ -217,17 +221,18 @@ fn lower_library(library: &Library, target: &Target, lowered: &mut Lowered) -> R
 /// rounded, so a fused kernel, whose sums are those of stored products, is never lowered so.
 fn lower_product(
     fused: &Fused,
+    product: Product,
     sources: &[Source],
     target: &Target,
     lowered: &mut Lowered,
 ) -> Result<(), Unsupported> {
-    let Some(contraction) = contraction::recognise(fused).filter(|_| fused.row_count() > 0) else {
+    let Some(contraction) = Contraction::of(fused, product).filter(|_| fused.row_count() > 0) else {
         return lower_fused(fused, sources, target, lowered);
     };
     let Some(shape) = contraction.shape(target) else {
         return lower_fused(fused, sources, target, lowered);
     };
-    if let Some(parts) = split::parts_of_contraction(&contraction, shape, target) {
+    if let Some(parts) = split::parts_of_contraction(&contraction, product, shape, target) {
         return split::lower(fused, sources, parts, target, lowered);
     }
     lowered.launches.push(contraction.lower(shape, sources, target));

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use super::{
     Lowered, Source, Target, Unsupported,
-    contraction::{self, Contraction, Shape},
+    contraction::{Contraction, Product, Shape},
     draft::Draft,
     lower_fused, lower_product, rows,
 };
@@ -17,7 +17,7 @@ use crate::{
         fused::{Fused, Instruction, Operation, Parameter, Value},
         view::{Coordinates, flat, unflatten},
     },
-    op::Combine,
+    op::{Binary, Combine},
     shape::contiguous_strides,
 };
 
@@ -35,8 +35,8 @@ pub(super) struct Parts {
     runs: usize,
     /// Columns of a run.
     length: usize,
-    /// Sums of products are added one after another.
-    product: bool,
+    /// The product that is summed: its terms are added one after another.
+    product: Option<Product>,
 }
 
 /// The parts in which the columns of each row should be reduced; `None` if the rows alone keep the device busy.
@@ -60,7 +60,7 @@ pub(super) fn parts(fused: &Fused, target: &Target) -> Option<Parts> {
     // The nearest power of two.
     let count = (wanted * 3).div_ceil(4).next_power_of_two();
     let sums = rows::partial_sums(columns);
-    let parts = Parts { count, runs: columns.div_ceil(sums), length: sums / count, product: false };
+    let parts = Parts { count, runs: columns.div_ceil(sums), length: sums / count, product: None };
     (count > 1).then_some(parts)
 }
 
@@ -70,13 +70,14 @@ const PART_CONTRACTED: usize = 64;
 /// The parts in which a contraction's columns should be summed: as many as make tiles for everybody.
 pub(super) fn parts_of_contraction(
     contraction: &Contraction,
+    product: Product,
     shape: Shape,
     target: &Target,
 ) -> Option<Parts> {
     let (tiles, columns) = (contraction.tiles(shape), contraction.extent(3));
     let wanted = (2 * target.processors / tiles).min(columns / PART_CONTRACTED).max(1);
     let length = columns.div_ceil(wanted).next_multiple_of(4);
-    let parts = Parts { count: columns.div_ceil(length), runs: 1, length, product: true };
+    let parts = Parts { count: columns.div_ceil(length), runs: 1, length, product: Some(product) };
     (tiles < target.processors && wanted > 1).then_some(parts)
 }
 
@@ -100,7 +101,7 @@ pub(super) fn lower(
     lowered: &mut Lowered,
 ) -> Result<(), Unsupported> {
     let partials = reduce_parts(fused, sources, parts, target, lowered)?;
-    let sums = if parts.product { rows::partial_sums(parts.count) } else { parts.count };
+    let sums = if parts.product.is_some() { rows::partial_sums(parts.count) } else { parts.count };
     let count = fused.row_count();
     let reductions = fused.instructions.iter().filter(|i| matches!(i.operation, Operation::Reduce(..)));
     let per_column = |value: Value| fused.instructions[value as usize].per_column;
@@ -169,6 +170,7 @@ fn reduce_parts(
     let place = flat(&coordinates[..rows.len()], &contiguous_strides(&rows), 0);
     let inside = rebuild.guard.clone();
     let mut partials = Vec::new();
+    let mut rebuilt = None;
     for value in first_reductions(fused) {
         let Instruction { operation: Operation::Reduce(combine, of), dtype, .. } =
             fused.instructions[value as usize]
@@ -177,23 +179,45 @@ fn reduce_parts(
         };
         let mut operand = rebuild.value(of);
         // Products of factors that are not there are 0 already.
-        let sums_products = combine == Combine::Sum && contraction::factors(fused, of).is_some();
+        let sums_products = combine == Combine::Sum && sums_loads(fused, of);
         if !sums_products && let Some(holds) = rebuild.draft.holds(&inside) {
             let nothing = rebuild.draft.constant(dtype, combine.identity(dtype));
             operand = rebuild.draft.select(holds, operand, nothing);
         }
         let held = dtype.compute();
         let result = rebuild.draft.reduce(combine, operand);
+        if let Some(product) = product.filter(|product| product.sum == value) {
+            rebuilt =
+                Some(Product { sum: result, factors: product.factors.map(|factor| rebuild.value(factor)) });
+        }
         let source = lowered.temporary(count * fused.row_count(), held);
         rebuild.output(held, source, result, place.clone());
         partials.push(Partial { value, combine, held, source });
     }
-    if product {
-        lower_product(&rebuild.draft.fused, &rebuild.sources, target, lowered)?;
-    } else {
-        rebuild.reduce(|_| false, length, target, lowered);
+    match rebuilt {
+        Some(product) => lower_product(&rebuild.draft.fused, product, &rebuild.sources, target, lowered)?,
+        None => rebuild.reduce(|_| false, length, target, lowered),
     }
     Ok(partials)
+}
+
+/// True for a product of two loaded values, through conversions, that are 0 where there is nothing to load.
+fn sums_loads(fused: &Fused, product: Value) -> bool {
+    let operation = |value: Value| &fused.instructions[value as usize].operation;
+    let loaded = |mut value: Value| {
+        while let Operation::Cast(inner) = operation(value) {
+            // Rounding on the way, or a change of type, is only followed where nothing is lost.
+            let (from, to) =
+                (fused.instructions[*inner as usize].dtype, fused.instructions[value as usize].dtype);
+            if from.promote(to) != to {
+                return false;
+            }
+            value = *inner;
+        }
+        matches!(operation(value), Operation::Load { fill, .. } if fill.as_f64() == 0.0)
+    };
+    let Operation::Binary(Binary::Mul, a, b) = *operation(product) else { return false };
+    loaded(a) && loaded(b)
 }
 
 /// The reductions of what no reduction is needed for.

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use smallvec::SmallVec;
 
-use super::{Epilogue, Group, GroupId, Grouper, Home, is_library, stores_once};
+use super::{Epilogue, Group, GroupId, Grouper, Home, stores_once};
 use crate::{
     Result,
     hash::FastBuild,
@@ -26,7 +26,10 @@ impl Grouper<'_> {
         let node = self.ir.node(id);
         // What can fail on its data comes before anything is stored in place, which an epilogue may do.
         let fails = matches!(node.op, Op::Gather(_) | Op::Scatter(..));
-        is_library(&node.op) && !fails && !node.is_empty() && (self.limits.epilogue)(node)
+        self.limits.answers.is_routine(self.ir, id)
+            && !fails
+            && !node.is_empty()
+            && (self.limits.epilogue)(node)
     }
 
     /// The library operation of which this node could be stored by the epilogue: the node follows from it element by

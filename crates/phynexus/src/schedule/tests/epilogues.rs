@@ -5,11 +5,13 @@ use std::sync::Arc;
 use super::*;
 use crate::{
     device::Storage,
+    device::Support,
     oracle::{
         self,
         generate::{CaseLeaf, Choice, Values, random_array},
         reference_device,
     },
+    schedule::answers::Answers,
     schedule::plan::{self, Leaf, Plan},
 };
 
@@ -33,8 +35,9 @@ impl Graph {
         let layouts: Vec<Layout> =
             self.0.leaves.iter().map(|&l| Layout::contiguous(&self.0.node(l).shape)).collect();
         let takes = |node: &crate::op::ir::IrNode| node.op == Op::Dot;
+        let answers = Answers::by(&self.0, |node, _| Support::usual(&node.op));
         let limits =
-            group::Limits { binding_limit, epilogue: &takes, donatable: &|_| false, refuses: &|_| false };
+            group::Limits { binding_limit, epilogue: &takes, donatable: &|_| false, answers: &answers };
         let grouping = group::group(&self.0, &layouts, limits).unwrap();
         let by_id: HashMap<Id, Layout> = self.0.leaves.iter().copied().zip(layouts).collect();
         let mut found: Vec<(Id, Option<Fused>)> = Vec::new();
