@@ -4,14 +4,10 @@
 use phynexus::{
     DType, Scalar,
     op::{
-        Axes, Binary, Combine, Composite, ConvKind, Geometry, Op, Unary,
-        composite::{
-            Attention, AttentionGradient, BatchNorm, Cell, CrossEntropy, DequantizeLinear, Gelu, GroupNorm,
-            LayerNorm, LogSoftmax, Mish, QuantizeLinear, Recurrent, RecurrentGradient, RmsNorm, Silu,
-            Softmax, Softplus,
-        },
+        Axes, Binary, Combine, ConvKind, Geometry, Op, Unary,
+        composite::{SampleOperand, samples},
     },
-    oracle::generate::{Case, CaseLeaf, Choice, Values, random_array, random_index},
+    oracle::generate::{Case, CaseLeaf, Choice, Values, random_array, random_index, random_operand},
 };
 
 use super::Entry;
@@ -27,8 +23,8 @@ pub(super) fn entries() -> Vec<Entry> {
                 entries.push(Entry::new(*name, dtype.name(), graph.case));
             }
         }
-        composites(dtype, &mut entries);
     }
+    composites(&mut entries);
     entries
 }
 
@@ -51,6 +47,10 @@ impl Graph {
     }
     fn leaf_of(&mut self, shape: &[usize], values: Values) -> u32 {
         let array = random_array(&mut self.choice, values, self.dtype, shape);
+        self.case.leaf(CaseLeaf::contiguous(array))
+    }
+    fn operand(&mut self, operand: &SampleOperand) -> u32 {
+        let array = random_operand(&mut self.choice, operand, self.dtype);
         self.case.leaf(CaseLeaf::contiguous(array))
     }
     fn index(&mut self, rows: usize, count: usize) -> u32 {
@@ -317,172 +317,20 @@ fn padding(g: &mut Graph, &[rows, columns]: &[usize; 2]) {
     g.output(rows);
 }
 
-fn composites(dtype: DType, entries: &mut Vec<Entry>) {
-    let epsilon = Scalar::Float(1e-3);
-    let mut plain: Vec<(Composite, Vec<Vec<usize>>)> = Vec::new();
-    for shape in [&[1][..], &[7], &[3, 40], &[2, 3, 5], &[2, 1500]] {
-        for axis in 0..shape.len() {
-            plain.push((Softmax { axis }.into(), vec![shape.to_vec()]));
-            plain.push((LogSoftmax { axis }.into(), vec![shape.to_vec()]));
+/// The samples of every composite.
+fn composites(entries: &mut Vec<Entry>) {
+    let cases = samples()
+        .into_iter()
+        .flat_map(|sample| sample.tested_dtypes().into_iter().map(move |dtype| (sample.clone(), dtype)));
+    for (sample, dtype) in cases {
+        let mut graph = Graph::new(sample.to_string(), dtype);
+        let inputs: Vec<u32> = sample.operands.iter().map(|operand| graph.operand(operand)).collect();
+        let operation = sample.composite.name();
+        match graph.case.composite(sample.composite, &inputs) {
+            Ok(output) => graph.output(output),
+            // Operands that do not fit are the sample's fault: the case without an output fails, with the reason.
+            Err(error) => graph.case.name = format!("{}: {error}", graph.case.name),
         }
-        let last = vec![shape[shape.len() - 1]];
-        for weight in [false, true] {
-            let affine = |count: usize| {
-                let parameters = std::iter::repeat_n(last.clone(), if weight { count } else { 0 });
-                std::iter::once(shape.to_vec()).chain(parameters).collect::<Vec<_>>()
-            };
-            plain.push((RmsNorm { axes: 1, epsilon, weight }.into(), affine(1)));
-            let operands = affine(2);
-            plain.push((LayerNorm { axes: 1, epsilon, weight, bias: weight }.into(), operands));
-        }
-        let beta = Scalar::Float(2.0);
-        let threshold = Scalar::Float(20.0);
-        let functions: [Composite; 5] = [
-            Gelu { tanh: false }.into(),
-            Gelu { tanh: true }.into(),
-            Silu.into(),
-            Mish.into(),
-            Softplus { beta, threshold }.into(),
-        ];
-        plain.extend(functions.map(|f| (f, vec![shape.to_vec()])));
-    }
-    for shape in [&[2, 4][..], &[3, 4, 5], &[1, 4, 6, 3]] {
-        let (x, channel) = (shape.to_vec(), vec![4]);
-        let affine = vec![x.clone(), channel.clone(), channel.clone()];
-        plain.push((GroupNorm { groups: 2, epsilon, weight: true, bias: true }.into(), affine.clone()));
-        plain.push((GroupNorm { groups: 1, epsilon, weight: false, bias: false }.into(), vec![x]));
-        plain.push((BatchNorm { training: true, epsilon, weight: true, bias: true }.into(), affine));
-    }
-    for (composite, operands) in plain {
-        add(composite, dtype, &operands, entries);
-    }
-    given_statistics(dtype, epsilon, entries);
-    cross_entropies(dtype, entries);
-    attention(dtype, entries);
-    recurrent(dtype, entries);
-    quantisation(dtype, entries);
-}
-
-/// Adds a composite whose operands all have moderate values of the dtype.
-fn add(composite: Composite, dtype: DType, operands: &[Vec<usize>], entries: &mut Vec<Entry>) {
-    let name = format!("{} of {operands:?}", composite.attributes());
-    let mut graph = Graph::new(name, dtype);
-    let inputs: Vec<u32> = operands.iter().map(|shape| graph.leaf(shape)).collect();
-    finish(composite, graph, &inputs, entries);
-}
-
-fn finish(composite: Composite, mut graph: Graph, inputs: &[u32], entries: &mut Vec<Entry>) {
-    let (operation, dtype) = (composite.name(), graph.dtype);
-    match graph.case.composite(composite, inputs) {
-        Ok(output) => graph.output(output),
-        // Operands that do not match are a bug in this suite: the case has no output and fails with the reason.
-        Err(error) => graph.case.name = format!("{}: {error}", graph.case.name),
-    }
-    entries.push(Entry::new(operation, dtype.name(), graph.case));
-}
-
-/// Batch normalization with given statistics; the variance is positive.
-fn given_statistics(dtype: DType, epsilon: Scalar, entries: &mut Vec<Entry>) {
-    let mut g = Graph::new("given statistics".to_owned(), dtype);
-    let (x, mean) = (g.leaf(&[3, 4, 5]), g.leaf(&[4]));
-    let variance = g.leaf_of(&[4], Values::Positive);
-    let (weight, bias) = (g.leaf(&[4]), g.leaf(&[4]));
-    let composite = BatchNorm { training: false, epsilon, weight: true, bias: true }.into();
-    finish(composite, g, &[x, mean, variance, weight, bias], entries);
-}
-
-fn cross_entropies(dtype: DType, entries: &mut Vec<Entry>) {
-    for (smoothing, ignored, weighted) in [(0.0, None, false), (0.1, Some(2), true)] {
-        for (rows, classes) in [(1, 3), (6, 10), (4, 600)] {
-            let name =
-                format!("{rows} rows of {classes} classes, smoothing {smoothing}, ignored {ignored:?}");
-            let mut g = Graph::new(name, dtype);
-            let logits = g.leaf(&[rows, classes]);
-            let target = g.index(classes, rows);
-            let mut inputs = vec![logits, target];
-            if weighted {
-                inputs.push(g.leaf_of(&[classes], Values::Positive));
-            }
-            let label_smoothing = Scalar::Float(smoothing);
-            let composite = CrossEntropy { label_smoothing, ignore_index: ignored, weighted }.into();
-            finish(composite, g, &inputs, entries);
-        }
-    }
-}
-
-fn attention(dtype: DType, entries: &mut Vec<Entry>) {
-    for (causal, mask) in [(false, false), (true, false), (false, true), (true, true)] {
-        for (queries, keys) in [(1, 1), (5, 7), (9, 70)] {
-            let attributes = Attention { causal, scale: Scalar::Float(0.5), mask };
-            let (q, k, v) = ([1, 2, queries, 4], [1, 2, keys, 4], [1, 2, keys, 3]);
-            let mut operands = vec![q.to_vec(), k.to_vec(), v.to_vec()];
-            if mask {
-                operands.push(vec![1, 2, queries, keys]);
-            }
-            add(attributes.into(), dtype, &operands, entries);
-            // The logarithms, the output's gradient and delta are in the packed dtype.
-            let name = format!("{} of {operands:?}", Composite::from(attributes).attributes());
-            let mut g = Graph::new(name, dtype);
-            let mut inputs: Vec<u32> = operands.iter().map(|shape| g.leaf(shape)).collect();
-            g.dtype = dtype.compute();
-            inputs.push(g.leaf_of(&[1, 2, queries], Values::Positive));
-            inputs.push(g.leaf(&[1, 2, queries, 3]));
-            inputs.push(g.leaf(&[1, 2, queries]));
-            g.dtype = dtype;
-            finish(AttentionGradient(attributes).into(), g, &inputs, entries);
-        }
-    }
-}
-
-fn recurrent(dtype: DType, entries: &mut Vec<Entry>) {
-    let (steps, batch, width, hidden) = (4, 3, 5, 6);
-    for cell in [Cell::Lstm, Cell::Gru, Cell::Tanh, Cell::Relu] {
-        for (reverse, bias, save) in [(false, true, true), (true, false, false)] {
-            let state = vec![batch, hidden];
-            let rows = cell.gates() * hidden;
-            let mut operands = vec![vec![steps, batch, width], state.clone()];
-            if cell.has_cell_state() {
-                operands.push(state);
-            }
-            operands.extend([vec![rows, width], vec![rows, hidden]]);
-            if bias {
-                operands.extend([vec![rows], vec![rows]]);
-            }
-            add(Recurrent { cell, reverse, bias, save }.into(), dtype, &operands, entries);
-        }
-        // Inputs of the gradient: weights, initial states, states, saved values, gradients of the states.
-        let (state, sequence) = (vec![batch, hidden], |width: usize| vec![steps, batch, width]);
-        let mut operands = vec![vec![cell.gates() * hidden, hidden], state.clone()];
-        match cell {
-            Cell::Lstm => {
-                operands.extend([state.clone(), sequence(hidden), sequence(4 * hidden), sequence(hidden)]);
-                operands.extend([sequence(hidden), state]);
-            }
-            Cell::Gru => operands.extend([sequence(hidden), sequence(4 * hidden), sequence(hidden)]),
-            Cell::Tanh | Cell::Relu => operands.extend([sequence(hidden), sequence(hidden)]),
-        }
-        let recurrence = Recurrent { cell, reverse: false, bias: true, save: true };
-        add(RecurrentGradient(recurrence).into(), dtype, &operands, entries);
-    }
-}
-
-fn quantisation(dtype: DType, entries: &mut Vec<Entry>) {
-    for (axis, zero_dtype) in [(None, DType::I8), (Some(1), DType::U8), (Some(0), DType::I8)] {
-        let shape = [6, 9];
-        let mut g = Graph::new(format!("axis {axis:?}, {zero_dtype}"), dtype);
-        let parameters: Vec<usize> = axis.map(|axis: usize| shape[axis]).into_iter().collect();
-        let x = g.leaf(&shape);
-        let scale = g.leaf_of(&parameters, Values::Positive);
-        let zero = random_array(&mut g.choice, Values::Positive, zero_dtype, &parameters);
-        let zero = g.case.leaf(CaseLeaf::contiguous(zero));
-        finish(QuantizeLinear { axis }.into(), g, &[x, scale, zero], entries);
-
-        let mut g = Graph::new(format!("axis {axis:?}, {zero_dtype}"), dtype);
-        let values = random_array(&mut g.choice, Values::Tame, zero_dtype, &shape);
-        let q = g.case.leaf(CaseLeaf::contiguous(values));
-        let scale = g.leaf_of(&parameters, Values::Positive);
-        let zero = random_array(&mut g.choice, Values::Positive, zero_dtype, &parameters);
-        let zero = g.case.leaf(CaseLeaf::contiguous(zero));
-        finish(DequantizeLinear { axis }.into(), g, &[q, scale, zero], entries);
+        entries.push(Entry::new(operation, dtype.name(), graph.case));
     }
 }

@@ -83,8 +83,8 @@ pub(crate) trait Definition {
         Reads::OPERANDS
     }
 
-    /// Calls for tests: all attributes, the sizes at which devices choose other kernels, and operands of at most
-    /// 64 elements, which finite differences can check.
+    /// Calls for tests: every value of the attributes that matters, sizes for which devices choose other kernels, and
+    /// small operands. Finite differences check calls with at most 64 elements in an operand and 128 in all.
     fn samples() -> Vec<Sample>
     where
         Self: Sized;

@@ -57,9 +57,16 @@ impl Sample {
         Sample { composite: composite.into(), operands: operands.into_iter().collect() }
     }
 
-    /// True if the dtype that is tested makes a difference.
-    pub fn has_tested_dtype(&self) -> bool {
-        self.operands.iter().any(|operand| !matches!(operand.dtype, SampleDType::Fixed(_)))
+    /// The dtypes to test: every floating-point dtype, or only the operands' own where they are fixed.
+    pub fn tested_dtypes(&self) -> Vec<DType> {
+        let own = self.operands.iter().map(|operand| match operand.dtype {
+            SampleDType::Fixed(dtype) => Some(dtype),
+            _ => None,
+        });
+        match own.collect::<Option<Vec<DType>>>() {
+            Some(own) => own.into_iter().take(1).collect(),
+            None => DType::FLOATS.to_vec(),
+        }
     }
 }
 
