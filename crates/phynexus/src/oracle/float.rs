@@ -187,7 +187,7 @@ pub(super) fn binary(op: Binary, a: Interval, b: Interval, dtype: DType) -> Numb
         Binary::Min => extreme(a, b, f64::min),
         Binary::Atan2 if meets_cut(a, b) => Number::Undetermined,
         _ if matches!(row.class, BinaryClass::bits | BinaryClass::shifts) => Number::Undetermined,
-        _ if !row.monotone && !(a.is_point() && b.is_point()) => Number::Undetermined,
+        _ if !(row.monotone || a.is_point() && b.is_point()) => Number::Undetermined,
         _ => corners(a, b, row.ulps, dtype, row.meaning),
     }
 }
