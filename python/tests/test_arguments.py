@@ -160,7 +160,7 @@ def test_names_that_are_nearly_those_of_dtypes(name: str, meant: str) -> None:
 
 
 def test_other_names_are_told_with_what_there_is() -> None:
-    with pytest.raises(ValueError, match='^no dtype "complex64": there are bool'):
+    with pytest.raises(ValueError, match='^unknown dtype "complex64": the dtypes are bool'):
         nx.zeros(2, dtype="complex64")
     with pytest.raises(TypeError, match="is not a dtype"):
         nx.zeros(2, dtype=3)

@@ -58,8 +58,9 @@ pub fn register_all() {
     phynexus_opencl::register();
     #[cfg(feature = "wgpu")]
     phynexus_wgpu::register();
-    for (kind, is_built) in FAMILIES {
+    for (kind, is_built, aliases) in FAMILIES {
         if !is_built {
+            phynexus::device::register_aliases(kind, aliases);
             let reason = format!("this program was built without it: enable the feature {kind}");
             phynexus::device::register_missing(kind, reason);
         }
@@ -71,11 +72,11 @@ pub fn register_all() {
 }
 
 /// The device families, and whether this program was built with them.
-const FAMILIES: [(&str, bool); 4] = [
-    ("cuda", cfg!(feature = "cuda")),
-    ("hip", cfg!(feature = "hip")),
-    ("opencl", cfg!(feature = "opencl")),
-    ("wgpu", cfg!(feature = "wgpu")),
+const FAMILIES: [(&str, bool, &[&str]); 4] = [
+    ("cuda", cfg!(feature = "cuda"), &["nvidia"]),
+    ("hip", cfg!(feature = "hip"), &["amd", "rocm"]),
+    ("opencl", cfg!(feature = "opencl"), &["ocl", "pocl"]),
+    ("wgpu", cfg!(feature = "wgpu"), &["vk", "vulkan", "metal", "dx12"]),
 ];
 
 /// Registers only the CPU.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use phynexus::DType;
 use phynexus::op::{Binary, Combine, Unary};
 use phynexus_cpu::vector::{
-    Fused, InstructionSet, binary_for, cast_for, fused_for, mul_add_for, reduce_for, select_for, sub_exp_for,
+    Chain, InstructionSet, binary_for, cast_for, chain_for, mul_add_for, reduce_for, select_for, sub_exp_for,
     unary_for,
 };
 
@@ -102,8 +102,8 @@ fn main() {
                     });
                 }
             }
-            for chain in Fused::ALL {
-                if let Some(kernel) = fused_for(set, chain, dtype) {
+            for chain in Chain::ALL {
+                if let Some(kernel) = chain_for(set, chain, dtype) {
                     report(&filter, set, &format!("{chain:?} {dtype}"), &mut operands, |o, n| {
                         // SAFETY: as above.
                         unsafe { kernel(o.a.as_ptr().cast(), o.out.as_mut_ptr().cast(), n) }

@@ -19,7 +19,7 @@ use smallvec::SmallVec;
 
 use crate::{
     device::{Block, HostMemory, NAME, part},
-    fused::FusedKernel,
+    fused::{FusedKernel, chain},
     library, system_memory,
     vector::InstructionSet,
     working_memory,
@@ -59,6 +59,9 @@ impl Backend for Cpu {
         match &node.op {
             Op::Unary(op) => meaning(operands, |dtype| op.accepts(dtype), op.name()),
             Op::Binary(op) => meaning(operands, |dtype| op.accepts(dtype), op.name()),
+            Op::Composite(composite) if chain(composite).is_some() => {
+                meaning(operands, DType::is_float, composite.name())
+            }
             op => match Support::usual(op) {
                 Support::Fused => Support::Fused,
                 _ => library::support(node, operands),

@@ -26,13 +26,14 @@
 //!
 //! | module | subject |
 //! |---|---|
-//! | [`tensor`] | what a user holds |
+//! | [`tensor`] | the methods of [`Tensor`] |
 //! | [`op`] | the op set, composites, gradient rules |
 //! | [`graph`] | nodes and the handles to them |
 //! | [`gradient`] | the sweep from a loss to its leaves |
 //! | [`schedule`] | from a pending graph to a plan, and from a plan to data |
 //! | [`kernel`] | the fused specification, index expressions, loop trees and their printers |
-//! | [`device`] | the trait a device implements, the registry, the memory pool |
+//! | [`device`] | the trait a device implements, the registry |
+//! | [`pool`] | the memory pool that device crates put over their allocator |
 //! | [`custom`] | kernels written by users |
 //! | `linalg` | decompositions of matrices, on the host |
 //! | [`gpu`] | the part of the engine that all GPU families share |

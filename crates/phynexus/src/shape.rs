@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use crate::{Error, Result};
+use crate::{DType, Error, Result};
 
 /// A list of extents, one per dimension. Most tensors have at most four.
 pub type Dims = SmallVec<[usize; 4]>;
@@ -36,6 +36,21 @@ pub fn checked_element_count(shape: &[usize]) -> Option<usize> {
         return None;
     }
     Some(if shape.contains(&0) { 0 } else { others })
+}
+
+/// Fails if a tensor of this shape and dtype cannot exist.
+///
+/// # Errors
+/// [`Error::Shape`] for too many dimensions, or for more bytes than the address space has.
+pub(crate) fn check_size(op: &'static str, dtype: DType, shape: &[usize]) -> Result<()> {
+    if shape.len() > MAX_RANK {
+        check_rank(op, shape)?;
+    }
+    let bytes = checked_element_count(shape).and_then(|n| n.checked_mul(dtype.size()));
+    match bytes {
+        Some(bytes) if bytes <= isize::MAX as usize => Ok(()),
+        _ => Err(Error::shape(op, &[shape], "the result would exceed the address space")),
+    }
 }
 
 /// Returns the number of elements of a shape that was already checked for overflow.

@@ -279,7 +279,7 @@ impl<'a> Parser<'a> {
         found.map(|dtype| (dtype, big_endian)).ok_or_else(|| {
             let advice = match code.chars().next() {
                 Some('O') => "they are Python objects: convert the array with .astype() before saving",
-                Some('c') => "save the real and the imaginary part as separate arrays",
+                Some('c') => "they are complex: save the real and the imaginary part as separate arrays",
                 Some('U' | 'S' | 'a') => {
                     "they are text; save numbers instead, such as the index of each class"
                 }

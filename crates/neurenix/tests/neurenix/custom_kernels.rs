@@ -314,7 +314,7 @@ fn a_kernel_without_the_devices_language_runs_on_the_cpu_if_it_can() -> Result<(
     let x = Tensor::from_slice(&values(4), &[4], plain())?;
     let cuda = || parabola().source(SourceLanguage::CudaC, "garbage");
     let error = cuda().build()?.call(&[&x], &C).unwrap_err();
-    let said = "takes OpenCL C: the kernel has CUDA C";
+    let said = "accepts OpenCL C: the kernel has CUDA C";
     assert!(matches!(error, Error::KernelLanguage { .. }) && error.to_string().contains(said), "{error}");
     let error = cuda().build()?.call(&[&x.to_device(cpu())?], &C).unwrap_err();
     assert!(matches!(error, Error::KernelLanguage { .. }), "{error}");

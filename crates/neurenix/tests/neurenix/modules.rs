@@ -256,9 +256,12 @@ fn names_of_parts_must_differ() -> Result<()> {
     let twice = Sequential::new().with_named("a", linear()?).with(linear()?).with_named("a", linear()?);
     assert!(text(twice)?.contains("\"a\" is used as the name of two modules"));
     // Positions are names too.
-    assert!(text(Sequential::new().with_named("1", linear()?).with(linear()?))?.contains("two parts"));
+    assert!(
+        text(Sequential::new().with_named("1", linear()?).with(linear()?))?
+            .contains("is used as the name of two modules")
+    );
     assert!(text(Sequential::new().with_named("a.b", linear()?))?.contains("contain a dot"));
-    assert!(text(Sequential::new().with_named("", linear()?))?.contains("not empty"));
+    assert!(text(Sequential::new().with_named("", linear()?))?.contains("must not be empty"));
     assert_eq!(text(Sequential::new().with_named("a", linear()?).with(linear()?))?, "");
     Ok(())
 }

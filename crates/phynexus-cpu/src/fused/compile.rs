@@ -93,7 +93,7 @@ fn nanoseconds(kernel: &Fused, values: &Values<'_>) -> f64 {
                 0.1 * kernel.parameters.get(usize::from(parameter)).map_or(4, |p| p.dtype.size()) as f64
             }
             Operation::Constant(_) => 0.0,
-            Operation::Unary(..) => 0.2,
+            Operation::Unary(..) | Operation::Call(..) => 0.2,
             _ => 0.05,
         };
         cost * if i.per_column { rows * columns } else { rows }

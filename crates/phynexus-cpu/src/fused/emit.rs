@@ -212,7 +212,7 @@ impl<'a> Emitter<'a> {
             Work::Plain => {}
             Work::Same(a) => return self.value(a),
             Work::Chain(chain, a) => {
-                let kernel = vector::fused(chain, dtype).ok_or_else(|| missing("a chain"))?;
+                let kernel = vector::chain(chain, dtype).ok_or_else(|| missing("a chain"))?;
                 return self.unary(kernel, a, value);
             }
             Work::SubExp(a, b) => {
@@ -286,6 +286,7 @@ impl<'a> Emitter<'a> {
                 Ok(if to == to.compute() { source } else { self.cast_slot(source, to, to.compute()) })
             }
             Operation::Reduce(combine, a) => self.reduce(*combine, *a, value),
+            Operation::Call(composite, _) => Err(missing(composite.name())),
         }
     }
 

@@ -26,6 +26,8 @@ mod strided;
 mod tests;
 mod values;
 
+pub(crate) use values::chain;
+
 use phynexus::{Error, Result, device::Binding, kernel::fused::Fused};
 use smallvec::SmallVec;
 

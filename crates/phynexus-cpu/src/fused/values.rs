@@ -2,9 +2,9 @@
 //! call, or nothing.
 
 use phynexus::{
-    DType, Scalar,
+    DType,
     kernel::fused::{Fused, Instruction, Operation, Value},
-    op::{Binary, Combine, Unary},
+    op::{Binary, Combine, Composite, Unary, composite::Gelu},
 };
 use smallvec::SmallVec;
 
@@ -17,8 +17,8 @@ pub(super) enum Work {
     Plain,
     /// The same as another value.
     Same(Value),
-    /// A fused chain of several instructions on one value.
-    Chain(vector::Fused, Value),
+    /// A named function of one value.
+    Chain(vector::Chain, Value),
     /// `exp(a - b)`.
     SubExp(Value, Value),
     /// `a * b + c`.
@@ -110,6 +110,9 @@ impl<'a> Values<'a> {
         let inner =
             |v: Value| (users[v as usize] == 1 && self.dtype(v) == *dtype).then(|| self.instruction(v));
         match *operation {
+            Operation::Call(ref composite, a) => {
+                chain(composite).map_or(Work::Plain, |chain| Work::Chain(chain, a))
+            }
             // The store rounds the value to 16 bits.
             Operation::Cast(a) if self.dtype(a) == dtype.compute() && self.is_only_stored(value) => {
                 Work::Same(a)
@@ -136,9 +139,6 @@ impl<'a> Values<'a> {
                     _ => Work::Plain,
                 }
             }
-            Operation::Binary(Binary::Mul, a, b) if matches!(dtype, DType::F32 | DType::F64) => {
-                self.gelu(a, b, users).or_else(|| self.gelu(b, a, users)).unwrap_or(Work::Plain)
-            }
             Operation::Reduce(Combine::Sum, a) if matches!(dtype, DType::F32 | DType::F64) => {
                 match inner(a).map(|i| &i.operation) {
                     Some(&Operation::Binary(Binary::Mul, x, y)) if self.work[a as usize] == Work::Plain => {
@@ -158,51 +158,14 @@ impl<'a> Values<'a> {
         self.kernel.stores.iter().all(|s| s.value != value || parameter(s.parameter) == Some(dtype))
             && !self.kernel.instructions.iter().any(|i| i.operation.operands().contains(&value))
     }
+}
 
-    /// The constant of a value, if it is one.
-    fn constant(&self, value: Value) -> Option<f64> {
-        match self.instruction(value).operation {
-            Operation::Constant(scalar) => Some(scalar.cast(self.dtype(value)).as_f64()),
-            _ => None,
-        }
-    }
-
-    fn is_constant(&self, value: Value, number: f64) -> bool {
-        self.constant(value) == Some(Scalar::Float(number).cast(self.dtype(value)).as_f64())
-    }
-
-    /// `(x * 0.5) * (1 + erf(x * sqrt(1/2)))` or its `tanh` approximation, given the two factors. The chain's kernel
-    /// uses the same operations one by one, so the result is bit-identical.
-    fn gelu(&self, half: Value, rest: Value, users: &[u32]) -> Option<Work> {
-        let once = |v: Value| (users[v as usize] == 1).then(|| &self.instruction(v).operation);
-        let times = |v: Value, number: f64| match *once(v)? {
-            Operation::Binary(Binary::Mul, a, b) if self.is_constant(b, number) => Some(a),
-            Operation::Binary(Binary::Mul, a, b) if self.is_constant(a, number) => Some(b),
-            _ => None,
-        };
-        let plus_one = |v: Value| match *once(v)? {
-            Operation::Binary(Binary::Add, a, b) if self.is_constant(b, 1.0) => Some(a),
-            Operation::Binary(Binary::Add, a, b) if self.is_constant(a, 1.0) => Some(b),
-            _ => None,
-        };
-        let x = times(half, 0.5)?;
-        match *once(plus_one(rest)?)? {
-            Operation::Unary(Unary::Erf, inner) => {
-                let same = times(inner, std::f64::consts::FRAC_1_SQRT_2)? == x;
-                same.then_some(Work::Chain(vector::Fused::Gelu, x))
-            }
-            Operation::Unary(Unary::Tanh, inner) => {
-                let root = std::f64::consts::FRAC_2_SQRT_PI * std::f64::consts::FRAC_1_SQRT_2;
-                let Operation::Binary(Binary::Add, a, b) = *once(times(inner, root)?)? else { return None };
-                let cubic = if a == x { b } else { a };
-                let cube = times(cubic, 0.044715)?;
-                let Operation::Binary(Binary::Mul, p, q) = *once(cube)? else { return None };
-                let square = if p == x { q } else { p };
-                let is_square = *once(square)? == Operation::Binary(Binary::Mul, x, x);
-                ((a == x || b == x) && (p == x || q == x) && is_square)
-                    .then_some(Work::Chain(vector::Fused::GeluTanh, x))
-            }
-            _ => None,
-        }
-    }
+/// The vector kernel of a composite that this device takes by its name.
+pub(crate) fn chain(composite: &Composite) -> Option<vector::Chain> {
+    Some(match composite {
+        Composite::Gelu(Gelu { tanh: false }) => vector::Chain::Gelu,
+        Composite::Gelu(Gelu { tanh: true }) => vector::Chain::GeluTanh,
+        Composite::Silu(_) => vector::Chain::Silu,
+        _ => return None,
+    })
 }

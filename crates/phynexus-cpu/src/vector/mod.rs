@@ -38,10 +38,10 @@
 
 mod binary;
 mod cast;
+mod chain;
 mod compiled;
 mod convert;
 mod folds;
-mod fused;
 mod half;
 mod instruction_set;
 mod integer;
@@ -59,8 +59,8 @@ mod tests;
 pub use binary::{binary, binary_for};
 pub(crate) use cast::round_to;
 pub use cast::{cast, cast_for};
+pub use chain::{Chain, chain, chain_for, mul_add, mul_add_for, sub_exp, sub_exp_for};
 pub(crate) use compiled::{BLOCK, combine, compiled, lanes, load, store};
-pub use fused::{Fused, fused, fused_for, mul_add, mul_add_for, sub_exp, sub_exp_for};
 pub use instruction_set::InstructionSet;
 pub(crate) use math::{Arithmetic, Contracted, Separate, single};
 pub use movement::{

@@ -8,6 +8,7 @@ use crate::{
         gradient,
         term::Term,
     },
+    schedule::prepare_custom,
 };
 
 impl CustomKernel {
@@ -20,26 +21,7 @@ impl CustomKernel {
     /// instead. The same applies to the kernel of the gradient while gradients are recorded: [`Error::KernelGradient`]
     /// if it has no source for the device.
     pub fn compile(&self, device: Device) -> Result<()> {
-        device.backend().prepare_custom(self, [1; 3])?;
-        if gradient::is_enabled() { self.prepare_gradient(device) } else { Ok(()) }
-    }
-
-    /// Prepares the kernel of the gradient for a device, if there is one, so that its errors are reported before the
-    /// backward pass.
-    fn prepare_gradient(&self, device: Device) -> Result<()> {
-        let Some(gradient) = self.gradient_kernel() else { return Ok(()) };
-        device.backend().prepare_custom(gradient, [1; 3]).map_err(|error| match error {
-            Error::KernelLanguage { kernel: gradient, device, expected, available } => {
-                Error::KernelGradient {
-                    kernel: self.name().to_owned(),
-                    gradient,
-                    device,
-                    expected,
-                    available,
-                }
-            }
-            other => other,
-        })
+        prepare_custom(self, device, [1; 3], gradient::is_enabled())
     }
 
     /// Records a launch. `inputs` are the tensors for the input parameters, followed by those that copied outputs start
@@ -55,19 +37,6 @@ impl CustomKernel {
     pub fn launch(&self, inputs: &[&Tensor], scalars: &[Scalar]) -> Result<Vec<Tensor>> {
         let types: Vec<TensorType> = inputs.iter().map(|input| input.tensor_type()).collect();
         let call = CustomCall::new(self, &types, scalars)?;
-        let Some(device) = inputs.first().map(|input| input.device()) else {
-            return Err(Error::internal("custom", "the kernel has no inputs"));
-        };
-        if let Some(other) = inputs.iter().find(|other| other.device() != device) {
-            return Err(Error::DeviceMismatch {
-                op: "custom kernel",
-                left: device.name().to_owned(),
-                right: other.device().name().to_owned(),
-            });
-        }
-        if gradient::is_enabled() && inputs.iter().any(|input| input.requires_grad()) {
-            self.prepare_gradient(device)?;
-        }
         let operands: Vec<Term> = inputs.iter().map(|input| input.term()).collect();
         let outputs = call.record(&operands.iter().collect::<Vec<_>>())?;
         outputs.iter().map(Tensor::from_term).collect()

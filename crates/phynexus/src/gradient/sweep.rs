@@ -439,8 +439,9 @@ impl Sweep {
             if !self.passes(node) || !needs.contains(&true) {
                 continue;
             }
+            let numbers: SmallVec<[u64; 3]> = sources.iter().map(|source| source.number).collect();
             let inputs: SmallVec<[Term; 3]> = sources.into_iter().map(|node| Term::Recorded(node)).collect();
-            let (output, gradient) = (Term::Recorded(node.clone()), gradient.term());
+            let (output, gradient) = (Term::Recorded(node.clone()), Term::Recorded(gradient.into_node()));
             let op = node.op();
             let call =
                 rule::Call { op, inputs: &inputs, output: &output, gradient: &gradient, needs: &needs };
@@ -449,7 +450,9 @@ impl Sweep {
                 (None, Op::Composite(composite)) => differentiate_body(composite, &call)?,
                 (None, _) => return Err(Error::internal("gradients", op.name())),
             };
-            for ((input, found), _) in inputs.iter().zip(found).zip(&needs).filter(|(_, needed)| **needed) {
+            for (((input, number), found), _) in
+                inputs.iter().zip(numbers).zip(found).zip(&needs).filter(|(_, needed)| **needed)
+            {
                 let Some(found) = found else { continue };
                 if found.shape() != input.shape() || found.dtype() != input.dtype() {
                     let message = format!(
@@ -463,7 +466,7 @@ impl Sweep {
                     return Err(Error::internal("gradients", message));
                 }
                 let found = Tensor::from_term(&found)?;
-                pending.entry(Tensor::from_term(input)?.node().number).or_default().push(found);
+                pending.entry(number).or_default().push(found);
             }
         }
         Ok(Swept { path: self.path, gradients })

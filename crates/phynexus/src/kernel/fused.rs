@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::{index::Index, view::Mask};
 use crate::{
     DType, Scalar,
-    op::{Binary, Combine, Unary},
+    op::{Binary, Combine, Composite, Unary},
     shape::element_count,
 };
 
@@ -48,31 +48,33 @@ pub enum Operation {
     Bitcast(Value),
     /// Combines a per-column value over the columns of a row.
     Reduce(Combine, Value),
+    /// An elementwise composite of one value by its name, for a device that answers
+    /// [`Support::Fused`](crate::device::Support::Fused) to it. [`Fused::expanded`] replaces it by the body.
+    Call(Composite, Value),
 }
 
 impl Operation {
     /// The values it reads.
     pub fn operands(&self) -> SmallVec<[Value; 3]> {
-        match *self {
-            Operation::Load { .. } | Operation::Constant(_) | Operation::Coordinate(_) => SmallVec::new(),
-            Operation::Unary(_, a) | Operation::Cast(a) | Operation::Bitcast(a) | Operation::Reduce(_, a) => {
-                SmallVec::from_slice(&[a])
-            }
-            Operation::Binary(_, a, b) => SmallVec::from_slice(&[a, b]),
-            Operation::Select(a, b, c) => SmallVec::from_slice(&[a, b, c]),
-        }
+        let mut operands = SmallVec::new();
+        self.mapped(|operand| {
+            operands.push(operand);
+            operand
+        });
+        operands
     }
 
     /// Replaces the operands, which are requested in order.
     pub fn mapped(&self, mut operand: impl FnMut(Value) -> Value) -> Operation {
-        match *self {
+        match self {
             Operation::Load { .. } | Operation::Constant(_) | Operation::Coordinate(_) => self.clone(),
-            Operation::Unary(op, a) => Operation::Unary(op, operand(a)),
-            Operation::Binary(op, a, b) => Operation::Binary(op, operand(a), operand(b)),
-            Operation::Select(a, b, c) => Operation::Select(operand(a), operand(b), operand(c)),
-            Operation::Cast(a) => Operation::Cast(operand(a)),
-            Operation::Bitcast(a) => Operation::Bitcast(operand(a)),
-            Operation::Reduce(combine, a) => Operation::Reduce(combine, operand(a)),
+            Operation::Unary(op, a) => Operation::Unary(*op, operand(*a)),
+            Operation::Binary(op, a, b) => Operation::Binary(*op, operand(*a), operand(*b)),
+            Operation::Select(a, b, c) => Operation::Select(operand(*a), operand(*b), operand(*c)),
+            Operation::Cast(a) => Operation::Cast(operand(*a)),
+            Operation::Bitcast(a) => Operation::Bitcast(operand(*a)),
+            Operation::Reduce(combine, a) => Operation::Reduce(*combine, operand(*a)),
+            Operation::Call(composite, a) => Operation::Call(composite.clone(), operand(*a)),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod build;
 pub mod check;
+mod expand;
 pub mod fused;
 pub mod index;
 pub mod loops;

@@ -285,6 +285,10 @@ impl Op {
 
     /// True for ops whose output elements depend only on the input elements at the same position.
     pub fn is_elementwise(&self) -> bool {
-        matches!(self, Op::Unary(_) | Op::Binary(_) | Op::Where | Op::Cast | Op::Bitcast)
+        match self {
+            Op::Unary(_) | Op::Binary(_) | Op::Where | Op::Cast | Op::Bitcast => true,
+            Op::Composite(composite) => composite.is_elementwise(),
+            _ => false,
+        }
     }
 }

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     DType, Error, Result,
-    shape::{Dims, element_count},
+    shape::{Dims, check_size, element_count},
 };
 
 /// A dtype and a shape: what checks of operands read.
@@ -72,11 +72,10 @@ pub(crate) enum Term {
     /// A node of the graph.
     Recorded(Arc<dyn Recorded>),
     /// A node of an IR.
-    Drafted(Drafted),
+    Drafted(Rc<Drafted>),
 }
 
 /// A node of an IR that is being built.
-#[derive(Clone)]
 pub(crate) struct Drafted {
     ir: Rc<RefCell<Ir>>,
     id: Id,
@@ -162,8 +161,9 @@ impl Drafted {
             _ => Err(Error::internal("draft", format!("an operand of {} is not in this IR", op.name()))),
         };
         let inputs = operands.iter().map(id).collect::<Result<SmallVec<[Id; 3]>>>()?;
+        check_size(op.name(), dtype, &shape)?;
         let id = self.ir.borrow_mut().push(op, dtype, shape.clone(), inputs);
-        Ok(Term::Drafted(Drafted { ir: self.ir.clone(), id, dtype, shape }))
+        Ok(Term::Drafted(Rc::new(Drafted { ir: self.ir.clone(), id, dtype, shape })))
     }
 }
 
@@ -172,7 +172,8 @@ pub(crate) fn draft(operands: &[TensorType], build: impl FnOnce(&[Term]) -> Resu
     let ir = Rc::new(RefCell::new(Ir::default()));
     let leaf = |operand: &TensorType| {
         let id = ir.borrow_mut().push(Op::Buffer, operand.dtype, operand.shape.into(), []);
-        Term::Drafted(Drafted { ir: ir.clone(), id, dtype: operand.dtype, shape: operand.shape.into() })
+        let shape = operand.shape.into();
+        Term::Drafted(Rc::new(Drafted { ir: ir.clone(), id, dtype: operand.dtype, shape }))
     };
     let leaves: Vec<Term> = operands.iter().map(leaf).collect();
     match build(&leaves)? {

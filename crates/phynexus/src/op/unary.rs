@@ -361,7 +361,7 @@ impl Unary {
         self.row().name
     }
 
-    /// True if operands of this dtype are accepted by the op itself (`Term` methods convert first where NumPy would).
+    /// True if operands of this dtype are accepted by the op itself (`Tensor` methods convert first where NumPy would).
     pub fn accepts(self, dtype: DType) -> bool {
         match self.row().class {
             Class::numbers => dtype != DType::Bool,

@@ -2,7 +2,7 @@
 
 use super::{
     accumulate::Accumulator,
-    array::from_scalar,
+    array::{OracleArray, from_scalar},
     elementwise,
     number::{Interval, Number},
 };
@@ -11,6 +11,7 @@ use crate::{
     DType, Error, Result, Scalar,
     dtype::scalar_bytes,
     kernel::fused::{Fused, Instruction, Operation},
+    shape::Dims,
 };
 
 /// A kernel's access to memory.
@@ -129,6 +130,10 @@ fn step(
         Operation::Select(c, x, y) => elementwise::select(value(*c)?, value(*x)?, value(*y)?),
         Operation::Cast(x) if dtype_of(*x) == dtype => value(*x)?,
         Operation::Cast(x) => elementwise::cast(value(*x)?, dtype),
+        Operation::Call(composite, x) => {
+            let operand = OracleArray { dtype: dtype_of(*x), shape: Dims::new(), elements: vec![value(*x)?] };
+            super::opened(composite, &[&operand])?.pop().unwrap_or(Number::Undetermined)
+        }
         Operation::Bitcast(x) => elementwise::bitcast(value(*x)?, dtype_of(*x), dtype),
         Operation::Reduce(..) => {
             return Err(Error::internal("kernel", "a reduction is not an elementwise step"));

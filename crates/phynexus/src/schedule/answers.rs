@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// The device's support for each node of a rewritten graph, in node order.
-pub(super) struct Answers(Vec<Support>);
+pub(super) struct Answers(pub(super) Vec<Support>);
 
 impl Answers {
     pub(super) fn of(ir: &Ir, device: Device) -> Answers {

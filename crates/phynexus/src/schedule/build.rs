@@ -248,6 +248,9 @@ impl Builder<'_> {
             Op::Binary(op) => Operation::Binary(*op, operand(self, 0)?, operand(self, 1)?),
             Op::Where => Operation::Select(operand(self, 0)?, operand(self, 1)?, operand(self, 2)?),
             Op::Cast => Operation::Cast(operand(self, 0)?),
+            Op::Composite(composite) if composite.is_elementwise() => {
+                Operation::Call(composite.clone(), operand(self, 0)?)
+            }
             Op::Bitcast => Operation::Bitcast(operand(self, 0)?),
             Op::Reduce { combine, axes } => {
                 let input = node.inputs[0];
@@ -273,6 +276,7 @@ impl Builder<'_> {
             Operation::Unary(op, _) => op.is_exact(),
             Operation::Binary(op, ..) => op.is_exact(),
             Operation::Reduce(combine, _) => combine.binary().is_exact(),
+            Operation::Call(..) => false,
             _ => true,
         };
         if is_exact || dtype.compute() == dtype {

@@ -74,14 +74,10 @@ impl Drop for ModeGuard {
     }
 }
 
-/// Returns whether this thread is recording operations that must not be evaluated yet.
+/// Returns whether this thread is capturing a function: its operations must not be evaluated yet, and its random numbers
+/// are drawn at replay.
 pub fn is_recording() -> bool {
     MODE.with_borrow(|mode| !matches!(mode, Mode::Evaluating))
-}
-
-/// Returns whether this thread is capturing a function. Its random numbers are drawn at replay.
-pub(crate) fn is_capturing() -> bool {
-    MODE.with_borrow(|mode| matches!(mode, Mode::Capturing(_)))
 }
 
 /// Fails if this thread is capturing a function. Call this before exposing a tensor's memory, as reading does.
@@ -89,7 +85,7 @@ pub(crate) fn is_capturing() -> bool {
 /// # Errors
 /// [`Error::Argument`] while a function is captured.
 pub fn refuse_reading() -> Result<()> {
-    match is_capturing() {
+    match is_recording() {
         true => Err(Error::argument(
             "capture",
             "the captured function reads the value of a tensor: return the tensor, and read it outside",

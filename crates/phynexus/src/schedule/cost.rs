@@ -65,6 +65,7 @@ pub(super) fn costs(ir: &Ir, answers: &Answers) -> Vec<Cost> {
                     }
                     Op::Unary(_) => 4,
                     Op::Binary(op) if op.row().slow => 4,
+                    Op::Composite(_) => 8,
                     Op::Binary(_) | Op::Where | Op::Cast | Op::Bitcast | Op::Pad { .. } => 1,
                     _ => 0,
                 };

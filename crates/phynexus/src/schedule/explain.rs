@@ -115,6 +115,7 @@ fn fused_detail(kernel: &Fused) -> String {
         Operation::Cast(_) => Some("cast".to_owned()),
         Operation::Bitcast(_) => Some("bitcast".to_owned()),
         Operation::Reduce(combine, _) => Some(format!("[{}]", combine.name())),
+        Operation::Call(composite, _) => Some(composite.name().to_owned()),
         Operation::Load { .. } | Operation::Constant(_) | Operation::Coordinate(_) => None,
     };
     let names: Vec<String> = kernel.instructions.iter().filter_map(|i| name(&i.operation)).collect();
@@ -146,6 +147,10 @@ impl Display for Fused {
                 Operation::Cast(a) => write!(f, "cast(%{a})")?,
                 Operation::Bitcast(a) => write!(f, "bitcast(%{a})")?,
                 Operation::Reduce(combine, a) => write!(f, "{} over columns of %{a}", combine.name())?,
+                Operation::Call(composite, a) => match composite.attributes() {
+                    attributes if attributes.is_empty() => write!(f, "{}(%{a})", composite.name())?,
+                    attributes => write!(f, "{}(%{a}, {attributes})", composite.name())?,
+                },
             }
             writeln!(f)?;
         }

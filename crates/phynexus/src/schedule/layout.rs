@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use super::answers::Answers;
 use crate::{
-    device::Device,
+    device::{Device, Support},
     op::view::view_layout,
     op::{
         Op,
@@ -35,6 +35,7 @@ pub(super) fn lay_out(ir: Ir, leaves: &[Layout], device: Device) -> (Ir, Answers
     let mut laid_out = Ir::default();
     let mut places: Vec<Id> = Vec::with_capacity(ir.nodes.len());
     let mut copies: HashMap<Id, Id> = HashMap::new();
+    let mut after: Vec<Support> = Vec::with_capacity(ir.nodes.len());
     for (id, node) in ir.nodes.iter().enumerate() {
         let is_routine = answers.is_routine(&ir, id as Id);
         let mut inputs = Vec::with_capacity(node.inputs.len());
@@ -43,18 +44,19 @@ pub(super) fn lay_out(ir: Ir, leaves: &[Layout], device: Device) -> (Ir, Answers
             inputs.push(if is_routine && is_copied(node, at) {
                 *copies.entry(input).or_insert_with(|| {
                     let operand = ir.node(input);
+                    after.push(Support::Fused);
                     laid_out.push(Op::Contiguous, operand.dtype, operand.shape.clone(), [place])
                 })
             } else {
                 place
             });
         }
+        after.push(answers.0[id].clone());
         places.push(laid_out.push(node.op.clone(), node.dtype, node.shape.clone(), inputs));
     }
     laid_out.leaves = ir.leaves.iter().map(|&leaf| places[leaf as usize]).collect();
     laid_out.outputs = ir.outputs.iter().map(|&output| places[output as usize]).collect();
-    let answers = Answers::of(&laid_out, device);
-    (laid_out, answers)
+    (laid_out, Answers(after))
 }
 
 /// Returns each node's layout in the buffer of the leaf or node that it is a view of. A view that strides cannot

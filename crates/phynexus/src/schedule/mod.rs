@@ -52,7 +52,7 @@ pub(crate) use eager::is_eager;
 pub use eager::{EagerMode, eager};
 pub use memory_check::set_memory_checks;
 use plan::{Leaf, Plan};
-pub(crate) use record::random_state;
+pub(crate) use record::{prepare_custom, random_state};
 use walk::{Pending, Privacy, Walk, Walker};
 
 /// Guards the marks and claims of nodes. Held while walking, never while planning or computing.

@@ -15,13 +15,14 @@ use crate::{
     op::{
         Composite, Op,
         composite::tf32,
+        custom::CustomKernel,
         formula::Formula,
         gradient,
         term::{Recorded, TensorType, Term},
         view::view_layout,
     },
     random::GeneratorState,
-    shape::{Dims, MAX_RANK, check_rank, checked_element_count, dims},
+    shape::{Dims, check_size, dims},
 };
 
 impl Tensor {
@@ -43,15 +44,7 @@ impl Tensor {
         operands: &[&Tensor],
     ) -> Result<Tensor> {
         crate::profile::note_recording();
-        if shape.len() > MAX_RANK {
-            check_rank(op.name(), &shape)?;
-        }
-        if checked_element_count(&shape)
-            .and_then(|n| n.checked_mul(dtype.size()))
-            .is_none_or(|n| n > isize::MAX as usize)
-        {
-            return Err(Error::shape(op.name(), &[&shape], "the result would exceed the address space"));
-        }
+        check_size(op.name(), dtype, &shape)?;
         if !matches!(op, Op::Copy)
             && let Some(other) = operands.iter().find(|o| o.device() != device)
         {
@@ -62,7 +55,8 @@ impl Tensor {
             });
         }
         if let Op::Custom(call) = &op {
-            device.backend().prepare_custom(call.kernel(), call.groups())?;
+            let differentiated = gradient::is_enabled() && operands.iter().any(|o| o.requires_grad());
+            prepare_custom(call.kernel(), device, call.groups(), differentiated)?;
         }
         let known = Extremes::of_result(&op, dtype, &shape, operands);
         let requires_grad =
@@ -248,6 +242,24 @@ impl Composite {
         let (dtype, shape) = composite.check(&types)?;
         Tensor::record(Op::Composite(composite), dtype, shape, operands)
     }
+}
+
+/// Makes a custom kernel ready on a device, and the kernel of its gradient if it is to be differentiated, so that errors
+/// of the latter are reported before the backward pass.
+pub(crate) fn prepare_custom(
+    kernel: &CustomKernel,
+    device: Device,
+    groups: [usize; 3],
+    differentiated: bool,
+) -> Result<()> {
+    device.backend().prepare_custom(kernel, groups)?;
+    let Some(gradient) = kernel.gradient_kernel().filter(|_| differentiated) else { return Ok(()) };
+    device.backend().prepare_custom(gradient, [1; 3]).map_err(|error| match error {
+        Error::KernelLanguage { kernel: gradient, device, expected, available } => {
+            Error::KernelGradient { kernel: kernel.name().to_owned(), gradient, device, expected, available }
+        }
+        other => other,
+    })
 }
 
 /// Uploads a key and counter as the leaf of an [`Op::RandomBits`].

@@ -2,7 +2,7 @@
 
 use super::operands::{broadcast2, promote2};
 use crate::{
-    Error, Result, Scalar, Tensor,
+    Error, Kind, Result, Scalar, Tensor,
     shape::{Dims, element_count, normalize_axis},
 };
 
@@ -12,7 +12,8 @@ impl Tensor {
     /// # Errors
     /// [`Error::Shape`] if the shapes cannot be broadcast; [`Error::DType`] for `bool`.
     pub fn lerp(&self, end: &Tensor, weight: &Tensor) -> Result<Tensor> {
-        self.add(&end.sub(self)?.mul(weight)?)
+        let (start, end) = interpolated(self, end, weight.dtype().is_float())?;
+        start.add(&end.sub(&start)?.mul(weight)?)
     }
 
     /// [`Tensor::lerp`] with a scalar weight.
@@ -20,7 +21,9 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::lerp`].
     pub fn lerp_scalar(&self, end: &Tensor, weight: impl Into<Scalar>) -> Result<Tensor> {
-        self.add(&end.sub(self)?.mul_scalar(weight)?)
+        let weight = weight.into();
+        let (start, end) = interpolated(self, end, weight.kind() == Kind::Float)?;
+        start.add(&end.sub(&start)?.mul_scalar(weight)?)
     }
 
     /// `self + value * a * b`. Shapes are broadcast, dtypes promoted.
@@ -134,7 +137,8 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::sub`] and [`Tensor::norm`].
     pub fn dist(&self, other: &Tensor, p: f64) -> Result<Tensor> {
-        self.sub(other)?.norm(p, &[], false)
+        let (a, b) = promote2(self, other)?;
+        a.floating()?.sub(&b.floating()?)?.norm(p, &[], false)
     }
 
     /// Pairwise p-norm distances between the rows of two batches of matrices: `[.., P, M]` and `[.., R, M]` give `[..,
@@ -144,12 +148,21 @@ impl Tensor {
     /// The result of integers is `float32`; for `p` = 1 it has 64 bits, for 0 and infinity it keeps the dtype.
     ///
     /// # Errors
-    /// [`Error::Shape`] if the shapes cannot be broadcast, or for `p` = infinity over empty rows; [`Error::Axis`] for
+    /// [`Error::Argument`] for a negative or NaN `p`; [`Error::Shape`] if the shapes cannot be broadcast, or for `p` =
+    /// infinity over empty rows; [`Error::Axis`] for
     /// too few dimensions.
     pub fn cdist(&self, other: &Tensor, p: impl Into<Scalar>) -> Result<Tensor> {
         let order: Scalar = p.into();
-        let apart = self.unsqueeze(-2)?.sub(&other.unsqueeze(-3)?)?.abs()?;
         let p = order.as_f64();
+        if p.is_nan() || p < 0.0 {
+            return Err(Error::argument("cdist", format!("p must not be negative or NaN, got {p}")));
+        }
+        // The difference of integers is that of the greater and the lesser: it does not wrap below 0.
+        let (a, b) = (self.unsqueeze(-2)?, other.unsqueeze(-3)?);
+        let apart = match promote2(self, other)?.0.dtype().is_float() {
+            true => a.sub(&b)?.abs()?,
+            false => a.maximum(&b)?.sub(&a.minimum(&b)?)?,
+        };
         if p == f64::INFINITY {
             return apart.max(&[-1], false);
         }
@@ -192,5 +205,15 @@ impl Tensor {
             }
         }
         Ok(result)
+    }
+}
+
+/// Both ends of an interpolation in their common dtype: a floating-point one if the weight is a float, since differences of
+/// unsigned integers wrap.
+fn interpolated(start: &Tensor, end: &Tensor, by_float: bool) -> Result<(Tensor, Tensor)> {
+    let (start, end) = promote2(start, end)?;
+    match by_float && start.dtype().is_integer() {
+        true => Ok((start.floating()?, end.floating()?)),
+        false => Ok((start, end)),
     }
 }

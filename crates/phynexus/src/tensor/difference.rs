@@ -39,10 +39,10 @@ impl Tensor {
     pub fn trapezoid(&self, dx: f64, dim: i64) -> Result<Tensor> {
         let axis = normalize_axis("trapezoid", dim, self.shape())?;
         if self.shape()[axis] == 0 {
-            return self.sum(&[dim], false)?.mul_scalar(dx);
+            return self.floating()?.sum(&[dim], false)?.mul_scalar(dx);
         }
-        let (later, earlier) = self.neighbours(axis)?;
-        later.add(&earlier)?.signed()?.sum(&[dim], false)?.mul_scalar(dx / 2.0)
+        let (later, earlier) = self.floating()?.neighbours(axis)?;
+        later.add(&earlier)?.sum(&[dim], false)?.mul_scalar(dx / 2.0)
     }
 
     /// [`Tensor::trapezoid`] for samples at the points `x`. `x` is a vector, or broadcasts with this tensor and has its
@@ -70,8 +70,9 @@ impl Tensor {
             let message = format!("expected {size} sample points along dimension {dim}, got {given}");
             return Err(Error::argument("trapezoid", message));
         }
-        let ((later, earlier), (right, left)) = (self.neighbours(axis)?, x.neighbours(along)?);
-        let areas = later.add(&earlier)?.mul(&right.sub(&left)?)?;
-        areas.signed()?.sum(&[dim], false)?.div_scalar(2)
+        // In floating point: sums and differences of integers would wrap.
+        let (later, earlier) = self.floating()?.neighbours(axis)?;
+        let (right, left) = x.floating()?.neighbours(along)?;
+        later.add(&earlier)?.mul(&right.sub(&left)?)?.sum(&[dim], false)?.div_scalar(2)
     }
 }

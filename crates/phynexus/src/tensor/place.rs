@@ -121,6 +121,9 @@ impl Tensor {
     /// Broadcasts a vector of positions along one axis to the other axes.
     fn spread_index(&self, op: &'static str, dim: i64, index: &Tensor) -> Result<Tensor> {
         let axis = normalize_axis(op, dim, self.shape())?;
+        if index.rank() > 1 {
+            return Err(Error::shape(op, &[index.shape()], "the index must be a vector"));
+        }
         let (mut sizes, mut shape) = (Dims::from_elem(1, self.rank()), Dims::from_slice(self.shape()));
         (sizes[axis], shape[axis]) = (index.len(), index.len());
         index.reshaped(sizes)?.stretched(&shape)
@@ -152,8 +155,11 @@ impl Tensor {
     /// [`Error::Argument`] if `source` has fewer elements than the mask has true ones; [`Error::DType`] unless the mask
     /// is `bool`; [`Error::Shape`] if it cannot be broadcast.
     pub fn masked_scatter(&self, mask: &Tensor, source: &Tensor) -> Result<Tensor> {
+        if mask.dtype() != DType::Bool {
+            return Err(Error::dtype("masked_scatter", &[mask.dtype()], "the mask must be bool"));
+        }
         let mask = mask.broadcast_to(self.shape())?;
-        let count = mask.to_dtype(DType::Bool)?.sum(&[], false)?.item::<i64>()?;
+        let count = mask.sum(&[], false)?.item::<i64>()?;
         if usize::try_from(count).is_ok_and(|count| count > source.len()) {
             let message = format!("the mask selects {count} elements, the source has {}", source.len());
             return Err(Error::argument("masked_scatter", message));

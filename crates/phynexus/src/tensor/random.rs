@@ -37,7 +37,7 @@ impl Generator {
         };
         let blocks = (words as u64).div_ceil(2);
         // A captured function draws when it is replayed, not now: other threads may draw in between.
-        let state = if capture::is_capturing() { self.state() } else { self.advance(blocks) };
+        let state = if capture::is_recording() { self.state() } else { self.advance(blocks) };
         let leaf = random_state(state, device)?;
         capture::note_draw(self, blocks, &leaf);
         Tensor::record(Op::RandomBits, DType::U32, shape.into(), &[&leaf])
@@ -198,7 +198,7 @@ impl Generator {
             return wrong("the weights of a row sum to zero");
         }
         if replacement {
-            let sums = x.cumsum(-1)?;
+            let sums = x.to_dtype(x.dtype().compute())?.cumsum(-1)?;
             let shape: Dims = x.shape()[..x.rank() - 1].iter().copied().chain([count]).collect();
             let draws = self.rand(&shape, DType::F32, x.device())?.mul(&sums.narrow(-1, size - 1, 1)?)?;
             let passed = draws.unsqueeze(-1)?.ge(&sums.unsqueeze(-2)?)?.sum(&[-1], false)?;

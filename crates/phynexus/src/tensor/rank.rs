@@ -168,6 +168,13 @@ impl Tensor {
         if let Some(wrong) = q.iter().find(|&&q| !(0.0..=1.0).contains(&q)) {
             return Err(Error::argument("quantile", format!("q must be between 0 and 1, got {wrong}")));
         }
+        if q.is_empty() {
+            return Err(Error::argument("quantile", "q is empty: give at least one quantile"));
+        }
+        // Differences of integers would wrap.
+        if !self.dtype().is_float() {
+            return self.floating()?.quantile(q, dim, keepdim, method);
+        }
         let Some(dim) = dim else {
             let flat = self.reshaped(Dims::from_slice(&[self.len()]))?.quantile(q, Some(0), false, method)?;
             let mut shape = Dims::from_slice(&[q.len()]);

@@ -2,7 +2,7 @@
 
 use std::f64::consts::{LN_2, PI};
 
-use super::operands::floating;
+use super::operands::{floating, promote2};
 use crate::{DType, Result, Scalar, Tensor};
 
 /// A rational function: coefficients of numerator and denominator, from the highest power down.
@@ -205,6 +205,16 @@ impl Tensor {
         self.mul(&without.where_(&y.ones_like()?, &y)?.log()?)
     }
 
+    /// Both operands in the floating-point dtype in which a function of them is computed: integers would wrap.
+    fn floats(&self, other: &Tensor, op: &'static str) -> Result<(Tensor, Tensor)> {
+        if self.dtype() == DType::Bool || other.dtype() == DType::Bool {
+            let hint = "bool is not numeric: convert with .to_dtype()";
+            return Err(crate::Error::dtype(op, &[self.dtype(), other.dtype()], hint));
+        }
+        let (a, b) = promote2(self, other)?;
+        Ok((a.floating()?, b.floating()?))
+    }
+
     /// `sqrt(self^2 + other^2)` without overflow: the greater magnitude times `sqrt(1 + ratio^2)`. Infinite if either
     /// operand is infinite, even if the other is NaN; otherwise NaN if either is NaN.
     ///
@@ -213,7 +223,8 @@ impl Tensor {
     /// # Errors
     /// [`crate::Error::DType`] for `bool`; [`crate::Error::Shape`] if the shapes cannot be broadcast.
     pub fn hypot(&self, other: &Tensor) -> Result<Tensor> {
-        let (a, b) = (self.abs()?, other.abs()?);
+        let (a, b) = self.floats(other, "hypot")?;
+        let (a, b) = (a.abs()?, b.abs()?);
         let (big, small) = (a.maximum(&b)?, a.minimum(&b)?);
         let divisor = big.eq_scalar(0)?.where_(&big.ones_like()?, &big)?;
         let ratio = small.div(&divisor)?;
@@ -229,7 +240,8 @@ impl Tensor {
     /// # Errors
     /// [`crate::Error::DType`] for `bool`; [`crate::Error::Shape`] if the shapes cannot be broadcast.
     pub fn logaddexp(&self, other: &Tensor) -> Result<Tensor> {
-        let (big, small) = (self.maximum(other)?, self.minimum(other)?);
+        let (a, b) = self.floats(other, "logaddexp")?;
+        let (big, small) = (a.maximum(&b)?, a.minimum(&b)?);
         let sum = big.add(&small.sub(&big)?.exp()?.log1p()?)?;
         big.eq(&small)?.where_(&big.add_scalar(LN_2)?, &sum)
     }

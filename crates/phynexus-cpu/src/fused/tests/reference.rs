@@ -11,6 +11,7 @@ use super::Data;
 
 /// Runs a kernel on the data of its parameters.
 pub(super) fn interpret(kernel: &Fused, data: &[Data]) -> Vec<Vec<Scalar>> {
+    let kernel = &kernel.expanded().unwrap();
     let inputs: Vec<Vec<Scalar>> = data.iter().map(Data::all).collect();
     let mut outputs = inputs.clone();
     let columns = kernel.column_count();
@@ -46,6 +47,7 @@ pub(super) fn interpret(kernel: &Fused, data: &[Data]) -> Vec<Vec<Scalar>> {
                             operand(*b)
                         }
                     }
+                    Operation::Call(..) => unreachable!("expanded"),
                     Operation::Cast(a) => operand(*a).cast(instruction.dtype),
                     Operation::Bitcast(a) => bitcast(operand(*a), of(*a), instruction.dtype),
                     Operation::Reduce(combine, a) => {

@@ -137,6 +137,7 @@ impl Launch {
 /// # Errors
 /// If the device lacks a required dtype, instruction, or amount of shared memory.
 pub fn lower(step: &Step, target: &Target) -> Result<Lowered, Unsupported> {
+    let step = &*step.expanded().map_err(|error| Unsupported(error.to_string()))?;
     let mut lowered = Lowered::default();
     let may_round = |library: &Library| matches!(library.node.op, Op::Composite(Composite::Tf32(_)));
     let exact = match step {

@@ -14,7 +14,7 @@ use crate::{
         gradient::rule::{Call, InputGradients, Reads},
         term::{TensorType, Term},
     },
-    shape::{Dims, element_count},
+    shape::Dims,
 };
 
 /// Inputs q `[B, H, L, E]`, k `[B, H, S, E]`, v `[B, H, S, V]`, then a mask `[B, H, L, S]` (`bool`: true takes part;
@@ -139,7 +139,7 @@ impl Definition for Attention {
         check::count(self.name(), operands, self.shared())?;
         self.check_shared(self.name(), operands)?;
         let (output, rows) = shapes(operands[0].shape(), operands[2].shape());
-        let size = element_count(&output) + element_count(&rows);
+        let size = super::pack::packed_len(self.name(), &[output, rows])?;
         Ok((operands[0].dtype().compute(), Dims::from_slice(&[size])))
     }
 

@@ -43,7 +43,8 @@ impl Definition for AttentionGradient {
             check::shape(self.name(), tensor, shape, "logarithms, output gradient and delta")?;
             check::dtype(self.name(), tensor, dtype)?;
         }
-        let size = operands[..3].iter().map(|t| t.len()).sum();
+        let parts: Vec<Dims> = operands[..3].iter().map(|t| t.shape().into()).collect();
+        let size = super::pack::packed_len(self.name(), &parts)?;
         Ok((dtype, Dims::from_slice(&[size])))
     }
 

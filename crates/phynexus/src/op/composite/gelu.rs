@@ -46,6 +46,10 @@ impl Definition for Gelu {
         (x * 0.5 * distribution).cast(operands[0].dtype()).term()
     }
 
+    fn is_elementwise(&self) -> bool {
+        true
+    }
+
     fn samples() -> Vec<Sample> {
         [false, true].into_iter().flat_map(|tanh| elementwise(Gelu { tanh })).collect()
     }

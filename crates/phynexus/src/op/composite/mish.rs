@@ -44,6 +44,10 @@ impl Definition for Mish {
         call.each(|_| dx.cast(call.output.dtype())).map(Some)
     }
 
+    fn is_elementwise(&self) -> bool {
+        true
+    }
+
     fn samples() -> Vec<Sample> {
         elementwise(Mish)
     }

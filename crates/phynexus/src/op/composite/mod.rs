@@ -83,6 +83,11 @@ pub(crate) trait Definition {
         Reads::OPERANDS
     }
 
+    /// True if each element of the result depends on the element of the one operand at the same index.
+    fn is_elementwise(&self) -> bool {
+        false
+    }
+
     /// Calls for tests: every value of the attributes that matters, sizes for which devices choose other kernels, and
     /// small operands. Finite differences check calls with at most 64 elements in an operand and 128 in all.
     fn samples() -> Vec<Sample>
@@ -173,6 +178,11 @@ impl Composite {
         let types: SmallVec<[TensorType; 4]> = operands.iter().map(|operand| operand.tensor_type()).collect();
         let (dtype, shape) = composite.check(&types)?;
         Term::record(Op::Composite(composite), dtype, shape, operands)
+    }
+
+    /// True if each element of the result depends on the element of the one operand at the same index.
+    pub fn is_elementwise(&self) -> bool {
+        self.definition().is_elementwise()
     }
 
     /// The body over leaves of these types, as an IR with one output.

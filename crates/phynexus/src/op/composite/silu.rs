@@ -40,6 +40,10 @@ impl Definition for Silu {
         call.each(|_| dx.cast(call.output.dtype())).map(Some)
     }
 
+    fn is_elementwise(&self) -> bool {
+        true
+    }
+
     fn samples() -> Vec<Sample> {
         elementwise(Silu)
     }

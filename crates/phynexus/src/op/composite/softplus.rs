@@ -57,6 +57,10 @@ impl Definition for Softplus {
     }
 
     /// With a threshold that no value exceeds, and with one that some do.
+    fn is_elementwise(&self) -> bool {
+        true
+    }
+
     fn samples() -> Vec<Sample> {
         let with = |beta, threshold| {
             elementwise(Softplus { beta: Scalar::Float(beta), threshold: Scalar::Float(threshold) })

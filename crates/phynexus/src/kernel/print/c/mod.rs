@@ -179,7 +179,7 @@ impl Dialect for Printer<'_, CFamily> {
         match statement {
             Statement::Matrix(matrix) => self.matrix(matrix),
             Statement::AsyncCopy(copy) => self.async_copy(copy),
-            _ => Ok(()),
+            _ => Err(Error::internal("print", "a statement of a subgroup that the language lacks")),
         }
     }
 

@@ -12,10 +12,8 @@ use super::{BinaryKernels, TernaryKernel, UnaryKernel};
 
 /// A chain with one operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Fused {
-    /// `1 / (1 + exp(-x))`.
-    Sigmoid,
-    /// `x * (1 / (1 + exp(-x)))`.
+pub enum Chain {
+    /// `x / (1 + exp(-x))`.
     Silu,
     /// `(x * 0.5) * (1 + erf(x * sqrt(1/2)))`.
     Gelu,
@@ -23,9 +21,9 @@ pub enum Fused {
     GeluTanh,
 }
 
-impl Fused {
+impl Chain {
     /// All chains.
-    pub const ALL: [Fused; 4] = [Fused::Sigmoid, Fused::Silu, Fused::Gelu, Fused::GeluTanh];
+    pub const ALL: [Chain; 3] = [Chain::Silu, Chain::Gelu, Chain::GeluTanh];
 }
 
 macro_rules! chains {
@@ -34,12 +32,8 @@ macro_rules! chains {
             use super::{Arithmetic, $module};
 
             #[inline(always)]
-            pub(super) fn sigmoid<A: Arithmetic>(x: $t) -> $t {
-                1.0 / (1.0 + $module::exp::<A>(-x))
-            }
-            #[inline(always)]
             pub(super) fn silu<A: Arithmetic>(x: $t) -> $t {
-                x * sigmoid::<A>(x)
+                x / ($module::exp::<A>(-x) + 1.0)
             }
             #[inline(always)]
             pub(super) fn gelu<A: Arithmetic>(x: $t) -> $t {
@@ -57,12 +51,12 @@ chains!(chains32, single, f32);
 chains!(chains64, double, f64);
 
 /// The kernel of a chain on `f32` or `f64` for this processor; `None` for other dtypes.
-pub fn fused(chain: Fused, dtype: DType) -> Option<UnaryKernel> {
-    fused_for(InstructionSet::best(), chain, dtype)
+pub fn chain(chain: Chain, dtype: DType) -> Option<UnaryKernel> {
+    chain_for(InstructionSet::best(), chain, dtype)
 }
 
-/// [`fused`] for one of the available instruction sets.
-pub fn fused_for(set: InstructionSet, chain: Fused, dtype: DType) -> Option<UnaryKernel> {
+/// [`chain`] for one of the available instruction sets.
+pub fn chain_for(set: InstructionSet, chain: Chain, dtype: DType) -> Option<UnaryKernel> {
     macro_rules! kernel {
         ($functions:ident::$name:ident) => {
             if set == InstructionSet::Plain {
@@ -73,14 +67,12 @@ pub fn fused_for(set: InstructionSet, chain: Fused, dtype: DType) -> Option<Unar
         };
     }
     Some(match (dtype, chain) {
-        (DType::F32, Fused::Sigmoid) => kernel!(chains32::sigmoid),
-        (DType::F32, Fused::Silu) => kernel!(chains32::silu),
-        (DType::F32, Fused::Gelu) => kernel!(chains32::gelu),
-        (DType::F32, Fused::GeluTanh) => kernel!(chains32::gelu_tanh),
-        (DType::F64, Fused::Sigmoid) => kernel!(chains64::sigmoid),
-        (DType::F64, Fused::Silu) => kernel!(chains64::silu),
-        (DType::F64, Fused::Gelu) => kernel!(chains64::gelu),
-        (DType::F64, Fused::GeluTanh) => kernel!(chains64::gelu_tanh),
+        (DType::F32, Chain::Silu) => kernel!(chains32::silu),
+        (DType::F32, Chain::Gelu) => kernel!(chains32::gelu),
+        (DType::F32, Chain::GeluTanh) => kernel!(chains32::gelu_tanh),
+        (DType::F64, Chain::Silu) => kernel!(chains64::silu),
+        (DType::F64, Chain::Gelu) => kernel!(chains64::gelu),
+        (DType::F64, Chain::GeluTanh) => kernel!(chains64::gelu_tanh),
         _ => return None,
     })
 }
