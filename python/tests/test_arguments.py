@@ -155,7 +155,7 @@ def test_names_that_are_nearly_those_of_dtypes(name: str, meant: str) -> None:
         lambda: model.to(name),
     ]
     for call in calls:
-        with pytest.raises(ValueError, match=f'^no dtype "{name}": did you mean {meant}\\? there are bool, uint8'):
+        with pytest.raises(ValueError, match=f'^unknown dtype "{name}": did you mean {meant}\\? the dtypes are bool, uint8'):
             call()
 
 
