@@ -70,7 +70,7 @@ class inference_mode(_Mode):
 
 
 class set_grad_enabled(_Mode):
-    """Enables gradient recording if ``mode`` is true, else disables it. A plain call changes the mode permanently."""
+    """Enables gradient recording if ``mode`` is true, else disables it. A plain call changes the mode of this thread until the next change."""
 
     def __init__(self, mode: bool) -> None:
         super().__init__(mode)

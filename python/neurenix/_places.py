@@ -104,7 +104,7 @@ def random_(
     self: Tensor, low: builtins.int | None = None, high: builtins.int | None = None, *, generator: Generator | None = None
 ) -> Tensor:
     """Fills with integers from ``low`` to ``high`` - 1, in place. A single number is ``high``; without it, the range is
-    that of the dtype's exact integers.
+    from 0 to the dtype's greatest exact integer.
     """
     bits = _WHOLE.get(self.dtype.name, 8 * self.dtype.itemsize - self.dtype.is_signed)
     start, end = low or 0, builtins.min(2**bits, 2**63 - 1)

@@ -109,7 +109,9 @@ pub(crate) fn cdist(input: &PyTensor, other: &PyTensor, p: Number) -> Result<PyT
     let (a, b, Number(p)) = (input.tensor()?, other.tensor()?, p);
     match a.cdist(&b, p) {
         // PyTorch raises IndexError here, as for `amax`.
-        Err(Error::Shape { .. }) if p.as_f64() == f64::INFINITY && a.shape().last() == Some(&0) => {
+        Err(Error::Shape { .. })
+            if p.as_f64() == f64::INFINITY && [&a, &b].iter().all(|rows| rows.shape().last() == Some(&0)) =>
+        {
             Err(index_error("cdist: p=inf needs rows with at least one element"))
         }
         result => Ok(PyTensor::wrap(result?)),
@@ -140,8 +142,7 @@ pub(crate) fn median(input: &PyTensor, dim: i64, keepdim: bool) -> Result<(PyTen
 /// As ``median``, ignoring NaN.
 #[pyfunction]
 pub(crate) fn nanmedian(input: &PyTensor, dim: i64, keepdim: bool) -> Result<(PyTensor, PyTensor)> {
-    let (values, indices) = input.tensor()?.nanmedian(dim, keepdim)?;
-    Ok((PyTensor::wrap(values), PyTensor::wrap(indices)))
+    ranked("nanmedian", Tensor::nanmedian, input, dim, keepdim)
 }
 
 /// Returns the most frequent elements along ``dim`` and the last index of each.

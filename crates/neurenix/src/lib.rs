@@ -76,7 +76,11 @@ const FAMILIES: [(&str, bool, &[&str]); 4] = [
     ("cuda", cfg!(feature = "cuda"), &["nvidia"]),
     ("hip", cfg!(feature = "hip"), &["amd", "rocm"]),
     ("opencl", cfg!(feature = "opencl"), &["ocl", "pocl"]),
-    ("wgpu", cfg!(feature = "wgpu"), &["vk", "vulkan", "metal", "dx12"]),
+    (
+        "wgpu",
+        cfg!(feature = "wgpu"),
+        &["vk", "vulkan", "metal", "mps", "apple", "dx12", "directx", "d3d12", "opengl"],
+    ),
 ];
 
 /// Registers only the CPU.

@@ -76,6 +76,6 @@ impl Pipelines {
 
 fn cache(device: &Device, data: Option<&[u8]>) -> PipelineCache {
     // SAFETY: the data come from another cache: they are stored with a hash, in a folder that only this user can
-    // access. wgpu and the driver ignore data of other devices or drivers.
+    // write to. wgpu and the driver ignore data of other devices or drivers.
     unsafe { device.create_pipeline_cache(&PipelineCacheDescriptor { label: None, data, fallback: true }) }
 }

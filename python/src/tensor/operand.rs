@@ -28,7 +28,8 @@ impl Operand {
         }
         Ok(None)
     }
-    /// As a tensor on the device of another.
+
+    /// Converts the operand to a tensor on the device of `beside`.
     pub(crate) fn into_tensor(self, beside: &Tensor) -> Result<Tensor> {
         match self {
             Operand::Tensor(tensor) => Ok(tensor),

@@ -26,7 +26,7 @@ use workloads::{Work, Workload};
 pub(super) struct Arguments {
     #[arg(long, help = super::DEVICE)]
     device: Option<String>,
-    /// /// Number of CPU threads; default: all cores
+    /// Number of CPU threads; default: all cores
     #[arg(long, value_parser = super::positive::<usize>, allow_negative_numbers = true)]
     threads: Option<usize>,
     /// Only workloads whose name contains this

@@ -38,7 +38,7 @@ pub trait Hooks {
     fn after_epoch(&mut self, is_best: bool) -> Result<bool, Self::Error>;
 }
 
-/// What follows a step.
+/// What the loop does after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
     /// The next step, or the end of the epoch if there is none.
@@ -49,7 +49,8 @@ pub enum After {
     Interruption,
 }
 
-/// Trains until `epochs` are done, nothing improves any more, or a hook ends the run. A step takes `accumulate` batches.
+/// Trains until `epochs` are done, the score stops improving, or a hook ends the run. A step takes `accumulate` batches, at
+/// least one.
 ///
 /// # Errors
 /// Those of the hooks.
@@ -59,6 +60,7 @@ pub fn run<H: Hooks>(
     accumulate: usize,
     stopping: &mut EarlyStopping,
 ) -> Result<Ending, H::Error> {
+    let accumulate = accumulate.max(1);
     while hooks.progress().epochs_done < epochs {
         if stopping.is_over() {
             return Ok(Ending::EarlyStop);
@@ -80,6 +82,8 @@ pub fn run<H: Hooks>(
                 After::Interruption => return Ok(Ending::Interrupted),
             }
         }
+        // Batches that are loaded ahead would hold memory during validation.
+        drop(batches);
         let score = hooks.end_epoch()?;
         stopping.should_stop(score);
         let is_best = hooks.progress().end_epoch(score);

@@ -70,7 +70,7 @@ macro_rules! wrapping {
 wrapping!(u8, u16, u32, u64);
 
 /// The kernel of a function of integers of type `T`; `U` is the unsigned type of its width, which stands for both where the
-/// sign makes no difference. Functions without a kernel here compute their definition.
+/// sign makes no difference.
 macro_rules! integer_kernel {
     ($set:ident Add $($_:tt)+) => {
         loops::binary($set, U::add)
@@ -126,12 +126,6 @@ macro_rules! integer_kernel {
     };
     ($set:ident $variant:ident floats) => {
         return None
-    };
-    ($set:ident $variant:ident comparisons $definition:expr) => {
-        plain_binary(|a: T, b: T| u8::from(($definition)(a.wide(), b.wide(), T::WIDTH) != 0))
-    };
-    ($set:ident $variant:ident $class:ident $definition:expr) => {
-        plain_binary(|a: T, b: T| T::wrapped(($definition)(a.wide(), b.wide(), T::WIDTH)))
     };
 }
 

@@ -4,14 +4,6 @@
 pub(super) trait Integer: Copy {
     const LEAST: Self;
     const GREATEST: Self;
-    /// Bits.
-    #[allow(dead_code, reason = "for functions of the engine's table that have no kernel")]
-    const WIDTH: u32;
-    #[allow(dead_code, reason = "for functions of the engine's table that have no kernel")]
-    fn wide(self) -> i128;
-    /// The number of this type that equals `x` modulo 2 to the width.
-    #[allow(dead_code, reason = "for functions of the engine's table that have no kernel")]
-    fn wrapped(x: i128) -> Self;
     fn neg(self) -> Self;
     fn abs(self) -> Self;
     /// -1, 0 or 1.
@@ -48,15 +40,6 @@ macro_rules! unsigned {
         $(impl Integer for $t {
             const LEAST: $t = $t::MIN;
             const GREATEST: $t = $t::MAX;
-            const WIDTH: u32 = $t::BITS;
-            #[inline(always)]
-            fn wide(self) -> i128 {
-                self.into()
-            }
-            #[inline(always)]
-            fn wrapped(x: i128) -> $t {
-                x as $t
-            }
             #[inline(always)]
             fn neg(self) -> $t {
                 self.wrapping_neg()
@@ -98,15 +81,6 @@ macro_rules! signed {
         $(impl Integer for $t {
             const LEAST: $t = $t::MIN;
             const GREATEST: $t = $t::MAX;
-            const WIDTH: u32 = $t::BITS;
-            #[inline(always)]
-            fn wide(self) -> i128 {
-                self.into()
-            }
-            #[inline(always)]
-            fn wrapped(x: i128) -> $t {
-                x as $t
-            }
             #[inline(always)]
             fn neg(self) -> $t {
                 self.wrapping_neg()

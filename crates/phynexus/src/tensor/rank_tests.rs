@@ -177,7 +177,8 @@ fn slices_and_masked_elements_are_written() {
     is(x.index_fill(-1, &index, 7), &[7.0, 0.0, 7.0, 7.0, 0.0, 7.0]);
     assert!(matches!(x.index_copy(2, &index, &source), Err(Error::Axis { .. })));
     assert!(matches!(x.index_fill(0, &index, 7), Err(Error::Index { .. })));
-    assert!(matches!(x.index_fill(1, &source, 7), Err(Error::DType { .. })));
+    assert!(matches!(x.index_fill(1, &vector(&[1.0]), 7), Err(Error::DType { .. })));
+    assert!(matches!(x.index_fill(1, &source, 7), Err(Error::Shape { .. })));
     let mask = array(&[true, false, true], &[3]);
     is(x.masked_scatter(&mask, &vector(&[1.0, 2.0, 3.0, 4.0, 5.0])), &[1.0, 0.0, 2.0, 3.0, 0.0, 4.0]);
     is(x.masked_scatter(&array(&[false], &[1]), &vector(&[])), &[0.0; 6]);
@@ -189,4 +190,27 @@ fn slices_and_masked_elements_are_written() {
         let device = x[0].device();
         x[0].index_copy(1, &Tensor::arange(0, 2, 1, DType::I64, device)?, &x[1])
     });
+}
+
+#[test]
+fn integers_do_not_wrap() {
+    let is = |result: Result<Tensor>, expected: &[f64]| {
+        let result = result.unwrap().to_dtype(DType::F64).unwrap().to_vec::<f64>().unwrap();
+        assert!((result[0] - expected[0]).abs() <= 1e-6 * expected[0].abs(), "{result:?}, not {expected:?}");
+    };
+    // np.quantile, np.trapezoid, scipy.spatial.distance and np.hypot of the same integers as floats.
+    let bytes = array(&[-128i8, 127], &[2]);
+    is(bytes.quantile(&[0.5], None, false, QuantileMethod::Linear), &[-0.5]);
+    is(array(&[100i8, 100], &[2]).trapezoid(1.0, 0), &[100.0]);
+    is(array(&[-128i8], &[1]).hypot(&array(&[0i8], &[1])), &[128.0]);
+    is(array(&[1u8], &[1]).logaddexp(&array(&[2u8], &[1])), &[2.313_261_687_518_222_6]);
+    is(array(&[3u8], &[1]).lerp_scalar(&array(&[1u8], &[1]), 0.5), &[2.0]);
+    is(array(&[1u8, 9], &[2]).dist(&array(&[3u8, 4], &[2]), 1.0), &[7.0]);
+    let (a, b) = (array(&[1u8, 200], &[1, 2]), array(&[201u8, 100], &[1, 2]));
+    for (p, expected) in [(1.0, 300.0), (0.0, 2.0), (f64::INFINITY, 200.0)] {
+        is(a.cdist(&b, p), &[expected]);
+    }
+    for p in [-1.0, NAN] {
+        assert!(matches!(a.cdist(&b, p), Err(Error::Argument { .. })));
+    }
 }

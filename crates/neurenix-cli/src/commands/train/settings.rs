@@ -7,7 +7,7 @@ use neurenix::{
     Error, Result,
     optim::{Rule, Schedule},
 };
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 
 use crate::{
     commands::{positive, whole},
@@ -85,6 +85,7 @@ pub(in crate::commands) struct Settings {
     pub(in crate::commands) learning_rate: f64,
     /// The optimiser
     #[arg(long, value_parser = PossibleValuesParser::new(Rule::NAMES), default_value = "adamw")]
+    #[serde(deserialize_with = "known_rule")]
     pub(in crate::commands) optimizer: String,
     /// Weight decay
     #[arg(long, default_value_t = 0.01, allow_negative_numbers = true)]
@@ -107,6 +108,15 @@ pub(in crate::commands) struct Settings {
     /// The device; of a run that has begun, its name
     #[arg(long, help = crate::commands::DEVICE)]
     pub(in crate::commands) device: Option<String>,
+}
+
+/// The name of an update rule; an error for a name that no rule has.
+fn known_rule<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<String, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    match Rule::NAMES.contains(&name.as_str()) {
+        true => Ok(name),
+        false => Err(D::Error::custom(format!("unknown optimizer {name:?}"))),
+    }
 }
 
 /// Runs that began before there was the option have steps of one batch.

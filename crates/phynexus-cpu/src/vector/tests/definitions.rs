@@ -9,7 +9,7 @@ use phynexus::op::{Binary, Unary};
 use super::references::{ulps32, ulps64};
 use crate::vector::{InstructionSet, binary_for, unary_for};
 
-/// From `make_definitions.py` beside it.
+/// From `crates/phynexus/tests/golden/make_definitions.py`.
 const GOLDEN: &str = include_str!("../../../../phynexus/tests/golden/definitions.txt");
 
 /// The bound in last places of `f64` that the table in the documentation of [`crate::vector`] states. The standard library's
