@@ -21,6 +21,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 STUBS = HERE / "neurenix" / "_engine.pyi"
 TABLE = HERE / "neurenix" / "_table.py"
+FUNCTIONS = HERE.parent / "docs" / "functions.md"
 OPERATIONS = HERE.parent / "crates" / "phynexus" / "src" / "op"
 # Python's functions of these have other names or arguments, or are operators.
 OTHERWISE = set("bitwise_not neg round sign add sub mul div floor_divide remainder pow and or xor shift_left shift_right lt le eq ne".split())
@@ -192,12 +193,42 @@ def table() -> str:
     return "\n".join(lines) + "\n"
 
 
+CLASSES = {
+    "floats": "floats; integers and `bool` give `float32`",
+    "roundings": "floats; integers and `bool` stay",
+    "numbers": "all but `bool`",
+    "choices": "all",
+    "bits": "integers and `bool`",
+    "shifts": "integers",
+    "comparisons": "all; the result is `bool`",
+    "tests": "all; the result is `bool`",
+}
+
+
+def functions() -> str:
+    """The page on the functions of the engine's tables."""
+    row = re.compile(r"((?:^ +/// .*\n)+) +[A-Z]\w* (\w+) (?:\w+ )?\"\w+\" (\w+)\(", re.MULTILINE)
+    lines = ["# Elementwise functions", ""]
+    lines += ["Every function here is one row of a table in the engine, which Rust, Python, every device and the tests share.", ""]
+    lines += ["`python/make_stubs.py` writes this page. The last column is the error that a device may make in `float32`, in", ""]
+    lines[-1:] = ["units in the last place; 0 means that the result is exact or correctly rounded.", ""]
+    for title, file in (("One operand", "unary.rs"), ("Two operands", "binary.rs")):
+        lines += [f"## {title}", "", "| function | result | dtypes | error |", "|---|---|---|---|"]
+        _, *parts = row.split((OPERATIONS / file).read_text())
+        for described, name, group, rest in zip(*[iter(parts)] * 4):
+            doc = " ".join(re.findall("/// (.*)", described)).replace("``", "`").replace("|", "\\|")
+            ulps = re.search(r"ulps: ([\d.]+)", rest)
+            lines.append(f"| `{name}` | {doc} | {CLASSES[group]} | {float(ulps[1]) if ulps else 0:g} |")
+        lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
+
+
 def main() -> int:
     """Writes the files, or with ``--check`` compares them."""
     parser = argparse.ArgumentParser(description="Writes what follows from the native part: types, and functions of its tables.")
     parser.add_argument("--check", action="store_true", help="write nothing: 1 if a file is not what would be written")
     check, differs = parser.parse_args().check, False
-    for file, text in ((TABLE, table()), (STUBS, made())):
+    for file, text in ((TABLE, table()), (FUNCTIONS, functions()), (STUBS, made())):
         if not check:
             file.write_text(text)
         elif (there := file.read_text()) != text:

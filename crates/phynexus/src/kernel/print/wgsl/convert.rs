@@ -24,7 +24,7 @@ impl Printer<'_, Wgsl> {
             // Between integers: first the width, which extends the sign, then the type.
             _ => {
                 let widened = match (from.kind(), from.size() == 8, to.size() == 8) {
-                    (Kind::Signed, false, true) => format!("i64({a})"),
+                    (Kind::Signed, false, true) => self.extended(a),
                     (_, false, true) => format!("u64({a})"),
                     (Kind::Signed, true, false) => format!("i32({a})"),
                     (_, true, false) => format!("u32({a})"),
@@ -35,6 +35,18 @@ impl Printer<'_, Wgsl> {
                 self.wrap(to, typed)
             }
         }
+    }
+
+    /// A 32-bit integer with its sign extended to 64 bits, from its two words: Mesa 22.3 takes comparisons of `i64(x)` with a
+    /// positive constant for true.
+    fn extended(&mut self, a: &str) -> String {
+        let name = self.function("extended".to_owned(), |_| {
+            "fn extended(x: i32) -> i64 {
+    return (i64(x >> 31u) << 32u) | i64(bitcast<u32>(x));
+}"
+            .to_owned()
+        });
+        format!("{name}({a})")
     }
 
     fn float_to_integer(&mut self, from: DType, to: DType, a: &str) -> String {
