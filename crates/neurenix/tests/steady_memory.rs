@@ -1,4 +1,4 @@
-//! A loop around an optimizer that keeps values without reading them uses the memory of a loop that computes them at
+//! A loop around an optimiser that keeps values without reading them uses the memory of a loop that computes them at
 //! once, plus one version of the weights. A separate program, because it counts the bytes of the whole device.
 
 use neurenix::{

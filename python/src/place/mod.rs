@@ -16,7 +16,7 @@ use crate::{error::Result, interrupt::compute};
 /// A multi-dimensional array of numbers of one dtype on one device, with automatic differentiation.
 ///
 /// Operations are recorded and evaluated lazily, when their values are needed: by printing, ``item``, ``numpy`` or an
-/// optimizer step.
+/// optimiser step.
 ///
 /// >>> import neurenix as nx
 /// >>> x = nx.Tensor([[1.0, 2.0], [3.0, 4.0]])

@@ -114,7 +114,7 @@ macro_rules! integer_kernel {
     ($set:ident Ne $($_:tt)+) => {
         loops::binary($set, |a: U, b: U| u8::from(a != b))
     };
-    // No processor divides vectors of integers: one compilation.
+    // Processors cannot divide vectors of integers, so one compilation suffices.
     ($set:ident FloorDiv $($_:tt)+) => {
         plain_binary(T::floor_div)
     };
