@@ -8,7 +8,7 @@ use neurenix::{
 };
 use phynexus::{DType, Device, Tensor};
 
-/// The peak of bytes in use during so many steps, after ten warm-up steps.
+/// The peak number of bytes in use during this many steps, after ten warm-up steps.
 fn peak(device: Device, steps: usize, evaluated: bool) -> Result<usize> {
     let weight = Parameter::new(&Tensor::rand(&[256, 256], DType::F32, device)?)?;
     let mut optimizer = Optimizer::new(Rule::momentum(0.9), vec![weight.clone()], 1e-3)?;

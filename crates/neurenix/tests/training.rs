@@ -68,7 +68,7 @@ fn figures(history: &History) -> Vec<EpochRecord> {
 /// Dropout draws from the default generator if it has none; tests that seed that generator take turns.
 static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
-/// Stops the run after so many steps.
+/// Stops the run after this many steps.
 struct StopAfter(usize);
 impl Observer for StopAfter {
     fn step(&mut self, _: &StepReport) -> bool {

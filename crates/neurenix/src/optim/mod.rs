@@ -71,7 +71,8 @@ impl Optimizer {
     /// Creates an optimiser of these parameters with one learning rate.
     ///
     /// # Errors
-    /// If there is no parameter, a parameter is given twice, or the learning rate or a setting of the rule is outside its range.
+    /// If there is no parameter, a parameter is given twice, or the learning rate or a setting of the rule is outside its
+    /// range.
     pub fn new(rule: Rule, parameters: Vec<Parameter>, learning_rate: f64) -> Result<Optimizer> {
         rule.check()?;
         check_range("learning rate", learning_rate)?;
