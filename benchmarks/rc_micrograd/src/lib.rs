@@ -1,7 +1,7 @@
-//! micrograd for Python, written in Rust in the obvious way: each value is a node behind `Rc<RefCell<..>>` that refers to
-//! its operands, the topological order is found by recursion with a `HashSet` of visited nodes, and the classes are bound to
-//! one thread. `benchmarks/micrograd.py` uses it to represent such packages, for example the `micrograd_rs` published
-//! before this one. It has no devices, which cost that package a little time.
+//! micrograd for Python, written in Rust in the obvious way: each value is a node behind `Rc<RefCell<..>>` that refers
+//! to its operands, the topological order is found by recursion with a `HashSet` of visited nodes, and the classes are
+//! bound to one thread. `benchmarks/micrograd.py` uses it to represent such packages, for example the `micrograd_rs`
+//! published before this one. It has no devices, which cost that package a little time.
 
 use std::{cell::RefCell, collections::HashSet, rc::Rc};
 

@@ -1,5 +1,5 @@
-//! Trains a small convolutional network on handwritten digits, saves it, loads it, and checks that the loaded network is
-//! as accurate.
+//! Trains a small convolutional network on handwritten digits, saves it, loads it, and checks that the loaded network
+//! is as accurate.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! A custom activation, `x^2 + offset`: a kernel in each GPU language, a function for the CPU, and the gradient as another
-//! kernel. The gradient is compared with finite differences.
+//! A custom activation, `x^2 + offset`: a kernel in each GPU language, a function for the CPU, and the gradient as
+//! another kernel. The gradient is compared with finite differences.
 //!
 //! `cargo run --release --example custom_kernel [device]`
 

@@ -51,8 +51,8 @@ static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 ///
 /// # Safety
 ///
-/// Each slot has the type that its number requires. The tables that slots point to live as long as the program and end with
-/// an empty entry.
+/// Each slot has the type that its number requires. The tables that slots point to live as long as the program and end
+/// with an empty entry.
 pub(crate) unsafe fn class(
     py: Python<'_>,
     slots: impl FnOnce() -> Vec<ffi::PyType_Slot>,

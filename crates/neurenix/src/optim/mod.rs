@@ -36,7 +36,8 @@ pub struct Optimizer {
 /// Parameters that share a rule and a learning rate.
 struct Group {
     rule: Rule,
-    /// True once a setting of the rule has changed. Settings are then data of the step, so that its plan stays the same.
+    /// True once a setting of the rule has changed. Settings are then data of the step, so that its plan stays the
+    /// same.
     varying: bool,
     /// The factor on the optimiser's learning rate.
     factor: f64,
@@ -71,8 +72,8 @@ impl Optimizer {
     /// Creates an optimiser of these parameters with one learning rate.
     ///
     /// # Errors
-    /// If there is no parameter, a parameter is given twice, or the learning rate or a setting of the rule is outside its
-    /// range.
+    /// If there is no parameter, a parameter is given twice, or the learning rate or a setting of the rule is outside
+    /// its range.
     pub fn new(rule: Rule, parameters: Vec<Parameter>, learning_rate: f64) -> Result<Optimizer> {
         rule.check()?;
         check_range("learning rate", learning_rate)?;
@@ -87,8 +88,8 @@ impl Optimizer {
         Ok(optimizer)
     }
 
-    /// Sets the weight decay of all parameters added so far. The decay is added to the gradient; AdamW and Lion subtract
-    /// it from the parameter instead.
+    /// Sets the weight decay of all parameters added so far. The decay is added to the gradient; AdamW and Lion
+    /// subtract it from the parameter instead.
     ///
     /// # Errors
     /// If the weight decay is negative or not finite.
@@ -175,8 +176,8 @@ impl Optimizer {
         Ok(())
     }
 
-    /// Changes a group's learning rate factor and its weight decay. Groups are numbered from 0 in the order in which they
-    /// were added.
+    /// Changes a group's learning rate factor and its weight decay. Groups are numbered from 0 in the order in which
+    /// they were added.
     ///
     /// # Errors
     /// If there is no such group, or a number is outside its range.
@@ -291,7 +292,8 @@ impl Optimizer {
     pub(crate) fn fit_state(&self, state: &BTreeMap<String, Tensor>) -> Result<Fitting> {
         let wrong = |message: String| Error::data("optimizer state", message);
         let steps = state.get(STEPS).ok_or_else(|| wrong(format!("{STEPS} is missing")))?;
-        let steps = count(steps).ok_or_else(|| wrong(format!("{STEPS} is not a count: expected a whole number of at least 0")))?;
+        let steps = count(steps)
+            .ok_or_else(|| wrong(format!("{STEPS} is not a count: expected a whole number of at least 0")))?;
         let mut known = 1;
         let mut members = Vec::new();
         for (i, (rule, member)) in self.ruled().enumerate() {

@@ -1,5 +1,5 @@
-//! Numbers that depend on a parameter's step count. After conditional steps only the device knows the count, so they are
-//! computed there; otherwise on the host.
+//! Numbers that depend on a parameter's step count. After conditional steps only the device knows the count, so they
+//! are computed there; otherwise on the host.
 
 use phynexus::{Scalar, Tensor};
 

@@ -55,8 +55,8 @@ impl Optimizer {
         self.guarded_step(gradients, Condition::Read(condition), also)
     }
 
-    /// Like [`Optimizer::step_if`], but reads nothing: the condition stays on the device, and so do the step counts that
-    /// depend on it. See [`Optimizer::settle`].
+    /// Like [`Optimizer::step_if`], but reads nothing: the condition stays on the device, and so do the step counts
+    /// that depend on it. See [`Optimizer::settle`].
     ///
     /// # Errors
     /// As for [`Optimizer::step_if`].
@@ -111,8 +111,8 @@ impl Optimizer {
     }
 
     /// Records the updates and stores them in the parameters and the state. The previous value and state of each member
-    /// go to `replaced`, so that evaluation may overwrite them. Returns the updated tensors and the optimiser's count of
-    /// skipped steps.
+    /// go to `replaced`, so that evaluation may overwrite them. Returns the updated tensors and the optimiser's count
+    /// of skipped steps.
     fn record(
         &mut self,
         mut gradients: Gradients,

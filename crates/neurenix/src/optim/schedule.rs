@@ -19,8 +19,8 @@ pub enum Schedule {
         /// What it is multiplied by.
         factor: f64,
     },
-    /// Rises linearly from 0 to `initial` over `warmup` steps, then follows half a cosine to `final_rate` until the end of
-    /// the run.
+    /// Rises linearly from 0 to `initial` over `warmup` steps, then follows half a cosine to `final_rate` until the end
+    /// of the run.
     Cosine {
         /// The highest rate.
         initial: f64,
@@ -29,18 +29,18 @@ pub enum Schedule {
         /// The number of steps of the linear rise.
         warmup: u64,
     },
-    /// Smith's one-cycle policy: half a cosine from `peak / 25` up to `peak` over the share `rise` of the run, then half a
-    /// cosine down to `peak / 250000`. The rates are those of PyTorch's OneCycleLR with its defaults. OneCycleLR also
-    /// cycles the momentum; this schedule does not change it.
+    /// Smith's one-cycle policy: half a cosine from `peak / 25` up to `peak` over the share `rise` of the run, then
+    /// half a cosine down to `peak / 250000`. The rates are those of PyTorch's OneCycleLR with its defaults. OneCycleLR
+    /// also cycles the momentum; this schedule does not change it.
     OneCycle {
         /// The highest rate.
         peak: f64,
         /// The share of the run in which the rate rises, between 0 and 1.
         rise: f64,
     },
-    /// Rises linearly from 0 to `rate` over `steps` steps, then follows another schedule, whose steps also count from the
-    /// start of the run. A schedule that does not set the rate itself ([`Schedule::Constant`], [`Schedule::Plateau`])
-    /// continues from `rate`.
+    /// Rises linearly from 0 to `rate` over `steps` steps, then follows another schedule, whose steps also count from
+    /// the start of the run. A schedule that does not set the rate itself ([`Schedule::Constant`],
+    /// [`Schedule::Plateau`]) continues from `rate`.
     Warmup {
         /// The rate at the end of the rise.
         rate: f64,
@@ -49,8 +49,8 @@ pub enum Schedule {
         /// The schedule after the rise.
         then: Box<Schedule>,
     },
-    /// Multiplies the rate by `factor` whenever the score has not improved for more than `patience` epochs, but not below
-    /// `minimum` (PyTorch's ReduceLROnPlateau with a threshold of 0). A rate below `minimum` is not changed.
+    /// Multiplies the rate by `factor` whenever the score has not improved for more than `patience` epochs, but not
+    /// below `minimum` (PyTorch's ReduceLROnPlateau with a threshold of 0). A rate below `minimum` is not changed.
     Plateau {
         /// What it is multiplied by.
         factor: f64,

@@ -13,8 +13,8 @@ use phynexus::{
 /// From `tests/golden/make_definitions.py`.
 const GOLDEN: &str = include_str!("../golden/definitions.txt");
 
-/// Functions whose results are always correctly rounded. `floor_divide` is missing, because the floor of a quotient beyond
-/// 2^53 may not be representable.
+/// Functions whose results are always correctly rounded. `floor_divide` is missing, because the floor of a quotient
+/// beyond 2^53 may not be representable.
 const EXACT: [&str; 12] = [
     "neg",
     "abs",
@@ -32,8 +32,8 @@ const EXACT: [&str; 12] = [
 /// The greatest error of the other definitions in units in the last place. The oracle adds it to the error bound of
 /// `float64` devices.
 const UNITS: u64 = 2;
-/// This number is within 2^-61 of a multiple of pi / 2. Linux's C library loses digits there: its cosine is 8 units off,
-/// its tangent 14.
+/// This number is within 2^-61 of a multiple of pi / 2. Linux's C library loses digits there: its cosine is 8 units
+/// off, its tangent 14.
 const HARDEST: f64 = 5.319_372_648_326_541e255;
 
 /// Operands and the correctly rounded result.

@@ -279,8 +279,8 @@ fn sum_in_order(row: &[f32]) -> f32 {
     sums[0]
 }
 
-/// The order of additions depends only on the number of columns: not on layouts, the width of loads, the number of rows,
-/// or what else is computed.
+/// The order of additions depends only on the number of columns: not on layouts, the width of loads, the number of
+/// rows, or what else is computed.
 #[test]
 fn sums_have_one_order() {
     let shapes = [(3, 7), (40, 16), (33, 50), (17, 129), (9, 515), (2, 2050), (1, 9001)];

@@ -167,8 +167,8 @@ fn imports_of(src: &Path) -> Imports {
     all
 }
 
-/// The modules on a cycle or between two cycles: those that remain after repeatedly removing modules that import no other
-/// module or that no other module imports.
+/// The modules on a cycle or between two cycles: those that remain after repeatedly removing modules that import no
+/// other module or that no other module imports.
 fn cycles(mut imports: Imports) -> Imports {
     loop {
         let before = imports.len();

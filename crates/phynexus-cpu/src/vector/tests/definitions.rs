@@ -1,5 +1,5 @@
-//! Kernels against mpmath. Some `f64` kernels call the standard library or the oracle's definitions, so references by the
-//! same functions would prove nothing.
+//! Kernels against mpmath. Some `f64` kernels call the standard library or the oracle's definitions, so references by
+//! the same functions would prove nothing.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,8 @@ use crate::vector::{InstructionSet, binary_for, unary_for};
 /// From `crates/phynexus/tests/golden/make_definitions.py`.
 const GOLDEN: &str = include_str!("../../../../phynexus/tests/golden/definitions.txt");
 
-/// The bound in units in the last place of `f64`, from the table in the documentation of [`crate::vector`]. The standard
-/// library's functions, and definitions that use them, are within 2.
+/// The bound in units in the last place of `f64`, from the table in the documentation of [`crate::vector`]. The
+/// standard library's functions, and definitions that use them, are within 2.
 fn bound(name: &str) -> f64 {
     match name {
         "neg" | "abs" | "sign" | "reciprocal" | "sqrt" => 0.0,

@@ -241,8 +241,8 @@ pub(crate) fn matmul(m: usize, n: usize, k: usize) -> Kernel {
 /// The shape of the matrix instruction of [`matrix_multiply`].
 pub(crate) const MATRIX: MatrixShape = MatrixShape { rows: 16, columns: 16, depth: 16 };
 
-/// `a b` of float16 matrices with float32 sums. Each of a group's four subgroups computes 32 x 32 of the group's 64 x 64
-/// results. Sizes are multiples of 64; the depth is a multiple of 16.
+/// `a b` of float16 matrices with float32 sums. Each of a group's four subgroups computes 32 x 32 of the group's 64 x
+/// 64 results. Sizes are multiples of 64; the depth is a multiple of 16.
 pub(crate) fn matrix_multiply(m: usize, n: usize, k: usize) -> Kernel {
     const TILE: usize = 64;
     const DEPTH: usize = 16;
