@@ -1,4 +1,4 @@
-"""``python -m neurenix``, and what goes with it: the report of devices, progress in a notebook."""
+"""``python -m neurenix``, the device report, and progress in a notebook."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_the_report_has_all_kinds_of_devices() -> None:
     report = nx.hardware.report()
     kinds = {entry["kind"] for entry in report}
     assert {"cpu", "cuda", "hip", "opencl", "directml", "npu"} <= kinds
-    # Built without GPUs, the four have one entry.
+    # A build without GPUs has one entry for the four.
     assert {"vulkan", "metal", "dx12", "gl"} <= kinds or "wgpu" in kinds
     assert [entry["device"] for entry in report if entry["found"]] == [device.name for device in nx.devices()]
     for entry in report:

@@ -1,4 +1,4 @@
-//! The dialect of the C family: CUDA C, HIP C and OpenCL C, as far as their tables differ.
+//! The dialect of the C family: CUDA C, HIP C and OpenCL C, each of which is a table.
 
 mod cuda;
 mod hip;
@@ -36,9 +36,9 @@ pub fn print(kernel: &Kernel, language: &'static Language) -> Result<String> {
 
 struct CFamily {
     language: &'static Language,
-    /// Indices are 64 bits wide.
+    /// Whether indices are 64 bits wide.
     wide: bool,
-    /// The functions for fragments and copies are called.
+    /// Whether the functions for fragments and copies are called.
     matrices: bool,
 }
 
