@@ -20,7 +20,6 @@ mod dequantize_linear;
 mod gelu;
 mod group_norm;
 mod layer_norm;
-mod log_softmax;
 mod mish;
 mod normalization;
 mod pack;
@@ -129,7 +128,6 @@ macro_rules! composites {
 
 composites! {
     softmax::Softmax,
-    log_softmax::LogSoftmax,
     gelu::Gelu,
     silu::Silu,
     softplus::Softplus,
