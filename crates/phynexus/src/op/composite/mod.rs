@@ -26,7 +26,6 @@ mod pack;
 mod quantize;
 mod quantize_linear;
 mod recurrent;
-mod rms_norm;
 mod sample;
 mod silu;
 mod softmax;
@@ -133,7 +132,6 @@ composites! {
     softplus::Softplus,
     mish::Mish,
     layer_norm::LayerNorm,
-    rms_norm::RmsNorm,
     group_norm::GroupNorm,
     batch_norm::BatchNorm,
     binary_cross_entropy::BinaryCrossEntropy,
