@@ -64,8 +64,10 @@ pub(crate) trait Definition {
     }
 
     /// The result's dtype and shape, or an error if the operands' number, shapes or dtypes do not fit. There is at least
-    /// one operand.
-    fn check(&self, operands: &[TensorType]) -> Result<(DType, Dims)>;
+    /// one operand. The default takes one of a floating-point dtype; the result has its dtype and shape.
+    fn check(&self, operands: &[TensorType]) -> Result<(DType, Dims)> {
+        check::one_float(self.name(), operands)
+    }
 
     /// The result by other operations. `check` has accepted the operands.
     fn body(&self, operands: &[Term]) -> Result<Term>;
