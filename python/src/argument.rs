@@ -120,11 +120,11 @@ pub(crate) struct Count(pub(crate) usize);
 impl<'py> FromPyObject<'_, 'py> for Count {
     type Error = PyErr;
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Count> {
-        let wrong = || value_error(format!("expected an integer of at least 0, got {}", &*object));
+        let wrong =
+            |limit: &str| value_error(format!("expected an integer of at least 0{limit}, got {}", &*object));
         match object.extract::<i64>() {
-            Ok(number) => Ok(Count(usize::try_from(number).map_err(|_| wrong())?)),
-            // An integer beyond 64 bits.
-            Err(_) if object.is_instance_of::<PyInt>() => Err(wrong().into()),
+            Ok(number) => Ok(Count(usize::try_from(number).map_err(|_| wrong(""))?)),
+            Err(_) if object.is_instance_of::<PyInt>() => Err(wrong(" and below 2**63").into()),
             Err(error) => Err(error),
         }
     }

@@ -1,6 +1,6 @@
 //! Mathematical functions. The engine computes them; Python modules add defaults and PyTorch's result types.
 
-use phynexus::{Error, Tensor, shape::normalize_axis, tensor::QuantileMethod};
+use phynexus::{Error, Tensor, tensor::QuantileMethod};
 use pyo3::prelude::*;
 
 use crate::{
@@ -153,14 +153,8 @@ pub(crate) fn mode(input: &PyTensor, dim: i64, keepdim: bool) -> Result<(PyTenso
 
 /// Returns the ``k``-th smallest elements along ``dim``, counted from 1, and their indices.
 #[pyfunction]
-pub(crate) fn kthvalue(input: &PyTensor, k: i64, dim: i64, keepdim: bool) -> Result<(PyTensor, PyTensor)> {
-    let tensor = input.tensor()?;
-    let size = tensor.shape()[normalize_axis("kthvalue", dim, tensor.shape())?];
-    let Ok(k) = usize::try_from(k) else {
-        let message = format!("kthvalue: k {k} is out of range for dimension {dim} of size {size}");
-        return Err(value_error(message));
-    };
-    let (values, indices) = tensor.kthvalue(k, dim, keepdim)?;
+pub(crate) fn kthvalue(input: &PyTensor, k: Count, dim: i64, keepdim: bool) -> Result<(PyTensor, PyTensor)> {
+    let (values, indices) = input.tensor()?.kthvalue(k.0, dim, keepdim)?;
     Ok((PyTensor::wrap(values), PyTensor::wrap(indices)))
 }
 

@@ -186,6 +186,8 @@ def test_numbers_that_cannot_be_counts_are_value_errors() -> None:
         lambda: nx.Device("cpu").set_memory_limit(2**70),
         lambda: nx.set_num_threads(-1),
         lambda: X.topk(-1),
+        lambda: X.kthvalue(-1),
+        lambda: X.kthvalue(2**70),
         lambda: X.chunk(-1),
         lambda: X.narrow(0, 0, -1),
         lambda: X.repeat_interleave(-1),

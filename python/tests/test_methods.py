@@ -60,6 +60,7 @@ def test_mistakes() -> None:
     for wrong, error in [
         (lambda: x.kthvalue(5), ValueError),
         (lambda: x.kthvalue(0), ValueError),
+        (lambda: nx.tensor(7.0).kthvalue(2), ValueError),
         (lambda: x.quantile(1.5), ValueError),
         (lambda: x.quantile(0.5, interpolation="cubic"), ValueError),
         (lambda: nx.zeros(2, 0).median(1), IndexError),
@@ -119,3 +120,8 @@ def test_extremes_by_every_argument() -> None:
         x.max((0, 1))
     with pytest.raises(TypeError, match="same argument"):
         x.min(0, axis=0)
+
+
+def test_the_smallest_of_one_number() -> None:
+    value, index = nx.tensor(7.0).kthvalue(1)
+    assert (value.item(), index.item()) == (7.0, 0)

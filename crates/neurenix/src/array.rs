@@ -138,11 +138,6 @@ impl HostArray {
         &self.bytes
     }
 
-    /// Returns the bytes without copying them.
-    pub fn into_bytes(self) -> Vec<u8> {
-        self.bytes
-    }
-
     /// The values.
     ///
     /// # Errors

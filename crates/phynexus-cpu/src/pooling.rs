@@ -10,6 +10,7 @@ use phynexus::op::{Geometry, PoolKind};
 use phynexus::{DType, Error, Result};
 
 use crate::by_dtype::by_dtype;
+use crate::conv::check_windows;
 use crate::gemm::scratch::Scratch;
 use crate::pool;
 
@@ -83,21 +84,7 @@ impl PoolShape<'_> {
     fn axes(&self) -> Result<[Axis; 3]> {
         let g = self.geometry;
         let rank = self.input.len();
-        let fail = |hint: &str| Err(Error::shape("pooling", &[self.input, &g.kernel, self.output], hint));
-        let lengths = [self.output.len(), g.kernel.len(), g.stride.len(), g.dilation.len(), g.padding.len()];
-        if !(1..=3).contains(&rank) || lengths.iter().any(|&l| l != rank) {
-            return fail(
-                "expected one to three spatial dimensions, and as many extents, strides, dilations and paddings",
-            );
-        }
-        if g.stride.contains(&0) || g.dilation.contains(&0) {
-            return fail("strides and dilations must be at least 1");
-        }
-        if (0..rank).any(|d| g.output_size(d, self.input[d]) != Some(self.output[d])) {
-            return fail(
-                "the output's extents must be floor((input + padding - dilation * (kernel - 1) - 1) / stride) + 1",
-            );
-        }
+        check_windows("pooling", self.input, g, self.output)?;
         Ok([0, 1, 2].map(|d: usize| match (d + rank).checked_sub(3) {
             None => Axis { input: 1, output: 1, stride: 1, taps: vec![0] },
             Some(d) => {

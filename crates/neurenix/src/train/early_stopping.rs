@@ -5,14 +5,28 @@
 pub struct EarlyStopping {
     patience: usize,
     min_delta: f64,
-    pub(super) best: f64,
-    pub(super) waited: usize,
+    best: f64,
+    waited: usize,
 }
 
 impl EarlyStopping {
     /// Stops after so many scores in a row that are not better than the best by more than `min_delta`.
     pub fn new(patience: usize, min_delta: f64) -> EarlyStopping {
         EarlyStopping { patience, min_delta, best: f64::INFINITY, waited: 0 }
+    }
+
+    /// Continues where an earlier run stood: its best score, and how many scores in a row have not improved since.
+    ///
+    /// ```
+    /// use neurenix::train::EarlyStopping;
+    ///
+    /// let mut stopping = EarlyStopping::new(2, 0.0).resume(Some(0.5), 1);
+    /// assert_eq!(stopping.best_score(), 0.5);
+    /// assert!(stopping.should_stop(0.6));
+    /// ```
+    #[must_use]
+    pub fn resume(self, best: Option<f64>, waited: usize) -> EarlyStopping {
+        EarlyStopping { best: best.unwrap_or(f64::INFINITY), waited, ..self }
     }
 
     /// Takes a score; true if it is time to stop. A score that is not a number is never better.

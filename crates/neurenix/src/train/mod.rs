@@ -228,9 +228,8 @@ impl<'a> Trainer<'a> {
             return Err(Error::data(training.description(), message));
         }
         let (epochs, accumulate) = (self.options.epochs, self.options.accumulate);
-        let mut stopping = EarlyStopping::new(self.options.patience.unwrap_or(usize::MAX), 0.0);
-        stopping.best = self.progress.best.unwrap_or(f64::INFINITY);
-        stopping.waited = self.progress.waited;
+        let patience = self.options.patience.unwrap_or(usize::MAX);
+        let mut stopping = EarlyStopping::new(patience, 0.0).resume(self.progress.best, self.progress.waited);
         let buffers = step::buffers(self.model);
         let started = Instant::now();
         let mut session =

@@ -187,28 +187,35 @@ impl ConvShape<'_> {
     /// Checks that all sizes match.
     fn check(&self) -> Result<()> {
         let g = self.geometry;
-        let rank = self.input.len();
-        let fail = |hint: &str| Err(Error::shape("convolution", &[self.input, &g.kernel, self.output], hint));
-        let lengths = [self.output.len(), g.kernel.len(), g.stride.len(), g.dilation.len(), g.padding.len()];
-        if !(1..=3).contains(&rank) || lengths.iter().any(|&l| l != rank) {
-            return fail(
-                "expected one to three spatial dimensions, and as many extents, strides, dilations and paddings",
-            );
-        }
+        check_windows("convolution", self.input, g, self.output)?;
         if g.groups == 0
             || !self.input_channels.is_multiple_of(g.groups)
             || !self.output_channels.is_multiple_of(g.groups)
         {
-            return fail("channels must be divisible by the groups");
-        }
-        if g.stride.contains(&0) || g.dilation.contains(&0) {
-            return fail("strides and dilations must be at least 1");
-        }
-        if (0..rank).any(|d| g.output_size(d, self.input[d]) != Some(self.output[d])) {
-            return fail(
-                "the output's extents must be floor((input + padding - dilation * (kernel - 1) - 1) / stride) + 1",
-            );
+            let hint = "channels must be divisible by the groups";
+            return Err(Error::shape("convolution", &[self.input, &g.kernel, self.output], hint));
         }
         Ok(())
     }
+}
+
+/// Checks that these are the windows of an input over one to three spatial dimensions.
+pub(crate) fn check_windows(op: &'static str, input: &[usize], g: &Geometry, output: &[usize]) -> Result<()> {
+    let rank = input.len();
+    let fail = |hint: &str| Err(Error::shape(op, &[input, &g.kernel, output], hint));
+    let lengths = [output.len(), g.kernel.len(), g.stride.len(), g.dilation.len(), g.padding.len()];
+    if !(1..=3).contains(&rank) || lengths.iter().any(|&l| l != rank) {
+        return fail(
+            "expected one to three spatial dimensions, and as many extents, strides, dilations and paddings",
+        );
+    }
+    if g.stride.contains(&0) || g.dilation.contains(&0) {
+        return fail("strides and dilations must be at least 1");
+    }
+    if (0..rank).any(|d| g.output_size(d, input[d]) != Some(output[d])) {
+        return fail(
+            "the output's extents must be floor((input + padding - dilation * (kernel - 1) - 1) / stride) + 1",
+        );
+    }
+    Ok(())
 }

@@ -4,8 +4,9 @@ use super::blocked::Shared;
 use super::pack::Accumulator;
 use super::scratch::Scratch;
 use super::{Problem, part};
-use crate::kernels::axpy::{STREAM_ROWS, Stream};
+use crate::kernels::axpy::STREAM_ROWS;
 use crate::kernels::dot::{DOT_COLUMNS, DOT_ROWS, Dots};
+use crate::kernels::tile::Tile;
 use crate::pool;
 
 /// Steps of k per dot kernel call if A has many rows: those of A then stay in the second-level cache.
@@ -165,16 +166,17 @@ unsafe fn stream<T: Accumulator>(problem: &Problem<'_>) {
                     *out.add(i * n + j) = T::default();
                 }
             }
-            kernels.streams[m - 1](&Stream {
+            kernels.streams[m - 1](&Tile {
                 k: steps.len(),
                 a: a.corner(0, steps.start).data.cast(),
                 a_row: a.row_stride,
                 a_step: a.column_stride,
                 b: b.corner(steps.start, columns.start).data.cast(),
                 b_step: b.row_stride,
-                sums: out,
-                sums_row: n,
+                c: out,
+                c_row: n as isize,
                 columns: columns.len(),
+                accumulate: true,
             });
             if k_parts == 1 {
                 for i in 0..m {

@@ -1,43 +1,18 @@
 //! The kernel for at most four rows of A and a B with contiguous rows. It streams B once, four rows at a time, while
 //! the sums stay in the first-level cache.
 
-use super::lanes::Lanes;
-
-/// The arguments of a streaming kernel. Strides are in elements.
-pub(crate) struct Stream<T> {
-    /// The number of rows of B.
-    pub(crate) k: usize,
-    /// A at the first step of k.
-    pub(crate) a: *const T,
-    /// Row stride of A.
-    pub(crate) a_row: isize,
-    /// Column stride of A.
-    pub(crate) a_step: isize,
-    /// The first row of B.
-    pub(crate) b: *const T,
-    /// Row stride of B.
-    pub(crate) b_step: isize,
-    /// Sums to add to, in rows of `sums_row` elements.
-    pub(crate) sums: *mut T,
-    /// Row stride of the sums.
-    pub(crate) sums_row: usize,
-    /// The number of columns.
-    pub(crate) columns: usize,
-}
-
-/// A streaming kernel.
-pub(crate) type StreamKernel<T> = unsafe fn(&Stream<T>);
+use super::{lanes::Lanes, tile::Tile};
 
 /// Maximum number of rows of a streaming kernel.
 pub(crate) const STREAM_ROWS: usize = 4;
 
-/// Adds the product of `M` rows of A and all of B to the sums.
+/// Adds the product of `M` rows of A and all of B to C.
 ///
 /// # Safety
-/// The machine must support the instruction set of `V`, and `stream` must describe memory that is valid for these
+/// The machine must support the instruction set of `V`, and `s` must describe memory that is valid for these
 /// accesses.
 #[inline(always)]
-pub(crate) unsafe fn stream<V: Lanes, const M: usize>(s: &Stream<V::Scalar>) {
+pub(crate) unsafe fn stream<V: Lanes, const M: usize>(s: &Tile<V::Scalar>) {
     let whole = s.k - s.k % 4;
     let mut p = 0;
     while p < whole {
@@ -57,7 +32,7 @@ pub(crate) unsafe fn stream<V: Lanes, const M: usize>(s: &Stream<V::Scalar>) {
 /// # Safety
 /// Same as [`stream`], and these rows must exist.
 #[inline(always)]
-unsafe fn rows<V: Lanes, const M: usize, const P: usize>(s: &Stream<V::Scalar>, p: usize) {
+unsafe fn rows<V: Lanes, const M: usize, const P: usize>(s: &Tile<V::Scalar>, p: usize) {
     // SAFETY: guaranteed by the caller; every address below is an element of those rows.
     unsafe {
         let mut left = [[V::zero(); P]; M];
@@ -74,7 +49,7 @@ unsafe fn rows<V: Lanes, const M: usize, const P: usize>(s: &Stream<V::Scalar>, 
                 *r = V::load(b.offset(q as isize * s.b_step).add(j));
             }
             for (i, row) in left.iter().enumerate() {
-                let sums = s.sums.add(i * s.sums_row + j);
+                let sums = s.c.offset(i as isize * s.c_row).add(j);
                 let mut sum = V::load(sums);
                 for (x, r) in row.iter().zip(right) {
                     sum = x.mul_add(r, sum);
@@ -90,7 +65,7 @@ unsafe fn rows<V: Lanes, const M: usize, const P: usize>(s: &Stream<V::Scalar>, 
                 *r = V::load_masked(b.offset(q as isize * s.b_step).add(j), mask);
             }
             for (i, row) in left.iter().enumerate() {
-                let sums = s.sums.add(i * s.sums_row + j);
+                let sums = s.c.offset(i as isize * s.c_row).add(j);
                 let mut sum = V::load_masked(sums, mask);
                 for (x, r) in row.iter().zip(right) {
                     sum = x.mul_add(r, sum);

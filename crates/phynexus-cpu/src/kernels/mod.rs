@@ -10,7 +10,7 @@ mod transpose;
 
 use std::sync::OnceLock;
 
-use self::axpy::{STREAM_ROWS, Stream, StreamKernel, stream};
+use self::axpy::{STREAM_ROWS, stream};
 use self::dot::{DOT_COLUMNS, DOT_ROWS, DotKernel, Dots, dot};
 use self::lanes::{Lanes, Number, Plain};
 use self::patches::{Gather, Taps, gather, row_products, weighted_rows};
@@ -78,7 +78,7 @@ pub(crate) struct Kernels<T: 'static> {
     /// Indexed by rows minus one and columns minus one.
     pub(crate) dots: [[DotKernel<T>; DOT_COLUMNS]; DOT_ROWS],
     /// Indexed by rows minus one.
-    pub(crate) streams: [StreamKernel<T>; STREAM_ROWS],
+    pub(crate) streams: [TileKernel<T>; STREAM_ROWS],
     /// Used for packing.
     pub(crate) transpose: Transpose<T>,
     /// See [`patches::gather`].
@@ -121,7 +121,7 @@ macro_rules! kernels {
             /// # Safety
             /// Same as [`axpy::stream`].
             $(#[target_feature(enable = $feature)])?
-            unsafe fn streams<const M: usize>(s: &Stream<$scalar>) {
+            unsafe fn streams<const M: usize>(s: &Tile<$scalar>) {
                 // SAFETY: guaranteed by the caller.
                 unsafe { stream::<$register, M>(s) }
             }

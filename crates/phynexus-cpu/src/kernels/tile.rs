@@ -2,31 +2,31 @@
 
 use super::lanes::Lanes;
 
-/// The arguments of a tile kernel. Strides are in elements.
+/// The arguments of a tile kernel or a streaming kernel (`axpy`). Strides are in elements.
 pub(crate) struct Tile<T> {
-    /// The length of the sums, at least 1.
+    /// The length of the sums.
     pub(crate) k: usize,
-    /// The tile's first row of A, at the first k.
+    /// The first row of A, at the first k.
     pub(crate) a: *const T,
     /// Row stride of A.
     pub(crate) a_row: isize,
     /// Column stride of A (steps of k).
     pub(crate) a_step: isize,
-    /// The tile's first column of B; columns are contiguous.
+    /// The first column of B; columns are contiguous.
     pub(crate) b: *const T,
     /// Row stride of B (steps of k).
     pub(crate) b_step: isize,
-    /// The tile's corner of C; columns are contiguous.
+    /// The corner of C; columns are contiguous.
     pub(crate) c: *mut T,
     /// Row stride of C.
     pub(crate) c_row: isize,
-    /// The number of columns: more than (W - 1) registers and at most W.
+    /// The number of columns. A tile has more than (W - 1) registers and at most W.
     pub(crate) columns: usize,
-    /// Whether to add to C instead of overwriting it.
+    /// Whether to add to C instead of overwriting it. Streaming kernels only add.
     pub(crate) accumulate: bool,
 }
 
-/// A tile kernel.
+/// A tile kernel or a streaming kernel.
 pub(crate) type TileKernel<T> = unsafe fn(&Tile<T>);
 
 /// Computes a tile of `M` rows and at most `W` registers.

@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use smallvec::SmallVec;
 
-use super::Tensor;
+use super::{Tensor, node::Node};
 use crate::{
     DType, Scalar,
     op::{Binary, Combine, Op, PoolKind},
+    shape::element_count,
 };
 
 /// Known bounds of a tensor's integers.
@@ -88,13 +89,14 @@ impl Extremes {
         op: &Op,
         dtype: DType,
         shape: &[usize],
-        operands: &[&Tensor],
+        operands: &[Arc<Node>],
     ) -> Option<Extremes> {
         if !dtype.is_integer() || shape.contains(&0) {
             return None;
         }
         let of = |i: usize| operands.get(i)?.known();
         let bounds = |i: usize| of(i).map(Extremes::into_bounds);
+        let first = || Some(&*operands.first()?.signature.shape);
         let below = |count: usize| Some(Extremes::between(0, i64::try_from(count).ok()? - 1));
         let known = match op {
             Op::Reshape | Op::Permute(_) | Op::Expand | Op::Contiguous | Op::Copy | Op::Cast => of(0)?,
@@ -102,16 +104,17 @@ impl Extremes {
             Op::Reduce { combine: Combine::Max | Combine::Min, .. }
             | Op::Scan { combine: Combine::Max | Combine::Min, .. } => bounds(0)?,
             Op::Cat { .. } => {
-                let parts = operands.iter().filter(|part| !part.is_empty()).map(|part| part.known());
+                let parts = operands.iter().filter(|part| !part.signature.shape.contains(&0));
+                let parts = parts.map(|part| part.known());
                 parts.reduce(|a, b| Some(a?.with(&b?)))??
             }
             Op::Where => bounds(1)?.with(&bounds(2)?),
             Op::Pad { value, .. } => bounds(0)?.with(&of_scalar(*value)?),
             Op::Iota { axis } => below(shape[*axis])?,
-            Op::ArgReduce { axis, .. } => below(operands.first()?.shape()[*axis])?,
+            Op::ArgReduce { axis, .. } => below(first()?[*axis])?,
             Op::ArgSort { .. } => below(*shape.last()?)?,
-            Op::SearchSorted { .. } => below(operands.first()?.len() + 1)?,
-            Op::Pool(PoolKind::ArgMax, _) => below(operands.first()?.shape()[2..].iter().product())?,
+            Op::SearchSorted { .. } => below(element_count(first()?) + 1)?,
+            Op::Pool(PoolKind::ArgMax, _) => below(element_count(&first()?[2..]))?,
             Op::Binary(function) => of_arithmetic(*function, of(0), of(1))?,
             _ => return None,
         };
@@ -161,6 +164,17 @@ fn of_arithmetic(function: Binary, a: Option<Extremes>, b: Option<Extremes>) -> 
     }
 }
 
+impl Node {
+    /// Returns the known bounds of its integers or booleans.
+    fn known(&self) -> Option<Extremes> {
+        match self.op() {
+            Op::Constant(value) => of_scalar(*value),
+            _ if self.signature.dtype == DType::Bool => Some(Extremes::between(0, 1)),
+            _ => self.body().extremes.as_deref().cloned(),
+        }
+    }
+}
+
 impl Tensor {
     pub(crate) fn note(&self, known: Option<Extremes>) {
         if let Some(known) = known {
@@ -168,25 +182,16 @@ impl Tensor {
         }
     }
 
-    /// Returns the known bounds of the tensor's integers or booleans.
-    fn known(&self) -> Option<Extremes> {
-        match self.node().op() {
-            Op::Constant(value) => of_scalar(*value),
-            _ if self.dtype() == DType::Bool => Some(Extremes::between(0, 1)),
-            _ => self.node().body().extremes.as_deref().cloned(),
-        }
-    }
-
     /// Returns the least and the greatest element, if they are known. They are known for integers that came from the
     /// host.
     pub fn extremes(&self) -> Option<(i64, i64)> {
-        self.known().filter(|known| known.exact).map(|known| (known.least, known.greatest))
+        self.node().known().filter(|known| known.exact).map(|known| (known.least, known.greatest))
     }
 
     /// Returns whether every element is known to lie in this range, inclusive. If a function is being captured, its
     /// recording relies on this from now on.
     pub(crate) fn is_known_within(&self, least: i64, greatest: i64) -> bool {
-        let known = self.known().filter(|known| least <= known.least && known.greatest <= greatest);
+        let known = self.node().known().filter(|known| least <= known.least && known.greatest <= greatest);
         known.iter().flat_map(|known| &known.arguments).for_each(|argument| argument.add((least, greatest)));
         known.is_some()
     }
@@ -194,7 +199,10 @@ impl Tensor {
     /// Copies the bounds known for another tensor with the same elements, for an argument of a function being captured.
     pub(crate) fn note_argument(&self, other: &Tensor, reliance: Arc<Reliance>) {
         self.note(
-            other.known().map(|known| Extremes { arguments: SmallVec::from_elem(reliance, 1), ..known }),
+            other
+                .node()
+                .known()
+                .map(|known| Extremes { arguments: SmallVec::from_elem(reliance, 1), ..known }),
         );
     }
 }

@@ -214,11 +214,9 @@ pub(crate) struct BinaryRow {
     pub(crate) wgsl: Option<&'static str>,
     /// The name of that function.
     pub(crate) library: &'static str,
-    /// Where the function is tested against finite differences: the range of each operand.
-    #[cfg_attr(not(test), allow(dead_code))]
+    /// A range of each operand in which the function has a gradient.
     pub(crate) domain: [(f64, f64); 2],
-    /// Whether it is tested there with equal operands too: it has neither a step nor a kink.
-    #[cfg_attr(not(test), allow(dead_code))]
+    /// Whether it has a gradient where the operands are equal too: neither a step nor a kink.
     pub(crate) smooth: bool,
 }
 
@@ -322,6 +320,16 @@ impl Binary {
             BinaryClass::shifts => dtype.is_integer(),
             BinaryClass::choices | BinaryClass::comparisons => true,
         }
+    }
+
+    /// A range of each operand in which the function has a gradient, for tests against finite differences.
+    pub fn domain(self) -> [(f64, f64); 2] {
+        self.row().domain
+    }
+
+    /// True if the function has a gradient where its operands are equal, too.
+    pub fn is_smooth(self) -> bool {
+        self.row().smooth
     }
 
     /// True if the result is `bool` whatever the operands are.

@@ -288,8 +288,7 @@ pub(crate) struct UnaryRow {
     pub(crate) wgsl: Option<&'static str>,
     /// The name of that function.
     pub(crate) library: &'static str,
-    /// Where the function is tested against finite differences.
-    #[cfg_attr(not(test), allow(dead_code))]
+    /// A range in which the function has a gradient.
     pub(crate) domain: (f64, f64),
 }
 
@@ -368,6 +367,11 @@ impl Unary {
             Class::bits => !dtype.is_float(),
             Class::floats | Class::roundings | Class::tests => dtype.is_float(),
         }
+    }
+
+    /// A range of the operand in which the function has a gradient, for tests against finite differences.
+    pub fn domain(self) -> (f64, f64) {
+        self.row().domain
     }
 
     /// True if the result of a 16-bit float is one, without rounding.

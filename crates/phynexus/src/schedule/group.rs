@@ -215,12 +215,17 @@ impl Grouper<'_> {
             Some(host) => Some(host),
             None => self.sibling(id, &uses)?,
         };
+        self.store_in(host, id, &uses)
+    }
+
+    /// Stores the node in the host, or in a group of its own.
+    fn store_in(&mut self, host: Option<Use>, id: Id, uses: &[Use]) -> Result<()> {
         let group = match host {
             Some(u) => u,
             None => self.new_group(id)?,
         };
-        self.homes[i] = Home::Stored(group.group);
-        for reader in uses.iter().map(|u| u.group).chain(self.readers[i].clone()) {
+        self.homes[id as usize] = Home::Stored(group.group);
+        for reader in uses.iter().map(|u| u.group).chain(self.readers[id as usize].clone()) {
             self.add_edge(group.group, reader);
         }
         self.need_inputs(id, &group)

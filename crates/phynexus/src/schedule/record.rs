@@ -43,36 +43,39 @@ impl Tensor {
         shape: Dims,
         operands: &[&Tensor],
     ) -> Result<Tensor> {
+        let mut sources = Sources::new();
+        operands.iter().for_each(|operand| sources.push(operand.node().clone()));
+        Tensor::record_nodes(device, op, dtype, shape, sources)
+    }
+
+    fn record_nodes(device: Device, op: Op, dtype: DType, shape: Dims, sources: Sources) -> Result<Tensor> {
         crate::profile::note_recording();
         check_size(op.name(), dtype, &shape)?;
         if !matches!(op, Op::Copy)
-            && let Some(other) = operands.iter().find(|o| o.device() != device)
+            && let Some(other) = sources.iter().find(|source| source.device != device)
         {
             return Err(Error::DeviceMismatch {
                 op: op.name(),
                 left: device.name().to_owned(),
-                right: other.device().name().to_owned(),
+                right: other.device.name().to_owned(),
             });
         }
+        let differentiated = gradient::is_enabled() && sources.iter().any(|source| source.requires_grad);
         if let Op::Custom(call) = &op {
-            let differentiated = gradient::is_enabled() && operands.iter().any(|o| o.requires_grad());
             prepare_custom(call.kernel(), device, call.groups(), differentiated)?;
         }
-        let known = Extremes::of_result(&op, dtype, &shape, operands);
-        let requires_grad =
-            dtype.is_float() && gradient::is_enabled() && operands.iter().any(|o| o.requires_grad());
+        let known = Extremes::of_result(&op, dtype, &shape, &sources);
+        let requires_grad = dtype.is_float() && differentiated;
         if op.is_view()
             && !requires_grad
-            && operands[0].is_evaluated()
-            && let Some(storage) = operands[0].node().data()
+            && sources[0].is_ready()
+            && let Some(storage) = sources[0].data()
             && let Some(layout) = view_layout(&op, &shape, &storage.layout)
         {
             let view = Tensor::from_storage(device, dtype, Storage { buffer: storage.buffer, layout });
             view.note(known);
             return Ok(view);
         }
-        let mut sources = Sources::new();
-        operands.iter().for_each(|operand| sources.push(operand.node().clone()));
         let tensor =
             Tensor::from_node(Node::pending(intern(op, dtype, shape), device, sources, requires_grad));
         tensor.note(known);
@@ -175,10 +178,9 @@ impl Recorded for Node {
         Node::sources(self).into_iter().map(|node| Term::Recorded(node)).collect()
     }
     fn record(&self, op: Op, dtype: DType, shape: Dims, operands: &[&Term]) -> Result<Term> {
-        let operands: SmallVec<[Tensor; 3]> =
-            operands.iter().map(|term| Tensor::from_term(term)).collect::<Result<_>>()?;
-        let operands: SmallVec<[&Tensor; 3]> = operands.iter().collect();
-        Ok(Tensor::record_on(self.device, op, dtype, shape, &operands)?.term())
+        let node = |operand: &&Term| Ok(Tensor::from_term(operand)?.into_node());
+        let sources = operands.iter().map(node).collect::<Result<Sources>>()?;
+        Ok(Term::Recorded(Tensor::record_nodes(self.device, op, dtype, shape, sources)?.into_node()))
     }
     fn detach(self: Arc<Self>) -> Result<Term> {
         Ok(Tensor::from_node(self).detach()?.term())

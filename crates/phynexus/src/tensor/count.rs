@@ -68,20 +68,25 @@ impl Tensor {
 
     /// Histogram of `bins` equal bins between `min` and `max`, as a vector of this dtype. If `min` equals `max`, the
     /// bins span the least to the greatest element. The last bin includes `max`; elements outside the range are
-    /// ignored. Computed immediately.
+    /// ignored. 16-bit floats are compared in `float32`. Computed immediately.
     ///
     /// # Errors
     /// [`Error::Argument`] if `bins` is 0 or unless `min <= max`.
     pub fn histc(&self, bins: usize, min: impl Into<Scalar>, max: impl Into<Scalar>) -> Result<Tensor> {
         let (mut min, mut max): (Scalar, Scalar) = (min.into(), max.into());
-        let x = self.reshaped(Dims::from_slice(&[self.len()]))?.detach()?;
+        let wide = match self.dtype() {
+            DType::U64 => DType::U64,
+            dtype if dtype.is_float() => dtype.compute(),
+            _ => DType::I64,
+        };
+        let x = self.reshaped(Dims::from_slice(&[self.len()]))?.detach()?.to_dtype(wide)?;
         if min.as_f64() == max.as_f64() && !x.is_empty() {
             let number = |x: Tensor| -> Result<Scalar> {
-                Ok(Scalar::Float(match x.dtype() {
+                Ok(Scalar::Float(match wide {
                     DType::F64 => x.item::<f64>()?,
-                    dtype if dtype.is_float() => f64::from(x.to_dtype(DType::F32)?.item::<f32>()?),
+                    DType::F32 => x.item::<f32>()?.into(),
                     DType::U64 => x.item::<u64>()? as f64,
-                    _ => x.to_dtype(DType::I64)?.item::<i64>()? as f64,
+                    _ => x.item::<i64>()? as f64,
                 }))
             };
             (min, max) = (number(x.min(&[], false)?)?, number(x.max(&[], false)?)?);
@@ -96,7 +101,7 @@ impl Tensor {
         }
         let width = max.as_f64() - min.as_f64();
         let x = x.masked_select(&x.ge_scalar(min)?.and(&x.le_scalar(max)?)?)?;
-        let place = x.sub_scalar(min)?.mul_scalar(bins as f64 / width)?.floor()?;
+        let place = x.sub_scalar(min)?.mul_scalar(bins as f64)?.div_scalar(width)?.floor()?;
         let last = Scalar::Int(i64::try_from(bins - 1).unwrap_or(i64::MAX));
         let place = place.clamp(Some(Scalar::Int(0)), Some(last))?.to_dtype(DType::I64)?;
         place.bincount(None, bins)?.to_dtype(self.dtype())

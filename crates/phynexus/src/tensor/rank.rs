@@ -140,11 +140,17 @@ impl Tensor {
     /// # Errors
     /// [`Error::Axis`] for an axis out of range; [`Error::Argument`] unless `k` is between 1 and the size of the axis.
     pub fn kthvalue(&self, k: usize, dim: i64, keepdim: bool) -> Result<(Tensor, Tensor)> {
-        let axis = normalize_axis("kthvalue", dim, self.shape())?;
-        let size = self.shape()[axis];
+        let alone = self.alone(dim)?;
+        let (axis, size) = match alone {
+            Some(_) => (0, 1),
+            None => normalize_axis("kthvalue", dim, self.shape()).map(|axis| (axis, self.shape()[axis]))?,
+        };
         if k == 0 || k > size {
             let message = format!("k = {k} is out of range for dimension {dim} of size {size}");
             return Err(Error::argument("kthvalue", message));
+        }
+        if let Some(alone) = alone {
+            return Ok(alone);
         }
         let order = self.argsort(dim, false)?;
         let rank = Tensor::rank_like(&order, axis, k - 1)?;

@@ -57,7 +57,8 @@ fn medians_modes_and_ranks() {
         assert!(matches!(function(&rows, 2, false), Err(Error::Axis { .. })));
         check(&[values(&[3, 4], -1.0, 1.0)], 1, &|x| Ok(function(&x[0], 0, false)?.0));
     }
-    for k in [0, 9] {
+    are(array(&[7.0], &[]).kthvalue(1, 0, false), &[7.0], &[0]);
+    for (x, k) in [(&x, 0), (&x, 9), (&array(&[7.0], &[]), 2)] {
         assert!(matches!(x.kthvalue(k, 0, false), Err(Error::Argument { .. })));
     }
 }
@@ -112,6 +113,14 @@ fn counts_and_sums_without_nan() {
     is(vector(&[-1.0, 0.5, 2.5, 3.0]).histc(3, 0, 0), &[1.0, 1.0, 2.0]);
     is(vector(&[5.0, -5.0, 0.1]).histc(2, -1, 1), &[0.0, 1.0]);
     is(vector(&[]).histc(2, 0, 0), &[0.0, 0.0]);
+    // As PyTorch's CUDA kernel, in float32: 0.1 is below 0.1 in float16, and 10 times it would round to 1.
+    let tenths: Vec<f32> = (1..10).map(|i| i as f32 / 10.0).collect();
+    let counts = array(&tenths, &[9]).to_dtype(DType::F16).unwrap().histc(10, 0, 1).unwrap();
+    assert_eq!(counts.dtype(), DType::F16);
+    is(counts.to_dtype(DType::F64), &[1.0, 1.0, 0.0, 2.0, 0.0, 1.0, 1.0, 2.0, 1.0, 0.0]);
+    // Differences beyond the dtype of integers.
+    let counts = array(&[100i8, -100], &[2]).histc(2, -100, 100).unwrap();
+    assert_eq!(counts.to_vec::<i8>().unwrap(), [1, 1]);
     assert!(matches!(vector(&[1.0]).histc(0, 0, 1), Err(Error::Argument { .. })));
     assert!(matches!(vector(&[1.0]).histc(2, 1, 0), Err(Error::Argument { .. })));
     assert!(matches!(vector(&[NAN]).histc(2, 0, 0), Err(Error::Argument { .. })));

@@ -17,7 +17,7 @@ fn functions_of_one_element() {
         if matches!(function.row().class, Class::bits | Class::tests) {
             continue;
         }
-        let (low, high) = function.row().domain;
+        let (low, high) = function.domain();
         // A common offset would put an element on a step of `round`.
         check(&[values(&[7], low + 0.013, high)], 2, &|x| Formula::of(&x[0]).unary(function).tensor());
     }
@@ -38,7 +38,7 @@ fn functions_of_two_elements() {
         if function.is_comparison() || !function.accepts(DType::F64) {
             continue;
         }
-        let [(low, high), (other_low, other_high)] = function.row().domain;
+        let [(low, high), (other_low, other_high)] = function.domain();
         let first = values(&[2, 3], low, high);
         let second = values(&[2, 3, 1], other_low, other_high);
         let order = if function == Remainder || function == FloorDiv { 1 } else { 2 };
@@ -49,7 +49,7 @@ fn functions_of_two_elements() {
         check(&[first.clone(), values(&[1, 3], other_low + 0.1, other_high - 0.3)], order, &|x| {
             Formula::of(&x[0]).binary(function, &Formula::of(&x[1])).tensor()
         });
-        if function.row().smooth {
+        if function.is_smooth() {
             check(&[first], order, &|x| Formula::of(&x[0]).binary(function, &Formula::of(&x[0])).tensor());
         }
     }

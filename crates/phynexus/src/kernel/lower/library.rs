@@ -162,58 +162,44 @@ fn join(first: [Index; 2], rest: &[Index]) -> Coordinates {
 
 fn conv(library: &Library, kind: ConvKind, geometry: &Geometry) -> (Draft, Product) {
     let shape = &library.node.shape;
-    let operand = |i: usize| &library.operands[i].layout.shape;
-    let always = Mask::default;
-    let groups = geometry.groups;
-    match kind {
+    let [a, b] = [0, 1].map(|i| &library.operands[i].layout.shape);
+    // Channels of x and of y, per group, are the filter's.
+    let filter = if kind == ConvKind::FilterGradient { shape } else { b };
+    let (channels, outputs) = (filter[1], filter[0] / geometry.groups);
+    let summed = match kind {
+        ConvKind::Forward => channels,
+        ConvKind::InputGradient => outputs,
+        ConvKind::FilterGradient => b[0],
+    };
+    let columns: Vec<usize> = [summed].iter().chain(&b[2..]).copied().collect();
+    let mut draft = over(library, &columns);
+    let ranges = draft.ranges();
+    let at = ranges.coordinates();
+    let (row, column) = at.split_at(shape.len());
+    let (left, mask, right) = match kind {
         ConvKind::Forward => {
-            let (x, w) = (operand(0), operand(1));
-            let (channels, outputs) = (w[1], w[0] / groups);
-            let mut draft = over(library, &w[1..]);
-            let ranges = draft.ranges();
-            let at = ranges.coordinates();
-            let (row, column) = at.split_at(shape.len());
             let group = row[1].quotient(outputs as i64, &ranges);
-            let (places, mask) = tap(geometry, &x[2..], &row[2..], &column[1..], &ranges);
+            let (places, mask) = tap(geometry, &a[2..], &row[2..], &column[1..], &ranges);
             let channel = group.scale(channels as i64).add(&column[0]);
-            let left = join([row[0].clone(), channel], &places);
-            let right = join([row[1].clone(), column[0].clone()], &column[1..]);
-            let sum = product(&mut draft, library, (&left, mask), (&right, always()));
-            (draft, sum)
+            (join([row[0].clone(), channel], &places), mask, [row[1].clone(), column[0].clone()])
         }
         ConvKind::InputGradient => {
-            let (y, w) = (operand(0), operand(1));
-            let (channels, outputs) = (w[1], w[0] / groups);
-            let columns: Vec<usize> = [outputs].iter().chain(&w[2..]).copied().collect();
-            let mut draft = over(library, &columns);
-            let ranges = draft.ranges();
-            let at = ranges.coordinates();
-            let (row, column) = at.split_at(shape.len());
             let group = row[1].quotient(channels as i64, &ranges);
-            let (windows, mask) = window(geometry, &y[2..], &row[2..], &column[1..], &ranges);
+            let (windows, mask) = window(geometry, &a[2..], &row[2..], &column[1..], &ranges);
             let output = group.scale(outputs as i64).add(&column[0]);
-            let left = join([row[0].clone(), output.clone()], &windows);
-            let right = join([output, row[1].remainder(channels as i64, &ranges)], &column[1..]);
-            let sum = product(&mut draft, library, (&left, mask), (&right, always()));
-            (draft, sum)
+            let right = [output.clone(), row[1].remainder(channels as i64, &ranges)];
+            (join([row[0].clone(), output], &windows), mask, right)
         }
         ConvKind::FilterGradient => {
-            let (x, y) = (operand(0), operand(1));
-            let (channels, outputs) = (shape[1], shape[0] / groups);
-            let columns: Vec<usize> = [y[0]].iter().chain(&y[2..]).copied().collect();
-            let mut draft = over(library, &columns);
-            let ranges = draft.ranges();
-            let at = ranges.coordinates();
-            let (row, column) = at.split_at(shape.len());
             let group = row[0].quotient(outputs as i64, &ranges);
-            let (places, mask) = tap(geometry, &x[2..], &column[1..], &row[2..], &ranges);
+            let (places, mask) = tap(geometry, &a[2..], &column[1..], &row[2..], &ranges);
             let channel = group.scale(channels as i64).add(&row[1]);
-            let left = join([column[0].clone(), channel], &places);
-            let right = join([column[0].clone(), row[0].clone()], &column[1..]);
-            let sum = product(&mut draft, library, (&left, mask), (&right, always()));
-            (draft, sum)
+            (join([column[0].clone(), channel], &places), mask, [column[0].clone(), row[0].clone()])
         }
-    }
+    };
+    let right = join(right, &column[1..]);
+    let sum = product(&mut draft, library, (&left, mask), (&right, Mask::default()));
+    (draft, sum)
 }
 
 fn pool(library: &Library, kind: PoolKind, geometry: &Geometry) -> (Draft, Value) {

@@ -61,13 +61,11 @@ impl Definition for BatchNorm {
         if self.training {
             return normalization::body(&plan, operands);
         }
-        let dtype = operands[0].dtype();
-        let wide = |t: &Term| Formula::of(t).cast(dtype.compute());
-        let x = wide(&operands[0]);
-        let mean = wide(&operands[1]).reshape(&plan.parameters);
-        let variance = wide(&operands[2]).reshape(&plan.parameters);
+        let x = Formula::wide(&operands[0]);
+        let mean = Formula::wide(&operands[1]).reshape(&plan.parameters);
+        let variance = Formula::wide(&operands[2]).reshape(&plan.parameters);
         let y = (x - mean) * (variance + plan.epsilon).rsqrt();
-        normalization::scaled(&plan, y, &operands[3..], dtype)
+        normalization::scaled(&plan, y, &operands[3..], operands[0].dtype())
     }
 
     fn gradient(&self, call: &Call) -> Result<Option<InputGradients>> {

@@ -3,16 +3,12 @@
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, SQRT_2};
 
 use super::{
-    Definition, check,
+    Definition,
     sample::{Sample, elementwise},
 };
 use crate::{
-    DType, Result,
-    op::{
-        formula::Formula,
-        term::{TensorType, Term},
-    },
-    shape::Dims,
+    Result,
+    op::{formula::Formula, term::Term},
 };
 
 /// `x * P(X <= x)` for a standard normal X (Hendrycks and Gimpel, 2016).
@@ -29,10 +25,6 @@ impl Definition for Gelu {
 
     fn attributes(&self) -> String {
         format!("approximate={}", if self.tanh { "tanh" } else { "none" })
-    }
-
-    fn check(&self, operands: &[TensorType]) -> Result<(DType, Dims)> {
-        check::one_float(self.name(), operands)
     }
 
     fn body(&self, operands: &[Term]) -> Result<Term> {

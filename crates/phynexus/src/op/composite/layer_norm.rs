@@ -1,4 +1,4 @@
-//! Layer normalisation.
+//! Layer normalisation and root-mean-square normalisation.
 
 use super::{
     Definition, check,
@@ -14,13 +14,16 @@ use crate::{
     shape::Dims,
 };
 
-/// Inputs x, then weight and bias (of the normalised axes' shape) if there are any. `(x - mean) / sqrt(variance +
-/// epsilon) * weight + bias` over the last axes.
+/// Inputs x, then weight and bias (of the normalised axes' shape) if there are any. Layer normalisation, if centred, is
+/// `(x - mean) / sqrt(variance + epsilon) * weight + bias` over the last axes; root-mean-square normalisation is
+/// `x / sqrt(mean(x^2) + epsilon) * weight + bias`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LayerNorm {
     /// How many of the last axes are normalised together.
     pub axes: usize,
-    /// Added to the variance.
+    /// The mean is subtracted.
+    pub centred: bool,
+    /// Added to the variance or the mean square.
     pub epsilon: Scalar,
     /// There is a weight.
     pub weight: bool,
@@ -30,16 +33,16 @@ pub struct LayerNorm {
 
 impl LayerNorm {
     fn plan(&self, shape: &[usize]) -> Plan {
-        let LayerNorm { weight, bias, .. } = *self;
+        let LayerNorm { centred, weight, bias, .. } = *self;
         let (axes, parameters) = normalization::last_axes(shape, self.axes);
         let epsilon = self.epsilon.as_f64();
-        Plan { view: shape.into(), axes, centred: true, epsilon, parameters, weight, bias }
+        Plan { view: shape.into(), axes, centred, epsilon, parameters, weight, bias }
     }
 }
 
 impl Definition for LayerNorm {
     fn name(&self) -> &'static str {
-        "layer_norm"
+        if self.centred { "layer_norm" } else { "rms_norm" }
     }
 
     fn attributes(&self) -> String {
@@ -62,16 +65,19 @@ impl Definition for LayerNorm {
     }
 
     fn samples() -> Vec<Sample> {
-        let last = SHAPES.into_iter().flat_map(|shape| [(shape, 1, false, false), (shape, 1, true, true)]);
-        let several = [(false, false), (true, false), (true, true)];
-        let several = several.map(|(weight, bias)| (&[2, 3, 4][..], 2, weight, bias));
-        let call = |(shape, axes, weight, bias): (&[usize], usize, bool, bool)| {
+        let call = |centred, (shape, axes, weight, bias): (&[usize], usize, bool, bool)| {
             let parameters = usize::from(weight) + usize::from(bias);
             let own = &shape[shape.len() - axes..];
             let operands = std::iter::once(shape).chain(std::iter::repeat_n(own, parameters));
-            let epsilon = Scalar::Float(1e-3);
-            Sample::new(LayerNorm { axes, epsilon, weight, bias }, operands.map(SampleOperand::new))
+            let composite = LayerNorm { axes, centred, epsilon: Scalar::Float(1e-3), weight, bias };
+            Sample::new(composite, operands.map(SampleOperand::new))
         };
-        last.chain(several).map(call).collect()
+        let last = |bias: bool| {
+            SHAPES.into_iter().flat_map(move |shape| [(shape, 1, false, false), (shape, 1, true, bias)])
+        };
+        let several = |weight, bias| (&[2, 3, 4][..], 2, weight, bias);
+        let layers = last(true).chain([several(false, false), several(true, false), several(true, true)]);
+        let root_mean_squares = last(false).chain([several(true, false)]);
+        layers.map(|of| call(true, of)).chain(root_mean_squares.map(|of| call(false, of))).collect()
     }
 }

@@ -1,18 +1,17 @@
 //! Mish.
 
 use super::{
-    Definition, check,
+    Definition,
     sample::{Sample, elementwise},
     softplus::softplus,
 };
 use crate::{
-    DType, Result,
+    Result,
     op::{
         formula::Formula,
         gradient::rule::{Call, InputGradients},
-        term::{TensorType, Term},
+        term::Term,
     },
-    shape::Dims,
 };
 
 /// `x * tanh(softplus(x))` (Misra, 2019).
@@ -25,10 +24,6 @@ const THRESHOLD: f64 = 20.0;
 impl Definition for Mish {
     fn name(&self) -> &'static str {
         "mish"
-    }
-
-    fn check(&self, operands: &[TensorType]) -> Result<(DType, Dims)> {
-        check::one_float(self.name(), operands)
     }
 
     fn body(&self, operands: &[Term]) -> Result<Term> {

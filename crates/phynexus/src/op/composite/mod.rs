@@ -20,14 +20,12 @@ mod dequantize_linear;
 mod gelu;
 mod group_norm;
 mod layer_norm;
-mod log_softmax;
 mod mish;
 mod normalization;
 mod pack;
 mod quantize;
 mod quantize_linear;
 mod recurrent;
-mod rms_norm;
 mod sample;
 mod silu;
 mod softmax;
@@ -66,8 +64,10 @@ pub(crate) trait Definition {
     }
 
     /// The result's dtype and shape, or an error if the operands' number, shapes or dtypes do not fit. There is at least
-    /// one operand.
-    fn check(&self, operands: &[TensorType]) -> Result<(DType, Dims)>;
+    /// one operand. The default takes one of a floating-point dtype; the result has its dtype and shape.
+    fn check(&self, operands: &[TensorType]) -> Result<(DType, Dims)> {
+        check::one_float(self.name(), operands)
+    }
 
     /// The result by other operations. `check` has accepted the operands.
     fn body(&self, operands: &[Term]) -> Result<Term>;
@@ -129,13 +129,11 @@ macro_rules! composites {
 
 composites! {
     softmax::Softmax,
-    log_softmax::LogSoftmax,
     gelu::Gelu,
     silu::Silu,
     softplus::Softplus,
     mish::Mish,
     layer_norm::LayerNorm,
-    rms_norm::RmsNorm,
     group_norm::GroupNorm,
     batch_norm::BatchNorm,
     binary_cross_entropy::BinaryCrossEntropy,

@@ -86,15 +86,13 @@ fn standardise(x: &Formula, plan: &Plan) -> (Formula, Formula) {
 }
 
 /// `y`, standardised, times the weight and plus the bias, in the dtype of the operands.
-pub(super) fn scaled(plan: &Plan, y: Formula, parameters: &[Term], dtype: DType) -> Result<Term> {
+pub(super) fn scaled(plan: &Plan, mut y: Formula, parameters: &[Term], dtype: DType) -> Result<Term> {
     let mut parameters = Operands(parameters);
-    let wide = |t: &Term| Formula::of(t).cast(dtype.compute()).reshape(&plan.parameters);
-    let mut y = y;
     if let Some(weight) = parameters.next_if(plan.weight)? {
-        y = y * wide(weight);
+        y = y * Formula::wide(weight).reshape(&plan.parameters);
     }
     if let Some(bias) = parameters.next_if(plan.bias)? {
-        y = y + wide(bias);
+        y = y + Formula::wide(bias).reshape(&plan.parameters);
     }
     y.cast(dtype).term()
 }
@@ -102,7 +100,7 @@ pub(super) fn scaled(plan: &Plan, y: Formula, parameters: &[Term], dtype: DType)
 /// The normalisation by x's own statistics.
 pub(super) fn body(plan: &Plan, operands: &[Term]) -> Result<Term> {
     let (dtype, shape) = (operands[0].dtype(), operands[0].shape());
-    let x = Formula::of(&operands[0]).cast(dtype.compute()).reshape(&plan.view);
+    let x = Formula::wide(&operands[0]).reshape(&plan.view);
     let y = standardise(&x, plan).0.reshape(shape);
     scaled(plan, y, &operands[1..], dtype)
 }
@@ -112,9 +110,8 @@ pub(super) fn body(plan: &Plan, operands: &[Term]) -> Result<Term> {
 /// z and r are recorded anew from x, so nothing but the operands is kept for this.
 pub(super) fn gradient(plan: &Plan, call: &Call) -> Result<Option<InputGradients>> {
     let (dtype, shape) = (call.inputs[0].dtype(), call.inputs[0].shape());
-    let wide = |t: &Term| Formula::of(t).cast(dtype.compute());
-    let g = wide(call.gradient);
-    let (z, reciprocal) = standardise(&wide(&call.inputs[0]).reshape(&plan.view), plan);
+    let g = Formula::wide(call.gradient);
+    let (z, reciprocal) = standardise(&Formula::wide(&call.inputs[0]).reshape(&plan.view), plan);
     let weight_place = 1;
     let bias_place = 1 + usize::from(plan.weight);
     let spread = Axes::of((0..shape.len()).filter(|&axis| plan.parameters[axis] == 1));
@@ -125,7 +122,7 @@ pub(super) fn gradient(plan: &Plan, call: &Call) -> Result<Option<InputGradients
     let mut found = Vec::with_capacity(3);
     if call.needs[0] {
         let scaled = if plan.weight {
-            &g * wide(&call.inputs[weight_place]).reshape(&plan.parameters)
+            &g * Formula::wide(&call.inputs[weight_place]).reshape(&plan.parameters)
         } else {
             g.clone()
         };

@@ -1,17 +1,16 @@
 //! SiLU, also called Swish.
 
 use super::{
-    Definition, check,
+    Definition,
     sample::{Sample, elementwise},
 };
 use crate::{
-    DType, Result,
+    Result,
     op::{
         formula::Formula,
         gradient::rule::{Call, InputGradients},
-        term::{TensorType, Term},
+        term::Term,
     },
-    shape::Dims,
 };
 
 /// `x * sigmoid(x)`.
@@ -21,10 +20,6 @@ pub struct Silu;
 impl Definition for Silu {
     fn name(&self) -> &'static str {
         "silu"
-    }
-
-    fn check(&self, operands: &[TensorType]) -> Result<(DType, Dims)> {
-        check::one_float(self.name(), operands)
     }
 
     fn body(&self, operands: &[Term]) -> Result<Term> {

@@ -1,4 +1,4 @@
-//! Softmax.
+//! Softmax and its logarithm.
 
 use super::{
     Definition, check,
@@ -15,16 +15,18 @@ use crate::{
     shape::Dims,
 };
 
-/// `exp(x) / sum(exp(x))` along an axis.
+/// `exp(x) / sum(exp(x))` along an axis, or its logarithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Softmax {
     /// The axis.
     pub axis: usize,
+    /// The logarithm.
+    pub logarithm: bool,
 }
 
 impl Definition for Softmax {
     fn name(&self) -> &'static str {
-        "softmax"
+        if self.logarithm { "log_softmax" } else { "softmax" }
     }
 
     fn attributes(&self) -> String {
@@ -37,15 +39,22 @@ impl Definition for Softmax {
 
     fn body(&self, operands: &[Term]) -> Result<Term> {
         let (x, axes) = (Formula::wide(&operands[0]), Axes::of([self.axis]));
-        let e = (&x - x.reduce(Combine::Max, axes)).exp();
-        (&e / e.sum(axes)).cast(operands[0].dtype()).term()
+        let z = &x - x.reduce(Combine::Max, axes);
+        let e = z.exp();
+        let sum = e.sum(axes);
+        let y = if self.logarithm { z - sum.log() } else { e / sum };
+        y.cast(operands[0].dtype()).term()
     }
 
-    /// `y * (g - sum(g * y))`.
+    /// `y * (g - sum(g * y))`; of the logarithm `g - exp(y) * sum(g)`.
     fn gradient(&self, call: &Call) -> Result<Option<InputGradients>> {
-        let (g, y) = (Formula::wide(call.gradient), Formula::wide(call.output));
-        let product = &g * &y;
-        let dx = &product - &y * product.sum(Axes::of([self.axis]));
+        let (g, y, axes) = (Formula::wide(call.gradient), Formula::wide(call.output), Axes::of([self.axis]));
+        let dx = if self.logarithm {
+            &g - y.exp() * g.sum(axes)
+        } else {
+            let product = &g * &y;
+            &product - &y * product.sum(axes)
+        };
         call.each(|_| dx.cast(call.output.dtype())).map(Some)
     }
 
@@ -54,6 +63,9 @@ impl Definition for Softmax {
     }
 
     fn samples() -> Vec<Sample> {
-        along_axes(|axis| Softmax { axis })
+        [false, true]
+            .into_iter()
+            .flat_map(|logarithm| along_axes(|axis| Softmax { axis, logarithm }))
+            .collect()
     }
 }

@@ -1,17 +1,16 @@
 //! Softplus.
 
 use super::{
-    Definition, check,
+    Definition,
     sample::{Sample, elementwise},
 };
 use crate::{
-    DType, Result, Scalar,
+    Result, Scalar,
     op::{
         formula::Formula,
         gradient::rule::{Call, InputGradients},
-        term::{TensorType, Term},
+        term::Term,
     },
-    shape::Dims,
 };
 
 /// `log(1 + exp(beta * x)) / beta`, and `x` itself where `beta * x` exceeds the threshold.
@@ -39,10 +38,6 @@ impl Definition for Softplus {
         format!("beta={}, threshold={}", self.beta, self.threshold)
     }
 
-    fn check(&self, operands: &[TensorType]) -> Result<(DType, Dims)> {
-        check::one_float(self.name(), operands)
-    }
-
     fn body(&self, operands: &[Term]) -> Result<Term> {
         let x = Formula::wide(&operands[0]);
         softplus(&x, self.beta.as_f64(), self.threshold.as_f64()).cast(operands[0].dtype()).term()
@@ -56,11 +51,11 @@ impl Definition for Softplus {
         call.each(|_| dx.cast(call.output.dtype())).map(Some)
     }
 
-    /// With a threshold that no value exceeds, and with one that some do.
     fn is_elementwise(&self) -> bool {
         true
     }
 
+    /// With a threshold that no value exceeds, and with one that some do.
     fn samples() -> Vec<Sample> {
         let with = |beta, threshold| {
             elementwise(Softplus { beta: Scalar::Float(beta), threshold: Scalar::Float(threshold) })

@@ -87,15 +87,8 @@ impl Grouper<'_> {
             }
             return Ok(());
         }
-        let group = match self.host(id, &uses)? {
-            Some(u) => u,
-            None => self.new_group(id)?,
-        };
-        self.homes[i] = Home::Stored(group.group);
-        for reader in uses.iter().map(|u| u.group).chain(self.readers[i].clone()) {
-            self.add_edge(group.group, reader);
-        }
-        self.need_inputs(id, &group)
+        let host = self.host(id, &uses)?;
+        self.store_in(host, id, &uses)
     }
 
     /// Returns whether an output should be a view of its base's buffer rather than a copy. A view keeps that buffer

@@ -2,7 +2,7 @@
 
 use crate::{
     DType, Error, Result, Scalar, Tensor,
-    op::composite::{Composite, Gelu, LogSoftmax, Mish, Silu, Softmax, Softplus},
+    op::composite::{Composite, Gelu, Mish, Silu, Softmax, Softplus},
     shape::normalize_axis,
 };
 
@@ -30,13 +30,13 @@ impl Tensor {
     /// [`Error::DType`] unless the dtype is a float.
     pub fn softmax(&self, dim: i64) -> Result<Tensor> {
         let axis = normalize_axis("softmax", dim, self.shape())?;
-        Composite::apply(Softmax { axis }, &[self])
+        Composite::apply(Softmax { axis, logarithm: false }, &[self])
     }
 
     /// The logarithm of [`Tensor::softmax`], computed without rounding the softmax.
     pub fn log_softmax(&self, dim: i64) -> Result<Tensor> {
         let axis = normalize_axis("log_softmax", dim, self.shape())?;
-        Composite::apply(LogSoftmax { axis }, &[self])
+        Composite::apply(Softmax { axis, logarithm: true }, &[self])
     }
 
     /// [`Tensor::softmax`] of the negated elements.

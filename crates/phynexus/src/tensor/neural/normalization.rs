@@ -2,7 +2,7 @@
 
 use crate::{
     Error, Result, Scalar, Tensor, no_grad,
-    op::composite::{BatchNorm, Composite, GroupNorm, LayerNorm, RmsNorm},
+    op::composite::{BatchNorm, Composite, GroupNorm, LayerNorm},
 };
 
 /// Converts parameters to the dtype of `x`.
@@ -31,6 +31,7 @@ impl Tensor {
         self.check_last_axes("layer_norm", normalized_shape)?;
         let composite = LayerNorm {
             axes: normalized_shape.len(),
+            centred: true,
             epsilon: Scalar::Float(eps),
             weight: weight.is_some(),
             bias: bias.is_some(),
@@ -48,10 +49,12 @@ impl Tensor {
     ) -> Result<Tensor> {
         self.check_last_axes("rms_norm", normalized_shape)?;
         let smallest = if self.dtype() == crate::DType::F64 { f64::EPSILON } else { f64::from(f32::EPSILON) };
-        let composite = RmsNorm {
+        let composite = LayerNorm {
             axes: normalized_shape.len(),
+            centred: false,
             epsilon: Scalar::Float(eps.unwrap_or(smallest)),
             weight: weight.is_some(),
+            bias: false,
         };
         apply(composite, self, &parameters(self, [weight])?)
     }

@@ -86,39 +86,4 @@ impl Tensor {
         let c_n = c_n.as_ref().map(Tensor::from_term).transpose()?;
         Ok(RecurrentOutput { output: Tensor::from_term(&output)?, h_n: Tensor::from_term(&h_n)?, c_n })
     }
-
-    /// [`Tensor::recurrent`] with [`Cell::Lstm`].
-    pub fn lstm(
-        &self,
-        weights: RecurrentWeights,
-        h_0: Option<&Tensor>,
-        c_0: Option<&Tensor>,
-    ) -> Result<RecurrentOutput> {
-        self.recurrent(Cell::Lstm, weights, h_0, c_0, false)
-    }
-
-    /// [`Tensor::recurrent`] with [`Cell::Gru`].
-    pub fn gru(&self, weights: RecurrentWeights, h_0: Option<&Tensor>) -> Result<RecurrentOutput> {
-        self.recurrent(Cell::Gru, weights, h_0, None, false)
-    }
-
-    /// One step of a recurrent layer for this input `[B, features]`: the new hidden state, and the cell state of the
-    /// LSTM.
-    pub fn recurrent_cell(
-        &self,
-        cell: Cell,
-        weights: RecurrentWeights,
-        h: Option<&Tensor>,
-        c: Option<&Tensor>,
-    ) -> Result<(Tensor, Option<Tensor>)> {
-        if self.rank() != 2 {
-            return Err(Error::shape(
-                cell.name(),
-                &[self.shape()],
-                "the input of a cell must be (batch, features)",
-            ));
-        }
-        let output = self.unsqueeze(0)?.recurrent(cell, weights, h, c, false)?;
-        Ok((output.h_n, output.c_n))
-    }
 }

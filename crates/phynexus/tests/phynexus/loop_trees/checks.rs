@@ -81,6 +81,11 @@ fn values_out_of_scope_and_of_the_wrong_type() {
         b.unary(Unary::Exp, x);
     });
     assert!(refusal(&kernel).contains("exp of int32"), "{}", refusal(&kernel));
+    // What lowering makes of a named call.
+    let kernel = group(|b, _| {
+        b.bind(Type::scalar(DType::F32), Operation::Pack(Default::default()));
+    });
+    assert!(refusal(&kernel).contains("lanes: 0"), "{}", refusal(&kernel));
     let kernel = group(|b, i| {
         let x = b.load(Buffer(1), i);
         b.store(Buffer(0), i, x);

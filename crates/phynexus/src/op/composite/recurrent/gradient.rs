@@ -96,18 +96,17 @@ impl Definition for RecurrentGradient {
     fn body(&self, operands: &[Term]) -> Result<Term> {
         let cell = self.0.cell;
         let dtype = operands[0].dtype();
-        let wide = |t: &Term| Formula::of(t).cast(dtype.compute());
         let mut operands = Operands(operands);
-        let (weights, h0) = (wide(operands.next()?), wide(operands.next()?));
-        let c0 = operands.next_if(cell.has_cell_state())?.map(wide);
+        let (weights, h0) = (Formula::wide(operands.next()?), Formula::wide(operands.next()?));
+        let c0 = operands.next_if(cell.has_cell_state())?.map(Formula::wide);
         let states = operands.next()?;
         let (steps, hidden) = (states.shape()[0], states.shape()[2]);
-        let states = wide(states);
+        let states = Formula::wide(states);
         let saves_gates = !self.0.saved(0, 0, 0).is_empty();
-        let gates = operands.next_if(saves_gates)?.map(wide);
-        let cells = operands.next_if(cell.has_cell_state())?.map(wide);
-        let of_states = wide(operands.next()?);
-        let mut dc = operands.next_if(cell.has_cell_state())?.map(wide);
+        let gates = operands.next_if(saves_gates)?.map(Formula::wide);
+        let cells = operands.next_if(cell.has_cell_state())?.map(Formula::wide);
+        let of_states = Formula::wide(operands.next()?);
+        let mut dc = operands.next_if(cell.has_cell_state())?.map(Formula::wide);
 
         let mut dh: Option<Formula> = None;
         let mut input_gates: Vec<Option<Formula>> = vec![None; steps];

@@ -94,18 +94,17 @@ impl Definition for Recurrent {
 
     fn body(&self, operands: &[Term]) -> Result<Term> {
         let dtype = operands[0].dtype();
-        let wide = |t: &Term| Formula::of(t).cast(dtype.compute());
         let (steps, batch, width) = (operands[0].shape()[0], operands[0].shape()[1], operands[0].shape()[2]);
         let hidden = operands[1].shape()[1];
         let rows = self.cell.gates() * hidden;
         let mut operands = Operands(operands);
-        let x = wide(operands.next()?);
-        let mut h = wide(operands.next()?);
-        let mut c = operands.next_if(self.cell.has_cell_state())?.map(wide);
-        let input_weights = wide(operands.next()?).transpose();
-        let hidden_weights = wide(operands.next()?).transpose();
-        let input_bias = operands.next_if(self.bias)?.map(|b| wide(b).reshape(&[1, rows]));
-        let hidden_bias = operands.next_if(self.bias)?.map(|b| wide(b).reshape(&[1, rows]));
+        let x = Formula::wide(operands.next()?);
+        let mut h = Formula::wide(operands.next()?);
+        let mut c = operands.next_if(self.cell.has_cell_state())?.map(Formula::wide);
+        let input_weights = Formula::wide(operands.next()?).transpose();
+        let hidden_weights = Formula::wide(operands.next()?).transpose();
+        let input_bias = operands.next_if(self.bias)?.map(|b| Formula::wide(b).reshape(&[1, rows]));
+        let hidden_bias = operands.next_if(self.bias)?.map(|b| Formula::wide(b).reshape(&[1, rows]));
 
         // The input's share of every step is one product.
         let mut from_input = x.reshape(&[steps * batch, width]).dot(&input_weights);
