@@ -1,6 +1,6 @@
 //! Prints loop trees as sources: one walk over the statements, with a `Dialect` for what differs between languages.
 //!
-//! `c` is the dialect of the C family, whose languages are tables; `wgsl` is that of WGSL. A kernel is checked before
+//! `c` is the dialect of the C family, whose languages are tables of the device crates; `wgsl` is that of WGSL. A kernel is checked before
 //! it is printed; what a language cannot express is an error here.
 
 mod c;
@@ -11,7 +11,7 @@ mod wgsl;
 
 use std::collections::HashMap;
 
-pub use c::{CUDA, HIP, Language, OPENCL, print};
+pub use c::{Language, print};
 use dialect::Dialect;
 pub use wgsl::{
     Arithmetic as WgslArithmetic, print as print_wgsl, refuses as wgsl_refuses,

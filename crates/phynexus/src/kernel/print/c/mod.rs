@@ -1,12 +1,10 @@
-//! The dialect of the C family: CUDA C, HIP C and OpenCL C, as far as their tables differ.
+//! The dialect of the C family, whose languages are tables. Device crates fill them.
 
-mod cuda;
-mod hip;
 mod language;
 mod matrix;
 mod operation;
 
-pub use language::{CUDA, HIP, Language, OPENCL};
+pub use language::Language;
 
 use super::{Dialect, LANES, Names, Printer, number::fill};
 use crate::{
