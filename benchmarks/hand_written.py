@@ -1,8 +1,8 @@
-"""The engine's kernels against kernels written by hand, on one device in one run: milliseconds and ratios.
+"""Compares the engine's kernels with hand-written kernels on one device: milliseconds and ratios.
 
-The hand-written ones are an addition, an element a work item, and two matrix products: tiles of 16 x 16 in shared memory,
-and eight rows by a vector of columns in registers. The better product counts. Both sides are launched through the
-package, take turns, and give results that must agree; a figure is the median of the repetitions.
+The hand-written kernels are an addition with one element per work item, and two matrix products: tiles of 16 x 16 in
+shared memory, and eight rows by a vector of columns in registers. The faster product counts. Both sides are launched
+through the package in turns, and their results must agree. A figure is the median of the repetitions.
 
 Usage: python benchmarks/hand_written.py DEVICE   (opencl:0, vulkan:0, ..)
 """
@@ -108,7 +108,7 @@ fn product(@builtin(global_invocation_id) id: vec3<u32>) {
 
 
 def kernel(name, shape, opencl, wgsl, size, groups):
-    """A hand-written kernel of two tensors of a shape."""
+    """Creates a hand-written kernel with two inputs of a shape."""
     return nx.CustomKernel(
         name,
         inputs=[("a", nx.float32, shape), ("b", nx.float32, shape)],
@@ -130,7 +130,7 @@ def products(n):
 
 
 def measure(sides, a, b):
-    """The median milliseconds of each side; they take turns."""
+    """Measures the sides in turns and returns the median milliseconds of each."""
     times = {name: [] for name in sides}
     results = {}
     for repetition in range(REPETITIONS + 2):
@@ -150,7 +150,7 @@ def measure(sides, a, b):
 def main():
     device = sys.argv[1]
     print(f"{'workload':<28}{'ours, ms':>10}{'by hand, ms':>13}{'ratio':>8}")
-    # Vulkan may count to 65535 groups along an axis only.
+    # Vulkan guarantees only 65535 groups along an axis.
     groups = [1 << 16, 1, 1] if device.startswith("opencl") else [1 << 15, 2, 1]
     add = kernel("add", "n", ADD_OPENCL, ADD_WGSL, [256, 1, 1], groups)
     cases = [("add, 16 M float32", (1 << 24,), {"add": add})]

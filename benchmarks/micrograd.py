@@ -1,14 +1,14 @@
-"""micrograd_rs against Andrej Karpathy's micrograd in Python, and against another library made for Python: microseconds
-of processor time, and how many times as fast.
+"""Compares micrograd_rs with Andrej Karpathy's micrograd and with another extension module: microseconds of processor
+time, and speedups.
 
-Expressions are built operator by operator and differentiated; the network is `MLP(10, [20, 20, 1])`, called and
-differentiated. All packages run in processes of their own, taking turns; a figure is the median of the turns' fastest
-runs, since other work on a machine only ever adds time. Each process first checks that its numbers are micrograd's.
+Expressions are built operator by operator and differentiated; the network `MLP(10, [20, 20, 1])` is called and
+differentiated. Each package runs in its own processes, in turns. A figure is the median over the turns of each turn's
+fastest run, because other work on a machine only adds time. Each process first checks that its numbers equal micrograd's.
 
-A second table has nanoseconds of single operators, what frees their results included, but not the loop; and of `backward`
-for a value of a sum of a thousand.
+A second table has nanoseconds of single operators, including the release of their results but not the loop, and of
+`backward` per value, measured on a sum of a thousand values.
 
-The library of `--reference` is an extension module with `Value` and `MLP`, such as that of `benchmarks/rc_micrograd`:
+`--reference` names an extension module with `Value` and `MLP`, such as `benchmarks/rc_micrograd`:
 
     cargo build --release --manifest-path benchmarks/rc_micrograd/Cargo.toml
     python benchmarks/micrograd.py --reference benchmarks/rc_micrograd/target/release/librc_micrograd.so
@@ -26,7 +26,7 @@ import subprocess
 import sys
 import time
 
-# How many times as fast ours should be, at least: the training step has no goal.
+# The minimum speedups. The training step has no goal.
 GOALS = {
     "micrograd": {"README's expression": 10, "200 sums and products": 10, "MLP(10, [20, 20, 1])": 100},
     "reference": {"README's expression": 3, "200 sums and products": 3, "MLP(10, [20, 20, 1])": 3},
@@ -34,13 +34,13 @@ GOALS = {
 
 
 def load(package):
-    """`Value` and `MLP` of `micrograd`, of `micrograd_rs`, or of the library at a path."""
+    """Returns `Value` and `MLP` of `micrograd`, `micrograd_rs`, or the library at a path."""
     if package == "micrograd":
         return importlib.import_module("micrograd.engine").Value, importlib.import_module("micrograd.nn").MLP
     if package == "micrograd_rs":
         module = importlib.import_module(package)
     else:
-        # libname.so of Cargo's, or name.abi3.so as installed.
+        # Cargo builds libname.so; an installed module is name.abi3.so.
         name = os.path.basename(package).split(".")[0].removeprefix("lib")
         loader = importlib.machinery.ExtensionFileLoader(name, package)
         module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
@@ -49,7 +49,7 @@ def load(package):
 
 
 def workloads(Value, MLP):
-    """Functions by name."""
+    """Returns the check numbers and the workloads by name."""
 
     def readme():
         # The example of micrograd's README.
@@ -78,7 +78,7 @@ def workloads(Value, MLP):
     model = MLP(10, [20, 20, 1])
     random.seed(1)
     for parameter in model.parameters():
-        # Whatever the package draws, the same network.
+        # The same weights for every package.
         parameter.data = random.uniform(-1, 1)
     x = [Value(random.uniform(-1, 1)) for _ in range(10)]
 
@@ -108,11 +108,11 @@ TIMES = 1000
 
 
 def operators(Value):
-    """Functions that do one operator `TIMES` times, by the operator's text; and one with an empty loop."""
+    """Returns functions that apply one operator `TIMES` times, by the operator's text, and one with an empty loop."""
     names = {"a": Value(1.5), "b": Value(0.5), "times": [None] * TIMES}
 
     def loop(body):
-        # In a function, as the operands are in programs: names of a module are slower.
+        # Local variables, as in most programs: module globals are slower.
         source = f"def loop(a=a, b=b, times=times):\n    for _ in times:\n        {body}\n"
         exec(source, names)
         return names.pop("loop")
@@ -121,12 +121,12 @@ def operators(Value):
 
 
 def single(Value):
-    """Nanoseconds of one operator, and of `backward` for one value."""
+    """Returns the nanoseconds of each operator, and of `backward` per value."""
     functions, empty = operators(Value)
     nothing = fastest(empty)
     nanoseconds = {name: (fastest(function) - nothing) * 1e3 / TIMES for name, function in functions.items()}
     b = Value(0.5)
-    # micrograd goes through the values by recursion: as deep as Python allows.
+    # micrograd visits the values by recursion.
     sys.setrecursionlimit(10 * TIMES)
     result = Value(1.0)
     for _ in range(TIMES):
@@ -136,7 +136,7 @@ def single(Value):
 
 
 def fastest(function):
-    """Microseconds of a call."""
+    """Returns the microseconds of a call."""
     runs = 1
     while True:
         start = time.process_time_ns()
@@ -161,8 +161,8 @@ def turn(python, package):
 
 
 def measure(package):
-    """What a process prints: its numbers, the microseconds of each workload, and the nanoseconds of each operator."""
-    # This file has the name of a package that is measured.
+    """Prints the check numbers, the microseconds of each workload, and the nanoseconds of each operator."""
+    # This file has the name of a measured package, which it would hide.
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [path for path in sys.path if os.path.abspath(path) != here]
     Value, MLP = load(package)
@@ -173,9 +173,9 @@ def measure(package):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("python", nargs="?", default=sys.executable, help="a Python with micrograd; this one if not given")
+    parser.add_argument("python", nargs="?", default=sys.executable, help="a Python interpreter with micrograd (default: this one)")
     parser.add_argument("--reference", metavar="LIBRARY", help="an extension module with Value and MLP")
-    parser.add_argument("--turns", type=int, default=7, help="of each package (default: 7)")
+    parser.add_argument("--turns", type=int, default=7, help="number of turns of each package (default: 7)")
     parser.add_argument("--measure", metavar="PACKAGE", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:

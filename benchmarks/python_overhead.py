@@ -1,11 +1,11 @@
-"""What Python costs: recording of small operations, the import, a training step beside that of Rust, the loader of batches,
-memory over many small operations. Prints a table with goals.
+"""Measures the overhead of Python: recording small operations, the import, a training step compared with Rust's, the data
+loader, and memory over many small operations. Prints a table with goals.
 
-Install the package as its users do (`pip install ./python`, which compiles with optimisation) and stop everything else.
+Install the package as users do (`pip install ./python`, which compiles with optimisation) and stop other programs.
 
     python benchmarks/python_overhead.py [--threads N] [--turns N]
 
-Each part takes its turns in fresh processes; how a figure is made of them is written at its function.
+Each part runs in fresh processes, in turns. The function of a part says how its figure is computed.
 """
 
 import argparse
@@ -22,7 +22,7 @@ TRAINING = "MLP Adam step, batch 64"
 
 
 def fresh(*command):
-    """What a new process of this Python prints."""
+    """Runs this Python in a new process and returns the result, with its output."""
     result = subprocess.run([sys.executable, *command], capture_output=True, text=True)
     if result.returncode:
         sys.exit(f"{' '.join(command)} ended with {result.returncode}:\n{result.stderr}")
@@ -36,12 +36,12 @@ def small():
     return nx, nx.randn(16).evaluate(), nx.randn(16).evaluate()
 
 
-# Parts: each runs in a process of its own and gives a dictionary of numbers.
+# Parts: each runs in its own process and returns a dictionary of numbers.
 
 
 def recording(arguments):
-    """Nanoseconds of `a + b` on 16 floats, the loop of Python's included: the fastest of 30 samples, since other work only
-    adds time. Recorded alone, and in chains of 1000 that are computed at their end."""
+    """Nanoseconds of `a + b` on 16 floats, including Python's loop: recorded alone, and in chains of 1000 that are computed
+    at the end. The fastest of 30 samples, because other work only adds time."""
     _, a, b = small()
 
     def sums(count):
@@ -108,7 +108,7 @@ def training(arguments):
 
 
 def loading(arguments):
-    """Of an epoch on the digits (batches of 64, shuffled) with the small network of docs/python.md: milliseconds, and those
+    """Milliseconds of an epoch on the digits (batches of 64, shuffled) with the small network of docs/python.md, and those
     spent waiting for batches. The median of 20 epochs after two, without workers and with one."""
     import neurenix as nx
     from neurenix import nn, optim
@@ -145,7 +145,7 @@ def loading(arguments):
 
 
 def memory(arguments):
-    """What grows over 100,000 operations on 16 floats, each computed and dropped, a tenth of them differentiated, after
+    """Growth over 100,000 operations on 16 floats, each computed and dropped, a tenth of them differentiated, after
     10,000 to warm up: the process in KiB, the device's memory in bytes, Python's objects."""
     nx, a, b = small()
     c = nx.ones(16, requires_grad=True)
@@ -174,12 +174,12 @@ def memory(arguments):
 PARTS = {part.__name__: part for part in (recording, training, loading, memory)}
 
 
-# What the table is made of.
+# The figures of the table.
 
 
 def imports(turns):
-    """Milliseconds by `-X importtime` (all of neurenix, and of it NumPy) and by the clock (a process that imports neurenix,
-    and one that imports nothing): medians of fresh processes, with the files in the system's cache."""
+    """Milliseconds by `-X importtime` (neurenix in total, and NumPy's part) and by the clock (a process that imports
+    neurenix, and one that imports nothing): medians of fresh processes, with the files in the system's cache."""
     rows = []
     for turn in range(turns + 1):
         lines = fresh("-X", "importtime", "-c", "import neurenix").stderr.splitlines()
@@ -199,7 +199,7 @@ def imports(turns):
 
 
 def rust(arguments):
-    """Milliseconds of the same step in Rust: `neurenix bench` of this installation, which is the same build."""
+    """Milliseconds of the same step in Rust: `neurenix bench` of this installation, so the same build."""
     command = ["-m", "neurenix", "bench", "--json", "--device", "cpu", "--filter", TRAINING]
     if arguments.threads:
         command += ["--threads", str(arguments.threads)]
@@ -209,8 +209,8 @@ def rust(arguments):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--threads", type=int, help="of the CPU device; all cores if not given")
-    parser.add_argument("--turns", type=int, default=7, help="of each part (default: 7)")
+    parser.add_argument("--threads", type=int, help="threads of the CPU device (default: all cores)")
+    parser.add_argument("--turns", type=int, default=7, help="number of turns of each part (default: 7)")
     parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.part:

@@ -1,7 +1,8 @@
-"""The workloads of `neurenix bench` in PyTorch, one JSON line each: {"name": .., "ms": median, "peak_bytes": ..}.
+"""Runs the workloads of `neurenix bench` in PyTorch. Prints a JSON line for each:
+{"name": .., "ms": median, "peak_bytes": ..}.
 
-The peak is that of PyTorch's own CPU allocator during one run, everything that lives then included: the running sum of
-all its allocations and releases since before the workload was prepared.
+The peak is the greatest number of bytes in use by PyTorch's CPU allocator during one run: the running sum of all its
+allocations and releases since before the workload was prepared.
 
 Usage: torch_cpu.py [threads] [filter]
 """

@@ -1,8 +1,8 @@
-"""The workloads of `neurenix bench` on a GPU, ours and PyTorch's in one run, as a table with ratios.
+"""Compares the workloads of `neurenix bench` with PyTorch on a GPU in one run. Prints a table with speedups.
 
-Training steps of both sides are timed as they follow each other, with one wait at the end of a sample. Kernels of
-PyTorch's are timed by its events, ours by the clock around samples of some ten milliseconds. "compiled" is
-torch.compile, "graph" a CUDA graph of the eager step; the ratio is to the fastest of PyTorch's.
+Training steps of both sides are timed back to back, with one wait at the end of a sample. PyTorch's kernels are timed
+with CUDA events, ours with the host's clock over samples of about ten milliseconds. "compiled" is torch.compile, "graph"
+is a CUDA graph of the eager step. The speedup is relative to PyTorch's fastest variant.
 
 Usage: torch_gpu.py [--neurenix PROGRAM] [--device cuda:0] [--filter TEXT] [--no-compile]
 """
@@ -25,7 +25,7 @@ parser.add_argument("--filter", default="")
 parser.add_argument("--no-compile", action="store_true")
 arguments = parser.parse_args()
 
-# What `torch_cpu.py` defines, on the GPU: its measurements are left out by a filter that nothing contains.
+# Use the definitions of `torch_cpu.py` on the GPU. No workload matches the filter, so it measures nothing itself.
 sys.argv = ["torch_cpu.py", str(torch.get_num_threads()), "\0"]
 here = os.path.dirname(os.path.abspath(__file__))
 torch.set_default_device("cuda")
@@ -135,7 +135,7 @@ for line in subprocess.run(command, check=True, stdout=subprocess.PIPE, text=Tru
     ours[row["name"]] = row["ms"]
 
 print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, device {arguments.device}\n")
-print("| workload | ours, ms | PyTorch eager, ms | compiled | graph | times as fast as the best of PyTorch's |")
+print("| workload | ours, ms | PyTorch eager, ms | compiled | graph | speedup over the fastest of PyTorch |")
 print("|---|---:|---:|---:|---:|---:|")
 for name, row in rows.items():
     if name not in ours:

@@ -1,9 +1,9 @@
-"""Writes what follows from the native part: ``neurenix/_engine.pyi``, its types, from what PyO3 knows of them, and
-``neurenix/_table.py``, the functions of the engine's tables.
+"""Generates files from the native module: ``neurenix/_engine.pyi``, its type stubs, from PyO3's introspection;
+``neurenix/_table.py``, the functions of the engine's tables; and their documentation, ``docs/functions.md``.
 
-Run it after a change of the native part's signatures or of a table: ``python make_stubs.py`` (needs maturin). With
-``--check`` it writes nothing and tells whether the files are what it would write. PyO3 does not see the types that our own conversions take, nor
-what an operator gives; they are put in here.
+Run it after a change of the native module's signatures or of a table: ``python make_stubs.py`` (needs maturin). With
+``--check`` it writes nothing and reports whether the files are up to date. PyO3 knows neither the types that our own
+conversions accept nor what an operator returns; this script adds them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STUBS = HERE / "neurenix" / "_engine.pyi"
 TABLE = HERE / "neurenix" / "_table.py"
 FUNCTIONS = HERE.parent / "docs" / "functions.md"
 OPERATIONS = HERE.parent / "crates" / "phynexus" / "src" / "op"
-# Python's functions of these have other names or arguments, or are operators.
+# The Python functions of these have other names or arguments, or are operators.
 OTHERWISE = set("bitwise_not neg round sign add sub mul div floor_divide remainder pow and or xor shift_left shift_right lt le eq ne".split())
 HEADER = '''# Made by make_stubs.py: do not edit.
 import builtins
@@ -72,7 +72,7 @@ RESULTS = {"__iter__": "Iterator[Tensor]", "__int__": "int", "__index__": "int",
 
 
 class Rewriter(ast.NodeTransformer):
-    """Puts types in, and takes docstrings out: those are read from the native part itself."""
+    """Adds types and removes docstrings, which are read from the native module itself."""
 
     inside = ""
 
@@ -84,7 +84,7 @@ class Rewriter(ast.NodeTransformer):
         return node
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
-        # Tensors have methods of these names.
+        # Tensors have methods with these names.
         return ast.parse(f"builtins.{node.id}", mode="eval").body if node.id in ("bool", "float", "int", "type") else node
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
@@ -116,7 +116,7 @@ class Rewriter(ast.NodeTransformer):
 
 
 def python_methods() -> list[ast.stmt]:
-    """The methods of tensors that are written in Python, without their contents."""
+    """Returns the tensor methods that are written in Python, without their bodies."""
     found: dict[str, ast.FunctionDef] = {}
     shared: set[str] = set()
     for name in ("_methods", "_special"):
@@ -145,7 +145,7 @@ def python_methods() -> list[ast.stmt]:
 
 
 def put_python_methods(tree: ast.Module) -> None:
-    """Adds them to the class of tensors."""
+    """Adds them to the tensor class."""
     methods = python_methods()
     names = {each.name for each in methods if isinstance(each, ast.FunctionDef)}
     for each in tree.body:
@@ -154,7 +154,7 @@ def put_python_methods(tree: ast.Module) -> None:
 
 
 def made() -> str:
-    """Builds the native part with its descriptions and makes the file's text of them."""
+    """Builds the native module with introspection data and generates the stubs from it."""
     with tempfile.TemporaryDirectory() as folder:
         command = ["maturin", "generate-stubs", "--profile", "dev", "--features", "stubs", "-o", folder]
         subprocess.run(command, cwd=HERE, check=True)
@@ -168,16 +168,16 @@ def made() -> str:
     text = text.replace("Incomplete", "Any").replace("-> type:", "-> Any:").replace("-> tuple:", "-> tuple[Any, ...]:")
     text = re.sub(r"\bdict\b(?!\[)", "dict[str, Any]", text)
     text = re.sub(r"\*(arguments|operands|sizes|dims|shape|repeats|args|shapes|indices|_error|size)([,)])", r"*\1: Any\2", text)
-    # Python's own rule for powers: the same arguments in place.
+    # Python requires the same arguments for the in-place power.
     text = text.replace("def __ipow__(self, other: Any, modulo: Any, /)", "def __ipow__(self, other: Any, modulo: Any=None, /)")
-    # Comparisons give tensors, which object's own signatures do not foresee.
+    # Comparisons return tensors, unlike those of `object`.
     text = re.sub(r"(def __(?:eq|ne)__\(.*-> Tensor:)", r"\1  # type: ignore[override]", text)
     header = HEADER.replace("SupportsIndex\n", "SupportsIndex\n\nfrom typing_extensions import Self\n", 1)
     return header + text + "\n"
 
 
 def table() -> str:
-    """A function for each row of the engine's tables."""
+    """Generates a function for each row of the engine's tables."""
     row = re.compile(r"(?P<doc>(?:^ +/// .*\n)+) +[A-Z]\w* (?P<name>\w+) (?:\w+ )?\"\w+\" \w+\(", re.MULTILINE)
     unary, binary = (
         {found["name"]: " ".join(re.findall("/// (.*)", found["doc"])) for found in row.finditer((OPERATIONS / file).read_text())}
@@ -187,7 +187,7 @@ def table() -> str:
     lines += ["from ._operands import _binary, _unary", ""]
     lines += ["__all__ = [", *(f'    "{name}",' for name in (*unary, *binary) if name not in OTHERWISE), "]", ""]
     lines += [f'{name} = _unary("{name}", "{doc}")' for name, doc in unary.items() if name not in OTHERWISE]
-    # Methods have self where functions have input.
+    # Methods have `self`, functions have `input`.
     binary = {name: re.sub(r"\bself\b", "input", doc) for name, doc in binary.items() if name not in OTHERWISE}
     lines += [f'{name} = _binary("{name}", "{name}", "{doc}")' for name, doc in binary.items()]
     return "\n".join(lines) + "\n"
@@ -206,7 +206,7 @@ CLASSES = {
 
 
 def functions() -> str:
-    """The page on the functions of the engine's tables."""
+    """Generates the page about the functions of the engine's tables."""
     row = re.compile(r"((?:^ +/// .*\n)+) +[A-Z]\w* (\w+) (?:\w+ )?\"\w+\" (\w+)\(", re.MULTILINE)
     lines = ["# Elementwise functions", ""]
     lines += ["Every function here is one row of a table in the engine, which Rust, Python, every device and the tests share.", ""]
@@ -224,9 +224,9 @@ def functions() -> str:
 
 
 def main() -> int:
-    """Writes the files, or with ``--check`` compares them."""
-    parser = argparse.ArgumentParser(description="Writes what follows from the native part: types, and functions of its tables.")
-    parser.add_argument("--check", action="store_true", help="write nothing: 1 if a file is not what would be written")
+    """Writes the files or, with ``--check``, compares them."""
+    parser = argparse.ArgumentParser(description="Generates files from the native module: type stubs, functions of its tables, and their page.")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a file is out of date")
     check, differs = parser.parse_args().check, False
     for file, text in ((TABLE, table()), (FUNCTIONS, functions()), (STUBS, made())):
         if not check:

@@ -1,4 +1,4 @@
-//! Optimizers: bindings of `neurenix::optim` over tensors that Python holds.
+//! Optimisers: bindings of `neurenix::optim` over tensors that Python holds.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -58,7 +58,7 @@ fn places(parameters: &[Bound<'_, PyTensor>]) -> Vec<neurenix::nn::Parameter> {
 }
 
 impl PyOptimizer {
-    /// Locks the optimizer. Releases the GIL while it waits, because the thread that holds the lock may need the GIL.
+    /// Locks the optimiser. Releases the GIL while it waits, because the thread that holds the lock may need the GIL.
     fn lock(&self, py: Python<'_>) -> MutexGuard<'_, Optimizer> {
         self.optimizer.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner)
     }
@@ -138,7 +138,7 @@ impl PyOptimizer {
         });
         placement::behind(py, result)
     }
-    /// Returns the optimizer state as tensors by name.
+    /// Returns the optimiser state as tensors by name.
     fn state(&self, py: Python<'_>) -> Result<BTreeMap<String, PyTensor>> {
         let state = compute_undisturbed(py, || -> Result<_> {
             let mut optimizer = self.optimizer.lock().unwrap_or_else(PoisonError::into_inner);

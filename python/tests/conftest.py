@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""Settings of all tests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import neurenix as nx
 import pytest
 from hypothesis import settings
 
-# One core of a busy machine may take its time: no deadline tells anything about a function.
+# No deadline: on a busy machine, the time of a test says nothing about a function.
 settings.register_profile("checks", deadline=None, max_examples=60, derandomize=True)
 settings.load_profile("checks")
 

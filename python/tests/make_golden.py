@@ -1,4 +1,4 @@
-"""Writes golden/nn.json: layers, losses, optimisers and schedules as PyTorch computes them.
+"""Writes golden/nn.json: PyTorch's numbers for layers, losses, optimisers and schedules.
 
 Run it with an interpreter that has PyTorch: ``python tests/make_golden.py``. The tests do not need PyTorch.
 """
@@ -322,7 +322,7 @@ for name, x, args, kwargs in [
 ]:
     METHODS.append(method(name, x, args, kwargs))
 
-# Later ones begin anew, so that the numbers before stay as they are.
+# Later cases restart from this seed, so that adding cases does not change the numbers above.
 torch.manual_seed(1)
 bags, starts = torch.tensor([0, 1, 4, 3, 2, 2, 1]), torch.tensor([0, 3, 3, 5])
 rows = torch.tensor([[0, 1, 4], [1, 2, 3]])
@@ -415,7 +415,7 @@ target.parent.mkdir(exist_ok=True)
 
 
 def short(value):
-    """Numbers with the digits that float32 has."""
+    """Rounds numbers to the precision of float32."""
     if isinstance(value, float):
         return float(f"{value:.9g}")
     if isinstance(value, dict):

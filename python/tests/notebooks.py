@@ -1,4 +1,4 @@
-"""Runs the notebooks of examples/ without Jupyter. ``python tests/notebooks.py`` renews the outputs that they show."""
+"""Runs the notebooks of examples/ without Jupyter. ``python tests/notebooks.py`` updates their stored outputs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def run(path: Path) -> dict[str, Any]:
-    """The notebook with the outputs of this run: its code in order, in one scope, as Jupyter has it."""
+    """Runs the cells in order, in one scope like Jupyter, and returns the notebook with their outputs."""
     notebook: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     scope: dict[str, Any] = {"__name__": "__main__"}
     for number, cell in enumerate(notebook["cells"], 1):
@@ -45,7 +45,7 @@ def _outputs(printed: str, value: Any) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Renews the outputs of all notebooks."""
+    """Updates the outputs of all notebooks."""
     for path in sorted(EXAMPLES.glob("*.ipynb")):
         notebook = run(path)
         path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

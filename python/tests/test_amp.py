@@ -1,4 +1,4 @@
-"""Scaled losses, and states of random numbers that are carried elsewhere."""
+"""Loss scaling, and the states of random generators."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_generator_is_copied_and_pickled_with_its_state() -> None:
 
 
 def scaled_steps(optimizer: nx.optim.Optimizer, weights: list[nx.Tensor], factors: list[float]) -> nx.amp.GradScaler:
-    """A step for each factor of the loss; the scale adapts."""
+    """Takes one step for each factor on the loss, with a scaler that adapts."""
     scaler = nx.amp.GradScaler(init_scale=2.0**10, growth_interval=2)
     for factor in factors:
         optimizer.zero_grad()
@@ -69,7 +69,7 @@ def test_a_step_that_is_left_out_on_the_device_leaves_no_trace(rule: str) -> Non
 def test_a_changed_scale_makes_no_plan_and_a_step_reads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     w = nx.nn.Parameter([1.0, 2.0])
     optimizer = nx.optim.AdamW([w], lr=0.1)
-    # Growth, a step that is left out, and what follows each are planned once.
+    # Growth of the scale, a skipped step, and the step after each need one plan each.
     scaler = scaled_steps(optimizer, [w], [1.0, float("inf"), 1.0, 1.0, 1.0])
     before, plans = scaler.get_scale(), nx._engine.plan_count()
     scales = []
@@ -99,7 +99,7 @@ def test_the_scale_follows_pytorchs_rule() -> None:
         scaler.step(optimizer)
         scaler.update()
         seen.append((scaler.get_scale(), scaler.state_dict()["_growth_tracker"]))
-    # It does not grow to infinity.
+    # The scale does not grow to infinity.
     most = 2.0**127
     assert seen == [(2.0**126, 1), (most, 0), (most, 1), (most, 0), (2.0**126, 0), (2.0**126, 1)]
     scaler.update(nx.tensor(3.0))

@@ -1,4 +1,4 @@
-"""The functions that make tensors by the names of the array API standard and of PyTorch, and DLPack's copies."""
+"""Creation functions with the names of the array API standard and of PyTorch, and DLPack's copies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
-# By the standard: what may be given by position (with a name where it has one), and by keyword alone.
+# The standard's signatures: positional parameters (with their names, if any) and keyword-only parameters.
 SIGNATURES = {
     "arange": (["start", "stop", "step"], ["dtype", "device"]),
     "empty": (["shape"], ["dtype", "device"]),
@@ -131,7 +131,7 @@ def test_other_threads_run_while_an_array_comes_in() -> None:
     finally:
         ended.set()
         thread.join()
-    # Not only before the call and after it.
+    # The other thread ran during the call, not only before and after it.
     assert any(0.2 * taken < at - begun < 0.8 * taken for at in seen)
     assert given.shape == (4000, 4000)
 

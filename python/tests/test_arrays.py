@@ -1,4 +1,4 @@
-"""Arrays of other libraries become tensors, whatever they have for it."""
+"""Conversion of other libraries' arrays to tensors, with each protocol."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 
 class Exchanged:
-    """An array that speaks nothing but DLPack."""
+    """An array that supports only DLPack."""
 
     def __init__(self, tensor: nx.Tensor) -> None:
         self.tensor = tensor
@@ -24,7 +24,7 @@ class Exchanged:
 
 
 class Refusing(Exchanged):
-    """As PyTorch's tensors on a GPU or of bfloat16: what NumPy asks for is a TypeError."""
+    """Like PyTorch's GPU or bfloat16 tensors: conversion to NumPy raises TypeError."""
 
     @property
     def dtype(self) -> str:

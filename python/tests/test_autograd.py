@@ -1,4 +1,4 @@
-"""Gradients: against finite differences, and PyTorch's rules of collecting them."""
+"""Gradients against finite differences, and PyTorch's rules for accumulating them."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ def test_a_compiled_network_is_the_network() -> None:
     with nx.no_grad():
         values, places = compiled(x)
         assert nx.allclose(values, model(x).softmax(1).max(1)[0]) and places.shape == (5,)
-    # The recording put back what it found: values, that they are learnt, and graphs that lead to them.
+    # After recording, the parameters have their values, `requires_grad` and graphs again.
     assert all(parameter.requires_grad and nx.array_equal(parameter, value) for parameter, value in parameters)
     loss.backward()
     assert all(parameter.grad is not None for parameter, _ in parameters)

@@ -1,4 +1,4 @@
-"""Sizes from users that no machine has: errors, at once, with the process alive."""
+"""Sizes beyond any machine's memory raise immediate errors and do not end the process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ X = nx.arange(6).reshape(2, 3)
 
 
 class Endless:
-    """A sequence without an end, which tells a false length."""
+    """An endless sequence with a false length."""
 
     def __init__(self, length: int) -> None:
         self.length = length
@@ -148,6 +148,6 @@ def test_isin_is_numpys() -> None:
         for invert in (False, True):
             np.testing.assert_array_equal(nx.isin(x, y, invert=invert).numpy(), np.isin(elements, among, invert=invert))
     assert nx.isin(nx.tensor(3), [1, 3]).shape == () and nx.isin(2, nx.tensor([2])).item() is True
-    # Of a comparison of all pairs the operands alone would be 10^11 elements.
+    # Comparing all pairs would need operands of 10^11 elements.
     x = nx.arange(300_000)
     assert nx.isin(x, x * 2).sum().item() == 150_000

@@ -1,4 +1,4 @@
-"""Cycles of references through tensors, which the garbage collector finds."""
+"""The garbage collector finds reference cycles through tensors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ nn = nx.nn
 
 
 class Witness:
-    """Gone when what refers to it is."""
+    """Freed together with the objects that refer to it."""
 
 
 def test_a_leaf_whose_hook_refers_to_it_is_collected() -> None:
@@ -41,7 +41,7 @@ def test_a_result_whose_hook_refers_to_it_is_collected() -> None:
     loss = (y * 3).sum()
     gone = weakref.ref(witness)
     del witness, y
-    # The graph calls the hook, whatever the collector thinks of the tensor.
+    # The graph must still call the hook after a garbage collection.
     gc.collect()
     loss.backward()
     assert seen == [[2.0, 2.0]] and x.grad.tolist() == [6.0, 6.0]
@@ -102,7 +102,7 @@ def test_a_removed_hook_is_forgotten() -> None:
 
 
 def test_collecting_beside_computations_changes_nothing() -> None:
-    """Threads compute, with hooks, while another one collects."""
+    """Threads compute with hooks while another thread collects garbage."""
     stop, failures = threading.Event(), []
 
     def train() -> None:

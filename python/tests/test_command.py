@@ -1,4 +1,4 @@
-"""``python -m neurenix``, and what goes with it: the report of devices, progress in a notebook."""
+"""``python -m neurenix``, the device report, and progress in a notebook."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiled functions: what they share with threads, and what they are besides functions."""
+"""Compiled functions: threads, methods, attributes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_threads_record_a_model_beside_each_other() -> None:
 
     def forward(x: nx.Tensor) -> nx.Tensor:
         if not met.is_set():
-            # All are in the midst of their recordings, and the main thread computes meanwhile.
+            # All threads are recording, and the main thread computes meanwhile.
             meeting.wait()
             meeting.wait()
         return model(x).softmax(1)
@@ -141,7 +141,7 @@ def double(x: nx.Tensor) -> nx.Tensor:
 
 @nx.compile
 def triple(x: nx.Tensor) -> nx.Tensor:
-    """Three times as much."""
+    """Multiplies by three."""
     return x * 3
 
 

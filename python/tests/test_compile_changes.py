@@ -1,4 +1,4 @@
-"""Compiled functions and what they read besides their arguments: changes of it, and what cannot be watched."""
+"""Compiled functions that read other values than their arguments: changes of these, and values that cannot be watched."""
 
 from __future__ import annotations
 
@@ -464,7 +464,7 @@ def test_elements_may_be_added_behind_those_that_were_there() -> None:
     compiled = nx.compile(function)
     assert [compiled(nx.ones(2)).tolist() for _ in range(3)] == [[2.0, 2.0]] * 3
     assert steps == ["first", "step"] and masks == {0: "none", 2: "made"} and sizes == {2, 7}
-    # What was added is watched from then on.
+    # The added entry is watched from now on.
     masks[2] = "changed"
     assert compiled(nx.ones(2)).tolist() == [2.0, 2.0] and steps == ["first", "step", "step"]
 

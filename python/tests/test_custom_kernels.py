@@ -1,4 +1,4 @@
-"""Kernels of users: mistakes are told where they are made, with the kernel's name."""
+"""Custom kernels: an error is raised by the call that causes it and contains the kernel's name."""
 
 from __future__ import annotations
 

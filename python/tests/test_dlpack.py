@@ -1,4 +1,4 @@
-"""DLPack with arrays that have nothing but it, and with other libraries where they are there."""
+"""DLPack with arrays that support nothing else, and with other libraries if they are installed."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ class Versioned(ctypes.Structure):
 
 
 def capsule(content: ctypes.Structure, name: bytes) -> Any:
-    """A capsule whose content its maker keeps alive."""
+    """A capsule whose producer keeps the content alive."""
     make = ctypes.pythonapi.PyCapsule_New
     make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
     return make(ctypes.addressof(content), name, None)
 
 
 class Plain:
-    """Six numbers as float32, in an array that has nothing but DLPack's two methods."""
+    """Six float32 numbers in an array that has only DLPack's two methods."""
 
     def __init__(self, device: tuple[int, int] = (CPU, 0), version: int = 0, **fields: Any) -> None:
         self.device, self.fields = device, fields
@@ -85,7 +85,7 @@ class Plain:
 
 
 class Old(Plain):
-    """Of a library that knows DLPack before version 1.0."""
+    """An array of a library that supports only DLPack before version 1.0."""
 
     def __dlpack__(self, stream: int | None = None) -> Any:
         return super().__dlpack__(stream=stream)
@@ -147,7 +147,7 @@ def test_the_library_is_asked_for_what_the_caller_wants() -> None:
     with pytest.raises(BufferError, match="copy=False"):
         nx.from_dlpack(array, copy=False)
     nx.from_dlpack(array, copy=True)
-    # One copy is enough.
+    # The array is copied only once.
     assert array.asked == [{"max_version": (1, 0)}, {"max_version": (1, 0), "copy": False}, {"max_version": (1, 0)}]
 
 
@@ -171,14 +171,14 @@ def test_an_array_that_stays_where_it_is_is_not_read() -> None:
     array.content.array.device = there
     with pytest.raises(BufferError, match=r"is on DLPack device \(10, 0\)"):
         nx.from_dlpack(array, device="cpu")
-    # Neither is one that says two things.
+    # An array that contradicts itself is refused too.
     array.device = (CPU, 0)
     with pytest.raises(BufferError, match=r"is on DLPack device \(10, 0\)"):
         nx.from_dlpack(array)
 
 
 class Asking:
-    """Hands a tensor on as a library does that knows the newest version."""
+    """Exports a tensor as a library that supports the newest version does."""
 
     def __init__(self, tensor: nx.Tensor, **options: Any) -> None:
         self.tensor, self.options = tensor, options
@@ -213,7 +213,7 @@ def test_pytorch_takes_and_gives(dtype: str) -> None:
     back = nx.from_dlpack(there[1:])
     assert back.dtype == x.dtype and back.tolist() == x.T[1:].tolist()
     assert nx.asarray(there).tolist() == x.T.tolist()
-    # A copy is PyTorch's own.
+    # A copy does not share memory with the tensor.
     torch.from_dlpack(x, copy=True).zero_()
     assert x.tolist() == numbers(dtype).tolist()
 

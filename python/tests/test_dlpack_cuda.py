@@ -1,4 +1,4 @@
-"""DLPack between the engine's CUDA devices and PyTorch's: needs both."""
+"""DLPack between the engine's CUDA devices and PyTorch. Needs a CUDA GPU and PyTorch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if not torch.cuda.is_available() or not any(str(device) == "cuda:0" for device i
 
 
 class Versioned:
-    """Asks for a tensor as a library that knows version 1.0 does."""
+    """Requests a tensor as a library that supports version 1.0 does."""
 
     def __init__(self, tensor: nx.Tensor) -> None:
         self.tensor = tensor
@@ -101,7 +101,7 @@ def test_memory_is_given_back_behind_its_takers_work() -> None:
         for _ in range(20):
             total = total * 1.0
         del there
-        # The engine may take the memory again now: its writes come behind the reads above.
+        # The engine may reuse the memory now: its writes come after the reads above.
         noise = on_gpu(1 << 22)
         noise.evaluate()
         value = total.sum().item()

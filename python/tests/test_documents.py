@@ -1,4 +1,4 @@
-"""The Python of the documents runs as it is written."""
+"""The Python snippets of the documents run as written, and public names are documented."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def offered(module: Any) -> Iterator[tuple[str, Any]]:
 def test_what_is_public_is_described(name: str) -> None:
     silent = []
     for each, value in offered(importlib.import_module(f"neurenix{name}")):
-        # What Python makes of a tuple's fields describes nothing.
+        # The docstring that Python generates for a named tuple describes nothing.
         if not value.__doc__ or value.__doc__.startswith(f"{value.__name__}("):
             silent.append(each)
     assert not silent
 
 
-# Of any shape, or made of parts that tell theirs.
+# These accept any shape, or consist of parts that document theirs.
 WITHOUT_SHAPES = {"Activation", "Loss", "Module", "ModuleDict", "ModuleList", "Parameter", "ParameterDict", "ParameterList"}
 WITHOUT_SHAPES |= {"Dropout", "Identity", "Sequential"}
 
@@ -65,7 +65,7 @@ def test_layers_say_their_shapes() -> None:
     for name, layer in offered(nx.nn):
         if not inspect.isclass(layer) or name in WITHOUT_SHAPES or issubclass(layer, nx.nn.Activation):
             continue
-        # Sizes by letters, or the class that has the same.
+        # Sizes as letters, or a reference to a class with the same shapes.
         if not re.search(r"\((\.\.\.|[CLNST]\b)|\bshapes?\b|:class:", layer.__doc__ or ""):
             silent.append(name)
     assert not silent

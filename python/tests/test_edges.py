@@ -1,4 +1,4 @@
-"""Edges of functions: indices out of range and masks, late batches, impossible alignments, wide floats, empty tensors."""
+"""Edge cases: indices out of range, masks, slow loaders, impossible alignments, float64, empty tensors."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Slow(data.Dataset):
 
 
 class Late(data.Dataset):
-    """A sample whose source was too slow."""
+    """A sample whose source is too slow."""
 
     def __len__(self) -> int:
         return 1
@@ -92,7 +92,7 @@ def test_the_data_sets_own_timeout_is_passed_on(timeout: float) -> None:
 
 @pytest.mark.parametrize("zero_infinity", [False, True])
 def test_ctc_loss_with_probabilities_of_zero(zero_infinity: bool) -> None:
-    """PyTorch's numbers: in the first row two of the classes cannot be at one frame, the second cannot be spelled."""
+    """PyTorch's numbers. In the first sample, two classes have probability 0 at one frame; the second has no alignment."""
     scores = np.sin(np.arange(48.0, dtype=np.float32).reshape(6, 2, 4) * 1.7)
     scores[1, 0, :2] = -INF
     scores[:, 1, 2] = -INF
@@ -219,7 +219,7 @@ def test_memory_of_others_is_read_or_refused_and_never_kept() -> None:
     view = memoryview(numbers)
     x = nx.Tensor(view)
     view.release()
-    # The copy does not hold the buffer: a bytearray that is still exported cannot grow.
+    # The copy has released the buffer: a bytearray with an exported buffer cannot grow.
     numbers += b"\x03"
     assert x.tolist() == [1, 2]
     with pytest.raises((TypeError, ValueError)):

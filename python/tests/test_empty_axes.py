@@ -9,7 +9,7 @@ import pytest
 
 
 def test_an_empty_axis_is_cut_into_empty_pieces() -> None:
-    # torch.zeros(2, 0).chunk(3, 1) and so on, of PyTorch 2.
+    # The results of PyTorch 2: torch.zeros(2, 0).chunk(3, 1) and so on.
     assert [tuple(piece.shape) for piece in nx.zeros(2, 0).chunk(3, 1)] == [(2, 0)] * 3
     assert [tuple(piece.shape) for piece in nx.zeros(2, 0).chunk(3)] == [(1, 0)] * 2
     assert [tuple(piece.shape) for piece in nx.chunk(nx.zeros(0), 2)] == [(0,)] * 2
@@ -57,6 +57,6 @@ def test_methods_sum_unsigned_integers_as_pytorch_does(dtype: str) -> None:
 def test_great_unsigned_integers() -> None:
     x = nx.tensor([2**63, 5], dtype="uint64")
     assert nx.sum(x).item() == 2**63 + 5
-    # As two's complement, which is PyTorch's result too.
+    # Wraps in two's complement, as in PyTorch.
     assert x.sum().item() == -(2**63) + 5
     assert x.mean().item() == pytest.approx((2**63 + 5) / 2)

@@ -1,4 +1,4 @@
-"""Exceptions: their classes, and Python's names in their words; and where PyTorch's answers are matched."""
+"""Exceptions: their classes, Python's names in messages, and agreement with PyTorch in special cases."""
 
 from __future__ import annotations
 
@@ -124,12 +124,12 @@ def test_the_slopes_of_clamp_at_its_bounds_are_pytorchs() -> None:
     x.grad = None
     low, high = nx.Tensor(0.0, requires_grad=True), nx.Tensor(1.0, requires_grad=True)
     x.clamp(low, high).sum().backward()
-    # Equals share.
+    # Equal values share the gradient.
     assert x.grad.tolist() == [0.0, 0.5, 1.0, 0.5, 0.0]
     assert low.grad.item() == 1.5 and high.grad.item() == 1.5
     clamped = nx.Tensor([math.nan, 1.0]).clamp(nx.Tensor(0.0), nx.Tensor(math.nan))
     assert np.isnan(clamped.numpy()).all()
-    # As in PyTorch, these are flat at their ends.
+    # As in PyTorch, the gradient at the bounds is 0.
     y = nx.Tensor([-1.0, 0.0, 1.0], requires_grad=True)
     nx.nn.functional.hardtanh(y).sum().backward()
     assert y.grad.tolist() == [0.0, 1.0, 0.0]

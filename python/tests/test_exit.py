@@ -1,4 +1,4 @@
-"""Python may end while devices work: their drivers are not taken down under their own threads."""
+"""Python may exit while devices work: drivers are not torn down while their threads run."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 
 import neurenix as nx
 
-# Nobody waits for these; the last lines are the end of the program, or of an error that nobody catches.
+# The program does not wait for this work. Its last lines end it normally or with an uncaught exception.
 PROGRAM = """
 import sys
 import neurenix as nx
@@ -32,7 +32,7 @@ def test_a_program_ends_while_devices_work(end: str, tmp_path: Path) -> None:
     if not names:
         pytest.skip("no device but the CPU is here")
     for name in names:
-        # Drivers are to compile, not to find what was compiled before.
+        # Empty caches force the drivers to compile.
         environment = dict(os.environ, MESA_SHADER_CACHE_DISABLE="1")
         for cache in CACHES:
             folder = tmp_path / name.replace(":", "-") / cache
@@ -57,9 +57,9 @@ for one in x:
     nx.evaluate([one])
 child = os.fork()
 if child == 0:
-    # Naming a device makes none of them the child's.
+    # Naming a device in the child does not open it there.
     nx.Device("cpu")
-    # What Python calls at its end, without drivers' own ends, which may join threads that a child has not.
+    # Run Python's exit functions only: the drivers' own may join threads that a forked child lacks.
     atexit._run_exitfuncs()
     os._exit(5)
 _, status = os.waitpid(child, 0)

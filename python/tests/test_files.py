@@ -1,4 +1,4 @@
-"""Files as other programs leave them: damaged truth values, permissions, pipes, and what an ended call leaves behind."""
+"""Unusual files: invalid bools, permissions, pipes, and what an interrupted call leaves behind."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_open_files_go_through_no_temporary_ones(tmp_path: Path, monkeypatch: py
     nx.save(state, whole)
     whole.seek(0)
     assert (nx.load(whole)["x"] == state["x"]).all().item()
-    # What the file's own methods raise arrives.
+    # Exceptions raised by the file's methods reach the caller.
     with pytest.raises(KeyboardInterrupt):
         nx.load(Stops(whole.getvalue()))
     with pytest.raises(ZeroDivisionError, match="no more"):
@@ -109,7 +109,7 @@ def test_control_characters_in_names_are_escaped(tmp_path: Path) -> None:
 
 
 def test_a_script_that_computes_prints_nothing_else() -> None:
-    # Without these variables Mesa's layer that looks for a display complains.
+    # If these variables are unset, Mesa's device selection layer would print a warning.
     environment = {k: v for k, v in os.environ.items() if k not in ("XDG_RUNTIME_DIR", "NODEVICE_SELECT")}
     program = "import neurenix as nx; print((nx.ones(3) * 2).sum().item(), len(nx.devices()) > 0)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=120)
@@ -141,7 +141,7 @@ def test_the_first_ctrl_c_stops_a_training_run(tmp_path: Path) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
     assert process.stdout is not None
-    # An epoch has been learnt.
+    # Wait for the first epoch.
     while not process.stdout.readline().startswith("epoch"):
         assert process.poll() is None
     process.send_signal(signal.SIGINT)

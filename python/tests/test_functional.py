@@ -1,4 +1,4 @@
-"""Functions of networks at their edges, with values worked out by hand."""
+"""Edge cases of neural functions, with values worked out by hand."""
 
 from __future__ import annotations
 

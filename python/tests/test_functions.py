@@ -1,4 +1,4 @@
-"""Functions that PyTorch has beside the array API's, and special functions: against NumPy, Python's math, differences."""
+"""PyTorch's functions outside the array API, and special functions, against NumPy, ``math`` and finite differences."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def numbers(*shape: int, dtype: str = "float64") -> np.ndarray:
 
 
 def slopes(function: Callable[[nx.Tensor], nx.Tensor], at: list[float]) -> tuple[list[float], list[float]]:
-    """The gradient by the graph, and by central differences."""
+    """The gradient from the graph, and from central differences."""
     x = nx.tensor(at, dtype=nx.float64, requires_grad=True)
     function(x).sum().backward()
     assert x.grad is not None
@@ -133,7 +133,7 @@ def test_membership_and_intervals_are_numpys() -> None:
     assert nx.isin(nx.tensor([1, 2]), nx.zeros(0, dtype=nx.int64)).tolist() == [False, False]
     edges, given = np.array([1.0, 3.0, 5.0]), np.array([[0.0, 1.0], [3.0, 9.0]])
     for right in (False, True):
-        # NumPy's right has the opposite meaning.
+        # NumPy's `right` has the opposite meaning.
         expected = np.digitize(given, edges, right=not right).tolist()
         assert nx.bucketize(nx.Tensor(given), nx.Tensor(edges), right=right).tolist() == expected
     assert nx.bucketize(4.0, nx.Tensor(edges)).item() == 2
@@ -317,7 +317,7 @@ def test_xlogy_is_0_where_its_factor_is() -> None:
     y.requires_grad_()
     nx.xlogy(x, y)[:4].sum().backward()
     assert x.grad is not None and y.grad is not None
-    # By PyTorch: log(y), or 0 where both are 0 or the logarithm is none; x / y.
+    # As in PyTorch: d/dx is log(y), but 0 where both are 0 or the logarithm is undefined; d/dy is x / y.
     assert np.allclose(x.grad.numpy()[:4], [0, 0, math.log(3), math.log(3)]) and np.allclose(y.grad.numpy()[:4], [0, 0, 0, 2 / 3])
     with pytest.raises(TypeError, match="tensor"):
         nx.xlogy(1.0, 2.0)
@@ -337,7 +337,7 @@ def test_fmod_of_integers(dtype: str) -> None:
     found = nx.fmod(nx.asarray(a), nx.asarray(b))
     assert found.dtype.name == dtype
     np.testing.assert_array_equal(found.numpy(), expected)
-    # With a number for the divisor.
+    # The divisor may be a number.
     for divisor in (limits.min, limits.max, 3, 1):
         if divisor:
             column = nx.asarray(sides.astype(dtype))
@@ -354,7 +354,7 @@ def test_fmod_of_floats() -> None:
 
 @pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64"])
 def test_fmod_of_the_smallest_integer_and_a_float(dtype: str) -> None:
-    """Its magnitude does not fit its own dtype."""
+    """The magnitude of the smallest integer exceeds the dtype's greatest number."""
     least = np.iinfo(dtype).min
     ints = np.array([least, least + 1, -3, 3, -least - 1], dtype)
     floats = np.array([3.5, -3.5, 0.75, -1e30, 5.0, -5.0, 127.5], "float32")
@@ -366,7 +366,7 @@ def test_fmod_of_the_smallest_integer_and_a_float(dtype: str) -> None:
     for divisor in (3.5, -0.75):
         expected = np.fmod(ints.astype("float32"), np.float32(divisor))
         np.testing.assert_array_equal(nx.fmod(nx.asarray(ints), divisor).numpy(), expected)
-    # NumPy's scalars and arrays, too.
+    # NumPy scalars and arrays work too.
     for divisor in (np.array(least, dtype)[()], np.array([least], dtype)):
         assert nx.fmod(nx.tensor([5.0]), divisor).tolist() == [5.0]
     x = nx.tensor([5.0], requires_grad=True)
@@ -387,6 +387,6 @@ def test_sinc() -> None:
     np.testing.assert_allclose(nx.sinc(nx.tensor(x)).numpy(), np.sinc(x), rtol=1e-9, atol=1e-16)
     t = nx.tensor([0.0, 0.25, -1.5], dtype="float64").requires_grad_()
     t.sinc().sum().backward()
-    # (cos(pi x) - sinc(x)) / x, and 0 at 0.
+    # The derivative of sinc is (cos(pi x) - sinc(x)) / x, and 0 at 0.
     expected = [0.0, (math.cos(math.pi / 4) - math.sin(math.pi / 4) / (math.pi / 4)) / 0.25, 2 / (3 * math.pi) / 1.5 * -1]
     np.testing.assert_allclose(t.grad.numpy(), expected, rtol=1e-12, atol=1e-15)

@@ -1,4 +1,4 @@
-"""Backends by name: what they say, and that they compute on machines with and without the hardware."""
+"""Hardware backends by name: their properties, and that they compute with and without the hardware."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hooks of gradients, gradients of tensors that are no leaves, and gradients that can be differentiated again."""
+"""Gradient hooks, gradients of non-leaf tensors, and gradients of gradients."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_a_hook_stays_with_its_place() -> None:
     assert given.grad.tolist() == [1.0, 1.0], "the tensor that was copied has no hook"
     (weight * 1.0).sum().backward()
     assert weight.grad.tolist() == [10.0, 10.0] and weight.tolist() == [3.0, 4.0]
-    # Several values one after the other, and the old value's graph.
+    # The parameter gets several values in turn; the graph of the old value stays valid.
     before = (weight * 2.0).sum()
     weight.grad = None
     with nx.no_grad():

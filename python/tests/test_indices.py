@@ -1,4 +1,4 @@
-"""Indices out of range: what is said, when, and that nothing has changed."""
+"""Indices out of range: the message, when it is raised, and that nothing has changed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_an_index_out_of_range_is_named(name: str, axis: int, read: Callable[[Te
     x, index = nx.zeros(3, 4), nx.tensor([0, bad])
     with pytest.raises(IndexError, match=f"index {bad} is out of range for axis {axis} of size {x.shape[axis]}"):
         read(x, index)
-    # One that was computed is met when the result is.
+    # A computed index is checked when the result is computed.
     with pytest.raises(IndexError, match="out of range"):
         read(x, index + 0).tolist()
 
@@ -102,7 +102,7 @@ def test_an_ellipsis_separates_indices_even_where_it_covers_nothing() -> None:
         own = tuple(nx.asarray(part) if isinstance(part, np.ndarray) else part for part in key)
         expected = array[key]
         np.testing.assert_array_equal(nx.asarray(array)[own].numpy(), expected, err_msg=str(key))
-        # Written to by the same order of axes.
+        # Assignment uses the same order of axes.
         changed, values = array.copy(), np.arange(expected.size).reshape(expected.shape) % 2
         changed[key] = values
         x = nx.asarray(array).clone()

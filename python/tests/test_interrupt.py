@@ -1,4 +1,4 @@
-"""Ctrl-C in the midst of a long call: KeyboardInterrupt within 100 ms, and every tensor as it was."""
+"""Ctrl-C during a long call raises KeyboardInterrupt within 100 ms and leaves every tensor unchanged."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ import neurenix as nx
 BOUND = 0.1
 TRIES = 5
 
-# Each prepares, has a computation that takes several seconds, and names tensors that must be readable afterwards.
+# Each case prepares tensors, defines a computation of several seconds, and names tensors that must stay readable.
 CASES = {
     "product": """
         a = nx.rand(3000, 3000); b = nx.rand(3000, 3000); nx.evaluate([a, b])
@@ -32,7 +32,7 @@ CASES = {
     "taken over": """
         a = nx.rand(1 << 23); b = a * 2.0; nx.evaluate([a, b])
         def compute():
-            # Nobody else holds what the chain begins with, so its memory could be taken over.
+            # Only the chain holds its first tensor, so its memory may be donated.
             x = (a * 2.0).evaluate()
             for _ in range(300):
                 x = nx.sin(x)
@@ -74,7 +74,7 @@ CASES = {
     """,
 }
 
-# A queue that takes about two seconds, whatever the device; its kernels are compiled before.
+# Queued work of about two seconds on any device; its kernels are compiled beforehand.
 QUEUE = """
     nx.set_default_device({device!r})
     a = nx.full((1024, 1024), 1 / 1024); nx.evaluate([a])
@@ -123,7 +123,7 @@ print(min(late))
 
 @pytest.fixture(autouse=True)
 def heard() -> None:
-    # Programs begun in the background are told to ignore Ctrl-C, and so is what they begin.
+    # A shell makes background processes ignore SIGINT, and child processes inherit this.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -137,7 +137,7 @@ def run(case: str, tries: int = TRIES) -> float:
 
 @pytest.mark.parametrize("name", CASES)
 def test_ctrl_c_ends_a_long_computation(name: str) -> None:
-    # The best of several: others may have the processor.
+    # The best of several tries, because other processes may use the processor.
     late = run(CASES[name])
     busy = os.getloadavg()[0] > (os.cpu_count() or 1)
     if late >= BOUND and busy:
@@ -146,13 +146,13 @@ def test_ctrl_c_ends_a_long_computation(name: str) -> None:
 
 
 def test_ctrl_c_ends_a_wait_for_a_device() -> None:
-    # Hardware may be done before the signal comes.
+    # Real hardware may finish before the signal arrives, so use emulators.
     names = [device.name for device in nx.devices() if device.info["nature"] == "emulator"]
     if not names:
         pytest.skip("no device is made of the processor here")
     for name in names:
         late = run(QUEUE.format(device=name), tries=3)
-        # The device itself keeps all cores busy, so that others show in the load soon.
+        # The emulator itself keeps all cores busy, so any other process raises the load above their number.
         if late >= BOUND and os.getloadavg()[0] > (os.cpu_count() or 1):
             pytest.skip(f"{name}: it was ended, {late:.2f} s late; the machine is busy, so that says nothing of the time")
         assert late < BOUND, name
@@ -187,7 +187,7 @@ def test_a_handler_of_the_users_own_is_run_and_its_exception_arrives() -> None:
         def send():
             threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
         def handler(number, frame):
-            # A handler may compute, but not with what is just being computed.
+            # A handler may compute, but not with tensors that are being computed.
             seen.append((nx.ones(3) * 2).sum().item())
             if len(seen) == 2:
                 raise Stop("enough")
@@ -252,7 +252,7 @@ def test_threads_that_read_a_training_optimizer_wait_and_none_for_ever() -> None
         def look():
             while not stop.is_set():
                 optimizer.state_dict()
-                # Computed with Python's lock held by some, on its way by others.
+                # Some threads hold the GIL while they compute this; others are waiting for it.
                 read.append(nx.nn.functional.one_hot(nx.arange(64), 64).sum().item())
         threads = [threading.Thread(target=look, daemon=True) for _ in range(2)]
         [thread.start() for thread in threads]
@@ -268,7 +268,7 @@ def test_threads_that_read_a_training_optimizer_wait_and_none_for_ever() -> None
 
 def test_the_command_is_interrupted() -> None:
     command = [sys.executable, "-m", "neurenix", "verify", "--device", "cpu", "--all"]
-    # Without it, Mesa's layer that looks for a display writes an `error:` of its own.
+    # If this variable is unset, Mesa's device selection layer writes a line with `error:`.
     environment = {**os.environ, "NODEVICE_SELECT": "1"}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
     with pytest.raises(subprocess.TimeoutExpired):
@@ -305,13 +305,13 @@ def test_a_loader_that_waits_for_workers_is_interrupted_and_stops_them() -> None
             for _ in data.DataLoader(Slow(), 8, num_workers=2):
                 pass
         except KeyboardInterrupt:
-            # Not behind the batches that were being made.
+            # The interruption does not wait for the batches in progress.
             print("interrupted", made)
         gate.set()
         for thread in threading.enumerate():
             if thread.name.startswith("neurenix-data"):
                 thread.join()
-        # Each worker ends behind the sample that it was making.
+        # Each worker ends after its current sample.
         print(len(made) <= 2)
     """)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)

@@ -1,4 +1,4 @@
-"""Layers and arguments that PyTorch has, by formulas of NumPy's."""
+"""Options of layers, against formulas in NumPy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_average_pools_divide_by_what_is_given() -> None:
     sums = a.reshape(2, 3, 2, 2, 3, 2).sum((3, 5))
     assert np.allclose(F.avg_pool2d(nx.Tensor(a), 2, divisor_override=3).numpy(), sums / 3, atol=1e-5)
     assert np.allclose(nn.AvgPool2d(2, divisor_override=3)(nx.Tensor(a)).numpy(), sums / 3, atol=1e-5)
-    # What stands in the border counts as 0.
+    # Padded elements count as 0.
     bordered = np.pad(a, ((0, 0), (0, 0), (1, 1), (1, 1))).reshape(2, 3, 3, 2, 4, 2).sum((3, 5))
     found = F.avg_pool2d(nx.Tensor(a), 2, padding=1, count_include_pad=False, divisor_override=1)
     assert np.allclose(found.numpy(), bordered, atol=1e-5)
@@ -62,7 +62,7 @@ def test_instances_have_running_statistics() -> None:
     assert np.allclose(layer.running_mean.numpy(), mean, atol=1e-6), "nothing is learnt outside training"
     plain = nn.InstanceNorm1d(3).eval()
     assert np.allclose(plain(nx.Tensor(a)).numpy(), (a - centre) / np.sqrt(spread + 1e-5), atol=1e-5)
-    # The third argument is not a weight, as in PyTorch.
+    # As in PyTorch, the second and third arguments are running statistics, not weights.
     assert nx.allclose(F.instance_norm(nx.Tensor(a), None, None, nx.ones(3), nx.zeros(3)), plain(nx.Tensor(a)), atol=1e-6)
     with pytest.raises(ValueError, match="running_mean"):
         F.instance_norm(nx.Tensor(a), use_input_stats=False)

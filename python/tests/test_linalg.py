@@ -1,4 +1,4 @@
-"""Decompositions of matrices against NumPy's."""
+"""Matrix decompositions against NumPy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DTYPES = st.sampled_from([np.float32, np.float64])
 
 
 def matrices(square: bool = False) -> st.SearchStrategy[Any]:
-    """Batches of matrices, also of none, of few different numbers or of many."""
+    """Batches of matrices: possibly empty, with few or many distinct numbers."""
 
     def shapes(extents: tuple[list[int], int, int]) -> tuple[int, ...]:
         batch, rows, columns = extents
@@ -33,7 +33,7 @@ def matrices(square: bool = False) -> st.SearchStrategy[Any]:
 
 
 def close(found: nx.Tensor, expected: Any, scale: float = 1.0) -> None:
-    """Equal up to rounding in the dtype; ``scale`` is the size of what was computed with."""
+    """Compares up to rounding in the dtype; ``scale`` is the magnitude of the operands."""
     assert found.shape == expected.shape, (found.shape, expected.shape)
     tolerance = 200 * nx.finfo(found.dtype).eps * max(scale, 1.0)
     np.testing.assert_allclose(found.numpy(), np.asarray(expected), rtol=tolerance, atol=tolerance)
@@ -46,7 +46,7 @@ def size(x: Any) -> float:
 @given(matrices(square=True))
 def test_determinants(x: Any) -> None:
     wide = x.astype(np.float64)
-    # Hadamard's bound.
+    # Hadamard's bound on the determinant.
     scale = float(np.prod(np.linalg.norm(wide, axis=-1), axis=-1).max(initial=1.0))
     close(nx.linalg.det(nx.tensor(x)), np.linalg.det(wide), scale)
     sign, logarithm = nx.linalg.slogdet(nx.tensor(x))
@@ -58,7 +58,7 @@ def test_determinants(x: Any) -> None:
 @given(matrices(square=True), st.integers(0, 3))
 def test_inverses_and_solutions(x: Any, columns: int) -> None:
     n = x.shape[-1]
-    # The diagonal outweighs the rest of a row.
+    # Diagonally dominant, so well conditioned.
     x = x / (size(x) or 1.0) + 2 * np.eye(n, dtype=x.dtype)
     a = nx.tensor(x)
     close(nx.linalg.inv(a), np.linalg.inv(x), n)
@@ -116,7 +116,7 @@ def test_pseudoinverses_and_ranks(x: Any, rtol: float | None) -> None:
     part = max(x.shape[-2:]) * float(np.finfo(x.dtype).eps) if rtol is None else rtol
     values = np.linalg.svd(wide, compute_uv=False)
     limit = values.max(-1, keepdims=True) * part
-    # Where a value is near the limit either answer is right.
+    # If a value is near the limit, either answer is correct.
     if (np.abs(values - limit) <= 1e-5 * np.maximum(limit, 1e-12) + 1e-13).any() and (values > 0).any():
         return
     a = nx.tensor(x)
@@ -213,7 +213,7 @@ def test_gradients() -> None:
     assert a.grad is not None
     close(a.grad, -np.outer(inverse.T @ np.ones(2), inverse @ np.ones(2)))
     a.grad = None
-    # The sum of singular values of a symmetric positive definite matrix is its trace.
+    # The sum of the singular values of a symmetric positive definite matrix is its trace.
     nx.linalg.matrix_norm(a, ord="nuc").backward()
     assert a.grad is not None
     close(a.grad, np.eye(2))

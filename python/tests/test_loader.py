@@ -1,4 +1,4 @@
-"""Streams, the workers' seeds, and samples that come one by one."""
+"""Iterable datasets, the workers' seeds, and loading without batches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ data = nx.data
 
 
 class Stream(data.IterableDataset):
-    """Numbers from 0, divided among workers as PyTorch's documents say."""
+    """Numbers from 0, divided among workers as PyTorch's documentation recommends."""
 
     def __init__(self, count: int = 7) -> None:
         self.count = count
@@ -144,7 +144,7 @@ def test_a_data_set_may_give_whole_batches_alone() -> None:
 
 
 class Arrays:
-    """Samples of NumPy's, with one of its numbers, and a lazy tensor."""
+    """Samples with a NumPy array, a NumPy scalar and a pending tensor."""
 
     def __len__(self) -> int:
         return 5
@@ -188,7 +188,7 @@ def test_numbers_of_samples_are_drawn_as_they_are_asked_for() -> None:
     sampler = data.RandomSampler(range(7), replacement=True, num_samples=66_000)
     order = iter(sampler)
     begun = [next(order)]
-    nx.rand(3)  # What is drawn meanwhile does not change the order.
+    nx.rand(3)  # Drawing numbers meanwhile does not change the order.
     whole = begun + list(order)
     nx.manual_seed(0)
     assert list(sampler) == whole and len(whole) == 66_000

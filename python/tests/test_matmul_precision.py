@@ -1,4 +1,4 @@
-"""The precision of products, on every device of the machine."""
+"""The precision of matrix products on every device of the machine."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Pending work is bounded: memory stays flat however long a loop goes on without reading, and its peak is that of a loop
-which computes every step."""
+"""Pending work is bounded: a loop that never reads results uses constant memory, with the same peak as a loop that
+computes every step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEFT_OVER = 4096 * 4
 
 
 def check(loop: Callable[[bool], Callable[[], object]]) -> None:
-    """``loop`` makes a step that computes all that it makes, or leaves it pending. The peak of both is the same."""
+    """``loop`` returns a step that evaluates its results or leaves them pending. Both must have the same peak."""
     peaks = []
     for evaluated in (True, False):
         gc.collect()
@@ -39,8 +39,8 @@ def check(loop: Callable[[bool], Callable[[], object]]) -> None:
 
 
 def check_flat(step: Callable[[], object], window: int = 100, slack: int = 1024) -> None:
-    """The most memory in use after a step, and the peak, are at the end of many steps what they are at their start:
-    pending work comes and goes within a window.
+    """The greatest memory in use after a step, and the peak, must not grow over many steps. Each is measured over a
+    window of steps, because pending work accumulates and is evaluated within one.
     """
     most, peaks = [], []
     for steps in (10, window, STEPS - 10 - 2 * window, window):
@@ -159,7 +159,7 @@ def test_a_validation_loop(kept: str) -> None:
 
 @pytest.mark.parametrize("kept", ["sum", "list"])
 def test_a_validation_loop_of_small_batches(kept: str) -> None:
-    # Uploads of less than 4 KiB wait for the bound on operations, which about 380 of these steps reach.
+    # Uploads of less than 4 KiB count only towards the bound on operations, which about 380 of these steps reach.
     check_flat(validated(False, kept, 16, 16), 450, LEFT_OVER)
 
 
@@ -187,7 +187,7 @@ def test_a_loss_that_is_read_before_backward() -> None:
 
 
 def test_a_gradient_that_nobody_reads_frees_its_leaf() -> None:
-    """A leaf holds its gradient, which holds the leaf until it is computed."""
+    """A leaf holds its gradient, and a pending gradient holds the leaf."""
     gc.collect()
     start = CPU.memory()["allocated"]
     for _ in range(STEPS):
@@ -205,7 +205,7 @@ def test_what_is_read_before_backward_keeps_what_the_gradient_needs() -> None:
     loss = (model(x) ** 2).mean()
     loss.item()
     activation = 512 * 64 * 4
-    # Of each layer the input of its activation, the input of the next product, and the mask.
+    # Each layer keeps the input of its activation, the input of the next product, and the mask.
     assert CPU.memory()["allocated"] - start <= 4 * 3 * activation + activation
     loss.backward()
     nx.evaluate([p.grad for p in model.parameters()])
@@ -219,7 +219,7 @@ def test_one_element_is_written_in_place() -> None:
     before = CPU.memory()["allocations"]
     for k in range(1000):
         x[k % 100] = float(k)
-    # The vector itself, computed at the first of them.
+    # One allocation: the vector itself, computed at the first assignment.
     assert CPU.memory()["allocations"] - before == 1
     assert x.tolist() == [900.0 + k for k in range(100)]
 
@@ -237,7 +237,7 @@ def test_one_element_and_who_sees_it(dtype: nx.dtype) -> None:
     for other in (old, alias, row, pending):
         assert not other.to(nx.bool).any().item()
     assert not array.any()
-    # Repeated elements are several.
+    # Elements that share memory in an expanded tensor are written separately.
     wide = nx.zeros((3, 1), dtype=dtype).evaluate().expand(3, 4)
     wide[0, 1] = 1
     assert wide.to(nx.int64).sum().item() == 1

@@ -1,4 +1,4 @@
-"""Under a limit on memory an operation raises ``MemoryError`` or succeeds: the process lives on, and so do the operands."""
+"""Under a memory limit, an operation succeeds or raises ``MemoryError``; the process and the operands survive."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-# Each takes at least as much memory as its operands. Children are forked before anything is computed.
+# Each operation needs at least as much memory as its operands. Children are forked before anything is computed.
 PROGRAM = """
 import os, pickle, resource, sys
 import numpy as np
@@ -81,7 +81,7 @@ def child(operation, margin, again):
     x, i, q = nx.rand(N), nx.arange(N) * 7919 % N, nx.rand(S, S)
     m = x > 0.5
     nx.evaluate([x, i, m, q])
-    # Threads and their memory are there, and what Python imports late.
+    # Start the threads, allocate their memory, and trigger late imports.
     nx.evaluate([q @ q, nx.sort(nx.rand(100))])
     nx.nonzero(nx.ones(3)), pickle.dumps(nx.ones(3)), nx.repeat(nx.ones(2), nx.tensor([1, 2])), nx.isin(1, [1])
     before = [t.tobytes() for t in (x, i, m, q)]
@@ -124,8 +124,8 @@ def test_no_operation_ends_the_process(tmp_path: Path) -> None:
     large = {name: outcomes.pop(name) for name in list(outcomes) if name.startswith("large ")}
     assert len(outcomes) == 31 and len(large) == 10, done.stdout
     for name, found in outcomes.items():
-        # Refused or done, and nothing else happens; with more memory what was done is done again. Which of them fit depends
-        # on what the allocator keeps.
+        # Each operation is refused or succeeds; one that succeeds also does with more memory. Which ones fit depends on what
+        # the allocator keeps.
         assert found in ("[1, 0]", "[1, 1]", "[0, 0]"), (name, found, done.stdout, done.stderr[-2000:])
     for name, found in large.items():
         assert found == "[1]", (name, found, done.stdout, done.stderr[-2000:])

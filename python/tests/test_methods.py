@@ -1,4 +1,4 @@
-"""Methods of tensors that are written in Python: those that change their place, and refusals."""
+"""Tensor methods that are written in Python: in-place methods, and errors."""
 
 from __future__ import annotations
 

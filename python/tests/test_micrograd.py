@@ -19,7 +19,7 @@ from micrograd_rs import MLP, Device, Layer, Neuron, Tensor, Value
 
 
 class Plain:
-    """micrograd's rules in Python: what `Value` is compared with."""
+    """micrograd's rules in Python, the reference for `Value`."""
 
     def __init__(self, data: float, prev: tuple[Plain, ...] = (), slopes: tuple[float, ...] = ()) -> None:
         self.data, self.grad, self.prev, self.slopes = data, 0.0, prev, slopes
@@ -159,7 +159,7 @@ def test_gradients_accumulate_and_the_root_is_one() -> None:
     a.zero_grad()
     c.backward()
     c.backward()
-    # The square's own gradient accumulates too: 2, then 4.
+    # The gradient of the square accumulates too: 2, then 4.
     assert (square.grad, a.grad) == (4.0, 4 + 8 + 4 + 16)
 
 
@@ -247,7 +247,7 @@ def test_the_parts_of_a_network() -> None:
     x = [Value(1.0), Value(2.0)]
     assert [value.data for value in first(x)] == [8.0, 4.0, 4.0]  # type: ignore[union-attr]
     assert neurons[0](x).data == 8.0 and neurons[3]([neuron(x) for neuron in neurons[:3]]).data == 17.0
-    # Lists of the caller's: the network keeps its own.
+    # These lists are copies: clearing them does not change the network.
     first.neurons.clear()
     neurons[0].w.clear()
     assert len(model.parameters()) == 13
@@ -332,7 +332,7 @@ def test_without_a_gpu_asking_for_one_says_so() -> None:
         with pytest.raises(RuntimeError) as raised:
             ask()
         assert str(raised.value) == "GPU is not available on this system"
-        # Why, by kind of device; a traceback shows it below the message.
+        # Notes give the reason for each kind of device; a traceback shows them below the message.
         notes = raised.value.__notes__  # type: ignore[attr-defined]
         kinds = [entry for entry in nx.hardware.report() if not entry["found"]]
         assert kinds and {f"{entry['device']}: {entry['reason']}" for entry in kinds} <= set(notes)
@@ -347,7 +347,7 @@ def test_chains_of_a_million_values() -> None:
         value = value + 1e-6
     value.backward()
     assert start.grad == 1.0 and value.data == pytest.approx(2.0)
-    # Dropping it must not exhaust the stack either.
+    # Dropping the chain must not exhaust the stack either.
     del value
     deep = start
     for _ in range(1_000_000):

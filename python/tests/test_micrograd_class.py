@@ -1,4 +1,4 @@
-"""The class `Value` of `micrograd_rs`, which is made by hand: what it takes, refuses, holds and gives back."""
+"""The class `Value` of `micrograd_rs`, built on the C API: accepted and refused operands, references, and memory."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_references_are_given_back() -> None:
         work()
     gc.collect()
     assert (sys.getrefcount(a), sys.getrefcount(b), sys.getrefcount(Value)) == counts
-    # Cycles cannot form, so that nobody needs to look for any.
+    # Cycles cannot form, so the garbage collector need not track values.
     assert not gc.is_tracked(a + b)
 
 
@@ -227,7 +227,7 @@ def test_results_reached_by_several_ways_pass_on_the_whole_gradient() -> None:
 
 
 def test_values_in_the_memory_of_others_are_new() -> None:
-    # More than are kept, then fewer.
+    # More objects than are kept for reuse, then fewer.
     for count in (2000, 300):
         values = [Value(float(n)) ** 2 for n in range(count)]
         for value in values:
@@ -276,7 +276,7 @@ def test_values_of_one_thread_are_dropped_by_another() -> None:
     before = sys.getallocatedblocks()
     assert len(chains) == 4
     chains.clear()
-    # Three values for each step, freed at once, not when the library is called next.
+    # Three values per step, freed immediately and not at the next call of the library.
     assert before - sys.getallocatedblocks() > 4 * 3 * 20_000 - 1000
 
 

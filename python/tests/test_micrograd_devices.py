@@ -1,4 +1,4 @@
-"""`micrograd_rs` on devices: GPUs, or the emulators of this machine. Batches and tensors, there and on the CPU."""
+"""`micrograd_rs` on GPUs, or on this machine's emulators; batches and tensors there and on the CPU."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def near(device: Any) -> float:
 
 
 def launches(function: Any) -> int:
-    """How many launches of the tape's kernel a call makes."""
+    """The number of launches of the tape's kernel during a call."""
     with _engine.Profiler() as profiler:
         function()
     return sum(row["count"] for row in profiler.rows() if "micrograd_tape" in row["name"])
@@ -52,7 +52,7 @@ def test_an_expression_is_one_launch_and_equals_the_cpus(device: Any) -> None:
     assert result.data == pytest.approx(expected.data, rel=near(device))
     result.backward()
     assert [a.grad, b.grad] == pytest.approx([value.grad for value in here], rel=near(device))
-    # Forward and backward are one launch together.
+    # Forward and backward pass are one launch.
     again = expression(a, b)
     assert launches(again.backward) == 1
     assert [a.grad, b.grad] == pytest.approx([2 * value.grad for value in here], rel=near(device))
@@ -227,13 +227,13 @@ def test_mixed_precision() -> None:
     assert a.grad == [[5.0]] and a._gradient().dtype == nx.float32
     with autocast("f16", enabled=False):
         assert (a @ b).item() == np.float32(third) * np.float32(5)
-    # 1e-9 is zero in f16: it is scaled on its way through.
+    # 1e-9 is zero in f16, so the gradient is scaled during the backward pass.
     a.zero_grad()
     with autocast("f16"):
         tiny = (a @ b) * 1e-9
     tiny.backward()
     assert a.grad[0][0] == pytest.approx(5e-9, rel=1e-3)
-    # And so is a gradient that scaling makes too large.
+    # The scale is reduced for a gradient that scaling would make too large.
     a.zero_grad()
     with autocast("f16"):
         large = (a @ b) * 100.0

@@ -1,4 +1,4 @@
-"""Where names are found: modules, types for checkers, functions beside methods."""
+"""Where names are defined: modules, types for type checkers, functions that match methods."""
 
 from __future__ import annotations
 

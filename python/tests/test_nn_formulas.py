@@ -1,4 +1,4 @@
-"""Layers beside their formulas, worked out in NumPy in float64."""
+"""Layers against their formulas in NumPy in float64."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def drawn(*shape: int) -> Array:
 
 
 def windows(spatial: tuple[int, ...], output: tuple[int, ...]) -> Any:
-    """Each place of the output with the slices of the input that it stands for."""
+    """Yields each position of the output with the slices of the input that it covers."""
     for place in np.ndindex(*output):
         ends = zip(place, spatial, output, strict=True)
         yield place, tuple(slice(i * size // out, -(-(i + 1) * size // out)) for i, size, out in ends)
@@ -135,7 +135,7 @@ State = dict[str, Array]
 
 
 def filled(model: nn.Module) -> State:
-    """Random parameters, in the model and beside it: copies of a layer begin alike."""
+    """Sets random parameters and returns them, because copies of a layer start with equal ones."""
     state = {name: drawn(*value.shape) * 0.5 for name, value in model.state_dict().items()}
     model.load_state_dict({name: nx.tensor(value) for name, value in state.items()})
     return {name: value.astype(np.float64) for name, value in state.items()}
@@ -151,7 +151,7 @@ def normed(x: Array, state: State, name: str) -> Array:
 
 
 def attended(queries: Array, keys: Array, state: State, name: str, mask: Array | None) -> Array:
-    """Two heads over (N, L, E); the mask is true where nobody looks."""
+    """Attention with two heads over (N, L, E); the mask is true where attention is forbidden."""
     weights, biases = state[f"{name}.in_proj_weight"], state[f"{name}.in_proj_bias"]
     parts = zip((queries, keys, keys), np.split(weights, 3), np.split(biases, 3), strict=True)
     q, k, v = (np.stack(np.split(x @ weight.T + bias, 2, -1), 1) for x, weight, bias in parts)
@@ -209,7 +209,7 @@ def test_a_stack_of_decoders(norm_first: bool, is_masked: bool) -> None:
 
 
 def through(parts: Any, x: Array, state: State, name: str, norm_first: bool) -> Array:
-    """Each part with its residual connection and its normalisation, before it or behind."""
+    """Each part with its residual connection and its normalisation, before or after it."""
     for norm, part in parts:
         x = x + part(normed(x, state, f"{name}.{norm}")) if norm_first else normed(x + part(x), state, f"{name}.{norm}")
     return x

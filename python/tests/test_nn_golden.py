@@ -1,4 +1,4 @@
-"""Layers, losses, optimisers and schedules give PyTorch's numbers: golden/nn.json, made by make_golden.py."""
+"""Layers, losses, optimisers and schedules against PyTorch's numbers in golden/nn.json (``make_golden.py``)."""
 
 import json
 import pathlib

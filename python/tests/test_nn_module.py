@@ -62,7 +62,7 @@ def test_state_round_trip_and_errors_change_nothing():
     net, other = Net(), Net()
     x = nx.randn(2, 3)
     assert not np.allclose(net(x).detach().numpy(), other(x).detach().numpy())
-    # As a state of PyTorch comes: arrays.
+    # Load arrays, as from a PyTorch state.
     result = other.load_state_dict({name: value.numpy() for name, value in net.state_dict().items()})
     assert result.missing_keys == [] and result.unexpected_keys == []
     np.testing.assert_array_equal(net(x).detach().numpy(), other(x).detach().numpy())
@@ -405,7 +405,7 @@ def test_a_batch_that_is_refused_is_not_counted(momentum):
         layer(nx.ones(2, 4))
     assert {name: value.tolist() for name, value in layer.state_dict().items()} == before
     layer(nx.Tensor([[5.0, 6.0, 7.0], [7.0, 8.0, 9.0]]))
-    # By hand: the means of the batches are 2 and 6 in the first feature.
+    # The batch means of the first feature are 2 and 6.
     expected = 4.0 if momentum is None else 0.9 * 0.2 + 0.1 * 6.0
     assert layer.running_mean[0].item() == pytest.approx(expected)
 

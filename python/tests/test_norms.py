@@ -1,4 +1,4 @@
-"""``nx.linalg.norm`` chooses between vectors and matrices as NumPy's does."""
+"""``nx.linalg.norm`` chooses between vector and matrix norms as NumPy does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The notebooks of examples/ are valid, run from above to below, and show what they are for."""
+"""The notebooks of examples/ are valid, run from top to bottom, and show the expected outputs."""
 
 from __future__ import annotations
 

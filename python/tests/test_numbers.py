@@ -1,4 +1,4 @@
-"""Numbers at the edges: casts beyond a type, NaN in orders, probabilities, slopes that there are not."""
+"""Numerical edge cases: out-of-range casts, NaN in sorting, probabilities, undefined gradients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BEYOND = [INF, -INF, NAN, 300.7, -300.7, 1e20, -1e20, -0.9, 2.9, -2.9]
 def test_floats_beyond_an_integer_type_become_its_limits(source: str, name: str) -> None:
     limits = nx.iinfo(name)
     given = nx.tensor(BEYOND, dtype=source)
-    # What a device computes, and what is known when the graph is recorded.
+    # Converted on the device, and as a constant when the graph is recorded.
     computed = (given * nx.ones(len(BEYOND), dtype=source)).to(name).tolist()
     for x, found in zip(given.double().tolist(), computed, strict=True):
         expected = 0 if math.isnan(x) else limits.max if x == INF else limits.min if x == -INF else math.trunc(x)
@@ -26,7 +26,7 @@ def test_floats_beyond_an_integer_type_become_its_limits(source: str, name: str)
     assert nx.tensor([NAN, -1.0, 0.0]).to("bool").tolist() == [True, True, False]
 
 
-# The array API standard's special cases of a quotient rounded down, of which Python's and NumPy's differ.
+# The array API standard's special cases of floor division, in which Python and NumPy differ from it.
 LIMITS = [
     (INF, 2.0, INF),
     (INF, -2.0, -INF),
@@ -72,7 +72,7 @@ def test_nan_is_the_greatest_in_every_order() -> None:
     assert indices.tolist() == [1, 4, 2, 0, 3] and np.isnan(values.numpy()).tolist() == [True, True, False, False, False]
     assert x.topk(3).indices.tolist() == [1, 4, 2]
     assert x.topk(3, largest=False).indices.tolist() == [3, 0, 2]
-    # Longer rows are sorted in another way.
+    # Long rows use another sorting algorithm.
     many = nx.arange(3000.0)
     many[[7, 2000]] = NAN
     assert many.argsort(descending=True)[:4].tolist() == [7, 2000, 2999, 2998]

@@ -1,4 +1,4 @@
-"""NumPy's functions and numbers with tensors, and NumPy's names of arguments."""
+"""NumPy's functions and scalars with tensors, and NumPy's argument names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups of parameters: a step takes all or none, settings that change are data, lists that change count."""
+"""Parameter groups: a step updates all or none, settings may change without a new plan, and so may the lists."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_step_that_fails_in_one_group_changes_none() -> None:
 
 @pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "RMSprop"])
 def test_settings_that_change_give_the_same_numbers(kind: str) -> None:
-    """Against a new optimiser that begins with the old one's state, whose settings are constants."""
+    """Compares with a new optimiser that starts from the old one's state, so that its settings are constants."""
     first = {"SGD": {"momentum": 0.9}, "RMSprop": {"alpha": 0.9}}.get(kind, {"betas": (0.9, 0.99)})
     second = {"SGD": {"momentum": 0.5}, "RMSprop": {"alpha": 0.5}}.get(kind, {"betas": (0.7, 0.95)})
     make = getattr(optim, kind)
@@ -91,7 +91,7 @@ def test_a_groups_list_of_parameters_can_change() -> None:
     optimizer.param_groups[0]["params"] = [b, c]
     grown(a, b, c)
     optimizer.step()
-    # b goes on with its momentum (2 + 3), c begins, a is left alone.
+    # b continues with its momentum (2 + 3), c starts, a does not change.
     assert a.tolist() == [-1.0] and b.tolist() == [-5.0] and c.tolist() == [-3.0]
     optimizer.param_groups[0]["params"].append(b)
     with pytest.raises(ValueError, match="more than once"):
@@ -118,7 +118,7 @@ def test_a_schedule_that_has_ended_stays_where_it_is() -> None:
 def test_a_schedule_keeps_its_functions() -> None:
     optimizer = optim.SGD([nx.nn.Parameter([1.0])], lr=1.0)
     schedule = optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.5**epoch)
-    # As PyTorch writes it: functions have no state.
+    # PyTorch stores None for functions, which have no state.
     schedule.load_state_dict({**schedule.state_dict(), "last_epoch": 2, "lr_lambdas": [None]})
     schedule.step()
     assert schedule.get_last_lr() == [0.125]

@@ -1,4 +1,4 @@
-"""What Python's tensors have, Rust's have: the names of both, read from the sources."""
+"""Every tensor function of Python exists in Rust: compares the names in the sources."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PACKAGE = ROOT / "python" / "neurenix"
 ENGINE = ROOT / "crates" / "phynexus" / "src"
 MODULES = "_creation _elementwise _functions _manipulation _methods _reductions _special linalg random".split()
 
-#: Rust's name of a function, and Python's other names of it: NumPy's and PyTorch's, and calls of it with some arguments.
+#: The Rust name of a function, then its other names in Python: aliases from NumPy and PyTorch, and special cases of it.
 RENAMED = """
 abs: absolute
 acos: arccos
@@ -91,7 +91,7 @@ zeros_like: empty_like
 """
 NAMES = {name: row.split(":")[0] for row in RENAMED.split("\n") for name in row.partition(":")[2].split()}
 
-#: Functions that Rust lacks, and why.
+#: Functions that Rust lacks, with the reason.
 EXCEPTIONS = {
     **dict.fromkeys(
         "can_cast finfo iinfo is_floating_point isdtype result_type element_size itemsize nbytes".split(),
@@ -108,7 +108,7 @@ EXCEPTIONS = {
 
 
 def python_names() -> set[str]:
-    """The public functions that give tensors, and the methods of tensors; in-place methods end with an underscore."""
+    """The public functions that return tensors, and the tensor methods; in-place methods end with an underscore."""
     names: set[str] = set()
     for part in ast.parse((PACKAGE / "_engine.pyi").read_text()).body:
         if isinstance(part, ast.ClassDef) and part.name == "Tensor":
@@ -120,14 +120,14 @@ def python_names() -> set[str]:
             if isinstance(part, ast.FunctionDef):
                 names.add(part.name)
             elif isinstance(part, ast.Assign):
-                # Other names of functions, and functions that are made of others.
+                # Aliases of functions, and functions that are created from others.
                 found = {each.id for target in part.targets for each in ast.walk(target) if isinstance(each, ast.Name)}
                 names |= {each for each in found if each.islower()}
     return {name for name in names if not name.startswith("_") and not name.endswith("_")}
 
 
 def rust_names() -> set[str]:
-    """The public methods of the engine's tensors and generators, also those of macros and of the table of functions."""
+    """The public methods of the engine's tensors and generators, including those from macros and the function tables."""
     names: set[str] = set()
     folders = ("tensor", "graph", "gradient", "schedule")
     for file in (file for folder in folders for file in (ENGINE / folder).rglob("*.rs")):

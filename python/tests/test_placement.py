@@ -1,4 +1,4 @@
-"""Steps that a device refuses, and memory that moves to the host: the process's settings, put back behind each test."""
+"""Steps that a device refuses, and memory that moves to the host. Each test restores the process-wide settings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _put_back() -> Iterator[None]:
 
 
 def twice() -> nx.CustomKernel:
-    """A kernel for the CPU alone: no two are equal, so each has plans of its own."""
+    """A kernel that only the CPU has. No two are equal, so each needs its own plans."""
     vector = ("float32", "n")
     return nx.CustomKernel("twice", inputs=[("x", *vector)], outputs=[("y", *vector)], cpu=lambda x: 2 * x)
 
@@ -48,7 +48,7 @@ def test_the_function_is_told_behind_the_computation_and_may_compute(device: nx.
     results: list[nx.Tensor] = []
 
     def note(placement: nx.Placement) -> None:
-        # What was computed is there, and more can be, which falls back itself.
+        # The callback may read results and compute more, which falls back too.
         told.append((placement, [result.tolist() for result in results]))
         if len(told) == 1:
             results.append(twice()(nx.full((2,), 4.0, device=device)).evaluate())
@@ -96,7 +96,7 @@ def test_what_the_function_raises_again_is_not_lost(device: nx.Device, monkeypat
 def test_the_reason_of_linear_algebra_names_it(device: nx.Device) -> None:
     told: list[nx.Placement] = []
     nx.on_fallback(told.append)
-    # A shape of its own, so that the plan is new.
+    # A shape that no other test uses, so that the plan is new.
     nx.linalg.inv(nx.eye(7, device=device)).evaluate()
     assert [placement.step for placement in told] == ["linear algebra inv"]
     assert "linear algebra (inv)" in told[0].reason and "custom kernel" not in told[0].reason
@@ -113,7 +113,7 @@ def test_a_full_device_moves_tensors_to_the_host(device: nx.Device) -> None:
     device.set_spilling(True)
     try:
         before = device.memory()
-        # Three of them and a half.
+        # Room for three and a half of the tensors.
         device.set_memory_limit(before["allocated"] + 14 * size)
         tensors = [nx.tensor(np.full(size, i, np.float32), device=device).evaluate() for i in range(8)]
         held = device.memory()

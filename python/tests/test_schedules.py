@@ -1,4 +1,4 @@
-"""States of schedules as PyTorch writes them."""
+"""Schedules load the states of PyTorch's schedules."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ optim = nx.optim
 
 
 def state(last_epoch: int, rate: float, **settings: Any) -> dict[str, Any]:
-    """What ``state_dict`` of PyTorch's schedules gives: of a learning rate that was 1 at first."""
+    """A ``state_dict`` of a PyTorch schedule with an initial learning rate of 1."""
     own = {"_step_count": last_epoch + 1, "_is_initial": False, "_get_lr_called_within_step": False}
     return {**settings, **own, "base_lrs": [1.0], "last_epoch": last_epoch, "_last_lr": [rate]}
 
 
-# The arguments that the schedule here was made with are others: the state decides.
+# The schedule is created with other arguments; the state replaces them.
 CASES: list[tuple[str, tuple[Any, ...], dict[str, Any], list[float]]] = [
     ("StepLR", (9,), state(3, 0.5, step_size=2, gamma=0.5), [0.25, 0.25, 0.125]),
     ("MultiStepLR", ([9],), state(3, 0.1, milestones=Counter({2: 1, 4: 1}), gamma=0.1), [0.01, 0.01]),
@@ -38,7 +38,7 @@ def test_a_state_of_pytorch_goes_on(
     optimizer = optim.SGD([nx.nn.Parameter([1.0])], lr=1.0)
     schedule = getattr(optim.lr_scheduler, name)(optimizer, *arguments)
     schedule.load_state_dict(given)
-    # The optimiser's state has the learning rate.
+    # The learning rate belongs to the optimiser's state.
     optimizer.param_groups[0]["lr"] = given["_last_lr"][0]
     for rate in rates:
         schedule.step()

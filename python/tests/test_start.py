@@ -1,4 +1,4 @@
-"""What an import costs, and what many operations leave behind."""
+"""The cost of the import, and the memory that many operations leave behind."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 TIME = "import time; begun = time.perf_counter(); import neurenix; print(time.perf_counter() - begun)"
-# Opened when they are first asked for.
+# These modules are imported on first use.
 LATER = ("amp", "data", "hardware", "io", "nn", "optim", "_compile", "_custom", "_profile")
 MODULES = f"""
 import sys
@@ -56,7 +56,7 @@ def test_an_import_opens_no_more_than_it_needs() -> None:
 
 
 def test_an_import_takes_less_than_150_milliseconds() -> None:
-    """A goal, not a condition: on a busy machine it says nothing, so a miss is shown and fails nothing."""
+    """A goal, not a condition: the time means little on a busy machine, so a miss is printed and is not a failure."""
     best = min(float(python(TIME)) for _ in range(5))
     if best >= 0.15:
         pytest.xfail(f"the best of five imports took {best * 1000:.0f} ms")
@@ -64,5 +64,5 @@ def test_an_import_takes_less_than_150_milliseconds() -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the size of a process is read on Linux")
 def test_100_000_operations_leave_no_memory_behind() -> None:
-    # A node that stayed would be larger than 40 bytes.
+    # A leaked node would take more than 40 bytes.
     assert int(python(SIZE)) < 40 * 100_000

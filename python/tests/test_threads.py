@@ -1,4 +1,4 @@
-"""Models, compiled functions and loaders that several threads use."""
+"""Models, compiled functions and loaders used by several threads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ THREADS = 4
 
 
 def in_threads(work: Callable[[int], Any]) -> list[Any]:
-    """What the work gives for each number, all of them begun together."""
+    """Calls ``work`` for each number in its own thread, all started together, and returns the results."""
     begun = threading.Barrier(THREADS)
     results: list[Any] = [None] * THREADS
 
@@ -22,7 +22,7 @@ def in_threads(work: Callable[[int], Any]) -> list[Any]:
         begun.wait()
         try:
             results[number] = work(number)
-        except BaseException as error:  # Raised below, by the thread that looks.
+        except BaseException as error:  # Raised below, in the calling thread.
             results[number] = error
 
     threads = [threading.Thread(target=run, args=(number,)) for number in range(THREADS)]
@@ -85,7 +85,7 @@ def test_models_of_their_own_train_in_threads_as_they_do_alone() -> None:
 
 
 class Products(data.Dataset):
-    """The dtype in which a sample was multiplied, beside the sample."""
+    """Returns each sample with the dtype in which it was multiplied."""
 
     def __len__(self) -> int:
         return 8

@@ -1,4 +1,4 @@
-"""Calls as programs for PyTorch write them: names of arguments, sizes, lists of tensors, pairs."""
+"""Calls in PyTorch's style: argument names, sizes, lists of tensors, pairs."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_the_pairs_of_max_and_min(name: str) -> None:
         assert indices.tolist() == place and values.tolist() == function(A, dim=1).values.tolist()
         assert function(A, one, keepdim=True).indices.shape == (2, 1)
         assert function(A, axis=one).tolist() == values.tolist()
-    # The standard's and NumPy's.
+    # The argument names of the array API standard and of NumPy.
     assert function(A, axis=1, keepdims=True).shape == (2, 1) and function(A, axis=(0, 1)).shape == ()
     for found in (function(A, B), function(A, other=B), function(input=A, other=B)):
         assert found.tolist() == getattr(A, name + "imum")(B).tolist()
@@ -126,7 +126,7 @@ def test_lists_of_tensors() -> None:
     assert nx.tensor([[1, nx.tensor(2.0), 3], [one, 5, 6]]).tolist() == [[1.0, 2.0, 3.0], [1.0, 5.0, 6.0]]
     assert nx.tensor([1, nx.ones(1, dtype="float64")]).dtype == nx.float64
     assert nx.tensor([True, nx.tensor(7)]).tolist() == [1, 7]
-    # Of several elements each, which PyTorch refuses.
+    # Tensors with several elements, which PyTorch refuses.
     assert nx.tensor([nx.ones(2), nx.zeros(2)]).shape == (2, 2)
     assert nx.tensor([np.ones(1), np.ones(1)]).shape == (2, 1)
     with pytest.raises(ValueError, match="with tensors of several elements"):
@@ -154,7 +154,7 @@ def test_a_list_of_modules_has_room_for_none() -> None:
 
 
 class Momentum(nx.optim.Optimizer):
-    """As one writes it for PyTorch."""
+    """Written as for PyTorch."""
 
     def __init__(self, params: Any, lr: float = 0.1, momentum: float = 0.9) -> None:
         super().__init__(params, {"lr": lr, "momentum": momentum})
@@ -212,7 +212,7 @@ def test_arrays_are_saved(tmp_path: Path) -> None:
     back = nx.load(path)
     assert isinstance(back["mean"], np.ndarray) and back["mean"].dtype == np.float64
     assert back["mean"].tolist() == mean.tolist() and back["step"] == 0.5 and back["count"] == 3
-    back["mean"][0, 0] = 1.0  # An array of its own.
+    back["mean"][0, 0] = 1.0  # The loaded array does not share memory.
     with pytest.raises(TypeError, match="cannot be converted to a tensor"):
         nx.save({"names": np.array(["a"])}, path)
 

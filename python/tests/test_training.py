@@ -1,4 +1,4 @@
-"""Optimisers, data, files and mixed precision, together with a model that learns."""
+"""Optimisers, data, files, mixed precision, and complete training loops."""
 
 import pickle
 import threading
@@ -62,7 +62,7 @@ def test_groups():
     optimizer.param_groups[0]["lr"] = 0.0
     optimizer.step()
     assert a.item() == pytest.approx(0.8) and b.item() == pytest.approx(-1.9)
-    # Another momentum goes on with the velocity there is.
+    # After a change of the momentum, the velocity is kept.
     optimizer.param_groups[1]["momentum"] = 0.5
     optimizer.step()
     assert b.item() == pytest.approx(-1.9 - 0.5 * (0.5 * 3.8 + 2.0))
@@ -362,12 +362,12 @@ def test_history(tmp_path):
     assert history.plot(tmp_path / "curves.png") is history
     content = (tmp_path / "curves.png").read_bytes()
     assert content == history._repr_png_() and content.startswith(b"\x89PNG")
-    # Decoded: three panels side by side, with ink of the first two curves' colours.
+    # The decoded image has three panels side by side and contains the colours of the first two curves.
     width, height = (int.from_bytes(content[at : at + 4], "big") for at in (16, 20))
     size = int.from_bytes(content[33:37], "big")
     assert content[37:41] == b"IDAT"
     rows = np.frombuffer(zlib.decompress(content[41 : 41 + size]), np.uint8).reshape(height, 1 + 3 * width)
-    # Each row holds its differences from the one above.
+    # Each row stores its difference from the row above.
     assert width == 3 * 800 and (rows[:, 0] == 2).all()
     pixels = np.cumsum(rows[:, 1:], 0, dtype=np.uint8).reshape(height, width, 3)
     for color in ((0x1F, 0x5F, 0xBF), (0xB5, 0x48, 0x0A)):

@@ -1,4 +1,4 @@
-"""What shares its values with another tensor, and what an operation in place on a view says."""
+"""Views share their values with another tensor, and the errors of in-place operations on views."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 
 def test_writes_through_a_state_dict_reach_the_module() -> None:
-    """As nanoGPT loads GPT-2."""
+    """Copies weights as nanoGPT does for GPT-2."""
     model, given = nx.nn.Linear(2, 3), nx.rand(3, 2)
     state = model.state_dict()
     with nx.no_grad():
@@ -74,7 +74,7 @@ def test_a_detached_result_does_not_keep_its_graph() -> None:
         detached.add_(1.0)
     assert result.tolist() == [2.0, 4.0] and result.requires_grad
     last = (w * 2).detach()
-    last.clamp_(max=3.0)  # Nobody holds what it was taken from.
+    last.clamp_(max=3.0)  # Its base tensor is no longer referenced.
     assert last.tolist() == [2.0, 3.0]
 
 
@@ -136,12 +136,12 @@ def test_what_does_what_pytorch_does_does_not_warn() -> None:
     x[:, 1] = 4.0
     x.data += 1.0
     assert x.tolist() == [[2.0, 5.0, 2.0], [1.0, 5.0, 1.0], [1.0, 5.0, 1.0]]
-    # Nobody holds what these are views of.
+    # The base tensors of these views are no longer referenced.
     alone = nx.zeros(2, 2).view(-1)
     alone += 1.0
     x = x.view(-1)
     x.mul_(2.0)
-    # Copies.
+    # These are copies, not views.
     for copied in (x[[0, 1]], x[x > 3], x.clone(), x + 0):
         copied.zero_()
     leaf = nx.ones(2, requires_grad=True)

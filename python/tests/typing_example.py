@@ -1,4 +1,4 @@
-"""What a user writes, for mypy and pyright to read: it is checked, and run by a test."""
+"""A user's program: mypy and pyright check it, and a test runs it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from neurenix import nn, optim
 
 
 class Scale(nn.Module):
-    """A module of a user's."""
+    """A user-defined module."""
 
     def __init__(self, features: int) -> None:
         super().__init__()
@@ -22,7 +22,7 @@ class Scale(nn.Module):
 
 
 def main() -> float:
-    """Trains two steps."""
+    """Trains for two steps."""
     model = nn.Sequential(Scale(3), nn.ReLU(), nn.Linear(3, 1)).to(nx.float32)
     optimizer = optim.AdamW(model.parameters(), lr=1e-2)
     inputs: nx.Tensor = nx.randn(8, 3)

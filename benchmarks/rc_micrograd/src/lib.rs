@@ -1,13 +1,13 @@
-//! micrograd for Python in Rust the way that suggests itself: a node for each value behind `Rc<RefCell<..>>`, which knows
-//! its operands, a topological order found by recursion with a `HashSet` of the nodes seen, and classes that stay on one
-//! thread. It stands for the packages made so, the `micrograd_rs` published before this one among them: ours is measured
-//! against it by `benchmarks/micrograd.py`. Devices, which that package has and which cost it a little, are left out.
+//! micrograd for Python, written in Rust in the obvious way: each value is a node behind `Rc<RefCell<..>>` that refers
+//! to its operands, the topological order is found by recursion with a `HashSet` of visited nodes, and the classes are
+//! bound to one thread. `benchmarks/micrograd.py` uses it to represent such packages, for example the `micrograd_rs`
+//! published before this one. It has no devices, which cost that package a little time.
 
 use std::{cell::RefCell, collections::HashSet, rc::Rc};
 
 use pyo3::{prelude::*, types::PyList};
 
-/// How a node was made.
+/// The operation that made a node.
 enum Operation {
     Leaf,
     Add(Node, Node),
@@ -55,7 +55,7 @@ impl Node {
         Node::new(self.data().max(0.0), Operation::Relu(self.clone()))
     }
 
-    /// Appends what this node was made from, and the node itself, operands first.
+    /// Appends the nodes that this node depends on, operands first, then the node itself.
     fn order(&self, seen: &mut HashSet<*const RefCell<Inner>>, order: &mut Vec<Node>) {
         if !seen.insert(Rc::as_ptr(&self.0)) {
             return;
@@ -76,7 +76,7 @@ impl Node {
         self.order(&mut HashSet::new(), &mut order);
         self.0.borrow_mut().grad = 1.0;
         for node in order.iter().rev() {
-            // An operand may be the same node twice, but never the node itself.
+            // Both operands may be the same node, but never the node itself.
             let node = node.0.borrow();
             match &node.operation {
                 Operation::Leaf => {}
@@ -102,7 +102,7 @@ impl Node {
     }
 }
 
-/// A number that knows how it was made.
+/// A number that records how it was computed.
 #[pyclass(unsendable)]
 struct Value(Node);
 
@@ -254,7 +254,7 @@ impl Mlp {
     }
 }
 
-/// `Value` and `MLP`, as micrograd has them.
+/// `Value` and `MLP` with micrograd's interface.
 #[pymodule]
 fn rc_micrograd(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Value>()?;

@@ -10,7 +10,7 @@ use crate::{
     walk::{order, walking},
 };
 
-/// Serializes differentiation on GPUs: a launch reads gradients before it runs and stores them afterwards, so
+/// Serialises differentiation on GPUs: a launch reads gradients before it runs and stores them afterwards, so
 /// concurrent launches would lose updates.
 static TURN: Mutex<()> = Mutex::new(());
 

@@ -1,4 +1,4 @@
-//! A network of one's own: learns with attention to name the greatest number of a sequence, and checks that it did.
+//! A custom network: learns to find the greatest number of a sequence with attention, and checks the accuracy.
 
 use neurenix::{
     Result,
@@ -15,7 +15,7 @@ const NUMBERS: usize = 10;
 const LENGTH: usize = 6;
 const FEATURES: usize = 32;
 
-/// Embedded numbers and positions, one encoder layer, the mean over positions, a score for each number.
+/// Embeddings of numbers and positions, one encoder layer, the mean over positions, and a score for each number.
 struct Greatest {
     numbers: Embedding,
     positions: Parameter,

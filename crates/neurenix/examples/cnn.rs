@@ -1,4 +1,5 @@
-//! Trains a small convolutional network on handwritten digits, saves it, loads it and checks that it reads as well.
+//! Trains a small convolutional network on handwritten digits, saves it, loads it, and checks that the loaded network
+//! is as accurate.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +49,7 @@ fn main() -> Result<()> {
     println!("test accuracy {accuracy:.4}");
     assert!(accuracy > 0.93, "the network should have learned");
 
-    // The file has PyTorch's names: `torch.load` users read it with safetensors.torch.load_file.
+    // The file has PyTorch's parameter names. In Python, read it with `safetensors.torch.load_file`.
     let path = std::env::temp_dir().join(format!("neurenix-cnn-{}.safetensors", std::process::id()));
     save_model(&path, &model, BTreeMap::new())?;
     let copy = network(device, &Generator::new(1))?;

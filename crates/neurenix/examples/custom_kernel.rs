@@ -1,5 +1,5 @@
-//! An activation of one's own, `x^2 + offset`, as a kernel in the languages of all GPUs and as a function for the CPU, with
-//! its gradient as another kernel; the gradient is compared with finite differences.
+//! A custom activation, `x^2 + offset`: a kernel in each GPU language, a function for the CPU, and the gradient as
+//! another kernel. The gradient is compared with finite differences.
 //!
 //! `cargo run --release --example custom_kernel [device]`
 
@@ -11,7 +11,7 @@ use neurenix::{
     },
 };
 
-/// CUDA C and HIP C are the same here.
+/// This source is valid CUDA C and HIP C.
 const CUDA: &str = r#"
 extern "C" __global__ void custom_activation(const float* x, float* y, int n, float offset) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -69,7 +69,7 @@ fn sources(builder: CustomKernelBuilder, wgsl: &str) -> CustomKernelBuilder {
 }
 
 fn activation() -> Result<CustomKernel> {
-    // The gradient's inputs: the kernel's inputs, its outputs, and the gradients of these.
+    // The gradient's inputs: the kernel's inputs, its outputs, and the gradients of the outputs.
     let gradient = CustomKernel::builder("custom_activation_gradient")
         .input("x", DType::F32, "shape..")
         .input("y", DType::F32, "shape..")
@@ -106,7 +106,7 @@ fn main() -> Result<()> {
         None => Device::default_device()?,
     };
     let kernel = activation()?;
-    // Mistakes in the source are found here, with the source's lines.
+    // Errors in the source are reported here, with line numbers.
     kernel.compile(device)?;
 
     let values: Vec<f32> = (0..600).map(|i| (i as f32 * 0.37).sin() * 3.0).collect();
@@ -122,7 +122,7 @@ fn main() -> Result<()> {
     }
     let gradient = result.gradients(&[&x])?.remove(0).to_vec::<f32>()?;
 
-    // A parabola's central differences are exact but for rounding, whatever the step.
+    // The central differences of a parabola are exact up to rounding, for any step.
     let mut worst = 0f32;
     for at in (0..values.len()).step_by(97) {
         let moved = |by: f32| -> Result<f32> {

@@ -1,4 +1,4 @@
-//! Tensors, gradients and a first optimiser: fits a line to points and checks that it found it.
+//! Tensors, gradients and a first optimiser: fits a line to points and checks the result.
 
 use neurenix::{
     Result,
@@ -11,7 +11,7 @@ fn main() -> Result<()> {
     neurenix::register_all();
     let device = Device::default_device()?;
 
-    // Operations check shapes at once and compute when somebody reads: here, in `to_vec` and when printing.
+    // Operations check shapes immediately and compute when a result is read: here, by `to_vec` and printing.
     let a = Tensor::from_slice(&[1f32, 2.0, 3.0, 4.0, 5.0, 6.0], &[2, 3], device)?;
     let b = Tensor::full(&[3], 10.0, DType::F32, device)?;
     let c = a.mul(&b)?.add_scalar(1.0)?;
@@ -20,17 +20,17 @@ fn main() -> Result<()> {
     let gram = a.matmul(&a.t()?)?;
     assert_eq!(gram.to_vec::<f32>()?, [14.0, 32.0, 32.0, 77.0]);
 
-    // What does not fit is an error that says what to do, never a panic.
+    // A shape mismatch is an error that says what is expected, never a panic.
     let error = a.matmul(&a).map(drop).expect_err("(2, 3) by (2, 3) is no matrix product");
     println!("{error}\n");
 
-    // Gradients: the derivative of the sum of x^3 is 3 x^2.
+    // The gradient of the sum of x^3 is 3 x^2.
     let x = Tensor::from_slice(&[1f64, -2.0, 0.5], &[3], device)?.with_grad()?;
     x.pow_scalar(3)?.sum(&[], false)?.backward()?;
     let slope = x.grad().map(|g| g.to_vec::<f64>()).transpose()?;
     assert_eq!(slope, Some(vec![3.0, 12.0, 0.75]));
 
-    // Points around the line 2 x - 1, and gradient descent on slope and intercept.
+    // Points near the line 2 x - 1; gradient descent finds its slope and intercept.
     let generator = Generator::new(0);
     let x = generator.rand(&[200], DType::F32, device)?.evaluated()?;
     let noise = generator.randn(&[200], DType::F32, device)?.mul_scalar(0.01)?;

@@ -121,7 +121,7 @@ impl Error {
 
 /// Makes text from a file or the command line safe to show in a terminal: control characters and those that change the
 /// writing direction are escaped as in Rust literals. Otherwise, names of columns and tensors could move the cursor,
-/// rewrite lines or set colors.
+/// rewrite lines or set colours.
 pub fn printable(text: &str) -> Cow<'_, str> {
     let unsafe_to_show =
         |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');

@@ -1,4 +1,4 @@
-//! Neurenix: layers, optimizers, data and a training loop on the Phynexus engine.
+//! Neurenix: layers, optimisers, data and a training loop on the Phynexus engine.
 //!
 //! ```
 //! use neurenix::loss::Loss;
@@ -29,7 +29,7 @@
 //!
 //! Call [`register_all`] first: it registers the machine's devices. Tensors are those of [`phynexus`]: immutable values
 //! whose operations are recorded and evaluated when their result is read. [`nn`] has layers and networks, [`loss`]
-//! losses, [`optim`] optimizers and learning rate schedules, [`data`] datasets and file formats, [`train`] the training
+//! losses, [`optim`] optimisers and learning rate schedules, [`data`] datasets and file formats, [`train`] the training
 //! loop with checkpoints, and [`io`] atomic file writes. Names and defaults follow PyTorch.
 
 mod array;

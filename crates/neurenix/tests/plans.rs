@@ -51,7 +51,7 @@ fn a_repeated_step_makes_no_plan() -> Result<()> {
             let loss = model.forward(&inputs)?.cross_entropy(&targets, None, 0.0)?;
             optimizer.step(loss.leaf_gradients()?, &[&loss])
         };
-        // In the first step the optimizer state is constants; the second step is like all later ones.
+        // In the first step the optimiser state is constants; the second step is like all later ones.
         (0..2).try_for_each(&mut step)?;
         let made = plans_made(|| (2..12).try_for_each(&mut step))?;
         assert_eq!(made, 0, "{name} makes plans again");

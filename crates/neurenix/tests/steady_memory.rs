@@ -1,4 +1,4 @@
-//! A loop around an optimizer that keeps values without reading them uses the memory of a loop that computes them at
+//! A loop around an optimiser that keeps values without reading them uses the memory of a loop that computes them at
 //! once, plus one version of the weights. A separate program, because it counts the bytes of the whole device.
 
 use neurenix::{
@@ -8,7 +8,7 @@ use neurenix::{
 };
 use phynexus::{DType, Device, Tensor};
 
-/// The peak of bytes in use during so many steps, after ten warm-up steps.
+/// The peak number of bytes in use during this many steps, after ten warm-up steps.
 fn peak(device: Device, steps: usize, evaluated: bool) -> Result<usize> {
     let weight = Parameter::new(&Tensor::rand(&[256, 256], DType::F32, device)?)?;
     let mut optimizer = Optimizer::new(Rule::momentum(0.9), vec![weight.clone()], 1e-3)?;

@@ -34,7 +34,7 @@ fn points(count: usize) -> Result<Dataset> {
     Dataset::classes("points", inputs, labels, ["a", "b", "c"].map(str::to_owned).to_vec())
 }
 
-/// A network with every kind of state: batch normalization's buffers and dropout's random numbers.
+/// A network with every kind of state: batch normalisation's buffers and dropout's random numbers.
 fn network(generator: &Generator) -> Result<Sequential> {
     let d = device();
     Ok(Sequential::new()
@@ -55,7 +55,7 @@ fn trainer<'a>(
     Ok(Trainer::new(model, optimizer, objective, generator, device(), options))
 }
 
-/// All bits of a model and its optimizer.
+/// All bits of a model and its optimiser.
 fn bits(model: &dyn Module, optimizer: &Optimizer) -> Vec<(String, Vec<u8>)> {
     let all = model.state().into_iter().chain(optimizer.state().unwrap());
     all.map(|(name, tensor)| (name, tensor.to_bytes().unwrap())).collect()
@@ -68,7 +68,7 @@ fn figures(history: &History) -> Vec<EpochRecord> {
 /// Dropout draws from the default generator if it has none; tests that seed that generator take turns.
 static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
-/// Stops the run after so many steps.
+/// Stops the run after this many steps.
 struct StopAfter(usize);
 impl Observer for StopAfter {
     fn step(&mut self, _: &StepReport) -> bool {
@@ -132,7 +132,7 @@ fn an_interrupted_run_goes_on_bit_for_bit() -> Result<()> {
     Ok(())
 }
 
-/// The step counts belong to the optimizer: it may have stepped before the run, and resuming must not reset them.
+/// The step counts belong to the optimiser: it may have stepped before the run, and resuming must not reset them.
 #[test]
 fn a_run_with_a_used_optimizer_goes_on_bit_for_bit() -> Result<()> {
     let folder = tempfile::tempdir().unwrap();
@@ -209,7 +209,7 @@ fn training_ends_when_validation_no_longer_improves() -> Result<()> {
         ..TrainOptions::default()
     };
     let make = || -> Result<Trainer<'_>> {
-        // A rate of 0 learns nothing. With constant batch normalization statistics, the validation loss is constant
+        // A rate of 0 learns nothing. With constant batch normalisation statistics, the validation loss is constant
         // too.
         let optimizer = Optimizer::new(Rule::sgd(), model.parameters(), 0.0)?;
         Ok(Trainer::new(&model, optimizer, Objective::of(&data), &generator, device(), options.clone()))
@@ -429,7 +429,7 @@ fn data_that_do_not_fit_are_errors_before_the_first_step() -> Result<()> {
     Ok(())
 }
 
-/// Batch normalization's statistics are computed in each step, so nothing accumulates.
+/// Batch normalisation's statistics are computed in each step, so nothing accumulates.
 #[test]
 fn memory_stays_flat_over_a_thousand_steps() -> Result<()> {
     let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());

@@ -24,7 +24,7 @@ pub(crate) struct Block {
     layout: Layout,
 }
 
-// SAFETY: the block owns its memory; its holder synchronizes accesses through the address.
+// SAFETY: the block owns its memory; its holder synchronises accesses through the address.
 unsafe impl Send for Block {}
 // SAFETY: as above; a shared block only exposes its address.
 unsafe impl Sync for Block {}

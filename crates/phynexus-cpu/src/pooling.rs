@@ -275,7 +275,7 @@ fn combine<T: Element>(
     mut with: impl FnMut(&mut T::Wide, T::Wide),
 ) {
     match stride {
-        // Constant strides are vectorized.
+        // Constant strides are vectorised.
         1 => out.iter_mut().zip(source).for_each(|(o, x)| with(o, x.widen())),
         2 => {
             let last = out.len() - 1;

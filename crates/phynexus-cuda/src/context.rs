@@ -75,7 +75,7 @@ impl Drop for Event {
     }
 }
 
-/// Initializes the driver. Returns its version and the number of GPUs that it reports.
+/// Initialises the driver. Returns its version and the number of GPUs that it reports.
 pub(crate) fn start() -> Result<(Version, usize), String> {
     let words = |error: DriverError| format!("NVIDIA's driver does not start: {}", describe(error));
     result::init().map_err(words)?;
@@ -104,7 +104,7 @@ fn describe(error: DriverError) -> String {
     format!("{} ({})", words(error.error_string()), words(error.error_name()))
 }
 
-/// Whether these bytes are pageable memory. The driver recognizes page-locked and managed memory regardless of who
+/// Whether these bytes are pageable memory. The driver recognises page-locked and managed memory regardless of who
 /// allocated it. A context must be current.
 pub(crate) fn is_ordinary(bytes: &[u8]) -> bool {
     let mut attribute = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
@@ -195,7 +195,7 @@ impl Context {
     }
 
     /// Allocates memory, or returns `None` if it does not fit. Allocates in stream order if the driver supports it, to
-    /// avoid synchronization.
+    /// avoid synchronisation.
     pub(crate) fn allocate(&self, bytes: usize) -> Option<sys::CUdeviceptr> {
         self.bind().ok()?;
         match self.pool {

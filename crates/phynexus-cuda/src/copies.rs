@@ -29,7 +29,7 @@ unsafe impl Send for Pinned {}
 
 impl AsRef<[u8]> for Pinned {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: `bytes` bytes were allocated and initialized.
+        // SAFETY: `bytes` bytes were allocated and initialised.
         unsafe { std::slice::from_raw_parts(self.address.cast(), self.bytes) }
     }
 }

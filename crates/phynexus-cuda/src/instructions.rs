@@ -1,4 +1,4 @@
-//! What CUDA C needs in the machine's own instructions (PTX ISA 8.0).
+//! Parts of CUDA C that need inline PTX (PTX ISA 8.0).
 
 /// From a float to the bits of a bfloat16: one instruction since compute capability 8.0.
 pub(crate) const ROUND_TO_BF16: &str = "
@@ -28,9 +28,9 @@ pub(crate) const EXTREMES: [&str; 2] = [
 ",
 ];
 
-/// Matrix fragments of 16 by 16 elements, made of the fragments of `mma.m16n8k16` (compute capability 8.0), and of 16 by 8
-/// floats as TF32, made of those of `mma.m16n8k8`: an invocation has four words of a factor and eight floats of a sum.
-/// Copies are `cp.async`.
+/// Matrix fragments of 16 by 16 elements, made of the fragments of `mma.m16n8k16` (compute capability 8.0), and of 16
+/// by 8 floats as TF32, made of those of `mma.m16n8k8`: an invocation has four words of a factor and eight floats of a
+/// sum. Copies are `cp.async`.
 pub(crate) const MATRICES: &str = r#"
 typedef unsigned int factor_fragment[4];
 typedef float sum_fragment[8];

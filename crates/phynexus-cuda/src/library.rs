@@ -14,7 +14,7 @@ use std::{
 /// # Errors
 /// If it is missing, the message for the list of devices.
 pub(crate) fn open_driver() -> Result<(), String> {
-    // SAFETY: opening NVIDIA's libraries only runs their initializers.
+    // SAFETY: opening NVIDIA's libraries only runs their initialisers.
     match unsafe { cudarc::driver::sys::is_culib_present() } {
         true => Ok(()),
         false => Err("NVIDIA's driver (libcuda) is not installed".to_owned()),
@@ -24,7 +24,7 @@ pub(crate) fn open_driver() -> Result<(), String> {
 /// Whether NVRTC can be opened, also from folders outside the loader's search path. The first library found is used, so
 /// one in the environment takes precedence over another version elsewhere.
 pub(crate) fn has_compiler() -> bool {
-    // SAFETY: opening NVIDIA's libraries only runs their initializers.
+    // SAFETY: opening NVIDIA's libraries only runs their initialisers.
     let is_there = || unsafe { cudarc::nvrtc::sys::is_culib_present() };
     is_there() || folders().iter().any(|folder| preload(folder) && is_there())
 }
@@ -79,7 +79,7 @@ fn preload(folder: &Path) -> bool {
     let mut opened = false;
     for wanted in ["libnvrtc-builtins.so", "libnvrtc.so"] {
         for file in files.iter().filter(|file| name(file).starts_with(wanted)) {
-            // SAFETY: opening NVIDIA's compiler only runs its initializers.
+            // SAFETY: opening NVIDIA's compiler only runs its initialisers.
             if let Ok(library) = unsafe { Library::open(Some(file), RTLD_NOW | RTLD_GLOBAL) } {
                 std::mem::forget(library);
                 opened = true;

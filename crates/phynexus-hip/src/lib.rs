@@ -2,7 +2,7 @@
 //!
 //! HIP's runtime and hipRTC, its compiler, are loaded at run time; the build needs neither. The engine lowers a plan's
 //! steps to loop trees. They are printed as HIP C, compiled for the device's architecture, cached on disk, and launched
-//! in order on one stream per device. Kernels are specialized for the width of the device's wavefronts: 64 on CDNA, 32
+//! in order on one stream per device. Kernels are specialised for the width of the device's wavefronts: 64 on CDNA, 32
 //! on RDNA.
 //!
 //! | file | subject |

@@ -168,7 +168,7 @@ fn library(name: &str) -> Option<&'static Library> {
     let roots = ["ROCM_PATH", "HIP_PATH"].iter().filter_map(env::var_os).map(PathBuf::from);
     folders.extend(roots.chain([PathBuf::from("/opt/rocm")]).map(|root| root.join("lib")));
     let files = folders.iter().flat_map(|folder| RELEASES.map(|end| folder.join(format!("{name}.{end}"))));
-    // SAFETY: opening AMD's libraries only runs their initializers.
+    // SAFETY: opening AMD's libraries only runs their initialisers.
     let opened = files.into_iter().find_map(|file| unsafe { Library::new(file) }.ok());
     opened.map(|library| &*Box::leak(Box::new(library)))
 }

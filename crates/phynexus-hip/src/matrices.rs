@@ -1,9 +1,9 @@
-//! What HIP C needs of AMD's matrix instructions (the CDNA 3 and RDNA 3 ISA guides; AMD's matrix instruction calculator).
+//! AMD's matrix instructions in HIP C (sources: the CDNA 3 and RDNA 3 ISA guides; AMD's matrix instruction calculator).
 
 /// Matrix fragments of 16 by 16 elements: MFMA in wavefronts of 64, WMMA in wavefronts of 32. Of either factor lane `l`
-/// has row or column `l % 16`, there `SUMMANDS` neighbours from `FIRST` on; of a sum it has column `l % 16`, there the rows
-/// `ROW` for each `i` below `SUMS`. On gfx90a the 16-bit instructions take subnormal numbers for zero, so there the factors
-/// are multiplied by the instruction of `float`, whose lanes have a summand each.
+/// has row or column `l % 16`, there `SUMMANDS` neighbours from `FIRST` on; of a sum it has column `l % 16`, there the
+/// rows `ROW` for each `i` below `SUMS`. On gfx90a the 16-bit instructions take subnormal numbers for zero, so there
+/// the factors are multiplied by the instruction of `float`, whose lanes have a summand each.
 pub(crate) const MATRICES: &str = r#"
 #if defined(__GFX11__)
 #define SUMMANDS 16

@@ -21,7 +21,7 @@ pub fn reserve<T>(vec: &mut Vec<T>, more: usize) -> Result<()> {
 /// [`Error::HostMemory`] if the system refuses the memory.
 pub fn push<T>(vec: &mut Vec<T>, element: T) -> Result<()> {
     if vec.len() == vec.capacity() {
-        // Double the capacity, so appending takes amortized constant time.
+        // Double the capacity, so appending takes amortised constant time.
         reserve(vec, vec.len().max(8))?;
     }
     vec.push(element);

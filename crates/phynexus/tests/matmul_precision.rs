@@ -1,4 +1,4 @@
-//! The precision of products, a setting of the process: what it changes on a device with units that round, and on others.
+//! The precision of matrix products, a process-wide setting, on devices with and without hardware that rounds factors.
 
 use phynexus::{
     DType, Device, Error, MatmulPrecision, Result, Tensor, float32_matmul_precision,
@@ -32,7 +32,7 @@ fn precisions() -> [MatmulPrecision; 2] {
     [MatmulPrecision::Highest, MatmulPrecision::High]
 }
 
-/// What is computed while products have a precision, which is the first one again afterwards.
+/// Calls `compute` with a precision and then restores the default.
 fn with<T>(precision: MatmulPrecision, compute: impl FnOnce() -> T) -> T {
     set_float32_matmul_precision(precision);
     assert_eq!(float32_matmul_precision(), precision);
@@ -45,7 +45,7 @@ fn plan(of: &Tensor) -> Result<String> {
     Ok(of.explain()?.map(|plan| plan.to_string()).unwrap_or_default())
 }
 
-/// One test, since the setting is one of the process.
+/// One test, because the setting is process-wide.
 #[test]
 fn products_have_the_precision_that_was_set() -> Result<()> {
     assert_eq!(float32_matmul_precision(), MatmulPrecision::Highest);
@@ -59,7 +59,7 @@ fn products_have_the_precision_that_was_set() -> Result<()> {
     captured_functions_are_recorded_anew()
 }
 
-/// Products with the unit matrix: exactly the factors, or exactly the factors rounded.
+/// A product with the identity matrix is exactly the other factor, or exactly that factor rounded.
 fn factors_are_rounded_where_that_is_allowed() -> Result<()> {
     for (device, has_units) in [(reference_device(), false), (rounding(), true)] {
         let x = Generator::new(1).randn(&[32, 32], DType::F32, device)?;
@@ -76,14 +76,14 @@ fn factors_are_rounded_where_that_is_allowed() -> Result<()> {
             }
         }
     }
-    // Numbers of other types are multiplied as ever.
+    // Other dtypes are not affected.
     let x = Tensor::ones(&[16, 16], DType::F64, rounding())?;
     let product = with(MatmulPrecision::High, || x.matmul(&x))?;
     assert!(!plan(&product)?.contains("tf32"));
     Ok(())
 }
 
-/// The precision is that of the time when the product is recorded; its gradients have it, whenever they are recorded.
+/// A product has the precision that is set when it is recorded. Its gradients have the same precision.
 fn gradients_are_as_their_product() -> Result<()> {
     let device = rounding();
     let leaf = |shape: &[usize]| Tensor::ones(shape, DType::F32, device)?.with_grad();
@@ -109,7 +109,7 @@ fn gradients_are_as_their_product() -> Result<()> {
     Ok(())
 }
 
-/// A transposed product becomes the product of the transposes, and a product of one term a multiplication.
+/// A transposed product becomes the product of the transposes. A product with one term becomes a multiplication.
 fn transposes_and_single_terms_are_rewritten() -> Result<()> {
     let device = rounding();
     let of = |shape: &[usize]| Generator::new(2).randn(shape, DType::F32, device);

@@ -1,4 +1,4 @@
-"""Data sets, batches, a progress bar, and training history.
+"""Datasets, batches, a progress bar, and training history.
 
 >>> import neurenix as nx
 >>> train, test = nx.data.digits()

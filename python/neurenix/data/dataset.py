@@ -1,4 +1,4 @@
-"""Data sets, and samplers that set the order of their samples."""
+"""Datasets, and samplers that set the order of their samples."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class TensorDataset(Dataset):
 
 
 def _method(dataset: Any, name: str) -> Any:
-    """A data set's method that returns several samples, unless a subclass overrides how samples are returned."""
+    """A dataset's method that returns several samples, unless a subclass overrides how samples are returned."""
     for cls in type(dataset).__mro__:
         if name in vars(cls):
             return getattr(dataset, name)
@@ -72,18 +72,18 @@ def _method(dataset: Any, name: str) -> Any:
 
 
 def whole_batches(dataset: Any) -> Any:
-    """The data set's method that returns the batch that ``default_collate`` would make, if it has one."""
+    """The dataset's method that returns the batch that ``default_collate`` would make, if it has one."""
     return _method(dataset, "_whole_batch")
 
 
 def samples_of(dataset: Any, indices: Sequence[Any], one_by_one: Callable[[Sequence[Any]], Iterable[Any]] = iter) -> Any:
-    """The samples with these indices. Uses ``__getitems__``, which returns a list, if the data set defines it."""
+    """The samples with these indices. Uses ``__getitems__``, which returns a list, if the dataset defines it."""
     several = _method(dataset, "__getitems__")
     return [dataset[index] for index in one_by_one(indices)] if several is None else several(indices)
 
 
 class Subset(Dataset):
-    """A subset of another data set.
+    """A subset of another dataset.
 
     >>> import neurenix as nx
     >>> part = nx.data.Subset(["a", "b", "c"], [2, 0])
@@ -105,13 +105,13 @@ class Subset(Dataset):
         return samples_of(self.dataset, [self.indices[index] for index in indices])
 
     def _whole_batch(self, indices: Sequence[int]) -> Any:
-        """These samples as a batch, or ``None`` if the data set only returns single samples."""
+        """These samples as a batch, or ``None`` if the dataset only returns single samples."""
         inner = whole_batches(self.dataset)
         return None if inner is None else inner([self.indices[index] for index in indices])
 
 
 class ConcatDataset(Dataset):
-    """Several data sets, concatenated.
+    """Several datasets, concatenated.
 
     >>> import neurenix as nx
     >>> both = nx.data.ConcatDataset([["a", "b"], ["c"]])
@@ -153,7 +153,7 @@ def random_split(dataset: Any, lengths: Sequence[int | float], generator: Genera
     if any(size < 0 for size in sizes):
         raise ValueError(f"random_split: the lengths are {list(lengths)}, none may be negative")
     if sum(sizes) != total:
-        raise ValueError(f"random_split: the lengths add up to {sum(sizes)}, the data set has {total} samples")
+        raise ValueError(f"random_split: the lengths add up to {sum(sizes)}, the dataset has {total} samples")
     order = _engine.randperm(total, generator=generator, device="cpu").tolist()
     starts = [sum(sizes[:number]) for number in range(len(sizes))]
     return [Subset(dataset, order[start : start + size]) for start, size in zip(starts, sizes, strict=True)]

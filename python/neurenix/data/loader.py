@@ -132,7 +132,7 @@ class _Workers:
     def __init__(self, loader: DataLoader) -> None:
         self.error: BaseException | None = None
         self._numbers, self._lock, self._stopped = iter(range(loader.num_workers)), threading.Lock(), threading.Event()
-        # A stream has a single worker, and sees a worker count of 1: a data set that divides itself among workers gives
+        # A stream has a single worker, and sees a worker count of 1: a dataset that divides itself among workers gives
         # it everything.
         count = 1 if loader._in_order else loader.num_workers
         function, dataset, base = loader.worker_init_fn, loader.dataset, loader._next_seed()
@@ -164,12 +164,12 @@ class _Workers:
 
 
 class DataLoader:
-    """Batches of a data set, one iteration per epoch.
+    """Batches of a dataset, one iteration per epoch.
 
     ``num_workers`` threads prepare ``num_workers * prefetch_factor`` batches in advance; with 0, each batch is made on
     demand. The tensors of a batch are computed. ``worker_init_fn(number)`` is called in each thread before its first
     batch; ``timeout`` is the number of seconds after which a batch is an error, 0 for no limit; ``persistent_workers``
-    keeps the threads for the next epoch. One thread reads and batches a data set that is a stream, whatever the number
+    keeps the threads for the next epoch. One thread reads and batches a dataset that is a stream, whatever the number
     of workers.
 
     Workers are threads, so ``multiprocessing_context`` has no effect; nor has ``pin_memory``, because the engine stages
@@ -249,7 +249,7 @@ class DataLoader:
     def __iter__(self) -> Iterator[Any]:
         if self._in_order:
             batches = map(self._collated, self._streamed())
-            # Everything, including the data set's ``__iter__``, runs in the worker.
+            # Everything, including the dataset's ``__iter__``, runs in the worker.
             return batches if self.num_workers == 0 else self._prefetched(lambda _: next(batches, _END), repeat(None))
         tasks = iter(self.sampler if self.batch_sampler is None else self.batch_sampler)
         return map(self._fetched, tasks) if self.num_workers == 0 else self._prefetched(self._fetched, tasks)

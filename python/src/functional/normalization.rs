@@ -1,4 +1,4 @@
-//! Normalization functions.
+//! Normalisation functions.
 
 use pyo3::prelude::*;
 
@@ -9,7 +9,7 @@ use crate::{
     tensor::PyTensor,
 };
 
-/// Layer normalization over the last dimensions, which have shape ``normalized_shape``.
+/// Layer normalisation over the last dimensions, which have shape ``normalized_shape``.
 #[pyfunction]
 #[pyo3(signature = (input, normalized_shape, weight=None, bias=None, eps=1e-5))]
 pub(crate) fn layer_norm(
@@ -24,7 +24,7 @@ pub(crate) fn layer_norm(
     Ok(PyTensor::wrap(x.layer_norm(&normalized_shape.0, weight.as_ref(), bias.as_ref(), eps)?))
 }
 
-/// RMS normalization: divides by the root mean square over the last dimensions, which have shape ``normalized_shape``.
+/// RMS normalisation: divides by the root mean square over the last dimensions, which have shape ``normalized_shape``.
 #[pyfunction]
 #[pyo3(signature = (input, normalized_shape, weight=None, eps=None))]
 pub(crate) fn rms_norm(
@@ -37,7 +37,7 @@ pub(crate) fn rms_norm(
     Ok(PyTensor::wrap(input.tensor()?.rms_norm(&normalized_shape.0, weight.as_ref(), eps)?))
 }
 
-/// Group normalization of ``[N, C, ...]``: each sample and group of channels has its own mean and variance.
+/// Group normalisation of ``[N, C, ...]``: each sample and group of channels has its own mean and variance.
 #[pyfunction]
 #[pyo3(signature = (input, num_groups, weight=None, bias=None, eps=1e-5))]
 pub(crate) fn group_norm(
@@ -51,7 +51,7 @@ pub(crate) fn group_norm(
     Ok(PyTensor::wrap(input.tensor()?.group_norm(num_groups.0, weight.as_ref(), bias.as_ref(), eps)?))
 }
 
-/// Instance normalization of ``[N, C, ...]``: each channel of each sample has its own mean and variance.
+/// Instance normalisation of ``[N, C, ...]``: each channel of each sample has its own mean and variance.
 #[pyfunction]
 #[pyo3(signature = (input, weight=None, bias=None, eps=1e-5))]
 pub(crate) fn instance_norm(
@@ -64,7 +64,7 @@ pub(crate) fn instance_norm(
     Ok(PyTensor::wrap(input.tensor()?.instance_norm(weight.as_ref(), bias.as_ref(), eps)?))
 }
 
-/// Batch normalization of ``[N, C, ...]``. In training it uses the batch's mean and variance and updates the running
+/// Batch normalisation of ``[N, C, ...]``. In training it uses the batch's mean and variance and updates the running
 /// statistics in place. Otherwise it uses the running statistics.
 #[pyfunction]
 #[pyo3(signature = (input, running_mean, running_var, weight=None, bias=None, training=false, momentum=0.1, eps=1e-5))]

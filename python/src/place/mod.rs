@@ -1,8 +1,8 @@
 //! The class ``Tensor``: a place that holds a tensor of the engine. `tensor` has its attributes and methods.
 //!
 //! The engine's tensors are values. Python's are places: an operation in place puts a new value into its place, an
-//! optimiser too, and everybody who holds the place sees it, what `data` and `detach` give too. Other views are values of
-//! their own.
+//! optimiser too, and everybody who holds the place sees it, what `data` and `detach` give too. Other views are values
+//! of their own.
 
 pub(crate) mod stand_in;
 
@@ -16,7 +16,7 @@ use crate::{error::Result, interrupt::compute};
 /// A multi-dimensional array of numbers of one dtype on one device, with automatic differentiation.
 ///
 /// Operations are recorded and evaluated lazily, when their values are needed: by printing, ``item``, ``numpy`` or an
-/// optimizer step.
+/// optimiser step.
 ///
 /// >>> import neurenix as nx
 /// >>> x = nx.Tensor([[1.0, 2.0], [3.0, 4.0]])

@@ -2,7 +2,7 @@
 //!
 //! In several passes, the collector compares the references that objects show with their reference counts. A shown
 //! reference must therefore be owned exactly once and be shown in every pass. A tensor shows its hooks only if no graph
-//! holds it and no thread computes. Other handles of the place, such as an optimizer's or that of `data`, neither show
+//! holds it and no thread computes. Other handles of the place, such as an optimiser's or that of `data`, neither show
 //! nor call them.
 
 use std::any::Any;

@@ -87,7 +87,7 @@ struct Exported {
     shape: Vec<i64>,
     strides: Vec<i64>,
     /// The GPU and the stream on which the consumer uses the memory; `None` for the CPU. The stream is `None` if the
-    /// consumer asked for no synchronization.
+    /// consumer asked for no synchronisation.
     used: Option<(phynexus::Device, Option<u64>)>,
 }
 
@@ -288,7 +288,7 @@ unsafe extern "C" fn destroy(capsule: *mut ffi::PyObject) {
 }
 
 fn capsule<'py>(py: Python<'py>, content: *mut c_void, name: &'static CStr) -> PyResult<Bound<'py, PyAny>> {
-    // SAFETY: the content is not null, the name is static, and the destructor recognizes the content by the name.
+    // SAFETY: the content is not null, the name is static, and the destructor recognises the content by the name.
     unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyCapsule_New(content, name.as_ptr(), Some(destroy))) }
 }
 
@@ -301,7 +301,7 @@ impl PyTensor {
     }
 
     /// Exports the tensor to another library. The memory is shared and must not be written to. On a GPU, ``stream`` is
-    /// the stream on which the consumer uses it: ``None`` for the default stream, -1 for no synchronization.
+    /// the stream on which the consumer uses it: ``None`` for the default stream, -1 for no synchronisation.
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__<'py>(
         &self,

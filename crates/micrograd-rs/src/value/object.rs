@@ -51,8 +51,8 @@ static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 ///
 /// # Safety
 ///
-/// Each slot has the type that its number requires. The tables that slots point to live as long as the program and end with
-/// an empty entry.
+/// Each slot has the type that its number requires. The tables that slots point to live as long as the program and end
+/// with an empty entry.
 pub(crate) unsafe fn class(
     py: Python<'_>,
     slots: impl FnOnce() -> Vec<ffi::PyType_Slot>,
@@ -181,10 +181,10 @@ pub(crate) fn new(py: Python<'_>, value: Value) -> PyResult<Py<Value>> {
     }
 }
 
-/// An object allocated by Python whose value is uninitialized.
+/// An object allocated by Python whose value is uninitialised.
 #[inline(never)]
 fn made(py: Python<'_>) -> PyResult<*mut Object> {
-    // SAFETY: the class defines the size of an `Object`, and Python initializes the header.
+    // SAFETY: the class defines the size of an `Object`, and Python initialises the header.
     let object = unsafe { ffi::PyObject_New::<Object>(Value::type_object_raw(py)) };
     if object.is_null() {
         return Err(PyErr::fetch(py));
@@ -210,7 +210,7 @@ unsafe fn link<'a>(object: *mut Object) -> &'a AtomicPtr<()> {
     unsafe { &(*object).value.link }
 }
 
-/// Takes a spare object, with one reference and an uninitialized value; null if there is none.
+/// Takes a spare object, with one reference and an uninitialised value; null if there is none.
 #[inline]
 fn reused(_: Python<'_>) -> *mut Object {
     let object = SPARE.load(Relaxed);

@@ -21,7 +21,7 @@ use super::{
 enum Computation {
     /// softmax over the rows of a 1024 x 1000 matrix
     Softmax,
-    /// layer normalization of a 1024 x 768 matrix
+    /// layer normalisation of a 1024 x 768 matrix
     LayerNorm,
     /// gelu(a * b + c) * d over a million elements
     Gelu,

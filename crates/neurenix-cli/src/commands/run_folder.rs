@@ -82,7 +82,7 @@ pub(super) struct StoredColumns {
     pub(super) label: String,
 }
 
-/// [`Normalization`] in serialized form.
+/// [`Normalization`] in serialised form.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct StoredNormalization {
     pub(super) scale: f32,

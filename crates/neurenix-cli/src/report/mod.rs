@@ -91,7 +91,7 @@ pub struct Picture {
 pub struct Mistake {
     /// The image, if the example is one.
     pub picture: Option<Picture>,
-    /// Its row in the data set.
+    /// Its row in the dataset.
     pub index: usize,
     /// Its line in the file, counted from 1, if it comes from a table.
     pub line: Option<u64>,

@@ -38,7 +38,7 @@ pub struct Columns {
     pub lines: Vec<u64>,
 }
 
-/// How inputs are normalized: `(value * scale - mean) / std`, with a mean and std per channel.
+/// How inputs are normalised: `(value * scale - mean) / std`, with a mean and std per channel.
 ///
 /// The channel is the second axis of inputs with at least three axes (images: `[n, channel, height, width]`), and the
 /// feature of `[n, features]`. A single mean and std apply to all channels.
@@ -58,7 +58,7 @@ impl Normalization {
         Normalization { scale, mean: vec![0.0], std: vec![1.0] }
     }
 
-    /// Normalizes rows of inputs. Returns `float32` of the same shape.
+    /// Normalises rows of inputs. Returns `float32` of the same shape.
     ///
     /// # Errors
     /// If the number of channels does not match.
@@ -172,14 +172,14 @@ impl Dataset {
         })
     }
 
-    /// Replaces the normalization of the inputs.
+    /// Replaces the normalisation of the inputs.
     #[must_use]
     pub fn with_normalization(mut self, normalization: Normalization) -> Dataset {
         self.normalization = Some(Arc::new(normalization));
         self
     }
 
-    /// Sets the normalization of the targets: batches contain `(target - mean) / std`, so that training does not depend
+    /// Sets the normalisation of the targets: batches contain `(target - mean) / std`, so that training does not depend
     /// on the targets' scale. Predictions are converted back by `value * std + mean`.
     #[must_use]
     pub fn with_target_normalization(mut self, normalization: Normalization) -> Dataset {
@@ -240,17 +240,17 @@ impl Dataset {
         &self.class_names
     }
 
-    /// How inputs are normalized in batches.
+    /// How inputs are normalised in batches.
     pub fn normalization(&self) -> Option<&Normalization> {
         self.normalization.as_deref()
     }
 
-    /// How targets are normalized in batches.
+    /// How targets are normalised in batches.
     pub fn target_normalization(&self) -> Option<&Normalization> {
         self.target_normalization.as_deref()
     }
 
-    /// The inputs and targets of the rows with these indices. If the dataset has a normalization, they are normalized
+    /// The inputs and targets of the rows with these indices. If the dataset has a normalisation, they are normalised
     /// `float32`.
     ///
     /// # Errors
@@ -270,7 +270,7 @@ impl Dataset {
         Ok(Batch { inputs, targets, indices: indices.to_vec() })
     }
 
-    /// The inputs of the rows with these indices as read, without normalization.
+    /// The inputs of the rows with these indices as read, without normalisation.
     ///
     /// # Errors
     /// If an index is out of range.
@@ -282,7 +282,7 @@ impl Dataset {
     /// All rows in order, as one batch.
     ///
     /// # Errors
-    /// If the normalization does not match the inputs.
+    /// If the normalisation does not match the inputs.
     pub fn all(&self) -> Result<Batch> {
         self.batch(&(0..self.len()).collect::<Vec<_>>())
     }

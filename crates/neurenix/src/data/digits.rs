@@ -45,7 +45,7 @@ pub fn digits() -> Result<Dataset> {
 /// The split that all published accuracies of this project use: `(training 1437, test 360)`.
 ///
 /// The images are shuffled by [`super::random::epoch_order`] with seed [`DIGITS_SPLIT_SEED`] and epoch 0; the last 360
-/// are the test set. A writer's digits may occur in both sets, so the accuracy does not measure generalization to new
+/// are the test set. A writer's digits may occur in both sets, so the accuracy does not measure generalisation to new
 /// writers.
 ///
 /// # Errors

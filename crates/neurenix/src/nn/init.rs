@@ -1,4 +1,4 @@
-//! Parameter initialization. The rules are those of `torch.nn.init`. The numbers differ from PyTorch's but are the same
+//! Parameter initialisation. The rules are those of `torch.nn.init`. The numbers differ from PyTorch's but are the same
 //! on every device.
 
 use phynexus::{DType, Device, Tensor, tensor::Generator};
@@ -37,7 +37,7 @@ pub fn fans(shape: &[usize]) -> (usize, usize) {
     (at(1), at(0))
 }
 
-/// Whether initialization preserves the variance of activations or of gradients.
+/// Whether initialisation preserves the variance of activations or of gradients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fan {
     /// Fan-in: preserves the variance of activations.

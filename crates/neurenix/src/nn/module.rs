@@ -10,7 +10,7 @@ use phynexus::{DType, Tensor};
 use super::Parameter;
 use crate::{Error, Result};
 
-/// Whether a module is in training mode. Dropout and batch normalization depend on it.
+/// Whether a module is in training mode. Dropout and batch normalisation depend on it.
 #[derive(Debug)]
 pub struct Mode(AtomicBool);
 
@@ -31,7 +31,7 @@ impl Mode {
 /// The role of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Trained by an optimizer.
+    /// Trained by an optimiser.
     Weight,
     /// Saved state that is not trained.
     Buffer,
@@ -147,7 +147,7 @@ pub trait Module: Send + Sync {
     }
 
     /// Converts every floating-point parameter and buffer, like PyTorch's `module.double()` and `module.bfloat16()`.
-    /// Layers are created in `float32`. Convert before creating an optimizer, because optimizer state has the
+    /// Layers are created in `float32`. Convert before creating an optimiser, because optimiser state has the
     /// parameters' dtype.
     fn to_dtype(&self, dtype: DType) -> Result<()> {
         self.named_state().iter().try_for_each(|(_, _, parameter)| parameter.convert(dtype))

@@ -1,4 +1,4 @@
-//! Normalization layers.
+//! Normalisation layers.
 
 use phynexus::{DType, Device, Tensor};
 
@@ -9,7 +9,7 @@ fn constant(shape: &[usize], value: f64, device: Device) -> Result<Parameter> {
     Parameter::new(&Tensor::full(shape, value, DType::F32, device)?)
 }
 
-/// Layer normalization over the last dimensions, with a weight and a bias.
+/// Layer normalisation over the last dimensions, with a weight and a bias.
 #[derive(Debug)]
 pub struct LayerNorm {
     weight: Option<Parameter>,
@@ -19,7 +19,7 @@ pub struct LayerNorm {
 }
 
 impl LayerNorm {
-    /// Normalizes over the last dimensions, of shape `normalized_shape`. PyTorch's default epsilon is 1e-5.
+    /// Normalises over the last dimensions, of shape `normalized_shape`. PyTorch's default epsilon is 1e-5.
     pub fn new(normalized_shape: &[usize], epsilon: f64, affine: bool, device: Device) -> Result<LayerNorm> {
         let parameter =
             |value| if affine { constant(normalized_shape, value, device).map(Some) } else { Ok(None) };
@@ -46,7 +46,7 @@ fn leaf(parameter: &Option<Parameter>) -> Result<Option<Tensor>> {
     parameter.as_ref().map(Parameter::leaf).transpose()
 }
 
-/// RMS normalization: divides by the root mean square over the last dimensions and multiplies by a weight.
+/// RMS normalisation: divides by the root mean square over the last dimensions and multiplies by a weight.
 #[derive(Debug)]
 pub struct RMSNorm {
     weight: Option<Parameter>,
@@ -55,7 +55,7 @@ pub struct RMSNorm {
 }
 
 impl RMSNorm {
-    /// Normalizes over the last dimensions, of shape `normalized_shape`. The default epsilon is the dtype's machine
+    /// Normalises over the last dimensions, of shape `normalized_shape`. The default epsilon is the dtype's machine
     /// epsilon.
     pub fn new(
         normalized_shape: &[usize],
@@ -80,7 +80,7 @@ impl Module for RMSNorm {
     }
 }
 
-/// Group normalization: normalizes groups of channels of each sample.
+/// Group normalisation: normalises groups of channels of each sample.
 #[derive(Debug)]
 pub struct GroupNorm {
     weight: Option<Parameter>,
@@ -124,7 +124,7 @@ impl Module for GroupNorm {
     }
 }
 
-/// Normalizes each channel by the batch's statistics in training and by running statistics in inference.
+/// Normalises each channel by the batch's statistics in training and by running statistics in inference.
 #[derive(Debug)]
 struct BatchNorm {
     weight: Option<Parameter>,
@@ -222,7 +222,7 @@ impl BatchNorm {
     }
 }
 
-/// Options of batch normalization, with PyTorch's defaults.
+/// Options of batch normalisation, with PyTorch's defaults.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchNormOptions {
     /// Added to the variance.
@@ -231,7 +231,7 @@ pub struct BatchNormOptions {
     pub momentum: Option<f64>,
     /// Whether there is a weight and a bias.
     pub affine: bool,
-    /// Whether to keep running statistics. If not, inference normalizes by the batch's statistics too.
+    /// Whether to keep running statistics. If not, inference normalises by the batch's statistics too.
     pub track_running_stats: bool,
 }
 

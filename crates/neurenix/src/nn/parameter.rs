@@ -9,9 +9,9 @@ use phynexus::{DType, Error as EngineError, Tensor, graph::Hooks, text::show_sha
 
 use crate::Result;
 
-/// A shared place that holds a tensor: a weight that an optimizer updates, or a buffer such as a running mean.
+/// A shared place that holds a tensor: a weight that an optimiser updates, or a buffer such as a running mean.
 ///
-/// Clones share the place, so that a layer and an optimizer see the same value. The tensor itself is immutable: a
+/// Clones share the place, so that a layer and an optimiser see the same value. The tensor itself is immutable: a
 /// tensor read before an update keeps the old value.
 #[derive(Clone, Debug)]
 pub struct Parameter(Arc<Shared>);
@@ -61,7 +61,7 @@ impl Parameter {
 
     /// The current tensor as a leaf that accumulates gradients, if the parameter is trainable. Forward passes use it.
     ///
-    /// After an optimizer update the tensor may still be pending; this evaluates it.
+    /// After an optimiser update the tensor may still be pending; this evaluates it.
     pub fn leaf(&self) -> Result<Tensor> {
         let tensor = self.tensor();
         if tensor.requires_grad() == self.is_trainable() {
@@ -99,7 +99,7 @@ impl Parameter {
 
     /// Converts the tensor to another floating-point dtype. Integer tensors are unchanged.
     ///
-    /// Convert before creating an optimizer, because optimizer state has the parameter's dtype.
+    /// Convert before creating an optimiser, because optimiser state has the parameter's dtype.
     pub fn convert(&self, dtype: DType) -> Result<()> {
         let old = self.tensor();
         if !dtype.is_float() {
@@ -117,7 +117,7 @@ impl Parameter {
 
     /// Replaces the tensor by one of the same shape, of any dtype and device. Use it to move a model.
     ///
-    /// Move before creating an optimizer, because optimizer state has the parameter's dtype and device.
+    /// Move before creating an optimiser, because optimiser state has the parameter's dtype and device.
     pub fn convert_to(&self, value: Tensor) -> Result<()> {
         let old = self.tensor();
         if old.shape() != value.shape() {
@@ -170,7 +170,7 @@ impl Parameter {
         }
     }
 
-    /// True if the parameter accumulates gradients and optimizers may change it.
+    /// True if the parameter accumulates gradients and optimisers may change it.
     pub fn is_trainable(&self) -> bool {
         self.0.trainable.load(Ordering::Acquire)
     }

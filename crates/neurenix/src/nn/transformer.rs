@@ -88,8 +88,8 @@ pub struct MultiheadAttention {
 }
 
 impl MultiheadAttention {
-    /// Splits `features` among `heads`. Weights are initialized as in PyTorch, biases to zero. In training, attention
-    /// weights are dropped with probability `dropout`; this materializes the whole score matrix.
+    /// Splits `features` among `heads`. Weights are initialised as in PyTorch, biases to zero. In training, attention
+    /// weights are dropped with probability `dropout`; this materialises the whole score matrix.
     pub fn new(
         features: usize,
         heads: usize,
@@ -208,11 +208,11 @@ pub struct TransformerOptions {
     /// The hidden size of the feed-forward network.
     pub feedforward: usize,
     /// The dropout probability of attention weights, of the attention output and in the feed-forward network. In
-    /// training, dropout materializes the whole score matrix.
+    /// training, dropout materialises the whole score matrix.
     pub dropout: f64,
     /// Whether the feed-forward network uses GELU instead of ReLU.
     pub gelu: bool,
-    /// Whether to normalize before attention and the feed-forward network instead of after.
+    /// Whether to normalise before attention and the feed-forward network instead of after.
     pub norm_first: bool,
     /// Whether a position attends only to itself and earlier positions.
     pub is_causal: bool,
@@ -234,7 +234,7 @@ impl Default for TransformerOptions {
     }
 }
 
-/// Self-attention and a two-layer feed-forward network, each with a residual connection and layer normalization.
+/// Self-attention and a two-layer feed-forward network, each with a residual connection and layer normalisation.
 pub struct TransformerEncoderLayer {
     self_attn: MultiheadAttention,
     linear1: Linear,

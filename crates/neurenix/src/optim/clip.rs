@@ -1,10 +1,10 @@
-//! Limits on gradients.
+//! Gradient clipping.
 
 use phynexus::{DType, Scalar, Tensor, gradient::Gradients};
 
 use crate::{Error, Result};
 
-/// The joint Euclidean norm of all gradients, a scalar on the device of the first; `None` if there is none.
+/// The Euclidean norm of all gradients together, a scalar on the device of the first; `None` if there are no gradients.
 pub fn gradient_norm(gradients: &Gradients) -> Result<Option<Tensor>> {
     let mut total: Option<Tensor> = None;
     for gradient in gradients.iter() {
@@ -19,8 +19,8 @@ pub fn gradient_norm(gradients: &Gradients) -> Result<Option<Tensor>> {
     Ok(total.map(|total| total.sqrt()).transpose()?)
 }
 
-/// Scales all gradients together so that their joint Euclidean norm is at most `limit`, as PyTorch's
-/// `clip_grad_norm_`. The norm is computed with the update; nothing is read here.
+/// Scales all gradients by one factor so that their joint Euclidean norm is at most `limit`, like PyTorch's
+/// `clip_grad_norm_`. The norm is computed together with the update; nothing is read here.
 pub fn clip_gradient_norm(gradients: Gradients, limit: f64) -> Result<Gradients> {
     if !(limit.is_finite() && limit > 0.0) {
         return Err(Error::data("clip_norm", format!("{limit} is not a finite number above 0")));
@@ -31,14 +31,14 @@ pub fn clip_gradient_norm(gradients: Gradients, limit: f64) -> Result<Gradients>
     }
 }
 
-/// [`clip_gradient_norm`], given the norm.
+/// Like [`clip_gradient_norm`], with a given norm.
 pub(crate) fn scale_to_norm(gradients: Gradients, norm: &Tensor, limit: f64) -> Result<Gradients> {
-    // (limit / (norm + 1e-6)), but never more than 1.
+    // min(limit / (norm + 1e-6), 1)
     let scale = norm.add_scalar(1e-6)?.rdiv_scalar(limit)?.clamp(None, Some(Scalar::Float(1.0)))?;
     Ok(gradients.try_map(|g| g.mul(&scale.to_device(g.device())?.to_dtype(g.dtype())?))?)
 }
 
-/// Limits every element of every gradient to `-limit..=limit`.
+/// Clamps every element of every gradient to `-limit..=limit`.
 pub fn clip_gradient_value(gradients: Gradients, limit: f64) -> Result<Gradients> {
     if !(limit.is_finite() && limit > 0.0) {
         return Err(Error::data("clip_value", format!("{limit} is not a finite number above 0")));

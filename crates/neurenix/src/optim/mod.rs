@@ -19,26 +19,27 @@ use recording::Replaced;
 
 use crate::{Error, Result, nn::Parameter};
 
-/// An optimiser: a [`Rule`], or one for each group of parameters, with its state.
+/// An optimiser: groups of parameters, each with a [`Rule`], and their state.
 ///
-/// A step records the update of every parameter and evaluates all of them together, so that the engine makes few
-/// kernels of them and overwrites parameters and state in place.
+/// A step records the updates of all parameters and evaluates them together, so that the engine fuses them into few
+/// kernels and overwrites parameters and state in place.
 pub struct Optimizer {
     learning_rate: f64,
-    /// The learning rate that it began with.
+    /// The learning rate that it was created with.
     initial_rate: f64,
     groups: Vec<Group>,
     steps: u64,
-    /// How many of these a condition left out, where only the device knows it.
+    /// The number of these steps that a condition skipped, while only the device knows it.
     skipped: Option<Tensor>,
 }
 
 /// Parameters that share a rule and a learning rate.
 struct Group {
     rule: Rule,
-    /// True once settings of the rule have changed: then they are data of the step, so that its plan stays the same.
+    /// True once a setting of the rule has changed. Settings are then data of the step, so that its plan stays the
+    /// same.
     varying: bool,
-    /// The share of the optimiser's learning rate.
+    /// The factor on the optimiser's learning rate.
     factor: f64,
     weight_decay: f64,
     members: Vec<Member>,
@@ -47,31 +48,32 @@ struct Group {
 struct Member {
     parameter: Parameter,
     state: Vec<Tensor>,
-    /// What the step under way replaces; `None` if it does not update this parameter.
+    /// What the current step replaces; `None` if it does not update this parameter.
     replaced: Option<Replaced>,
-    /// Steps of this parameter: those in which it had a gradient.
+    /// The number of steps in which this parameter had a gradient.
     step: u64,
-    /// How many of these a condition left out, where only the device knows it: a float32 scalar, which parameters of the
-    /// same history share.
+    /// The number of these steps that a condition skipped, while only the device knows it: a float32 scalar. Parameters
+    /// with the same history share it.
     skipped: Option<Tensor>,
 }
 
-/// A state that was checked against an optimiser: of each parameter, and the steps taken.
+/// A state that was checked against an optimiser: each parameter's tensors and step count, and the number of steps.
 pub(crate) struct Fitting {
     members: Vec<(Vec<Tensor>, u64)>,
     steps: u64,
 }
 
-/// The name in a state of the steps taken.
+/// The name of the optimiser's step count in a state.
 const STEPS: &str = "steps";
-/// The name in a state of a parameter's own steps, PyTorch's.
+/// The name of a parameter's step count in a state, as in PyTorch.
 const STEP: &str = "step";
 
 impl Optimizer {
-    /// An optimiser of these parameters with one learning rate.
+    /// Creates an optimiser of these parameters with one learning rate.
     ///
     /// # Errors
-    /// If there is no parameter, or the learning rate or a setting of the rule is outside its range.
+    /// If there is no parameter, a parameter is given twice, or the learning rate or a setting of the rule is outside
+    /// its range.
     pub fn new(rule: Rule, parameters: Vec<Parameter>, learning_rate: f64) -> Result<Optimizer> {
         rule.check()?;
         check_range("learning rate", learning_rate)?;
@@ -86,27 +88,30 @@ impl Optimizer {
         Ok(optimizer)
     }
 
-    /// The optimiser with weight decay for all parameters it has: added to the gradient, or, for rules whose name ends
-    /// in W and for Lion, subtracted from the parameter.
+    /// Sets the weight decay of all parameters added so far. The decay is added to the gradient; AdamW and Lion
+    /// subtract it from the parameter instead.
+    ///
+    /// # Errors
+    /// If the weight decay is negative or not finite.
     pub fn with_weight_decay(mut self, weight_decay: f64) -> Result<Optimizer> {
         check_range("weight_decay", weight_decay)?;
         self.groups.iter_mut().for_each(|g| g.weight_decay = weight_decay);
         Ok(self)
     }
 
-    /// Adds parameters whose learning rate is the optimiser's times `factor`, whatever a schedule makes of it, with
-    /// weight decay of their own and the first group's rule.
+    /// Adds a group of parameters with the first group's rule and its own weight decay. Its learning rate is always
+    /// `factor` times the optimiser's, also when a schedule changes it.
     ///
     /// # Errors
-    /// If there is no parameter, or one that the optimiser has already, or a number outside its range.
+    /// If there is no parameter, the optimiser already has one of them, or a number is outside its range.
     pub fn add_group(&mut self, parameters: Vec<Parameter>, factor: f64, weight_decay: f64) -> Result<()> {
         self.add_group_with(self.rule().clone(), parameters, factor, weight_decay)
     }
 
-    /// As [`Optimizer::add_group`], with a rule of the group's own. A step updates all groups together, or none.
+    /// Like [`Optimizer::add_group`], with another rule. A step updates all groups or none.
     ///
     /// # Errors
-    /// As [`Optimizer::add_group`]; if a setting of the rule is outside its range.
+    /// As for [`Optimizer::add_group`], or if a setting of the rule is outside its range.
     pub fn add_group_with(
         &mut self,
         rule: Rule,
@@ -134,11 +139,12 @@ impl Optimizer {
         Ok(())
     }
 
-    /// Changes a group's rule, as a schedule of the momentum does at each step. From the first change of a setting on settings
-    /// are data of the step, which is planned anew once. State that both rules have by name stays; other state begins anew.
+    /// Changes a group's rule or its settings, for example when a schedule changes the momentum at each step. After the
+    /// first change the settings are data of the step, so later changes need no new plan. State with a name that both
+    /// rules use is kept; other state is reset.
     ///
     /// # Errors
-    /// If there is no such group, or a setting is outside its range. Nothing is changed then.
+    /// If there is no such group, or a setting is outside its range. Nothing is changed in that case.
     pub fn set_rule(&mut self, group: usize, rule: Rule) -> Result<()> {
         rule.check()?;
         let count = self.groups.len();
@@ -170,8 +176,8 @@ impl Optimizer {
         Ok(())
     }
 
-    /// Changes a group's share of the learning rate and its weight decay; groups count from 0 in the order in which they
-    /// were added.
+    /// Changes a group's learning rate factor and its weight decay. Groups are numbered from 0 in the order in which
+    /// they were added.
     ///
     /// # Errors
     /// If there is no such group, or a number is outside its range.
@@ -191,22 +197,25 @@ impl Optimizer {
         self.learning_rate
     }
 
-    /// Sets the learning rate; groups follow in proportion.
+    /// Sets the learning rate. Each group's rate is this times its factor.
+    ///
+    /// # Errors
+    /// If the learning rate is negative or not finite.
     pub fn set_learning_rate(&mut self, learning_rate: f64) -> Result<()> {
         check_range("learning rate", learning_rate)?;
         self.learning_rate = learning_rate;
         Ok(())
     }
 
-    /// Steps taken. A rule that counts steps (Adam's correction of its means) counts those of each parameter, in which
-    /// it had a gradient, as PyTorch does.
+    /// The number of steps taken. Rules that depend on a step count, such as Adam's bias correction, count for each
+    /// parameter the steps in which it had a gradient, as in PyTorch.
     ///
-    /// Steps of [`Optimizer::step_where`] count until [`Optimizer::settle`] has read which of them were taken.
+    /// Every call of [`Optimizer::step_where`] counts until [`Optimizer::settle`] reads which steps were taken.
     pub fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// Reads which steps of [`Optimizer::step_where`] were taken, and counts these alone.
+    /// Reads how many steps of [`Optimizer::step_where`] were skipped, and subtracts them from the counts.
     ///
     /// # Errors
     /// If a computation fails.
@@ -222,7 +231,7 @@ impl Optimizer {
 
     /// The rule of the first group.
     pub fn rule(&self) -> &Rule {
-        // There is a group from the beginning.
+        // `new` adds the first group, and groups are never removed.
         &self.groups[0].rule
     }
 
@@ -231,7 +240,7 @@ impl Optimizer {
         self.members().map(|member| &member.parameter)
     }
 
-    /// The members, each with its rule.
+    /// The members with their rules.
     fn ruled(&self) -> impl Iterator<Item = (&Rule, &Member)> {
         self.groups.iter().flat_map(|g| g.members.iter().map(|member| (&g.rule, member)))
     }
@@ -244,11 +253,11 @@ impl Optimizer {
         self.groups.iter_mut().flat_map(|g| &mut g.members)
     }
 
-    /// The state by name, for a checkpoint: `0.exp_avg` is the first parameter's, `0.step` how often that was updated,
-    /// `steps` the steps taken (`int64` scalars). A parameter that never had a gradient has no state yet.
+    /// The state by name, for a checkpoint: `0.exp_avg` belongs to the first parameter, `0.step` is its step count, and
+    /// `steps` is the optimiser's (`int64` scalars). A parameter that never had a gradient has no state.
     ///
     /// # Errors
-    /// If a device has no memory for the counts, or what was computed before fails.
+    /// If a device has no memory for the counts, or a pending computation fails.
     pub fn state(&self) -> Result<BTreeMap<String, Tensor>> {
         let count = |n: u64, of: &Parameter| Tensor::scalar(n as i64, of.tensor().device());
         let mut named = BTreeMap::new();
@@ -269,27 +278,30 @@ impl Optimizer {
         Ok(named)
     }
 
-    /// Restores what [`Optimizer::state`] gave. Nothing changes unless everything fits.
+    /// Restores a state from [`Optimizer::state`].
     ///
     /// # Errors
-    /// If the state is that of another rule or other parameters.
+    /// If the state belongs to another rule or other parameters. Nothing is changed in that case.
     pub fn load_state(&mut self, state: &BTreeMap<String, Tensor>) -> Result<()> {
         let fitting = self.fit_state(state)?;
         self.put_state(fitting);
         Ok(())
     }
 
-    /// The state of each parameter, checked and on its device; nothing is changed yet.
+    /// Checks a state and copies its tensors to their parameters' devices, without changing the optimiser.
     pub(crate) fn fit_state(&self, state: &BTreeMap<String, Tensor>) -> Result<Fitting> {
         let wrong = |message: String| Error::data("optimizer state", message);
         let steps = state.get(STEPS).ok_or_else(|| wrong(format!("{STEPS} is missing")))?;
-        let steps = count(steps).ok_or_else(|| wrong(format!("{STEPS} is no count")))?;
+        let steps = count(steps)
+            .ok_or_else(|| wrong(format!("{STEPS} is not a count: expected a whole number of at least 0")))?;
         let mut known = 1;
         let mut members = Vec::new();
         for (i, (rule, member)) in self.ruled().enumerate() {
             let (parameter, names) = (member.parameter.tensor(), rule.state_names());
             let step = match state.get(&format!("{i}.{STEP}")) {
-                Some(step) => count(step).ok_or_else(|| wrong(format!("{i}.{STEP} is no count")))?,
+                Some(step) => count(step).ok_or_else(|| {
+                    wrong(format!("{i}.{STEP} is not a count: expected a whole number of at least 0"))
+                })?,
                 None => 0,
             };
             let mut tensors = Vec::with_capacity(names.len());
@@ -299,26 +311,26 @@ impl Optimizer {
                 if given.shape() != expected.shape() || given.dtype() != expected.dtype() {
                     let (shape, dtype) = (given.shape(), given.dtype());
                     let needed = format!("{} {:?}", expected.dtype(), expected.shape());
-                    return Err(wrong(format!("{name} is {dtype} {shape:?}, needed is {needed}")));
+                    return Err(wrong(format!("{name} is {dtype} {shape:?}, expected {needed}")));
                 }
                 tensors.push(given.to_device(parameter.device())?.evaluated()?);
             }
-            // A parameter that never had a gradient has no state yet.
+            // A parameter that never had a gradient has no state.
             let complete = if step > 0 { names.len() } else { 0 };
             if tensors.len() != complete {
-                return Err(wrong(format!("parameter {i} has only a part of its state")));
+                return Err(wrong(format!("the state of parameter {i} is incomplete")));
             }
             known += tensors.len() + usize::from(step > 0);
             members.push((tensors, step));
         }
         if known != state.len() {
             let rule = self.rule().name();
-            return Err(wrong(format!("it is not that of {rule} with these parameters and settings")));
+            return Err(wrong(format!("it does not belong to {rule} with these parameters and settings")));
         }
         Ok(Fitting { members, steps })
     }
 
-    /// Puts what [`Optimizer::fit_state`] gave into place.
+    /// Installs a state that [`Optimizer::fit_state`] checked.
     pub(crate) fn put_state(&mut self, fitting: Fitting) {
         (self.steps, self.skipped) = (fitting.steps, None);
         for (member, (tensors, step)) in self.members_mut().zip(fitting.members) {
@@ -327,16 +339,16 @@ impl Optimizer {
     }
 }
 
-/// The steps that were taken of those that a condition may have left out.
+/// The number of steps without those that a condition skipped.
 fn taken(steps: u64, skipped: Option<&Tensor>) -> Result<u64> {
     let skipped = skipped.map_or(Ok(0.0), Tensor::item::<f32>)?;
     Ok(steps.saturating_sub(skipped as u64))
 }
 
-/// The whole number of at least 0 that a scalar holds (PyTorch keeps counts as floats).
+/// The non-negative whole number in a scalar. PyTorch stores counts as floats.
 fn count(tensor: &Tensor) -> Option<u64> {
     let value = tensor.to_dtype(DType::F64).and_then(|wide| wide.item::<f64>()).ok()?;
-    // Above 2^53 a float64 no longer holds every whole number.
+    // Above 2^53, float64 does not represent every whole number.
     ((0.0..=9_007_199_254_740_992.0).contains(&value) && value.fract() == 0.0).then_some(value as u64)
 }
 

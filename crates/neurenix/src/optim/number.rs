@@ -1,12 +1,12 @@
-//! Numbers that depend on a parameter's step count: known to the host, or computed on the device where conditional steps
-//! left the count there.
+//! Numbers that depend on a parameter's step count. After conditional steps only the device knows the count, so they
+//! are computed there; otherwise on the host.
 
 use phynexus::{Scalar, Tensor};
 
 use super::{Rule, update::Settings};
 use crate::Result;
 
-/// A number of a step.
+/// A number that an update rule uses in a step.
 #[derive(Clone)]
 pub(super) enum Number {
     /// Known to the host.
@@ -27,17 +27,17 @@ impl Number {
         })
     }
 
-    /// The sum with a number of the host.
+    /// `self + value`.
     pub(super) fn plus(&self, value: f64) -> Result<Number> {
         self.map(|x| x + value, |x| x.add_scalar(value))
     }
 
-    /// The product with a number of the host.
+    /// `self * value`.
     pub(super) fn times(&self, value: f64) -> Result<Number> {
         self.map(|x| x * value, |x| x.mul_scalar(value))
     }
 
-    /// `value` divided by this.
+    /// `value / self`.
     pub(super) fn under(&self, value: f64) -> Result<Number> {
         self.map(|x| value / x, |x| x.rdiv_scalar(value))
     }
@@ -58,7 +58,7 @@ impl Number {
 
     /// `1 - base^self`, for a base from 0 to 1 and an exponent above 0.
     pub(super) fn lost(&self, base: f64) -> Result<Number> {
-        // In float32 the difference from 1 would cancel the digits of bases near 1.
+        // Subtracting from 1 in float32 would cancel for bases near 1.
         self.map(|x| 1.0 - base.powf(x), |x| x.mul_scalar(base.ln())?.expm1()?.neg())
     }
 
@@ -83,7 +83,7 @@ impl Number {
         })
     }
 
-    /// `above` if this is more than `limit`, else `otherwise`.
+    /// `above` if `self > limit`, else `otherwise`.
     pub(super) fn choose(&self, limit: f64, above: &Number, otherwise: f64) -> Result<Number> {
         Ok(match self {
             Number::Host(value) if *value > limit => above.clone(),
@@ -95,7 +95,7 @@ impl Number {
         })
     }
 
-    /// The number as a scalar of the dtype and on the device of another.
+    /// The number as a scalar with another tensor's dtype and device.
     fn like(&self, other: &Tensor) -> Result<Tensor> {
         Ok(match self {
             Number::Host(value) => Tensor::full(&[], Scalar::Float(*value), other.dtype(), other.device())?,
@@ -105,7 +105,7 @@ impl Number {
 }
 
 impl Rule {
-    /// The numbers of a parameter's step, counted from 1, that depend on the count: what [`Rule::update`] takes.
+    /// The numbers that [`Rule::update`] takes: those that depend on the parameter's step count, which starts at 1.
     pub(super) fn numbers(&self, step: &Number, settings: &Settings) -> Result<Vec<Number>> {
         let lr = settings.learning_rate;
         Ok(match *self {
@@ -132,7 +132,7 @@ impl Rule {
                 let above = length.plus(-4.0)?.mul(&length.plus(-2.0)?)?.times(longest)?;
                 let rectified = above.div(&length.times((longest - 4.0) * (longest - 2.0))?)?.sqrt()?;
                 let rectified = rectified.mul(&lost.sqrt()?)?;
-                // As a selection between two numbers, so that the graph is the same before and after rectification.
+                // Selecting a number instead of a formula keeps the graph the same before and after rectification.
                 let plain = length.choose(5.0, &Number::Host(0.0), 1.0)?;
                 vec![length.choose(5.0, &rectified, 0.0)?, plain, step.lost(beta1)?.under(lr)?]
             }
@@ -142,7 +142,7 @@ impl Rule {
             Rule::AdaMax { beta1, .. } => vec![step.lost(beta1)?.under(lr)?],
             Rule::AdaBound { beta1, beta2, final_rate, gamma, .. } => {
                 let rate = step.lost(beta2)?.sqrt()?.times(lr)?.div(&step.lost(beta1)?)?;
-                // As their authors have it, the bounds follow a schedule.
+                // As in the authors' code, the bounds follow the schedule of the learning rate.
                 let final_rate = final_rate * settings.share;
                 let least = step.times(gamma)?.plus(1.0)?.under(1.0)?.complement()?.times(final_rate)?;
                 let most = step.times(gamma)?.under(1.0)?.plus(1.0)?.times(final_rate)?;

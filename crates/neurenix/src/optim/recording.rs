@@ -1,18 +1,18 @@
-//! Steps of an optimiser: recording the updates of all parameters, on one device or several, and computing them together.
+//! Optimiser steps: record the updates of all parameters, on one device or several, and compute them together.
 
 use phynexus::{DType, Device, Tensor, gradient::Gradients, interrupt::Shield, no_grad};
 
 use super::{Optimizer, Rule, number::Number, update::Settings};
 use crate::Result;
 
-/// What a step depends on.
+/// Whether a step is taken.
 #[derive(Clone, Copy)]
 pub(super) enum Condition<'a> {
-    /// Nothing: it is taken.
+    /// The step is taken.
     Always,
-    /// A `bool` scalar, which is read after the step.
+    /// The step is taken if this `bool` scalar is true. The scalar is read after the step.
     Read(&'a Tensor),
-    /// A `bool` scalar, which stays on the device.
+    /// The step is taken if this `bool` scalar is true. The scalar stays on the device.
     Kept(&'a Tensor),
 }
 
@@ -25,34 +25,41 @@ impl<'a> Condition<'a> {
     }
 }
 
-/// What a step under way replaces of a parameter.
+/// What the current step replaces of a parameter.
 pub(super) struct Replaced {
-    /// How many tensors of state.
+    /// The number of state tensors.
     state: usize,
-    /// The count of skipped steps after it.
+    /// The count of skipped steps after this step.
     skipped: Option<Tensor>,
 }
 
 impl Optimizer {
-    /// Updates every parameter that has a gradient, and computes `also` (the loss, metrics) in the same plan. Parameters on
-    /// several devices have one plan for each.
+    /// Updates every parameter that has a gradient, and computes `also` (the loss, metrics) in the same plan. There is
+    /// one plan per device.
     ///
-    /// If the computation fails, parameters, state and the step count are as they were.
+    /// # Errors
+    /// If the computation fails. Parameters, state and the step count are then unchanged.
     pub fn step(&mut self, gradients: Gradients, also: &[&Tensor]) -> Result<()> {
         self.guarded_step(gradients, Condition::Always, also).map(drop)
     }
 
-    /// As [`Optimizer::step`], but parameters, state and the step count stay as they are unless `condition` (a `bool`
-    /// scalar, computed in the same plan) is true: an update from a loss that is not a number would destroy them.
+    /// Like [`Optimizer::step`], but changes parameters, state and the step count only if `condition` is true: a `bool`
+    /// scalar, computed in the same plan. Use it to skip updates whose loss is NaN or infinite.
     ///
     /// Returns the condition.
+    ///
+    /// # Errors
+    /// As for [`Optimizer::step`], or if the condition is not a `bool` scalar.
     pub fn step_if(&mut self, condition: &Tensor, gradients: Gradients, also: &[&Tensor]) -> Result<bool> {
         check_condition("step_if", condition)?;
         self.guarded_step(gradients, Condition::Read(condition), also)
     }
 
-    /// As [`Optimizer::step_if`], but nothing is read: whether the step was taken stays on the device, and so do counts of
-    /// steps that depend on it. See [`Optimizer::settle`].
+    /// Like [`Optimizer::step_if`], but reads nothing: the condition stays on the device, and so do the step counts
+    /// that depend on it. See [`Optimizer::settle`].
+    ///
+    /// # Errors
+    /// As for [`Optimizer::step_if`].
     pub fn step_where(&mut self, condition: &Tensor, gradients: Gradients, also: &[&Tensor]) -> Result<()> {
         check_condition("step_where", condition)?;
         self.guarded_step(gradients, Condition::Kept(condition), also).map(drop)
@@ -74,7 +81,7 @@ impl Optimizer {
         });
         match result {
             Ok(skipped) => {
-                // The values are in their places: the counts follow.
+                // The new values are in place; an interruption now would leave the counts behind.
                 let _shield = Shield::new();
                 self.parameters().try_for_each(|p| p.leaf().map(drop))?;
                 let taken = match condition {
@@ -103,8 +110,9 @@ impl Optimizer {
         }
     }
 
-    /// Records the updates and puts them into their places. What was there before goes to `replaced`: of each member
-    /// its value and its state, so that evaluation may overwrite them. Also gives the optimiser's count of skipped steps.
+    /// Records the updates and stores them in the parameters and the state. The previous value and state of each member
+    /// go to `replaced`, so that evaluation may overwrite them. Returns the updated tensors and the optimiser's count
+    /// of skipped steps.
     fn record(
         &mut self,
         mut gradients: Gradients,
@@ -134,7 +142,7 @@ impl Optimizer {
                 if member.state.is_empty() {
                     member.state = group.rule.initial_state(&old)?;
                 }
-                // 16-bit parameters are updated in `float32`: in bfloat16 a decay of 0.999 would be 1.
+                // 16-bit parameters are updated in `float32`: bfloat16 would round a decay of 0.999 to 1.
                 let wide = |tensor: &Tensor| tensor.to_dtype(tensor.dtype().compute());
                 let [parameter, gradient] = [wide(&old)?, wide(&gradient)?];
                 let before: Vec<Tensor> = member.state.iter().map(wide).collect::<phynexus::Result<_>>()?;
@@ -170,16 +178,16 @@ impl Optimizer {
     }
 }
 
-/// What parameters of a group on one device share in a step.
+/// What the parameters of a group that are on one device share in a step.
 struct OnDevice {
     settings: Settings,
     condition: Option<Tensor>,
-    /// The numbers of the rule by the count of steps, of those skipped, and the dtype.
+    /// The rule's numbers by step count, count of skipped steps, and dtype.
     numbers: Vec<(u64, Option<Tensor>, DType, Vec<Tensor>)>,
 }
 
 impl OnDevice {
-    /// The rule's numbers for the step of this number, from 1, less those that were skipped.
+    /// The rule's numbers for this step, counted from 1 and without skipped steps.
     fn numbers(
         &mut self,
         rule: &Rule,
@@ -209,7 +217,7 @@ impl OnDevice {
     }
 }
 
-/// The counts of skipped steps after this one, each recorded once.
+/// The counts of skipped steps after the current step; each is recorded once.
 struct Skips<'a> {
     condition: Condition<'a>,
     known: Vec<(Option<Tensor>, Device, Tensor)>,

@@ -1,9 +1,9 @@
-//! The update rules: one table of their names and settings, from which Rust's, Python's and the command's follow.
-//! Formulas are those of PyTorch's `torch.optim`, whose documentation gives the sources.
+//! The update rules: one table of names and settings, which Rust, Python and the command use. The formulas are those of
+//! `torch.optim`, whose documentation gives the sources.
 
 use crate::{Error, Result};
 
-/// The values that a setting can have.
+/// The values that a setting may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Range {
     /// Finite and at least 0.
@@ -15,7 +15,7 @@ enum Range {
 }
 
 impl Range {
-    /// Refuses a value outside the range with what it must be.
+    /// Checks a value; the error says what it must be.
     fn check(self, value: f64) -> Result<(), &'static str> {
         let (is_inside, words) = match self {
             Range::Finite => (value.is_finite() && value >= 0.0, "finite and at least 0"),
@@ -33,11 +33,11 @@ pub struct Setting {
     pub name: &'static str,
     /// Its value.
     pub value: f64,
-    /// The values it can have.
+    /// The values that it may have.
     range: Range,
 }
 
-/// A setting's type, which is made from a number.
+/// A setting's type, which is converted from and to a number.
 trait Value {
     fn of(number: f64) -> Self;
 }
@@ -54,7 +54,7 @@ impl Value for bool {
     }
 }
 
-/// Makes [`Rule`] from rows
+/// Defines [`Rule`] from rows
 ///
 /// ```text
 /// /// What it does.
@@ -67,7 +67,7 @@ macro_rules! rules {
     ($($(#[$about:meta])* $variant:ident $constructor:ident $name:literal {
         $($(#[$meaning:meta])* $setting:ident: $type:ty = $default:literal, $range:ident;)*
     })*) => {
-        /// How a parameter follows from its gradient.
+        /// How a parameter is updated from its gradient.
         #[derive(Clone, Debug, PartialEq)]
         pub enum Rule {
             $($(#[$about])* $variant { $($(#[$meaning])* $setting: $type,)* },)*
@@ -77,11 +77,11 @@ macro_rules! rules {
             /// Every rule, with its default settings.
             pub const ALL: &[Rule] = &[$(Rule::$variant { $($setting: $default),* }),*];
 
-            /// The names of all rules in small letters, as a command has them.
+            /// The names of all rules in lower case, as the command's `--optimizer` takes them.
             pub const NAMES: &[&str] = &[$(stringify!($constructor)),*];
 
             $(
-                #[doc = concat!("[`Rule::", stringify!($variant), "`] with PyTorch's defaults; its authors' if PyTorch lacks it.")]
+                #[doc = concat!("[`Rule::", stringify!($variant), "`] with PyTorch's defaults, or its authors' if PyTorch lacks it.")]
                 pub fn $constructor() -> Rule {
                     Rule::$variant { $($setting: $default),* }
                 }
@@ -107,7 +107,7 @@ macro_rules! rules {
                 }
             }
 
-            /// The rule with other values of those settings, by name, for which there is one.
+            /// The rule with the settings for which `value` returns a number changed to it.
             pub fn with(mut self, value: impl Fn(&str) -> Option<f64>) -> Rule {
                 match &mut self {
                     $(Rule::$variant { $($setting),* } => {
@@ -123,11 +123,11 @@ macro_rules! rules {
 rules! {
     /// Stochastic gradient descent, with momentum if `momentum` is above 0.
     Sgd sgd "SGD" {
-        /// The share of the last velocity that is kept.
+        /// The factor on the previous velocity.
         momentum: f64 = 0.0, Finite;
-        /// The share of the gradient that is left out of the velocity, but for a parameter's first step.
+        /// The share of the gradient that is not added to the velocity, except in a parameter's first step.
         dampening: f64 = 0.0, Share;
-        /// Looks ahead along the velocity.
+        /// Uses Nesterov momentum.
         nesterov: bool = false, Switch;
     }
     /// Adaptive moments (Kingma and Ba, 2015).
@@ -141,7 +141,7 @@ rules! {
         /// Divides by the greatest mean of squared gradients so far (Reddi et al., 2018).
         amsgrad: bool = false, Switch;
     }
-    /// Adam with weight decay apart from the gradient (Loshchilov and Hutter, 2019): see
+    /// Adam with decoupled weight decay (Loshchilov and Hutter, 2019): see
     /// [`Optimizer::with_weight_decay`](super::Optimizer::with_weight_decay).
     AdamW adamw "AdamW" {
         /// Decay of the mean of gradients.
@@ -159,7 +159,7 @@ rules! {
         beta1: f64 = 0.9, Share;
         /// Decay of the mean of squared gradients.
         beta2: f64 = 0.999, Share;
-        /// How the momentum's schedule decays.
+        /// Decay of the momentum's schedule.
         momentum_decay: f64 = 4e-3, Finite;
         /// Keeps the denominator from 0.
         epsilon: f64 = 1e-8, Finite;
@@ -175,47 +175,47 @@ rules! {
     }
     /// Divides by the root of the mean of squared gradients (Hinton, 2012).
     RmsProp rmsprop "RMSprop" {
-        /// Decay of that mean.
+        /// Decay of the mean.
         alpha: f64 = 0.99, Share;
         /// Momentum of the scaled gradients.
         momentum: f64 = 0.0, Finite;
         /// Keeps the denominator from 0.
         epsilon: f64 = 1e-8, Finite;
-        /// Divides by the standard deviation instead.
+        /// Divides by the estimated standard deviation instead.
         centered: bool = false, Switch;
     }
     /// Divides by the root of the sum of squared gradients (Duchi et al., 2011).
     Adagrad adagrad "Adagrad" {
-        /// Decay of the learning rate a step.
+        /// Decay of the learning rate per step.
         learning_rate_decay: f64 = 0.0, Finite;
         /// Keeps the denominator from 0.
         epsilon: f64 = 1e-10, Finite;
     }
-    /// Steps in the parameter's own units (Zeiler, 2012).
+    /// Scales each step by the ratio of the root mean squares of updates and gradients (Zeiler, 2012).
     Adadelta adadelta "Adadelta" {
-        /// Decay of both means.
+        /// Decay of both means of squares.
         rho: f64 = 0.9, Share;
-        /// Keeps both roots from 0.
+        /// Keeps both roots above 0.
         epsilon: f64 = 1e-6, Finite;
     }
-    /// Adam by the greatest gradient rather than the mean square (Kingma and Ba, 2015).
+    /// Adam with the infinity norm of gradients instead of the mean square (Kingma and Ba, 2015).
     AdaMax adamax "Adamax" {
         /// Decay of the mean of gradients.
         beta1: f64 = 0.9, Share;
-        /// Decay of the greatest gradient.
+        /// Decay of the infinity norm.
         beta2: f64 = 0.999, Share;
         /// Keeps the denominator from 0.
         epsilon: f64 = 1e-8, Finite;
     }
-    /// Adam whose rates are bounded ever closer around that of SGD (Luo et al., 2019).
+    /// Adam with bounds on each element's rate that converge to one rate, as in SGD (Luo et al., 2019).
     AdaBound adabound "AdaBound" {
         /// Decay of the mean of gradients.
         beta1: f64 = 0.9, Share;
         /// Decay of the mean of squared gradients.
         beta2: f64 = 0.999, Share;
-        /// The rate that all rates come to; it follows changes of the learning rate in proportion.
+        /// The rate to which the bounds converge; it changes in proportion to the learning rate.
         final_rate: f64 = 0.1, Finite;
-        /// How fast they do.
+        /// The speed of convergence.
         gamma: f64 = 1e-3, Share;
         /// Keeps the denominator from 0.
         epsilon: f64 = 1e-8, Finite;
@@ -234,12 +234,12 @@ impl Rule {
     pub fn momentum(momentum: f64) -> Rule {
         Rule::Sgd { momentum, dampening: 0.0, nesterov: false }
     }
-    /// SGD that looks ahead along the velocity (Nesterov, 1983).
+    /// SGD with Nesterov momentum (Nesterov, 1983).
     pub fn nesterov(momentum: f64) -> Rule {
         Rule::Sgd { momentum, dampening: 0.0, nesterov: true }
     }
 
-    /// The rule of this name, in letters of either case, with its default settings.
+    /// The rule with this name and its default settings. The name is not case-sensitive.
     pub fn named(name: &str) -> Option<Rule> {
         Rule::ALL.iter().find(|rule| rule.name().eq_ignore_ascii_case(name)).cloned()
     }
@@ -262,7 +262,7 @@ impl Rule {
         }
     }
 
-    /// The names of the tensors of the state, one a tensor, as PyTorch's checkpoints have them.
+    /// The names of the state tensors, as in PyTorch's checkpoints.
     pub(super) fn state_names(&self) -> &'static [&'static str] {
         match self {
             Rule::Sgd { momentum: 0.0, .. } => &[],

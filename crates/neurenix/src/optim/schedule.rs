@@ -1,4 +1,4 @@
-//! How the learning rate changes during training.
+//! Learning rate schedules.
 
 use std::f64::consts::PI;
 
@@ -8,65 +8,66 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum Schedule {
-    /// Always the optimiser's own.
+    /// The optimiser's learning rate.
     Constant,
-    /// Times `factor` after every `epochs` epochs.
+    /// Multiplies the rate by `factor` after every `epochs` epochs.
     Step {
         /// The rate at the start.
         initial: f64,
-        /// Epochs between changes.
+        /// The number of epochs between changes.
         epochs: u64,
         /// What it is multiplied by.
         factor: f64,
     },
-    /// Half a cosine from `initial` to `final_rate` over the run, after `warmup` steps of linear rise from 0.
+    /// Rises linearly from 0 to `initial` over `warmup` steps, then follows half a cosine to `final_rate` until the end
+    /// of the run.
     Cosine {
-        /// The rate at the top.
+        /// The highest rate.
         initial: f64,
         /// The rate at the end.
         final_rate: f64,
-        /// Steps of the rise.
+        /// The number of steps of the linear rise.
         warmup: u64,
     },
-    /// Smith's one-cycle policy: from `peak / 25` up to `peak` over the first `rise` of the run, then down to
-    /// `peak / 250000`, both as half cosines: the rates of PyTorch's OneCycleLR with its defaults. That also moves the
-    /// momentum against the rate; here the momentum stays the optimiser's.
+    /// Smith's one-cycle policy: half a cosine from `peak / 25` up to `peak` over the share `rise` of the run, then
+    /// half a cosine down to `peak / 250000`. The rates are those of PyTorch's OneCycleLR with its defaults. OneCycleLR
+    /// also cycles the momentum; this schedule does not change it.
     OneCycle {
         /// The highest rate.
         peak: f64,
-        /// The share of the run in which it rises, between 0 and 1.
+        /// The share of the run in which the rate rises, between 0 and 1.
         rise: f64,
     },
-    /// A linear rise from 0 to `rate` over `steps` steps, then another schedule, whose steps count from the start of the
-    /// run too. One that leaves the rate to the optimiser ([`Schedule::Constant`], [`Schedule::Plateau`]) goes on from
-    /// `rate`.
+    /// Rises linearly from 0 to `rate` over `steps` steps, then follows another schedule, whose steps also count from
+    /// the start of the run. A schedule that does not set the rate itself ([`Schedule::Constant`],
+    /// [`Schedule::Plateau`]) continues from `rate`.
     Warmup {
-        /// The rate after the rise.
+        /// The rate at the end of the rise.
         rate: f64,
-        /// Steps of the rise.
+        /// The number of steps of the rise.
         steps: u64,
-        /// What follows.
+        /// The schedule after the rise.
         then: Box<Schedule>,
     },
-    /// Times `factor` whenever the score has not improved for more than `patience` epochs, but not below `minimum`
-    /// (PyTorch's ReduceLROnPlateau with a threshold of 0). A rate below `minimum` stays as it is.
+    /// Multiplies the rate by `factor` whenever the score has not improved for more than `patience` epochs, but not
+    /// below `minimum` (PyTorch's ReduceLROnPlateau with a threshold of 0). A rate below `minimum` is not changed.
     Plateau {
         /// What it is multiplied by.
         factor: f64,
-        /// Epochs without improvement that are put up with.
+        /// The number of epochs without improvement that are tolerated.
         patience: usize,
         /// The lowest rate.
         minimum: f64,
     },
 }
 
-/// The rate at an angle of half a cosine: `from` at 0, `to` at pi.
+/// Half a cosine: `from` at an angle of 0, `to` at pi.
 pub fn half_cosine(from: f64, to: f64, angle: f64) -> f64 {
     to + (from - to) * 0.5 * (1.0 + angle.cos())
 }
 
-/// The rate at a step of one cycle (Smith and Topin, 2018): from a 25th of `peak` at step 0 up to `peak` at `top`, then
-/// down to its 250,000th at `last`. `between` gives the rate between two others at a share of the way.
+/// The rate at step `at` of one cycle (Smith and Topin, 2018): from `peak / 25` at step 0 up to `peak` at step `top`,
+/// then down to `peak / 250000` at step `last`. `between(a, b, share)` interpolates between two rates.
 pub fn one_cycle(peak: f64, top: f64, last: f64, at: f64, between: impl Fn(f64, f64, f64) -> f64) -> f64 {
     if at < top {
         between(peak / 25.0, peak, at / top)
@@ -77,7 +78,7 @@ pub fn one_cycle(peak: f64, top: f64, last: f64, at: f64, between: impl Fn(f64, 
     }
 }
 
-/// The share of the way that is done, 1 where there is none to go.
+/// `done / all`, from 0 to 1; 1 if `all` is 0.
 fn share(done: f64, all: f64) -> f64 {
     if all > 0.0 { (done / all).clamp(0.0, 1.0) } else { 1.0 }
 }
@@ -87,7 +88,7 @@ fn half_cosine_between(from: f64, to: f64, share: f64) -> f64 {
 }
 
 impl Schedule {
-    /// The rate for a step, counted from 0, of a run of `epochs` epochs; `None` leaves it as it is.
+    /// The rate for a step, counted from 0, of a run of `epochs` epochs; `None` keeps the current rate.
     pub fn at_step(&self, step: u64, steps_per_epoch: u64, epochs: u64) -> Option<f64> {
         let total = steps_per_epoch.saturating_mul(epochs);
         match self {
@@ -114,7 +115,7 @@ impl Schedule {
         }
     }
 
-    /// The rate after an epoch, given how many epochs have passed since the best score.
+    /// The rate after an epoch, given the number of epochs since the best score.
     pub fn after_epoch(&self, rate: f64, since_best: usize) -> f64 {
         match self {
             &Schedule::Plateau { factor, patience, minimum }

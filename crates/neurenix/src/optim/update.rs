@@ -1,4 +1,4 @@
-//! What a step of each rule computes.
+//! The update formula of each rule.
 
 use std::cell::RefCell;
 
@@ -7,16 +7,16 @@ use phynexus::{DType, Device, Scalar, Tensor, dtype::scalar_bytes};
 use super::{Rule, number::Number};
 use crate::{Error, Result};
 
-/// The numbers of one step that parameters of a group share.
+/// The settings of a step that the parameters of a group on one device share.
 pub(super) struct Settings {
     pub(super) learning_rate: f64,
-    /// The learning rate as a share of that at the beginning, which a schedule changes.
+    /// The learning rate divided by the optimiser's initial one.
     pub(super) share: f64,
     weight_decay: f64,
-    /// Whether the rule's settings are data too.
+    /// Whether the rule's settings are leaves too, because they change between steps.
     varying: bool,
     pub(super) device: Device,
-    /// The leaves made so far: parameters share them.
+    /// The leaves created so far, which parameters share.
     leaves: RefCell<Vec<(f64, DType, Tensor)>>,
 }
 
@@ -31,7 +31,7 @@ impl Settings {
         Settings { learning_rate, share, weight_decay, varying, device, leaves: RefCell::default() }
     }
 
-    /// A tensor times a setting of the rule.
+    /// Multiplies a tensor by a setting of the rule.
     fn scaled(&self, tensor: &Tensor, setting: f64) -> Result<Tensor> {
         Ok(if self.varying {
             tensor.mul(&self.leaf(setting, tensor)?)?
@@ -40,7 +40,7 @@ impl Settings {
         })
     }
 
-    /// A number of a step in a tensor's dtype.
+    /// A number as a scalar in the dtype of `like`.
     pub(super) fn tensor(&self, number: &Number, like: &Tensor) -> Result<Tensor> {
         match number {
             Number::Host(value) => self.leaf(*value, like),
@@ -48,7 +48,8 @@ impl Settings {
         }
     }
 
-    /// A number that changes from step to step, as data of a tensor's dtype: so the plan stays the same.
+    /// A number that changes between steps, as a leaf with the dtype of `like`. A constant would need a new plan for
+    /// each value.
     pub(super) fn leaf(&self, value: f64, like: &Tensor) -> Result<Tensor> {
         let mut leaves = self.leaves.borrow_mut();
         let known =
@@ -73,8 +74,8 @@ impl Rule {
         self.state_names().iter().map(initial).collect()
     }
 
-    /// The parameter and the state after a step, computed in the dtype that the parameter, the gradient,
-    /// the state and [`Rule::numbers`] have.
+    /// Returns the parameter and the state after a step. The parameter, the gradient, the state and `numbers` (from
+    /// [`Rule::numbers`]) have one dtype.
     pub(super) fn update(
         &self,
         parameter: &Tensor,
@@ -114,7 +115,7 @@ impl Rule {
             Rule::Adam { beta1, beta2, epsilon, .. } | Rule::AdamW { beta1, beta2, epsilon, .. } => {
                 let first = mean(&state[0], g, beta1)?;
                 let second = mean(&state[1], &g.mul(g)?, beta2)?;
-                // There is a third tensor with `amsgrad`.
+                // Only `amsgrad` has a third tensor.
                 let greatest = state.get(2).map(|greatest| greatest.maximum(&second)).transpose()?;
                 let root = greatest.as_ref().unwrap_or(&second).sqrt()?.mul(&numbers[0])?;
                 let step = first.mul(&numbers[1])?;

@@ -345,7 +345,7 @@ fn load((block, start): &Place<'_, Block>, dtype: DType, length: usize) -> Vec<S
 fn store((block, start): &Place<'_, Block>, dtype: DType, old: &[Scalar], new: &[Scalar]) {
     let mut memory = locked(block);
     for (at, (old, new)) in old.iter().zip(new).enumerate() {
-        // Uninitialized memory may not hold a valid bool, but reads as one.
+        // Uninitialised memory may not hold a valid bool, but reads as one.
         if old != new || dtype == DType::Bool {
             let bytes = scalar_bytes(*new, dtype);
             let Ok(first) = usize::try_from(start + (at * dtype.size()) as i64) else { continue };

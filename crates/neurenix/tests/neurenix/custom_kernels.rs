@@ -414,7 +414,7 @@ fn doubled(@builtin(global_invocation_id) id: vec3<u32>) {{
         .source(WGSL, &wgsl)
 }
 
-/// The devices with compilers of their own that this machine has.
+/// This machine's devices that have their own compilers.
 fn real_devices() -> Vec<Device> {
     neurenix::register_all();
     ["cuda:0", "hip:0", "opencl:0"].into_iter().filter_map(|name| Device::find(name).ok()).collect()

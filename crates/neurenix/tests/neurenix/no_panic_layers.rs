@@ -1,4 +1,4 @@
-//! No public call of layers, optimizers, data and training panics, whatever sizes and numbers it gets.
+//! No public call of layers, optimisers, data and training panics, whatever sizes and numbers it gets.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -1,4 +1,4 @@
-//! Optimizers and schedules against PyTorch (`golden/make_optimizers.py`), and their other guarantees.
+//! Optimisers and schedules against PyTorch (`golden/make_optimizers.py`), and their other guarantees.
 
 use neurenix::{
     Result,
@@ -108,7 +108,7 @@ fn every_rule_steps_as_pytorch_does() -> Result<()> {
                 gradients = clip_gradient_norm(gradients, 0.5)?;
             }
             if step == 3 || step == 6 {
-                // A saved and loaded optimizer continues as before.
+                // A saved and loaded optimiser continues as before.
                 let state = optimizer.state()?;
                 optimizer =
                     Optimizer::new(rule.clone(), parameters.clone(), rate)?.with_weight_decay(decay)?;

@@ -294,7 +294,7 @@ impl Chunked<'_> {
         each(tiles, inline, &body);
     }
 
-    /// Runs groups: each task does a group of one row tile; threads synchronize between passes.
+    /// Runs groups: each task does a group of one row tile; threads synchronise between passes.
     ///
     /// # Safety
     /// Same as [`FusedKernel::run`].

@@ -61,7 +61,7 @@ pub(super) fn blocks(kernel: &Fused) -> Plan {
 }
 
 /// Chooses the axes for a kernel in normal form whose reductions have this many phases. `columns` are the extents of
-/// the columns before normalization, which are those of the reduced tensors regardless of the rest of the kernel.
+/// the columns before normalisation, which are those of the reduced tensors regardless of the rest of the kernel.
 pub(super) fn plan(kernel: &Fused, columns: &[usize], phases: usize) -> Plan {
     let (rows, all) = (kernel.rows.len(), ranges(kernel).len());
     if kernel.columns.is_empty() {

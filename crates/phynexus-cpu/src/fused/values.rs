@@ -160,7 +160,7 @@ impl<'a> Values<'a> {
     }
 }
 
-/// The vector kernel of a composite that this device takes by its name.
+/// The vector kernel of a composite that this device claims by name.
 pub(crate) fn chain(composite: &Composite) -> Option<vector::Chain> {
     Some(match composite {
         Composite::Gelu(Gelu { tanh: false }) => vector::Chain::Gelu,

@@ -11,7 +11,7 @@ use crate::working_memory;
 /// A cache line, and a full register.
 const ALIGNMENT: usize = 64;
 
-/// A block of uninitialized 64-byte-aligned memory. Returns to its thread's shelf when dropped.
+/// A block of uninitialised 64-byte-aligned memory. Returns to its thread's shelf when dropped.
 pub(crate) struct Scratch(Block);
 
 struct Block {

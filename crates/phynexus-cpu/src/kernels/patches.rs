@@ -50,7 +50,7 @@ pub(crate) unsafe fn gather<V: Lanes>(g: &Gather<'_, V::Scalar>) {
     }
     for (i, offset) in g.offsets.iter().enumerate() {
         for segment in g.segments {
-            // SAFETY: guaranteed by the caller. Elements past the end of a segment may be uninitialized.
+            // SAFETY: guaranteed by the caller. Elements past the end of a segment may be uninitialised.
             unsafe {
                 let from = g.slab.add(offset + segment.slab);
                 let to = g.out.add(i * g.width + segment.position - g.first);

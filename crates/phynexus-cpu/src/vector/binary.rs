@@ -69,8 +69,8 @@ macro_rules! wrapping {
 }
 wrapping!(u8, u16, u32, u64);
 
-/// The kernel of a function of integers of type `T`; `U` is the unsigned type of its width, which stands for both where the
-/// sign makes no difference.
+/// The kernel of a function of integers of type `T`; `U` is the unsigned type of its width, which stands for both where
+/// the sign makes no difference.
 macro_rules! integer_kernel {
     ($set:ident Add $($_:tt)+) => {
         loops::binary($set, U::add)
@@ -114,7 +114,7 @@ macro_rules! integer_kernel {
     ($set:ident Ne $($_:tt)+) => {
         loops::binary($set, |a: U, b: U| u8::from(a != b))
     };
-    // No processor divides vectors of integers: one compilation.
+    // Processors cannot divide vectors of integers, so one compilation suffices.
     ($set:ident FloorDiv $($_:tt)+) => {
         plain_binary(T::floor_div)
     };

@@ -1,5 +1,5 @@
 //! Tools for kernels of more than one operation: they are compiled for every instruction set, and written over blocks
-//! of lanes that the compiler vectorizes.
+//! of lanes that the compiler vectorises.
 
 /// Elements per block: as many as a kernel with several live values can hold in registers.
 pub(crate) const BLOCK: usize = 32;

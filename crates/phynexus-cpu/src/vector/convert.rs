@@ -1,7 +1,7 @@
 //! Branch-free conversions between number formats. 16-bit floats are represented by their bits.
 
 /// A float type that converts to integers: truncates, saturates, and maps NaN to 0. Equivalent to `as`, in a form that
-/// vectorizes.
+/// vectorises.
 pub(super) trait ToInteger<T> {
     fn to_integer(self) -> T;
 }

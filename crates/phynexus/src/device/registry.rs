@@ -90,7 +90,7 @@ pub fn missing() -> Vec<Missing> {
     read().missing.clone()
 }
 
-/// Normalizes a device name. A kind without a number means its first device, as in PyTorch, and there is only one CPU.
+/// Normalises a device name. A kind without a number means its first device, as in PyTorch, and there is only one CPU.
 fn canonical(name: &str) -> String {
     match name {
         "cpu" | "cpu:0" => "cpu".to_owned(),

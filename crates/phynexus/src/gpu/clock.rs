@@ -17,7 +17,7 @@ use crate::{
 
 /// Parts of a large copy in flight at once.
 const AHEAD: usize = 4;
-/// At this many pending spans, the device is synchronized and queried.
+/// At this many pending spans, the device is synchronised and queried.
 const PENDING: usize = 8192;
 
 /// Timings not yet reported to the profiler.

@@ -38,7 +38,7 @@ use crate::{
 pub struct Gpu<D: Driver>(Resources<D>);
 
 impl<D: Driver> Gpu<D> {
-    /// Wraps an initialized driver.
+    /// Wraps an initialised driver.
     pub fn new(driver: D) -> Gpu<D> {
         let pool = Pool::from_environment(driver.name());
         let heap = Arc::new(Heap { driver, pool, clock: Clock::new(), spilling: Spilling::new() });

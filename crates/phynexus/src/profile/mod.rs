@@ -50,7 +50,7 @@ pub enum Detail {
     /// Every kind of step, with its count and host time. On a device with a queue, the host time is the time to submit.
     Counts,
     /// Also every kernel, transfer and change of memory with its time, by the device's clock if it has one, and the
-    /// host's work in between. A device without a clock is synchronized after every step.
+    /// host's work in between. A device without a clock is synchronised after every step.
     Timeline,
 }
 

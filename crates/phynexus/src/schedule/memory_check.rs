@@ -2,7 +2,7 @@
 //! contains the pattern afterwards is an internal error, rather than silently holding freed memory.
 //!
 //! Always on for host devices in builds with debug assertions. Elsewhere it must be requested, because it reads every
-//! result back and synchronizes the GPU.
+//! result back and synchronises the GPU.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -11,7 +11,7 @@ use phynexus::{
 
 type Function = fn(&[Tensor]) -> Result<Tensor>;
 
-/// Several results one after another.
+/// Several results, flattened and concatenated.
 fn flat(parts: &[&Tensor]) -> Result<Tensor> {
     let flat = |t: &&Tensor| t.to_dtype(DType::F64)?.reshape(&[t.len()]);
     let parts: Vec<Tensor> = parts.iter().map(flat).collect::<Result<_>>()?;

@@ -31,7 +31,7 @@ fn input(of: &Value, dtype: DType, device: Device) -> Result<Tensor> {
     }
 }
 
-/// The sum of the elements, each with the weight that the file's gradients have.
+/// The weighted sum of the elements, with the weights that the script used for the gradients.
 fn weighted(t: &Tensor) -> Result<Tensor> {
     let weights: Vec<f64> = (0..t.len()).map(|i| (1.3 * i as f64 + 0.4).sin() + 0.3).collect();
     let weights = Tensor::from_slice(&weights, &[t.len()], t.device())?.to_dtype(t.dtype())?;
@@ -53,7 +53,7 @@ fn differences(what: &str, found: &[f64], expected: &[f64], tolerance: f64) -> O
     Some(format!("{what}: {found} is not {expected}"))
 }
 
-/// Checks results and gradients of every case in a dtype. Errors may reach `tolerance` of the greatest element.
+/// Checks results and gradients of every case in a dtype. `tolerance` is relative to the greatest element.
 pub(crate) fn check_all(device: Device, dtype: DType, tolerance: f64) {
     let golden: Value = serde_json::from_str(include_str!("neural.json")).unwrap();
     let mut wrong = Vec::new();

@@ -1,4 +1,4 @@
-//! Steps of every kind that lowering tells apart, as graphs; devices of very different capabilities.
+//! Graphs for every kind of step that lowering distinguishes, and devices with very different capabilities.
 
 use phynexus::{
     DType,
@@ -7,7 +7,7 @@ use phynexus::{
     oracle::generate::{Case, CaseLeaf, Choice, Values, random_array},
 };
 
-/// The least that a GPU can do.
+/// A GPU with minimum capabilities.
 pub(crate) fn tiny() -> Target {
     Target {
         limits: Limits {
@@ -28,7 +28,7 @@ pub(crate) fn tiny() -> Target {
     }
 }
 
-/// A large one, with so few multiprocessors that small shapes are already large.
+/// A large GPU with few multiprocessors, so that even small shapes fill it.
 pub(crate) fn big() -> Target {
     let limits = tiny().limits;
     Target {
@@ -47,16 +47,16 @@ pub(crate) fn big() -> Target {
     }
 }
 
-/// In between: narrow subgroups and vectors.
+/// A medium GPU with narrow subgroups and vectors.
 pub(crate) fn narrow() -> Target {
     let limits = big().limits;
     let limits = Limits { device: "narrow".to_owned(), block_size: 128, subgroup: Some(8), ..limits };
     Target { limits, vector_bytes: 8, processors: 2, sums: 64 }
 }
 
-/// So many multiprocessors that few rows are split.
+/// A GPU with many multiprocessors, on which even a few rows are split.
 pub(crate) fn many() -> Target {
-    // Of groups so small that rows are long early.
+    // Small groups, so that even short rows count as long.
     let limits = Limits { device: "many".to_owned(), block_size: 128, ..big().limits };
     Target { limits, processors: 100, ..big() }
 }
@@ -83,7 +83,7 @@ fn one(
     case
 }
 
-/// Products of matrices: dtypes, layouts, sizes that fill no tile.
+/// Matrix products: dtypes, layouts, and sizes that do not fill a tile.
 pub(crate) fn products() -> Vec<Case> {
     let mut choice = Choice::new(11);
     let mut cases = Vec::new();
@@ -103,7 +103,7 @@ pub(crate) fn products() -> Vec<Case> {
         (DType::U8, DType::U8),
         (DType::I64, DType::I64),
     ] {
-        // The last one is long enough that copies of later tiles take the place of earlier ones.
+        // The last one is long enough for copies of later tiles to overwrite earlier ones.
         let shapes = [(40, 41, 36), (66, 40, 50), (24, 264, 16)];
         for (m, k, n) in shapes.into_iter().take(if operand == DType::F16 { 3 } else { 2 }) {
             let operands = [(operand, &[m, k][..]), (operand, &[k, n][..])];
@@ -123,13 +123,13 @@ pub(crate) fn products() -> Vec<Case> {
             cases.push(case);
         }
     }
-    // Enough for the largest tile of matrix instructions.
+    // Large enough for the largest tile of matrix instructions.
     let operands = [(DType::BF16, &[70, 40][..]), (DType::BF16, &[40, 140][..])];
     cases.push(one(&mut choice, Op::Dot, (DType::F32, &[70, 140]), &operands, false));
     cases
 }
 
-/// Products whose factors may be rounded, as they lie and transposed.
+/// Products whose factors may be rounded, row-major and transposed.
 pub(crate) fn rounded() -> Vec<Case> {
     let mut choice = Choice::new(21);
     let mut cases = Vec::new();
@@ -188,7 +188,7 @@ pub(crate) fn convolutions() -> Vec<Case> {
             }
         }
     }
-    // Filters whose taps begin at no multiple of what is copied at once, but whose rows do.
+    // Filters whose rows are aligned for wide copies, but whose taps are not.
     let pair = |x: usize| [x, x].into_iter().collect();
     let padding = [(1, 1); 2].into_iter().collect();
     let geometry = Geometry { kernel: pair(3), stride: pair(1), dilation: pair(1), padding, groups: 1 };
@@ -217,7 +217,7 @@ pub(crate) fn reductions_sorts_and_scans() -> Vec<Case> {
             cases.push(one(&mut choice, op, (f, &shape), &[(f, &shape)], reverse));
         }
     }
-    // Rows that neighbouring invocations have, several in a word of memory.
+    // Neighbouring invocations reduce neighbouring columns, several of which share a word of memory.
     for (dtype, shape) in [(DType::BF16, [70, 40]), (DType::I8, [300, 12]), (DType::F16, [9, 21])] {
         for combine in [Combine::Sum, Combine::Max] {
             let op = Op::Reduce { combine, axes: Axes::of([0]) };
@@ -230,7 +230,7 @@ pub(crate) fn reductions_sorts_and_scans() -> Vec<Case> {
             cases.push(one(&mut choice, op, (DType::I64, &shape), &[(dtype, &shape)], dtype == DType::I8));
         }
     }
-    // A softmax of few long rows: every reduction is split, and the last kernel has none.
+    // A softmax of few long rows: every reduction is split, and the last kernel has no reduction.
     let mut case = Case::new("softmax");
     let shape = [2, 4200];
     let x = case.leaf(CaseLeaf::contiguous(random_array(&mut choice, Values::Tame, f, &shape)));

@@ -1,5 +1,5 @@
-//! What the oracle says functions mean, against mpmath. All devices are tested against the oracle, and the CPU computes
-//! some functions by the oracle's definitions, so these numbers come from neither.
+//! The oracle's definitions of functions against mpmath. An independent source is needed, because devices are tested
+//! against the oracle, and the CPU computes some functions by the oracle's definitions.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,8 @@ use phynexus::{
 /// From `tests/golden/make_definitions.py`.
 const GOLDEN: &str = include_str!("../golden/definitions.txt");
 
-/// Correctly rounded without exception. (The floor of a quotient beyond 2^53 may lie between two floats.)
+/// Functions whose results are always correctly rounded. `floor_divide` is missing, because the floor of a quotient
+/// beyond 2^53 may not be representable.
 const EXACT: [&str; 12] = [
     "neg",
     "abs",
@@ -28,11 +29,11 @@ const EXACT: [&str; 12] = [
     "isinf",
     "remainder",
 ];
-/// Greatest distance of the other definitions from the correctly rounded result, in units in the last place: what the
-/// oracle adds to the error that a `float64` device may have.
+/// The greatest error of the other definitions in units in the last place. The oracle adds it to the error bound of
+/// `float64` devices.
 const UNITS: u64 = 2;
-/// So close to a multiple of pi / 2 (2^-61) that the C library of Linux loses digits, which leave the cosine 8 and the
-/// tangent 14 units off.
+/// This number is within 2^-61 of a multiple of pi / 2. Linux's C library loses digits there: its cosine is 8 units
+/// off, its tangent 14.
 const HARDEST: f64 = 5.319_372_648_326_541e255;
 
 /// Operands and the correctly rounded result.
@@ -54,10 +55,10 @@ fn functions() -> BTreeMap<&'static str, Vec<Point<f64>>> {
     functions
 }
 
-/// The operations of the file. One that is missing there is to be added to the script.
+/// The operations that the file must contain. Add a missing one to the script.
 fn operations() -> Vec<(Op, &'static str)> {
     let unary = Unary::ALL.into_iter().filter(|op| op.accepts(DType::F64));
-    // The other functions of two floats are IEEE 754's arithmetic and comparisons.
+    // Arithmetic and comparisons are those of IEEE 754 and need no test here.
     use Binary::*;
     let is_plain = |op: Binary| op.is_comparison() || matches!(op, Add | Sub | Mul | Div | Max | Min);
     let binary = Binary::ALL.into_iter().filter(|&op| op.accepts(DType::F64) && !is_plain(op));
@@ -68,7 +69,7 @@ fn is_hardest(name: &str, operands: &[f64]) -> bool {
     ["cos", "tan"].contains(&name) && operands[0].abs() == HARDEST
 }
 
-/// What the oracle says of an operation at these points.
+/// The oracle's results of an operation at these points.
 fn oracle<T: Element>(op: &Op, result: DType, points: &[Point<T>]) -> OracleArray {
     let (mut ir, shape) = (Ir::default(), [points.len()]);
     let leaves: Vec<OracleArray> = (0..points[0].0.len())
@@ -90,7 +91,7 @@ fn bytes<T: Element>(values: &[T]) -> Vec<u8> {
     bytes
 }
 
-/// How many `f64` lie between the two, and one: 0 where both are equal or NaN.
+/// The distance in units in the last place; 0 if both are equal or NaN.
 fn distance(a: f64, b: f64) -> u64 {
     let place = |x: f64| {
         let magnitude = (x.to_bits() & !(1 << 63)) as i64;
@@ -123,7 +124,7 @@ fn definitions_are_as_accurate_as_the_oracle_takes_them_to_be() {
                 () if is_hardest(name, operands) => 16,
                 () => UNITS,
             };
-            // The quotient at a zero of sinc has no sign by which to choose one.
+            // The sign of sinc's zeros is not defined.
             let wrong_zero = found == 0.0
                 && *expected == 0.0
                 && found.is_sign_negative() != expected.is_sign_negative()
@@ -140,7 +141,8 @@ fn definitions_are_as_accurate_as_the_oracle_takes_them_to_be() {
     assert!(wrong.is_empty(), "{} points\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// The points whose operands `T` has, as a device would answer them that rounds correctly.
+/// Checks that the oracle accepts the results of a device that rounds correctly, at the points whose operands `T`
+/// represents exactly.
 fn judge<T: Element + Into<f64>>(round: fn(f64) -> T) {
     let functions = functions();
     let is_exact = |x: &f64| x.is_nan() || round(*x).into() == *x;
@@ -166,7 +168,7 @@ fn judge<T: Element + Into<f64>>(round: fn(f64) -> T) {
 fn correctly_rounded_results_are_admissible() {
     judge(|x| x);
     judge(|x| x as f32);
-    // By way of `f32`, as devices compute 16-bit floats.
+    // Through `f32`, as devices compute 16-bit floats.
     judge(|x| f16::from_f32(x as f32));
     judge(|x| bf16::from_f32(x as f32));
 }

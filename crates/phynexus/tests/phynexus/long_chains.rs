@@ -1,4 +1,5 @@
-//! Graphs of a million nodes: built, evaluated, differentiated and dropped without recursion; and how many may be pending.
+//! Graphs of a million nodes are built, evaluated, differentiated and dropped without recursion, and pending work is
+//! bounded.
 
 use phynexus::{DType, Error, Tensor, no_grad, oracle::reference_device};
 
@@ -48,7 +49,7 @@ fn what_is_held_is_computed_when_many_operations_were_recorded() {
 fn an_error_of_pending_work_is_that_of_its_reader() {
     let device = reference_device();
     let x = Tensor::from_slice(&[0.25f64, 1.0], &[2], device).unwrap();
-    // An index that nothing is known of until it is computed.
+    // The index's values are unknown until it is computed.
     let seven = x.narrow(0, 0, 1).unwrap().mul_scalar(28).unwrap();
     let index = seven.to_dtype(DType::I64).unwrap();
     let outside = x.take(&index, None).unwrap();

@@ -1,5 +1,5 @@
-//! Lowered steps against the oracle: random graphs, and steps of every kind, on devices of very different capabilities.
-//! The interpreter detects races, accesses out of bounds and reads of what nobody wrote.
+//! Lowered steps against the oracle: random graphs and every kind of step, on devices with very different capabilities.
+//! The interpreter detects races, out-of-bounds accesses and reads of uninitialised memory.
 
 #[path = "../lowering/cases.rs"]
 mod cases;
@@ -34,7 +34,7 @@ fn devices() -> Vec<Device> {
         .collect()
 }
 
-/// What is wrong with a device's results, if anything is.
+/// What is wrong with a device's results, if anything.
 fn fault(case: &Case, device: Device) -> Option<String> {
     let work = || {
         let expected = evaluate(&case.ir, &case.values())?;
@@ -70,7 +70,7 @@ fn random_graphs() {
     assert!(failures.is_empty(), "{} failures\n{}", failures.len(), failures.join("\n"));
 }
 
-/// A device with matrix instructions, and with copies that go on by themselves.
+/// A device with matrix instructions and asynchronous copies.
 fn tensor() -> Target {
     let shape = MatrixShape { rows: 16, columns: 16, depth: 16 };
     let rounding = (MatrixShape { depth: 8, ..shape }, DType::F32, DType::F32);
@@ -80,7 +80,7 @@ fn tensor() -> Target {
     Target { limits: Limits { shared_bytes: 160 << 10, ..limits }, ..big() }
 }
 
-/// The same with subgroups of 64 and without such copies.
+/// The same with subgroups of 64 and without asynchronous copies.
 fn wide() -> Target {
     let Target { limits, .. } = tensor();
     let limits = Limits { device: "wide".to_owned(), subgroup: Some(64), async_copies: false, ..limits };
@@ -107,7 +107,7 @@ fn products_that_may_round_their_factors() {
     check_all(cases::rounded(), &[tensor(), wide(), many()]);
 }
 
-/// The instruction that rounds is used where that was allowed, and nowhere else.
+/// The instruction that rounds factors is used only where rounding is allowed.
 #[test]
 fn only_products_that_may_round_do() {
     let operand = |shape: &[usize]| Operand { dtype: DType::F32, layout: Layout::contiguous(shape) };
@@ -142,7 +142,7 @@ fn empty_operands() {
     check_all(cases::empty(), &[tiny(), big(), many()]);
 }
 
-/// Functions of vectors, one after another in a batch.
+/// A batch of functions of vectors.
 fn batch(lengths: &[usize]) -> Step {
     let f = DType::F32;
     let fused = |&length: &usize| {
@@ -167,7 +167,7 @@ fn a_batch_is_one_launch() {
     assert_eq!(launches(&[1000, 7, 301, 0, 4096], &big()), 1);
     let few = Target { limits: Limits { bindings: 5, ..big().limits }, ..big() };
     assert_eq!(launches(&[1000, 7, 301, 0, 4096], &few), 2);
-    // `tiny` has groups of 32 invocations and 60 of them along a dimension.
+    // `tiny` has at most 60 groups of 32 invocations per dimension.
     assert_eq!(launches(&[1000, 7, 301, 4096], &tiny()), 2);
     assert_eq!(launches(&[5; 130], &Target { limits: Limits { bindings: 500, ..big().limits }, ..big() }), 3);
 }
@@ -279,8 +279,8 @@ fn sum_in_order(row: &[f32]) -> f32 {
     sums[0]
 }
 
-/// What is added to what follows from the number of columns alone: not from where the numbers lie, how wide the loads
-/// are, how many rows there are, or what else is computed.
+/// The order of additions depends only on the number of columns: not on layouts, the width of loads, the number of
+/// rows, or what else is computed.
 #[test]
 fn sums_have_one_order() {
     let shapes = [(3, 7), (40, 16), (33, 50), (17, 129), (9, 515), (2, 2050), (1, 9001)];
@@ -314,7 +314,7 @@ fn sums_have_one_order() {
                 let half = rows.div_ceil(2);
                 let negative = sum(x).narrow(0, 0, half).unwrap().neg().unwrap();
                 check("of half of the rows", &negative.evaluated().unwrap().neg().unwrap(), 0..half);
-                // With what waits for it, and with what is stored for each column.
+                // Together with operations that use the sum, and with a stored value for each column.
                 let total = x.sum(&[1], true).unwrap();
                 let apart = x.sub(&total).unwrap();
                 let squares = apart.square().unwrap().sum(&[1], false).unwrap();
@@ -325,7 +325,7 @@ fn sums_have_one_order() {
     }
 }
 
-/// Products that are summed where they are computed are rounded and added as if they were stored.
+/// Products that are summed in the kernel that computes them are rounded and added as if they were stored.
 #[test]
 fn sums_of_products_are_sums() {
     for device in devices() {
@@ -343,7 +343,7 @@ fn sums_of_products_are_sums() {
     }
 }
 
-/// What a GPU adds in which order depends on shapes alone, so that values do not depend on what is fused.
+/// The order in which a GPU adds depends on shapes alone, so values do not depend on what is fused.
 #[test]
 fn random_programs_have_one_value_however_they_are_evaluated() {
     for device in devices() {

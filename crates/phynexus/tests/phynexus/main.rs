@@ -1,4 +1,4 @@
-//! The tests of the engine that can share a process.
+//! The engine's tests that can share a process.
 
 mod definitions;
 mod edges;

@@ -1,4 +1,4 @@
-//! Which modules of a crate import which: the engine's follow the layers in ARCHITECTURE.md, and no crate has a cycle.
+//! Imports between modules: those of the engine follow the layers in ARCHITECTURE.md, and no crate has a cycle.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,7 +16,7 @@ const ALLOWED: [(&str, [&str; 2], &str); 1] = [(
 /// A crate's top-level modules, each with the modules that it imports and the files that do so.
 type Imports = BTreeMap<String, BTreeMap<String, BTreeSet<PathBuf>>>;
 
-/// The text without comments and without the test modules that it contains.
+/// The text without comments and test modules.
 fn code(text: &str) -> String {
     let lines = text.lines().map(|line| line.split("//").next().unwrap_or_default());
     let text = lines.collect::<Vec<_>>().join("\n");
@@ -33,7 +33,7 @@ fn code(text: &str) -> String {
     kept
 }
 
-/// Whether a condition such as `test)]` or `all(test, unix))]` holds only in tests.
+/// Whether a `cfg` condition such as `test)]` or `all(test, unix))]` holds only in tests.
 fn is_test(condition: &str) -> bool {
     condition.starts_with("test)") || condition.starts_with("all(test,")
 }
@@ -49,7 +49,7 @@ fn declared(line: &str) -> Option<&str> {
     (visibility.is_empty() || visibility.starts_with("pub")).then_some(name)
 }
 
-/// The modules that a file declares, and of these the ones that only tests have.
+/// The modules that a file declares, and those of them that exist only in tests.
 fn declarations(code: &str) -> (BTreeSet<String>, BTreeSet<String>) {
     let (mut all, mut of_tests, mut is_of_tests) = (BTreeSet::new(), BTreeSet::new(), false);
     for line in code.lines() {
@@ -67,7 +67,7 @@ fn declarations(code: &str) -> (BTreeSet<String>, BTreeSet<String>) {
     (all, of_tests)
 }
 
-/// The first words of the paths after each `crate::`, those of a list in braces too.
+/// The first identifier of each path that follows `crate::`, including those of lists in braces.
 fn imports(code: &str) -> BTreeSet<String> {
     let word = |text: &str| -> String {
         text.trim_start().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
@@ -100,7 +100,7 @@ fn imports(code: &str) -> BTreeSet<String> {
     found
 }
 
-/// A crate's sources without comments and tests, by their paths in `src`.
+/// A crate's sources without comments and tests, by path in `src`.
 fn sources(src: &Path) -> BTreeMap<PathBuf, String> {
     fn read(folder: &Path, found: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
@@ -126,14 +126,14 @@ fn sources(src: &Path) -> BTreeMap<PathBuf, String> {
     sources
 }
 
-/// What the modules of a crate import of each other through `crate::`, or `super::` where that is the same.
+/// The imports between a crate's modules, through `crate::` or an equivalent `super::`.
 fn imports_of(src: &Path) -> Imports {
     let sources = sources(src);
     let is_root = |path: &Path| path == Path::new("lib.rs") || path == Path::new("main.rs");
     let roots: String =
         sources.iter().filter(|(path, _)| is_root(path)).map(|(_, code)| code.as_str()).collect();
     let modules = declarations(&roots).0;
-    // The module of each name that the root takes from a module, and of each exported macro.
+    // The module of each name that the crate root re-exports, and of each exported macro.
     let mut names: BTreeMap<String, String> = BTreeMap::new();
     for statement in roots.split("use ").skip(1) {
         let mut path = words(statement.split(';').next().unwrap_or_default())
@@ -167,8 +167,8 @@ fn imports_of(src: &Path) -> Imports {
     all
 }
 
-/// The modules that lie on a cycle or between two of them: those that are left when modules without imports and modules
-/// that no other imports are removed, as often as possible.
+/// The modules on a cycle or between two cycles: those that remain after repeatedly removing modules that import no
+/// other module or that no other module imports.
 fn cycles(mut imports: Imports) -> Imports {
     loop {
         let before = imports.len();
@@ -184,7 +184,7 @@ fn cycles(mut imports: Imports) -> Imports {
     }
 }
 
-/// The lines of the list below a heading of ARCHITECTURE.md: what is in backticks, in order.
+/// The names in backticks of the list that follows a line of ARCHITECTURE.md, in order.
 fn listed(architecture: &str, heading: &str) -> Vec<Vec<String>> {
     let below = architecture.split_once(heading).expect(heading).1;
     let lines = below.lines().skip_while(|line| !line.starts_with("- ")).take_while(|line| !line.is_empty());

@@ -1,12 +1,12 @@
-//! A function of one element is one row of a table. `sinc` is the trial: the product's code names it only where it is
-//! defined, and everything else follows from the table.
+//! A function of one element is one row of a table. This test uses `sinc` to check it: the product's code names `sinc`
+//! only in its definition, and everything else follows from the table.
 
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 
-/// Sources of the product below a folder, without tests.
+/// Finds the product's sources in a folder and its subfolders, without tests.
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
         let name = entry.file_name().unwrap().to_str().unwrap();
@@ -50,7 +50,7 @@ fn a_function_of_one_element_is_named_only_where_it_is_defined() {
     let expected =
         ["crates/phynexus/src/op/special.rs", "crates/phynexus/src/op/unary.rs", "python/neurenix/_table.py"];
     assert_eq!(naming, expected);
-    // It is there: in Rust, and in Python's types.
+    // The function exists in Rust and in Python's type stubs.
     let x = phynexus::Tensor::from_slice(&[0.0f64, 0.5], &[2], phynexus::oracle::reference_device()).unwrap();
     let y = x.sinc().unwrap().to_vec::<f64>().unwrap();
     assert_eq!(y[0], 1.0);

@@ -105,7 +105,7 @@ pub(super) fn random(shape: &[usize], device: Device) -> Result<Tensor> {
 }
 
 pub(super) fn labels(classes: i64, rows: usize, device: Device) -> Result<Tensor> {
-    // Labels come from the host, like those of a data set.
+    // Labels come from the host, like those of a dataset.
     let labels = Generator::new(2).randint(0, classes, &[rows], DType::I64, device)?.to_vec::<i64>()?;
     Ok(Tensor::from_slice(&labels, &[rows], device)?)
 }

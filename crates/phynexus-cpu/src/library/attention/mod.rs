@@ -138,7 +138,7 @@ impl Problem {
         KEYS.min(self.keys.next_multiple_of(BLOCK))
     }
 
-    /// Memory for `count` tiles of scores, initialized to zero.
+    /// Memory for `count` tiles of scores, initialised to zero.
     fn tiles(&self, count: usize) -> Scratch {
         let length = count * QUERIES * self.pitch();
         let tiles = Scratch::new::<f32>(length);

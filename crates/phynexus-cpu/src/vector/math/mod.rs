@@ -1,4 +1,4 @@
-//! Branch-free elementary functions, written for one element and vectorized by the loops that call them.
+//! Branch-free elementary functions, written for one element and vectorised by the loops that call them.
 
 pub(super) mod double;
 pub(crate) mod single;

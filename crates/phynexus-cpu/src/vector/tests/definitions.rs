@@ -1,5 +1,5 @@
-//! Kernels against mpmath. Some `f64` kernels are the standard library's functions or the oracle's definitions; references
-//! by the same functions would prove nothing.
+//! Kernels against mpmath. Some `f64` kernels call the standard library or the oracle's definitions, so references by
+//! the same functions would prove nothing.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,8 @@ use crate::vector::{InstructionSet, binary_for, unary_for};
 /// From `crates/phynexus/tests/golden/make_definitions.py`.
 const GOLDEN: &str = include_str!("../../../../phynexus/tests/golden/definitions.txt");
 
-/// The bound in last places of `f64` that the table in the documentation of [`crate::vector`] states. The standard library's
-/// functions, and the definitions made of them, are within 2.
+/// The bound in units in the last place of `f64`, from the table in the documentation of [`crate::vector`]. The
+/// standard library's functions, and definitions that use them, are within 2.
 fn bound(name: &str) -> f64 {
     match name {
         "neg" | "abs" | "sign" | "reciprocal" | "sqrt" => 0.0,
@@ -26,7 +26,7 @@ fn bound(name: &str) -> f64 {
     }
 }
 
-/// The same for `f32`; `accuracy.rs` has smaller bounds of those whose references there are independent.
+/// The same for `f32`. `accuracy.rs` checks smaller bounds for functions with independent references.
 fn single_bound(name: &str) -> f64 {
     match name {
         "rsqrt" => 0.501,
@@ -35,7 +35,7 @@ fn single_bound(name: &str) -> f64 {
     }
 }
 
-/// So close to a multiple of pi / 2 that the standard library's cosine and tangent lose digits on Linux.
+/// This number is so close to a multiple of pi / 2 that the standard library's cosine and tangent lose digits on Linux.
 const HARDEST: f64 = 5.319_372_648_326_541e255;
 
 /// Operands and the correctly rounded result.
@@ -59,7 +59,7 @@ fn functions() -> BTreeMap<&'static str, Vec<Point>> {
     functions
 }
 
-/// What the function of this name gives for the points' operands, which are `T`.
+/// Runs the function with this name on the points' operands, converted to `T`.
 fn run<T: Copy + Default>(
     set: InstructionSet,
     name: &str,
@@ -88,16 +88,16 @@ fn functions_are_within_their_bounds_of_the_exact_numbers() {
     let mut failures = Vec::new();
     for set in InstructionSet::available() {
         for (name, points) in functions() {
-            // These give `bool`.
+            // Their results are `bool`.
             if matches!(name, "isnan" | "isinf") {
                 continue;
             }
             let mut check = |operands: &[f64], found: f64, expected: f64, units: f64, bound: f64| {
-                // The sign of a zero that is left open.
+                // For these functions the sign of zero is not defined.
                 let is_open = matches!(name, "sign" | "sinc");
                 let is_zero = found == 0.0 && expected == 0.0 && !is_open;
                 let other_zero = is_zero && found.is_sign_negative() != expected.is_sign_negative();
-                // NaN is beyond every bound.
+                // A NaN error exceeds every bound.
                 let within = units <= bound;
                 if !within || other_zero {
                     let set = set.name();
@@ -107,7 +107,7 @@ fn functions_are_within_their_bounds_of_the_exact_numbers() {
             };
             let wide = run(set, name, DType::F64, &points, |x| x);
             for ((operands, expected), found) in points.iter().zip(wide) {
-                // The expected number is rounded, and so half a unit off itself.
+                // The expected number itself is rounded, by up to half a unit.
                 let rounding = if bound(name) > 0.0 { 0.5 } else { 0.0 };
                 check(operands, found, *expected, ulps64(found, *expected), bound(name) + rounding);
             }

@@ -131,7 +131,7 @@ proptest! {
         }
     }
 
-    /// Flattening after unflattening by a factorization of a row-major tensor's size gives the original range, and
+    /// Flattening after unflattening by a factorisation of a row-major tensor's size gives the original range, and
     /// unflattening a flattened index gives the original coordinates.
     #[test]
     fn flattening_undoes_unflattening(

@@ -1,4 +1,4 @@
-//! What differs between the languages.
+//! The differences between languages.
 
 use super::Names;
 use crate::{
@@ -6,31 +6,31 @@ use crate::{
     kernel::loops::{Axis, Memory, Operation, Place, Statement, Type},
 };
 
-/// What a printer adds to the walk over the statements. Names, numbers and expressions are strings; an operand is a name
-/// or a literal, so it may be repeated.
+/// How a language writes the parts of a kernel; the walk over the statements is the same for all. Names, numbers and
+/// expressions are strings. An operand is a name or a literal, so it may be repeated.
 pub(super) trait Dialect: Sized {
-    /// A value of several lanes is one vector. Otherwise each lane has a name of its own.
+    /// Whether a value with several lanes is one vector. If not, each lane has its own name.
     const VECTORS: bool;
 
     /// A statement that runs where a condition holds.
     fn only_if(condition: &str, statement: &str) -> String;
 
-    /// The line that binds the position on an axis, if there is one, and the line that opens the loop's block, if it has
-    /// one.
+    /// The line that binds the position on an axis (empty if none is needed), and the line that opens the loop's block,
+    /// if it has one.
     fn axis(&self, name: &str, axis: Axis) -> (String, Option<String>);
 
-    /// Writes an unrolled loop as copies of its body, if that is how the language needs it; true if so.
+    /// Writes an unrolled loop as copies of its body, if the language needs this. Returns whether it did.
     fn copies(&mut self, _axis: u8, _body: &[Statement]) -> Result<bool> {
         Ok(false)
     }
 
-    /// Waits for the group.
+    /// The barrier of a group.
     fn barrier(&self) -> &'static str;
 
-    /// Adds a value to an element (0), or takes the maximum (1) or minimum (2), as one step.
+    /// Atomically adds a value to an element (0), or takes the maximum (1) or minimum (2).
     fn atomic(&self, function: usize, array: &str, address: &str, value: &str) -> String;
 
-    /// Writes work on matrix fragments, and copies that go on by themselves.
+    /// Writes statements on matrix fragments, and asynchronous copies.
     fn subgroup(&mut self, _statement: &Statement) -> Result<()> {
         Err(Error::internal("kernel::print", "a statement that the language lacks"))
     }
@@ -38,26 +38,26 @@ pub(super) trait Dialect: Sized {
     /// The name of a buffer.
     fn buffer(&self, number: u16) -> String;
 
-    /// What an address in an array begins with: the array's first element, where its name does not say it.
+    /// The prefix of addresses in an array: its first element, unless the array's name refers to it already.
     fn start(_memory: Memory) -> String {
         String::new()
     }
 
-    /// An integer of the type, as an index of at least 0 and below `count`.
+    /// An integer, clamped to an index from 0 to `count - 1`.
     fn clamped(&self, dtype: DType, number: &str, count: usize) -> String;
 
-    /// Floor division by a constant of at least 2, or its remainder, to be a summand. The dividend is a name or in
-    /// parentheses; `negative` says if it may be below 0.
+    /// Floor division by a constant of at least 2, or its remainder, as a summand. The dividend is a name or in
+    /// parentheses; `negative` says whether it may be negative.
     fn divide(&mut self, remainder: bool, negative: bool, dividend: &str, by: i64) -> String;
 
-    /// Binds what a place holds, or `fill` where its mask does not hold: 16-bit floats as their bits.
+    /// Binds the value of a place, or `fill` where its mask does not hold. 16-bit floats are bound as their bits.
     fn load(&mut self, name: &str, place: &Place, of: Type, fill: Scalar) -> Result<Names>;
 
-    /// Writes a value, 16-bit floats as their bits, where the place's mask holds.
+    /// Stores a value where the place's mask holds. 16-bit floats are given as their bits.
     fn store(&mut self, place: &Place, of: Type, value: &Names) -> Result<()>;
 
-    /// Binds a value that is computed lane by lane: numbers, or the bits of 16-bit floats if the type is one. `numbered`:
-    /// where each lane has its name, it ends in the lane's number even if there is only one.
+    /// Binds a value that is computed lane by lane: numbers, or bits if the type is a 16-bit float. With `numbered`,
+    /// the name of each lane ends in its number even if there is only one lane.
     fn name(
         &mut self,
         name: &str,
@@ -66,10 +66,10 @@ pub(super) trait Dialect: Sized {
         lane: impl FnMut(&mut Self, usize) -> Result<String>,
     ) -> Result<Names>;
 
-    /// A vector made of its lanes; with one lane, that lane.
+    /// A vector of these lanes; a single lane is returned as it is.
     fn vector(&self, of: Type, lanes: &[String]) -> String;
 
-    /// What literals of the type end with.
+    /// The suffix of the type's literals.
     fn suffix(&self, dtype: DType) -> &'static str;
 
     /// A small whole number of the type.
@@ -81,13 +81,13 @@ pub(super) trait Dialect: Sized {
     /// A constant as an operand.
     fn constant(&mut self, dtype: DType, scalar: Scalar) -> String;
 
-    /// The bits of a number as a 16-bit float.
+    /// Converts a number to the bits of a 16-bit float.
     fn round(&mut self, from: DType, to: DType, number: &str) -> String;
 
-    /// The value of a 16-bit float.
+    /// Converts the bits of a 16-bit float to its value.
     fn decode(&mut self, dtype: DType, bits: &str) -> String;
 
-    /// A number as memory holds it: a 16-bit float as its bits.
+    /// A number as it is stored in memory: a 16-bit float as its bits.
     fn encode(&mut self, dtype: DType, number: &str) -> String;
 
     /// One lane of an operation on values.

@@ -1,7 +1,7 @@
-//! Prints loop trees as sources: one walk over the statements, with a `Dialect` for what differs between languages.
+//! Prints loop trees as sources: one walk over the statements for all languages, and a `Dialect` for their differences.
 //!
-//! `c` is the dialect of the C family, whose languages are tables of the device crates; `wgsl` is that of WGSL. A kernel is checked before
-//! it is printed; what a language cannot express is an error here.
+//! `c` is the dialect of the C family, whose languages are tables of the device crates; `wgsl` is that of WGSL. A
+//! kernel is checked before it is printed. A kernel that the language cannot express is an error.
 
 mod c;
 mod dialect;
@@ -33,8 +33,8 @@ struct Names {
     lanes: Vec<String>,
 }
 
-/// A bound value. The bits of a 16-bit float are bound too where it comes from memory or was rounded, so that storing
-/// it again converts nothing; compilers drop whichever is not used.
+/// A bound value. If a 16-bit float was loaded or rounded, its bits are bound too, so that storing it needs no
+/// conversion; compilers drop unused names.
 #[derive(Clone)]
 struct Bound {
     of: Type,
@@ -42,12 +42,12 @@ struct Bound {
     bits: Option<Names>,
 }
 
-/// What is printed so far. `D` is the state of a dialect.
+/// The state of printing. `D` is the state of the dialect.
 struct Printer<'a, D> {
     kernel: &'a Kernel,
     dialect: D,
     ranges: Ranges,
-    /// Some index does not fit 32 bits.
+    /// Whether some index does not fit 32 bits.
     too_wide: bool,
     values: HashMap<Value, Bound>,
     /// The functions that the kernel calls, in the order of their use: names and definitions.
@@ -85,7 +85,7 @@ impl<'a, D> Printer<'a, D> {
         Ok(())
     }
 
-    /// What `body` writes, between a line that opens a block and the block's end.
+    /// Writes a line that opens a block, then `body`, then the end of the block.
     fn block(&mut self, opening: impl AsRef<str>, body: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         self.line(opening);
         self.indented(body)?;

@@ -10,7 +10,7 @@ fn view_of(shape: &[usize], kind: u8, seeds: &[usize]) -> (Op, Vec<usize>) {
     let seed = |i: usize| seeds[i % seeds.len()];
     match kind % 5 {
         0 => {
-            // Another factorization: all primes of the size, grouped at random, plus some ones.
+            // Another factorisation: all primes of the size, grouped at random, plus some ones.
             let mut size: usize = shape.iter().product();
             let (mut output, mut i) = (vec![1], 0);
             let mut prime = 2;

@@ -18,7 +18,7 @@ use crate::{
 const CLASSES: usize = 1;
 
 /// Inputs logits `[N, C]`, target `[N]` (class indices, any integer dtype), then class weights `[C]` if there are any;
-/// result `[N]`: `-log(softmax(logits))[target]`, weighted and smoothed. NaN for a target that is no class.
+/// result `[N]`: `-log(softmax(logits))[target]`, weighted and smoothed. NaN for a target that is not a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CrossEntropy {
     /// The part of the target spread over all classes.
@@ -43,7 +43,7 @@ struct Rows {
     target_weight: Formula,
     /// Whether the target is to be left out.
     ignored: Option<Formula>,
-    /// Whether the target is no class.
+    /// Whether the target is not a class.
     outside: Formula,
 }
 
@@ -68,7 +68,7 @@ fn rows(inputs: &[Term], ignore_index: Option<i64>) -> Rows {
 }
 
 impl Rows {
-    /// `value` with 0 for ignored rows and NaN for targets that are no class.
+    /// `value` with 0 for ignored rows and NaN for targets that are not classes.
     fn guarded(&self, value: Formula) -> Formula {
         let stretch = |condition: &Formula| value.then(|v| condition.expand(v.shape()).term());
         let value = stretch(&self.outside).choose(&value.like(f64::NAN), &value);

@@ -1,4 +1,4 @@
-//! Sizes, ranks and numbers beyond what there is are typed errors at the call.
+//! Sizes, ranks and numbers that are out of range are typed errors of the call.
 
 use phynexus::{DType, Error, Tensor, op::composite::Cell, schedule, tensor::RecurrentWeights};
 
@@ -64,13 +64,13 @@ fn sizes_that_overflow_are_refused() {
     ));
 }
 
-/// Plans are made for whatever can be described; memory is asked for when they run.
+/// Planning does not allocate memory, so a plan may need more than exists.
 #[test]
 fn plans_of_enormous_tensors_do_not_overflow() {
     let one = vector(&[1f32]).expand(&[1 << 60]).unwrap();
     let sum = one.to_dtype(DType::F16).unwrap().exp().unwrap().sum(&[], false).unwrap();
     assert!(schedule::explain(&sum).unwrap().is_some());
-    // Five running sums of 2^62 bytes each live at once.
+    // Five running sums of 2^62 bytes each are live at once.
     let total = (1..=5)
         .map(|i| one.add_scalar(i).unwrap().cumsum(0).unwrap())
         .reduce(|sum, next| sum.mul(&next).unwrap())
@@ -97,7 +97,7 @@ fn labels_that_are_no_class_are_named() {
     let message = |labels: &Tensor| labels.one_hot(3, DType::F32).unwrap_err().to_string();
     let expected = "one_hot: label 3 is out of range for 3 classes";
     assert_eq!(message(&vector(&[0i64, 3])), expected);
-    // Pending ones are computed.
+    // Pending labels are computed.
     let pending = vector(&[0i32, 2]).add_scalar(1).unwrap();
     assert!(!pending.is_evaluated());
     assert_eq!(message(&pending), expected);

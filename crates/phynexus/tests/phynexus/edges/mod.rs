@@ -1,4 +1,4 @@
-//! What happens at the edges of what the methods take: limits that are refused, infinities, threads.
+//! Edge cases: limits that are refused, infinities, threads.
 
 mod limits;
 mod threads;

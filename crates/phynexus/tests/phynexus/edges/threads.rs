@@ -1,4 +1,4 @@
-//! Several threads at one leaf.
+//! Several threads that use one leaf.
 
 use std::thread;
 

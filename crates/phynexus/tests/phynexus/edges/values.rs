@@ -1,4 +1,4 @@
-//! Infinities, zeros and sizes at which formulas need care. Numbers are PyTorch's.
+//! Infinities, zeros and sizes for which formulas need care. The expected numbers are PyTorch's.
 
 use phynexus::{Tensor, tensor::Interpolation};
 
@@ -8,7 +8,7 @@ const INF: f64 = f64::INFINITY;
 const LINEAR: Interpolation = Interpolation::Linear { align_corners: false };
 const CORNERS: Interpolation = Interpolation::Linear { align_corners: true };
 
-/// Equal within `1e-12` relative, NaN at the same places.
+/// Compares with a relative tolerance of `1e-12`; NaN must be at the same positions.
 fn check(found: &Tensor, expected: &[f64]) {
     let found = found.to_vec::<f64>().unwrap();
     let same =
@@ -52,7 +52,7 @@ fn the_second_derivative_of_silu_is_right_at_zero() {
 fn an_infinite_sample_stays_among_its_neighbours() {
     let x = line(&[1.0, 2.0, INF, 4.0, 5.0]);
     check(&x.interpolate(&[8], LINEAR).unwrap(), &[1.0, 1.4375, INF, INF, INF, INF, 4.5625, 5.0]);
-    // PyTorch multiplies the neighbour of a sample met exactly by 0, and gets NaN beside an infinity.
+    // PyTorch returns NaN next to an infinity: it multiplies the neighbour of an exactly hit sample by 0.
     check(&x.interpolate(&[9], CORNERS).unwrap(), &[1.0, 1.5, 2.0, INF, INF, INF, 4.0, 4.5, 5.0]);
     let x = line(&[INF, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]);
     check(&x.adaptive_avg_pool1d([3]).unwrap(), &[INF, 4.0, 6.0]);

@@ -1,4 +1,4 @@
-//! What the checker refuses, and what the interpreter detects when it is run regardless.
+//! Kernels that the checker refuses, and the faults that the interpreter detects when it runs them anyway.
 
 use phynexus::oracle::interpret::interpret;
 use phynexus::{
@@ -44,7 +44,7 @@ fn accesses_out_of_bounds() {
     });
     assert!(refusal(&kernel).contains("r0 + 1 is 1 to 64, 1 elements of 64"), "{}", refusal(&kernel));
     assert!(fault(&kernel).contains("has 64 elements, not one at 64"), "{}", fault(&kernel));
-    // A mask or a condition around it makes it right.
+    // A mask or a condition makes the access valid.
     let guarded = group(|b, i| {
         let inside = Mask::within(i, 0, 63, b.ranges());
         let x = b.load_where(Buffer(0), &i.shift(1), inside.clone(), Scalar::Float(0.0));
@@ -152,7 +152,7 @@ fn races_and_uninitialised_memory() {
     interpret(&neighbour(true), 32, &mut buffers, &[]).unwrap();
     assert_eq!(buffers[1][0], Scalar::Float(63.0));
 
-    // Reading, then writing what others read.
+    // Each invocation reads, then writes elements that others read.
     let kernel = {
         let mut kernel = neighbour(true);
         let Some(Statement::Loop { body, .. }) = kernel.body.first_mut() else { panic!() };
@@ -162,7 +162,7 @@ fn races_and_uninitialised_memory() {
     };
     assert!(fault(&kernel).contains("without a barrier"), "{}", fault(&kernel));
 
-    // Two groups that write the same elements.
+    // Two groups write the same elements.
     let mut b = Builder::new("k");
     b.output(DType::F32, 64);
     b.over(2, AxisKind::Grid(0), |b, _| {

@@ -16,7 +16,7 @@ fn zero() -> Index {
     Index::default()
 }
 
-/// `out = gelu(a * b + c)` over `n` elements, four an invocation; `c` and the result are float16.
+/// `out = gelu(a * b + c)` over `n` elements, four per invocation; `c` and the result are float16.
 pub(crate) fn elementwise(n: usize) -> Kernel {
     let mut b = Builder::new("gelu_multiply_add");
     let (x, y, z) = (b.input(DType::F32, n), b.input(DType::F32, n), b.input(DType::F16, n));
@@ -68,8 +68,8 @@ pub(crate) fn elementwise(n: usize) -> Kernel {
     b.finish()
 }
 
-/// Every invocation's value in `register` combined over the group through a shared array; element 0 holds the result
-/// after the barrier that ends it.
+/// Combines every invocation's value in `register` over the group through a shared array. After the final barrier,
+/// element 0 holds the result.
 fn group_reduce(
     b: &mut Builder,
     combine: Combine,
@@ -94,7 +94,7 @@ fn group_reduce(
     }
 }
 
-/// The softmax of every row of `[rows, columns]`, a group a row.
+/// The softmax of every row of `[rows, columns]`, one group per row.
 pub(crate) fn softmax(rows: usize, columns: usize) -> Kernel {
     const WIDTH: usize = 64;
     let mut b = Builder::new("row_softmax");
@@ -146,7 +146,7 @@ pub(crate) fn softmax(rows: usize, columns: usize) -> Kernel {
     b.finish()
 }
 
-/// `relu(a b + bias)`: tiles of 32 x 32 in shared memory, 4 x 4 results an invocation.
+/// `relu(a b + bias)`: tiles of 32 x 32 in shared memory, 4 x 4 results per invocation.
 pub(crate) fn matmul(m: usize, n: usize, k: usize) -> Kernel {
     const TILE: usize = 32;
     const DEPTH: usize = 8;
@@ -241,8 +241,8 @@ pub(crate) fn matmul(m: usize, n: usize, k: usize) -> Kernel {
 /// The shape of the matrix instruction of [`matrix_multiply`].
 pub(crate) const MATRIX: MatrixShape = MatrixShape { rows: 16, columns: 16, depth: 16 };
 
-/// `a b` of float16 matrices with float32 sums: four subgroups a group, each 32 x 32 of the group's 64 x 64; the sizes
-/// are multiples of 64, the depth of 16.
+/// `a b` of float16 matrices with float32 sums. Each of a group's four subgroups computes 32 x 32 of the group's 64 x
+/// 64 results. Sizes are multiples of 64; the depth is a multiple of 16.
 pub(crate) fn matrix_multiply(m: usize, n: usize, k: usize) -> Kernel {
     const TILE: usize = 64;
     const DEPTH: usize = 16;
@@ -325,8 +325,8 @@ pub(crate) fn matrix_multiply(m: usize, n: usize, k: usize) -> Kernel {
     b.finish()
 }
 
-/// The sum of every row of `[rows, columns]` times a scalar parameter: exchanges within subgroups of 32, then one
-/// value a subgroup through shared memory.
+/// The sum of every row of `[rows, columns]` times a scalar parameter: shuffles within subgroups of 32, then one value
+/// per subgroup through shared memory.
 pub(crate) fn row_sum(rows: usize, columns: usize) -> Kernel {
     const WIDTH: usize = 128;
     let mut b = Builder::new("row_sum");
@@ -374,7 +374,7 @@ pub(crate) fn row_sum(rows: usize, columns: usize) -> Kernel {
     b.finish()
 }
 
-/// Rows of a float32 table `[count, width]` for `n` indices, four elements an invocation.
+/// Rows of a float32 table `[count, width]` for `n` indices, four elements per invocation.
 pub(crate) fn gather_rows(n: usize, count: usize, width: usize) -> Kernel {
     let mut b = Builder::new("gather_rows");
     let (table, indices) = (b.input(DType::F32, count * width), b.input(DType::I64, n));

@@ -16,7 +16,7 @@ use phynexus::{
 /// A language without matrix fragments.
 static PLAIN: Language = Language::CPP;
 
-/// A device with everything the kernels here use, such as an H200.
+/// A device with every feature that these kernels use, such as an H200.
 fn limits() -> Limits {
     Limits {
         device: "test".to_owned(),
@@ -32,7 +32,7 @@ fn limits() -> Limits {
     }
 }
 
-/// The last buffer after a run on these inputs.
+/// Runs a kernel on these inputs and returns the last buffer.
 fn run(kernel: &Kernel, inputs: &[Vec<f64>], scalars: &[Scalar]) -> Vec<f64> {
     let mut buffers: Vec<Vec<Scalar>> = kernel
         .buffers
@@ -47,7 +47,7 @@ fn run(kernel: &Kernel, inputs: &[Vec<f64>], scalars: &[Scalar]) -> Vec<f64> {
     buffers.last().unwrap().iter().map(|s| s.as_f64()).collect()
 }
 
-/// Numbers in -2 to 2 that float16 holds exactly.
+/// Numbers from -2 to 2 that float16 represents exactly.
 fn numbers(count: usize, seed: usize) -> Vec<f64> {
     (0..count).map(|i| ((i + 7 * seed) * 37 % 257) as f64 / 64.0 - 2.0).collect()
 }
@@ -65,7 +65,7 @@ fn elementwise_with_a_tail() {
     for n in [1, 4, 255, 256, 1003] {
         let (a, b, c) = (numbers(n, 1), numbers(n, 2), numbers(n, 3));
         let actual = run(&kernels::elementwise(n), &[a.clone(), b.clone(), c.clone()], &[]);
-        // The error function by Simpson's rule, independent of the interpreter's.
+        // The error function by Simpson's rule, independent of the interpreter's definition.
         let erf = |x: f64| {
             let steps = 400;
             let at = |i: usize| (-(x * i as f64 / f64::from(steps)).powi(2)).exp();

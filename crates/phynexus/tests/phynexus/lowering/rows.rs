@@ -1,4 +1,4 @@
-//! Rows by index: updates that meet few rows, and which steps look for indices out of range.
+//! Rows by index: updates that target few rows, and the steps that look for indices out of range.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -25,7 +25,7 @@ use super::{
     check_all,
 };
 
-/// Most updates are of one row, as of padding; others have a few rows.
+/// Most updates target one row, like those of padding; the others target a few rows.
 fn skewed(rows: usize, width: usize, count: usize, mode: ScatterMode, dtype: DType) -> Case {
     let mut choice = Choice::new(count as u64);
     let mut case = Case::new(format!("{mode:?} of {count} rows in {rows} of {width} {dtype}"));
@@ -47,7 +47,7 @@ fn skewed(rows: usize, width: usize, count: usize, mode: ScatterMode, dtype: DTy
 fn many_updates_of_few_rows() {
     use Combine::{Max, Prod, Sum};
     let mut cases = Vec::new();
-    // Runs of runs.
+    // Long enough that the totals of runs are combined in runs again.
     check_all([skewed(1, 1, 5300, ScatterMode::Combine(Sum), DType::F32)], &[narrow()]);
     for (rows, width, count) in [(2, 3, 700), (50, 2, 500), (3, 1, 161), (2, 2, 128)] {
         cases.push(skewed(rows, width, count, ScatterMode::Combine(Sum), DType::F32));
@@ -59,7 +59,7 @@ fn many_updates_of_few_rows() {
     check_all(cases, &[tiny(), narrow()]);
 }
 
-/// How many iterations follow one another in the longest loop of an invocation.
+/// Checks the number of iterations of the longest loop of an invocation.
 #[test]
 fn no_invocation_combines_many_updates() {
     for (rows, width, count) in [(2, 64, 100_000), (2, 1, 1_000_000), (50_000, 8, 100_000)] {
@@ -86,7 +86,7 @@ fn device(name: &str) -> (Device, Target) {
     (lowered_device(name, narrow()), narrow())
 }
 
-/// How many steps of what is pending behind a tensor may find an index out of range.
+/// The number of pending steps of a tensor that may find an index out of range.
 fn looking(tensor: &Tensor, target: &Target) -> usize {
     let Some(plan) = explain(tensor).unwrap() else { return 0 };
     let looks = |step: &Step| {
@@ -97,7 +97,7 @@ fn looking(tensor: &Tensor, target: &Target) -> usize {
     plan.steps.iter().filter(|planned| looks(&planned.step)).count()
 }
 
-/// The steps of an embedding and its gradient that look for indices out of range.
+/// The numbers of steps of an embedding and of its gradient that look for indices out of range.
 fn looking_for_embedding(index: &Tensor, target: &Target) -> Result<(usize, usize)> {
     let weight = Tensor::ones(&[10, 4], DType::F32, index.device())?.with_grad()?;
     let found = index.embedding(&weight, Some(0))?;
@@ -176,13 +176,13 @@ fn indices_out_of_range_are_errors_wherever_they_are_found() -> Result<()> {
     let weight = Tensor::ones(&[10, 4], DType::F32, d)?;
     let host = Tensor::from_slice(&[3i64, 10, 9], &[3], d)?;
     assert!(host.embedding(&weight, None).is_err());
-    // Of a part of them only bounds are known, which are no reason to refuse it.
+    // For a part of the indices only bounds are known, so it cannot be refused before it is computed.
     assert!(host.narrow(0, 0, 1)?.embedding(&weight, None)?.to_vec::<f32>().is_ok());
     assert!(host.narrow(0, 1, 2)?.embedding(&weight, None)?.to_vec::<f32>().is_err());
     Ok(())
 }
 
-/// A recording relies on what its indices were known to be, and is not used for others.
+/// A recording relies on the known bounds of its indices and is not used for indices without them.
 #[test]
 fn captured_functions_look_at_indices_that_are_not_known() -> Result<()> {
     let (d, _) = device("captured");

@@ -1,59 +1,60 @@
-//! What differs between the languages of the C family, as tables.
+//! The languages of the C family, as tables.
 
 use crate::{DType, kernel::loops::Memory};
 
-/// One language. Templates have their arguments in braces.
+/// A language. Arguments of templates are in braces.
 #[derive(Debug)]
 pub struct Language {
     /// Its name in messages.
     pub name: &'static str,
-    /// What every source begins with.
+    /// The beginning of every source.
     pub header: &'static str,
-    /// What declares a kernel; `{x}`, `{y}`, `{z}` are the block's extents and `{size}` their product.
+    /// The declaration of a kernel; `{x}`, `{y}`, `{z}` are the block's extents and `{size}` their product.
     pub kernel: &'static str,
-    /// What declares a function of the device.
+    /// The declaration of a device function.
     pub function: &'static str,
     /// The qualifiers of pointers to buffers and to shared arrays.
     pub qualifiers: (&'static str, &'static str),
-    /// The qualifier of pointers that nothing else points into.
+    /// The qualifier of pointers without aliases.
     pub restrict: &'static str,
-    /// A launch cannot give addresses inside buffers, so after each buffer comes the element at which it begins.
+    /// Whether each buffer is followed by the offset of its first element, because a launch cannot pass addresses
+    /// inside buffers.
     pub offsets: bool,
-    /// Shared arrays are parts of one array whose size the launch gives (true), or declared one by one.
+    /// Whether shared arrays are parts of one array whose size the launch sets. If not, they are declared one by one.
     pub dynamic_shared: bool,
     /// The group's position along dimension `{}`: `x`, `y`, `z`.
     pub group: [&'static str; 3],
     /// The invocation's position in the block.
     pub invocation: [&'static str; 3],
-    /// Waits for the group.
+    /// The barrier of a group.
     pub barrier: &'static str,
-    /// The functions that add to, or take the maximum or minimum with, a 32-bit integer as one step.
+    /// The atomic functions for the sum, maximum and minimum of 32-bit integers.
     pub atomics: [&'static str; 3],
-    /// What precedes a loop to be written out.
+    /// The directive that precedes a loop to be unrolled.
     pub unroll: &'static str,
-    /// The value `{value}` of the invocation that differs in the bits `{bits}`.
+    /// The value `{value}` of the invocation whose number differs in the bits `{bits}`.
     pub shuffle: &'static str,
     /// Names of the types, in the order of [`DType::ALL`]; 16-bit floats are stored as their bits.
     pub types: [&'static str; 13],
-    /// The same names as vectors begin with.
+    /// The prefixes of the names of vector types, in the same order.
     pub vectors: [&'static str; 13],
-    /// A vector of type `{type}` made of `{lanes}`.
+    /// A vector of type `{type}` with the lanes `{lanes}`.
     pub vector: &'static str,
-    /// What follows the names of mathematical functions of `float`.
+    /// The suffix of mathematical functions of `float`.
     pub math_suffix: &'static str,
-    /// What follows 64-bit integers, without a sign and with one.
+    /// The suffixes of unsigned and signed 64-bit literals.
     pub long_suffixes: [&'static str; 2],
     /// Infinity and NaN, as `float` and as `double`.
     pub special: [(&'static str, &'static str); 2],
-    /// The bodies of the functions from the `bits` of a float16 to a float, and from the float `value` to such bits; the
-    /// same for bfloat16.
+    /// The bodies of the functions that convert the `bits` of a float16 to a float, and the float `value` to such bits;
+    /// then the same for bfloat16.
     pub half: [&'static str; 4],
-    /// The bodies of functions of the floats `a` and `b` for the greater and the smaller one, NaN if either is, where they
-    /// are better than comparisons.
+    /// The bodies of the functions for the maximum and minimum of the floats `a` and `b`, NaN if either is NaN, if they
+    /// are faster than comparisons.
     pub extremes: Option<[&'static str; 2]>,
-    /// The types and functions for matrix fragments, if there are such, and for copies that go on by themselves.
+    /// The types and functions for matrix fragments and asynchronous copies, if the language has fragments.
     pub matrices: Option<&'static str>,
-    /// Whether there are such copies.
+    /// Whether the language has asynchronous copies.
     pub async_copies: bool,
 }
 
@@ -123,12 +124,12 @@ impl Language {
         async_copies: false,
     };
 
-    /// The type of elements in memory.
+    /// The type of an element in memory.
     pub(super) fn memory_type(&self, dtype: DType) -> &'static str {
         self.types[dtype as usize]
     }
 
-    /// The type of a number that is computed with.
+    /// The type in which a number is computed.
     pub(super) fn value_type(&self, dtype: DType) -> &'static str {
         match dtype {
             DType::Bool => "bool",
@@ -136,7 +137,7 @@ impl Language {
         }
     }
 
-    /// The type of several numbers; lanes that are `bool` are bytes.
+    /// The type of several numbers; `bool` lanes are bytes.
     pub(super) fn vector_type(&self, dtype: DType, lanes: u8) -> String {
         format!("{}{lanes}", self.vectors[dtype as usize])
     }

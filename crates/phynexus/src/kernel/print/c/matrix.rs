@@ -1,4 +1,4 @@
-//! Matrix fragments and the copies that feed them, as calls of functions that a language brings along.
+//! Matrix fragments and the copies that feed them, as calls of functions that a language's table defines.
 
 use super::{CFamily, Printer};
 use crate::{

@@ -1,4 +1,4 @@
-//! The dialect of the C family, whose languages are tables. Device crates fill them.
+//! The dialect of the C family. Each language is a table, which a device crate fills.
 
 mod language;
 mod matrix;
@@ -34,9 +34,9 @@ pub fn print(kernel: &Kernel, language: &'static Language) -> Result<String> {
 
 struct CFamily {
     language: &'static Language,
-    /// Indices are 64 bits wide.
+    /// Whether indices are 64 bits wide.
     wide: bool,
-    /// The functions for fragments and copies are called.
+    /// Whether the functions for fragments and copies are called.
     matrices: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Elementwise operations as C expressions. Operands are names, so they may be repeated; what needs statements becomes
-//! a function of its own, written once before the kernel.
+//! Elementwise operations as C expressions. Operands are names, so they may be repeated. An operation that needs
+//! statements becomes a function, which is written once before the kernel.
 
 use super::{
     super::number::{Limits, fill, spelled},
@@ -111,7 +111,7 @@ impl Printer<'_, CFamily> {
         }
     }
 
-    /// A function of two numbers as the table of functions has it.
+    /// A function of two numbers from the table of functions.
     fn plain(&mut self, op: Binary, dtype: DType, a: &str, b: &str) -> String {
         let (row, t) = (op.row(), self.value_type(dtype));
         match (row.operator, row.class) {
@@ -135,7 +135,8 @@ impl Printer<'_, CFamily> {
                 "{t} r = {fmod}(a, b); if (r == 0) return b < 0 ? -({t})0 : ({t})0; \
                  return (r < 0) != (b < 0) ? r + b : r;"
             }
-            // A division of what the remainder leaves: an integer up to rounding. Zeros and infinities have no use for it.
+            // A division of what the remainder leaves: an integer up to rounding. Zeros and infinities have no use for
+            // it.
             (_, Kind::Float) => {
                 "if (a == 0 || b == 0 || {fabs}(a) == {infinity} || {fabs}(b) == {infinity}) return a / b; \
                  {t} r = {fmod}(a, b); \

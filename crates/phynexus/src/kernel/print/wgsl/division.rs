@@ -1,8 +1,9 @@
 //! Quotients and square roots of `float32`, correctly rounded.
 //!
-//! The APIs let a GPU's own be a few units in the last place off, take subnormal numbers for zero, and leave open whether
-//! `fma` rounds once. So significands are divided as integers: the GPU's result is a guess of 25 bits; what it leaves, which
-//! the low 32 bits tell, corrects it and rounds it. Guesses may be off by twelve units in the last place.
+//! The APIs allow a GPU's own results to be a few units in the last place off, to flush subnormal numbers to zero, and
+//! do not require `fma` to round once. Significands are therefore divided as integers: the GPU's result is an estimate
+//! of 25 bits, and the remainder, of which the low 32 bits suffice, corrects and rounds it. An estimate may be off by
+//! twelve units in the last place.
 
 use super::functions::Function;
 

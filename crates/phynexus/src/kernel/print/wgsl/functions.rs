@@ -2,7 +2,7 @@
 
 use super::{division, elementary};
 
-/// What of a device's arithmetic of `float32` is as IEEE 754 asks.
+/// The parts of a device's `float32` arithmetic that conform to IEEE 754.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arithmetic {
     /// Divisions and square roots are correctly rounded.

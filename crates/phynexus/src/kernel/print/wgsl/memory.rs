@@ -1,7 +1,7 @@
 //! Memory: how arrays are declared, loads and stores.
 //!
-//! WGSL has no types of 8 and 16 bits that every device has, so buffers of them are arrays of words. A store of less than
-//! a word exchanges its bits in two atomic steps, so that what other invocations store beside it survives.
+//! Not every device supports WGSL's types of 8 and 16 bits, so buffers of such types are arrays of words. A store of
+//! less than a word changes its bits in two atomic steps, so that concurrent stores to the rest of the word are kept.
 
 use std::collections::HashMap;
 
@@ -14,18 +14,18 @@ use crate::{
 /// How an array is declared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
-    /// Of vectors of so many elements.
+    /// As vectors of this many elements.
     Vectors(u8),
-    /// Of 32-bit integers that some statement combines into.
+    /// As atomic 32-bit integers, because some statement combines into them.
     Atomic,
-    /// Of words of smaller elements; atomic ones if less than a word is stored.
+    /// As words that hold smaller elements; atomic if less than a word is stored.
     Words {
-        /// So it is.
+        /// Whether stores are atomic.
         atomic: bool,
     },
 }
 
-/// What is done with an array.
+/// How an array is accessed.
 #[derive(Default)]
 struct Uses {
     /// Lanes of the widest load.

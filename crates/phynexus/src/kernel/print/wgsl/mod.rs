@@ -1,9 +1,10 @@
 //! Prints loop trees as WGSL, for Vulkan, Metal and DirectX 12.
 //!
-//! Values are printed lane by lane; integers of 8 and 16 bits are computed in 32, 16-bit floats in `f32`. Where each
-//! buffer's first element lies comes in immediates: bindings begin at multiples of what the device asks for. All buffers
-//! are bound for reading and writing, since several may be one. The last immediate is 0: a zero that no compiler knows, for
-//! sums and products that drivers would else simplify as if there were neither NaN, infinities nor signed zeros.
+//! Values are printed lane by lane. Integers of 8 and 16 bits are computed in 32 bits, 16-bit floats in `f32`. Bindings
+//! start at multiples of the device's alignment, so immediates pass the position of each buffer's first element. All
+//! buffers are bound for reading and writing, because several may be the same one. The last immediate is 0, a zero that
+//! compilers cannot see: drivers would otherwise simplify sums and products as if there were no NaN, infinities or
+//! signed zeros.
 
 mod convert;
 mod division;
@@ -30,8 +31,8 @@ use crate::{
 /// whose immediates are the first element of each, in elements from the binding's start (`i32`), and then 0.
 ///
 /// # Errors
-/// [`Error::Device`] for what WGSL cannot say: matrix fragments, elementary functions of `float64`, indices beyond 32
-/// bits; [`Error::Internal`] if a value is used that is not bound.
+/// [`Error::Device`] for features that WGSL lacks: matrix fragments, elementary functions of `float64`, indices beyond
+/// 32 bits. [`Error::Internal`] if a value is used that is not bound.
 pub fn print(kernel: &Kernel, arithmetic: Arithmetic) -> Result<String> {
     if !kernel.fragments.is_empty() {
         return Err(refused(format!("kernel {} needs matrix fragments, which WGSL has not", kernel.name)));
@@ -47,7 +48,7 @@ pub fn print(kernel: &Kernel, arithmetic: Arithmetic) -> Result<String> {
     Ok([printer.declarations(), printer.preamble(), printer.text].join("\n"))
 }
 
-/// Bytes of workgroup memory that the printed kernel takes: small integers take 32 bits.
+/// Bytes of workgroup memory that the printed kernel uses; small integers take 32 bits.
 pub fn workgroup_bytes(kernel: &Kernel) -> usize {
     let bytes = |array: &Array| (array.length * array.dtype.size().max(4)).next_multiple_of(16);
     kernel.shared.iter().map(bytes).sum()
@@ -57,7 +58,7 @@ fn refused(message: String) -> Error {
     Error::Unsupported { device: "WGSL".to_owned(), message }
 }
 
-/// Loops that index registers are written out up to so many copies of their body.
+/// Loops that index registers are unrolled up to this many copies of their body.
 const MOST_COPIES: usize = 512;
 
 struct Wgsl {

@@ -1,5 +1,5 @@
-//! Elementwise operations as WGSL expressions. Operands are names or literals, so they may be repeated; what needs
-//! statements becomes a function.
+//! Elementwise operations as WGSL expressions. Operands are names or literals, so they may be repeated. An operation
+//! that needs statements becomes a function.
 
 use super::{
     super::number::{fill, spelled},
