@@ -5,7 +5,8 @@ use phynexus::kernel::print::{Language, print};
 #[path = "../phynexus/loop_trees/kernels.rs"]
 mod kernels;
 
-/// Compares the sources of kernels in a language with the files of a folder; `UPDATE_GOLDEN=1` writes the files instead.
+/// Compares the sources of kernels in a language with the files of a folder. `UPDATE_GOLDEN=1` writes the files
+/// instead.
 pub(crate) fn compare(language: &'static Language, folder: &str, extension: &str) {
     let mut all = vec![
         kernels::elementwise(1003),
