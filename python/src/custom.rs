@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use neurenix::languages;
 use phynexus::{
     DType, Element, Scalar, Tensor,
     custom::{CustomKernel, Elements, ElementsMut, HostCall, SourceLanguage},
@@ -82,9 +83,9 @@ fn function(kernel: &str, argument: &str, given: &Bound<'_, PyAny>) -> Result<Py
 
 /// The source language of this name.
 fn language(kernel: &str, name: &str) -> Result<SourceLanguage> {
-    let textual = || SourceLanguage::ALL.into_iter().filter(|language| !language.is_binary());
-    textual().find(|language| language.short_name() == name).ok_or_else(|| {
-        let known: Vec<String> = textual().map(|language| format!("{:?}", language.short_name())).collect();
+    let textual = || languages::ALL.into_iter().filter(|language| !language.is_binary);
+    textual().find(|language| language.short_name == name).ok_or_else(|| {
+        let known: Vec<String> = textual().map(|language| format!("{:?}", language.short_name)).collect();
         let known = known.join(", ");
         value_error(format!(
             "custom kernel {kernel}: {name:?} is not a supported source language: use one of {known}"

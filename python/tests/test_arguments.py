@@ -175,7 +175,7 @@ def test_names_of_devices_that_break_a_rule() -> None:
         with pytest.raises(ValueError, match='^no device "cuda:-1": devices are counted from 0; ') as raised:
             call()
         assert "did you mean" not in str(raised.value)
-    with pytest.raises(ValueError, match='"gpu:77": GPUs are named by their drivers, such as "cuda:0" or "vulkan:0"; .*found here: '):
+    with pytest.raises(ValueError, match='"gpu:77": GPUs are named by their drivers, such as "[a-z0-9]+:0"; .*found here: '):
         nx.Device("gpu:77")
 
 

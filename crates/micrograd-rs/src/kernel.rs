@@ -2,10 +2,8 @@
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use phynexus::{
-    DType, Device, Tensor,
-    custom::{CustomKernel, SourceLanguage},
-};
+use neurenix::languages::{CUDA_C, HIP_C, OPENCL_C, WGSL};
+use phynexus::{DType, Device, Tensor, custom::CustomKernel};
 
 /// Computes numbers and gradients, in two rows.
 pub(crate) fn launch(
@@ -63,13 +61,13 @@ fn kernel(wide: bool) -> phynexus::Result<&'static CustomKernel> {
         .input("operands", DType::I32, "o")
         .input("given", dtype, "3 n")
         .output("results", dtype, "2 n")
-        .source(SourceLanguage::CudaC, &of_c)
-        .source(SourceLanguage::HipC, &of_c)
-        .source(SourceLanguage::OpenClC, &of_opencl)
+        .source(CUDA_C, &of_c)
+        .source(HIP_C, &of_c)
+        .source(OPENCL_C, &of_opencl)
         .work_group_size([1, 1, 1])
         .groups([1, 1, 1]);
     if !wide {
-        builder = builder.source(SourceLanguage::Wgsl, include_str!("tape.wgsl"));
+        builder = builder.source(WGSL, include_str!("tape.wgsl"));
     }
     let kernel = builder.build()?;
     Ok(slot.get_or_init(|| kernel))

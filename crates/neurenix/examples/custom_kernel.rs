@@ -3,9 +3,12 @@
 //!
 //! `cargo run --release --example custom_kernel [device]`
 
-use neurenix::phynexus::{
-    DType, Device, Result, Scalar, Tensor,
-    custom::{CustomKernel, CustomKernelBuilder, SourceLanguage},
+use neurenix::{
+    languages,
+    phynexus::{
+        DType, Device, Result, Scalar, Tensor,
+        custom::{CustomKernel, CustomKernelBuilder},
+    },
 };
 
 /// This source is valid CUDA C and HIP C.
@@ -59,10 +62,10 @@ fn custom_activation_gradient(@builtin(global_invocation_id) id: vec3<u32>) {
 
 fn sources(builder: CustomKernelBuilder, wgsl: &str) -> CustomKernelBuilder {
     builder
-        .source(SourceLanguage::CudaC, CUDA)
-        .source(SourceLanguage::HipC, CUDA)
-        .source(SourceLanguage::OpenClC, OPENCL)
-        .source(SourceLanguage::Wgsl, wgsl)
+        .source(languages::CUDA_C, CUDA)
+        .source(languages::HIP_C, CUDA)
+        .source(languages::OPENCL_C, OPENCL)
+        .source(languages::WGSL, wgsl)
 }
 
 fn activation() -> Result<CustomKernel> {

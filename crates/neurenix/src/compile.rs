@@ -11,6 +11,8 @@ use phynexus::custom::SourceLanguage;
 #[cfg(any(feature = "cuda", feature = "hip"))]
 use phynexus::device;
 
+use crate::languages;
+
 /// Why a source was not compiled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotCompiled {
@@ -39,7 +41,7 @@ const HIP: &str = "gfx90a";
 pub fn compile_source(language: SourceLanguage, source: &str) -> Result<Vec<u8>, NotCompiled> {
     match language {
         #[cfg(feature = "cuda")]
-        SourceLanguage::CudaC => {
+        languages::CUDA_C => {
             phynexus_cuda::register();
             let architecture = feature("cuda:0", "compute capability ");
             let name =
@@ -48,20 +50,20 @@ pub fn compile_source(language: SourceLanguage, source: &str) -> Result<Vec<u8>,
             cuda.compile_source(source).map_err(NotCompiled::Refused)
         }
         #[cfg(feature = "hip")]
-        SourceLanguage::HipC => {
+        languages::HIP_C => {
             phynexus_hip::register();
             let name = feature("hip:0", "gfx").map_or(HIP.to_owned(), |rest| format!("gfx{rest}"));
             let hip = phynexus_hip::Architecture::new(&name).map_err(NotCompiled::Missing)?;
             hip.compile_source(source).map_err(NotCompiled::Refused)
         }
         #[cfg(feature = "opencl")]
-        SourceLanguage::OpenClC => phynexus_opencl::compile_source(source)
+        languages::OPENCL_C => phynexus_opencl::compile_source(source)
             .map_err(NotCompiled::Missing)?
             .map_err(NotCompiled::Refused),
         #[cfg(feature = "wgpu")]
-        SourceLanguage::Wgsl => phynexus_wgpu::compile_source(source).map_err(NotCompiled::Refused),
-        SourceLanguage::Msl if cfg!(target_os = "macos") => compile_msl("xcrun", source),
-        SourceLanguage::Msl => Err(NotCompiled::Missing(NO_METAL.to_owned())),
+        languages::WGSL => phynexus_wgpu::compile_source(source).map_err(NotCompiled::Refused),
+        languages::MSL if cfg!(target_os = "macos") => compile_msl("xcrun", source),
+        languages::MSL => Err(NotCompiled::Missing(NO_METAL.to_owned())),
         other => Err(NotCompiled::Missing(format!("this program was built without a compiler for {other}"))),
     }
 }
@@ -115,7 +117,7 @@ mod tests {
     #[test]
     fn msl_is_compiled_on_macos_or_it_is_said_what_is_missing() {
         let source = "#include <metal_stdlib>\nkernel void nothing() {}\n";
-        match compile_source(SourceLanguage::Msl, source) {
+        match compile_source(languages::MSL, source) {
             Ok(library) => assert!(cfg!(target_os = "macos") && !library.is_empty()),
             Err(NotCompiled::Missing(install)) => {
                 assert!(install.contains("Xcode") && install.contains("macOS") != cfg!(target_os = "macos"));

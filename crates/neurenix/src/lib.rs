@@ -37,6 +37,7 @@ pub mod compile;
 pub mod data;
 pub mod error;
 pub mod io;
+pub mod languages;
 pub mod loss;
 pub mod nn;
 pub mod optim;
@@ -50,38 +51,15 @@ pub use phynexus;
 /// there is one, else the CPU: see [`Device::default_device`](phynexus::Device::default_device).
 pub fn register_all() {
     phynexus_cpu::register();
-    #[cfg(feature = "cuda")]
     phynexus_cuda::register();
-    #[cfg(feature = "hip")]
     phynexus_hip::register();
-    #[cfg(feature = "opencl")]
     phynexus_opencl::register();
-    #[cfg(feature = "wgpu")]
     phynexus_wgpu::register();
-    for (kind, is_built, aliases) in FAMILIES {
-        if !is_built {
-            phynexus::device::register_aliases(kind, aliases);
-            let reason = format!("this program was built without it: enable the feature {kind}");
-            phynexus::device::register_missing(kind, reason);
-        }
-    }
     for (kind, hardware) in NOT_YET {
         let reason = format!("{hardware}: not supported in this release");
         phynexus::device::register_missing(kind, reason);
     }
 }
-
-/// The device families, and whether this program was built with them.
-const FAMILIES: [(&str, bool, &[&str]); 4] = [
-    ("cuda", cfg!(feature = "cuda"), &["nvidia"]),
-    ("hip", cfg!(feature = "hip"), &["amd", "rocm"]),
-    ("opencl", cfg!(feature = "opencl"), &["ocl", "pocl"]),
-    (
-        "wgpu",
-        cfg!(feature = "wgpu"),
-        &["vk", "vulkan", "metal", "mps", "apple", "dx12", "directx", "d3d12", "opengl"],
-    ),
-];
 
 /// Registers only the CPU.
 pub fn register_cpu() {

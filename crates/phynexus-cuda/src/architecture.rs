@@ -1,13 +1,9 @@
 //! Compiles kernels for an architecture without a GPU of it.
 
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
-use phynexus::kernel::{
-    loops::Kernel,
-    lower::Target,
-    print::{CUDA, print},
-};
+use phynexus::kernel::{loops::Kernel, lower::Target, print::print};
 
-use crate::{compile::Compiler, gpu::target, library, versions::Nvrtc};
+use crate::{compile::Compiler, gpu::target, language::CUDA, library, versions::Nvrtc};
 
 /// Maximum shared memory per block in bytes, from the compute capability table of NVIDIA's CUDA C++ Programming Guide.
 fn shared_bytes(number: usize) -> usize {

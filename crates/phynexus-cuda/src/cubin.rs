@@ -86,7 +86,7 @@ mod tests {
         let mut builder = CustomKernel::builder(entry)
             .input("x", DType::F32, "n")
             .output("y", DType::F32, "n")
-            .source(phynexus::custom::SourceLanguage::CudaC, SOURCE);
+            .source(crate::CUDA_C, SOURCE);
         for (at, dtype) in scalars.iter().enumerate() {
             builder = builder.scalar(&format!("s{at}"), *dtype);
         }

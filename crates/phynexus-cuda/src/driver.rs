@@ -1,12 +1,13 @@
 //! NVIDIA GPUs as drivers of the engine's GPU layer.
 
-use std::{ffi::c_void, sync::Once};
+use std::ffi::c_void;
 
 use crate::{
     context::{Event, Module, is_ordinary, start},
     cubin,
     gpu::{Block, Cuda, addresses},
     graph::Recording,
+    language::{CUDA, CUDA_C},
     library,
     versions::{Nvrtc, Version},
 };
@@ -14,25 +15,15 @@ use cudarc::driver::{result, sys::CUdevice_attribute as Attribute};
 use phynexus::{
     Result,
     custom::{CustomKernel, Source, SourceLanguage},
-    device::{DeviceInfo, DeviceNature, HostRead, Peaks, register_aliases, register_missing},
+    device::{DeviceInfo, DeviceNature, HostRead, Peaks, register_missing},
     dtype::scalar_bytes,
     gpu::{Driver, Gpu, Handles, Medium, NotCompiled, Progress, SourceArgument, SourceLaunch, Submission},
-    kernel::{
-        loops::Kernel,
-        lower::Target,
-        print::{CUDA, print},
-    },
+    kernel::{loops::Kernel, lower::Target, print::print},
 };
 use smallvec::SmallVec;
 
-/// Registers every GPU that NVIDIA's driver reports, or the reason why there is none. Runs once per process.
-pub fn register() {
-    static DONE: Once = Once::new();
-    DONE.call_once(look);
-}
-
-fn look() {
-    register_aliases("cuda", &["nvidia"]);
+/// Registers every GPU, or the reason why there is none.
+pub(crate) fn register() {
     let found = match usable() {
         Ok(found) => found,
         Err(reason) => return register_missing("cuda", reason),
@@ -216,7 +207,7 @@ impl Driver for Cuda {
     }
 
     fn source_languages(&self) -> &'static [SourceLanguage] {
-        &[SourceLanguage::CudaC]
+        &[CUDA_C]
     }
 
     fn compile_source(&self, kernel: &CustomKernel, source: &Source) -> Result<Module, NotCompiled> {

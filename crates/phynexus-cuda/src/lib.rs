@@ -6,6 +6,8 @@
 //!
 //! | file | subject |
 //! |---|---|
+//! | `language` | CUDA C, as kernels are printed and as users write it |
+//! | `instructions` | the instructions that it needs |
 //! | `library` | finding and opening the driver and NVRTC |
 //! | `versions` | which versions and GPUs work together |
 //! | `context` | a GPU's context: its figures, stream and modules |
@@ -17,16 +19,45 @@
 //! | `driver` | the engine's trait |
 //! | `architecture` | kernels compiled without a GPU |
 
+#[cfg(feature = "driver")]
 mod architecture;
+#[cfg(feature = "driver")]
 mod compile;
+#[cfg(feature = "driver")]
 mod context;
+#[cfg(feature = "driver")]
 mod copies;
+#[cfg(feature = "driver")]
 mod cubin;
+#[cfg(feature = "driver")]
 mod driver;
+#[cfg(feature = "driver")]
 mod gpu;
+#[cfg(feature = "driver")]
 mod graph;
+mod instructions;
+mod language;
+#[cfg(feature = "driver")]
 mod library;
+#[cfg(feature = "driver")]
 mod versions;
 
+#[cfg(feature = "driver")]
 pub use architecture::Architecture;
-pub use driver::register;
+pub use language::{CUDA, CUDA_C};
+
+use std::sync::Once;
+
+use phynexus::device::register_aliases;
+
+/// Registers every GPU that NVIDIA's driver reports, or the reason why there is none. Runs once per process.
+pub fn register() {
+    static DONE: Once = Once::new();
+    DONE.call_once(|| {
+        register_aliases("cuda", &["nvidia"]);
+        #[cfg(feature = "driver")]
+        driver::register();
+        #[cfg(not(feature = "driver"))]
+        phynexus::device::register_not_built("cuda", "cuda");
+    });
+}

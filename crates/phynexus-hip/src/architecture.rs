@@ -1,12 +1,8 @@
 //! Compiles kernels for an architecture without a GPU of it.
 
-use phynexus::kernel::{
-    loops::Kernel,
-    lower::Target,
-    print::{HIP, print},
-};
+use phynexus::kernel::{loops::Kernel, lower::Target, print::print};
 
-use crate::{compile::Compiler, context::Attribute, gpu::target, library::hip};
+use crate::{compile::Compiler, context::Attribute, gpu::target, language::HIP, library::hip};
 
 /// An AMD architecture to compile kernels for.
 pub struct Architecture {

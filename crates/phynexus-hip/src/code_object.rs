@@ -143,7 +143,7 @@ pub(crate) fn check(code: &[u8], kernel: &CustomKernel) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use phynexus::{DType, custom::SourceLanguage};
+    use phynexus::DType;
 
     use super::*;
     use crate::{compile::Compiler, library::hip};
@@ -161,7 +161,7 @@ mod tests {
         let mut builder = CustomKernel::builder(entry)
             .input("x", DType::F32, "n")
             .output("y", DType::F32, "n")
-            .source(SourceLanguage::HipC, SOURCE);
+            .source(crate::HIP_C, SOURCE);
         for (at, dtype) in scalars.iter().enumerate() {
             builder = builder.scalar(&format!("s{at}"), *dtype);
         }

@@ -1,18 +1,12 @@
 //! AMD GPUs as drivers of the engine's GPU layer.
 
-use std::sync::Once;
-
 use phynexus::{
     Error, Result,
     custom::{CustomKernel, Source, SourceLanguage},
-    device::{DeviceInfo, DeviceNature, HostRead, register_aliases, register_missing},
+    device::{DeviceInfo, DeviceNature, HostRead, register_missing},
     dtype::scalar_bytes,
     gpu::{Driver, Gpu, Medium, NotCompiled, Progress, SourceArgument, SourceLaunch, Submission},
-    kernel::{
-        loops::Kernel,
-        lower::Target,
-        print::{HIP, print},
-    },
+    kernel::{loops::Kernel, lower::Target, print::print},
 };
 
 use crate::{
@@ -20,17 +14,12 @@ use crate::{
     context::{Attribute, Event, Module, Packed, count},
     gpu::{Block, HipGpu, addresses},
     graph::Recording,
+    language::{HIP, HIP_C},
     library::hip,
 };
 
-/// Registers every GPU that HIP's runtime reports, or the reason why there is none. Runs once per process.
-pub fn register() {
-    static DONE: Once = Once::new();
-    DONE.call_once(look);
-}
-
-fn look() {
-    register_aliases("hip", &["amd", "rocm"]);
+/// Registers every GPU, or the reason why there is none.
+pub(crate) fn register() {
     let number = match hip().and_then(count) {
         Ok(0) => return register_missing("hip", "AMD's HIP runtime is installed, but it reports no GPU"),
         Ok(number) => number,
@@ -164,7 +153,7 @@ impl Driver for HipGpu {
     }
 
     fn source_languages(&self) -> &'static [SourceLanguage] {
-        &[SourceLanguage::HipC]
+        &[HIP_C]
     }
 
     fn compile_source(&self, kernel: &CustomKernel, source: &Source) -> Result<Module, NotCompiled> {

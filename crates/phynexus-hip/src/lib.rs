@@ -7,6 +7,8 @@
 //!
 //! | file | subject |
 //! |---|---|
+//! | `language` | HIP C, as kernels are printed and as users write it |
+//! | `matrices` | the matrix instructions that it needs |
 //! | `library` | finding and opening HIP; the HIP functions in use |
 //! | `context` | a GPU's context: its figures, stream and modules |
 //! | `gpu` | a GPU as the engine uses it: compiler, memory, features that kernels may use |
@@ -18,16 +20,45 @@
 //! | `driver` | the engine's trait |
 //! | `architecture` | kernels compiled without a GPU |
 
+#[cfg(feature = "driver")]
 mod architecture;
+#[cfg(feature = "driver")]
 mod code_object;
+#[cfg(feature = "driver")]
 mod compile;
+#[cfg(feature = "driver")]
 mod context;
+#[cfg(feature = "driver")]
 mod copies;
+#[cfg(feature = "driver")]
 mod driver;
+#[cfg(feature = "driver")]
 mod gpu;
+#[cfg(feature = "driver")]
 mod graph;
+mod language;
+#[cfg(feature = "driver")]
 mod library;
+mod matrices;
+#[cfg(feature = "driver")]
 mod message_pack;
 
+#[cfg(feature = "driver")]
 pub use architecture::Architecture;
-pub use driver::register;
+pub use language::{HIP, HIP_C};
+
+use std::sync::Once;
+
+use phynexus::device::register_aliases;
+
+/// Registers every GPU that HIP's runtime reports, or the reason why there is none. Runs once per process.
+pub fn register() {
+    static DONE: Once = Once::new();
+    DONE.call_once(|| {
+        register_aliases("hip", &["amd", "rocm"]);
+        #[cfg(feature = "driver")]
+        driver::register();
+        #[cfg(not(feature = "driver"))]
+        phynexus::device::register_not_built("hip", "hip");
+    });
+}

@@ -22,33 +22,23 @@ use opencl3::{
 use phynexus::{
     Error, Result,
     custom::{CustomKernel, Source, SourceLanguage},
-    device::{DeviceInfo, HostRead, register_aliases, register_missing},
+    device::{DeviceInfo, HostRead, register_missing},
     gpu::{Driver, Gpu, NotCompiled, Progress, SourceLaunch, Submission},
-    kernel::{
-        loops::Kernel,
-        lower::Target,
-        print::{OPENCL, print},
-    },
+    kernel::{loops::Kernel, lower::Target, print::print},
 };
 
 use crate::{
     compile::Compiler,
     exit,
     figures::Figures,
+    language::{OPENCL, OPENCL_C},
     object::{Code, Object},
     platforms::platforms,
     queue::{self, Queue},
 };
 
-/// Registers every device of every platform, or the reason why there is none. Runs once per process. GPUs and
-/// accelerators get the first numbers, CPUs the last.
-pub fn register() {
-    static DONE: Once = Once::new();
-    DONE.call_once(look);
-}
-
-fn look() {
-    register_aliases("opencl", &["ocl", "pocl"]);
+/// Registers every device of every platform, or the reason why there is none.
+pub(crate) fn register() {
     let mut found = match platforms() {
         Ok(found) => found,
         Err(reason) => return register_missing("opencl", reason),
@@ -338,7 +328,7 @@ impl Driver for OpenCl {
     }
 
     fn source_languages(&self) -> &'static [SourceLanguage] {
-        &[SourceLanguage::OpenClC]
+        &[OPENCL_C]
     }
 
     fn compile_source(&self, kernel: &CustomKernel, source: &Source) -> Result<Module, NotCompiled> {

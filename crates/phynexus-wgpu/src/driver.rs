@@ -1,11 +1,11 @@
 //! wgpu's GPUs as drivers of the engine's GPU layer.
 
-use std::sync::{Mutex, Once, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use phynexus::{
     DType, Error, Result,
     custom::{CustomKernel, Source, SourceLanguage},
-    device::{DeviceInfo, DeviceNature, register_aliases, register_missing},
+    device::{DeviceInfo, DeviceNature, register_missing},
     gpu::{Driver, Gpu, NotCompiled, Progress, SourceLaunch, Submission},
     kernel::{loops::Kernel, lower::Target, print::wgsl_refuses},
     op::Op,
@@ -21,6 +21,7 @@ use crate::{
     compile::compile,
     connection::{AT_ONCE, Connection, Launch},
     exit,
+    language::{MSL, SPIR_V, WGSL},
     memory::memory,
     pipelines::{Pipeline, Pipelines},
     quiet::quietly,
@@ -39,24 +40,9 @@ const APIS: [(Backend, &str, &str); 3] = [
     (Backend::Dx12, "dx12", "DirectX 12 is only available on Windows"),
 ];
 
-/// The reason why OpenGL is not in the list: with Mesa 22.3 through wgpu's OpenGL backend, simplifications ignore NaN,
-/// some integer results are wrong, networks train differently than on the CPU, and a six-second kernel ends the process
-/// when another thread copies.
-const NO_OPENGL: &str = "OpenGL is not supported: results were wrong on the tested driver";
-
-/// Registers every GPU that the APIs report, or the reasons why there are none. Runs once per process.
-pub fn register() {
-    static DONE: Once = Once::new();
-    DONE.call_once(look);
-}
-
-fn look() {
-    register_aliases("vulkan", &["vk"]);
-    register_aliases("metal", &["apple", "mps"]);
-    register_aliases("dx12", &["d3d12", "directx"]);
-    register_aliases("gl", &["opengl"]);
+/// Registers every GPU that the APIs report, or the reasons why there are none.
+pub(crate) fn register() {
     let found = quietly(|| adapters(Backends::VULKAN | Backends::METAL | Backends::DX12));
-    register_missing("gl", NO_OPENGL);
     for (backend, kind, reason) in APIS {
         let own = || found.iter().filter(|adapter| adapter.get_info().backend == backend);
         if own().next().is_none() {
@@ -222,8 +208,8 @@ impl Driver for Wgpu {
     fn source_languages(&self) -> &'static [SourceLanguage] {
         let metal = self.found.adapter.get_info().backend == Backend::Metal;
         match metal && self.found.features.contains(Features::PASSTHROUGH_SHADERS) {
-            true => &[SourceLanguage::Msl, SourceLanguage::SpirV, SourceLanguage::Wgsl],
-            false => &[SourceLanguage::SpirV, SourceLanguage::Wgsl],
+            true => &[MSL, SPIR_V, WGSL],
+            false => &[SPIR_V, WGSL],
         }
     }
 

@@ -33,6 +33,7 @@ use wgpu::{
 
 use crate::{
     connection::{Connection, Launch},
+    language::{MSL, SPIR_V},
     pipelines::{Pipeline, Pipelines},
 };
 
@@ -54,7 +55,7 @@ pub(crate) fn compile(
     source: &Source,
 ) -> Result<Pipeline, NotCompiled> {
     let made = catch_unwind(AssertUnwindSafe(|| {
-        if source.language == SourceLanguage::Msl {
+        if source.language == MSL {
             return metal(connection, kernel, source.text());
         }
         let (module, info) = read(source)?;
@@ -91,7 +92,7 @@ fn metal(connection: &Connection, kernel: &CustomKernel, source: &str) -> Result
 
 /// The cache key of a source.
 fn key(kernel: &CustomKernel, source: &Source) -> String {
-    let code = match source.language.is_binary() {
+    let code = match source.language.is_binary {
         true => Cow::Owned(format!("{:x?}", source.bytes())),
         false => Cow::Borrowed(source.text()),
     };
@@ -138,7 +139,7 @@ fn tensors(kernel: &CustomKernel) -> Vec<&Parameter> {
 fn read(source: &Source) -> Result<(Module, ModuleInfo), String> {
     let text = source.text();
     let module = match source.language {
-        SourceLanguage::SpirV => read_spirv(source.bytes())?,
+        SPIR_V => read_spirv(source.bytes())?,
         _ => wgsl::parse_str(text).map_err(|error| error.emit_to_string(text))?,
     };
     let mut validator = valid::Validator::new(valid::ValidationFlags::all(), valid::Capabilities::all());
@@ -188,7 +189,7 @@ fn declared(
                 let declared = access.contains(StorageAccess::STORE);
                 // Compilers to SPIR-V may omit that a buffer is read-only.
                 let writes = match language {
-                    SourceLanguage::SpirV => declared && uses[handle].contains(GlobalUse::WRITE),
+                    SPIR_V => declared && uses[handle].contains(GlobalUse::WRITE),
                     _ => declared,
                 };
                 let is_output = tensor.kind == ParameterKind::Output;
@@ -196,8 +197,8 @@ fn declared(
                 if wrong {
                     let (kind, own) = (tensor.kind, &tensor.name);
                     let should = match (language, is_output) {
-                        (SourceLanguage::SpirV, true) => "it must not be NonWritable",
-                        (SourceLanguage::SpirV, false) => "it must not be written",
+                        (SPIR_V, true) => "it must not be NonWritable",
+                        (SPIR_V, false) => "it must not be written",
                         (_, true) => "declare it as var<storage, read_write>",
                         (_, false) => "declare it as var<storage, read>",
                     };
@@ -250,7 +251,7 @@ fn entry(module: &Module, kernel: &CustomKernel, language: SourceLanguage) -> Re
     let is_own = |stage: ShaderStage, own: &str| own == name && stage == ShaderStage::Compute;
     let Some(at) = entries.position(|entry| is_own(entry.stage, &entry.name)) else {
         let how = match language {
-            SourceLanguage::SpirV => format!("it needs an OpEntryPoint GLCompute {name:?}"),
+            SPIR_V => format!("it needs an OpEntryPoint GLCompute {name:?}"),
             _ => format!("declare it as @compute @workgroup_size(..) fn {name}(..)"),
         };
         return Err(format!("there is no kernel {name}: {how}"));
@@ -258,7 +259,7 @@ fn entry(module: &Module, kernel: &CustomKernel, language: SourceLanguage) -> Re
     let own = module.entry_points[at].workgroup_size;
     let size = kernel.work_group_size();
     if own.map(|extent| extent as usize) != size {
-        let word = if language == SourceLanguage::SpirV { "LocalSize" } else { "@workgroup_size" };
+        let word = if language == SPIR_V { "LocalSize" } else { "@workgroup_size" };
         return Err(format!("the {word} of {name} is {own:?}, but the kernel's work group size is {size:?}"));
     }
     Ok(at)

@@ -36,7 +36,7 @@ pub(crate) fn explained(family: &str, reason: String) -> String {
         "cuda" => ("cuda", cfg!(feature = "cuda")),
         "hip" | "rocm" => ("rocm", cfg!(feature = "rocm")),
         "opencl" => ("opencl", cfg!(feature = "opencl")),
-        "wgpu" | "wgsl" => ("gpu", cfg!(feature = "gpu")),
+        "vulkan" | "metal" | "dx12" | "wgsl" => ("gpu", cfg!(feature = "gpu")),
         _ => return reason,
     };
     match is_on || !reason.starts_with("this program was built without") {

@@ -2,13 +2,14 @@
 
 use phynexus::{
     DType, Error, Result, Scalar,
-    custom::{CustomCall, CustomKernel, SourceLanguage},
+    custom::{CustomCall, CustomKernel},
     op::{Op, TensorType},
     oracle::generate::{Case, Choice, Values},
     shape::{Dims, element_count},
 };
 
 use super::{Entry, elementwise::leaf};
+use crate::languages;
 
 /// For CUDA C and HIP C.
 const C: &str = r#"
@@ -45,10 +46,10 @@ fn combine() -> Result<CustomKernel> {
         .scalar("n", DType::U32)
         .scalar("by", DType::U32)
         .work_group_size([64, 1, 1])
-        .source(SourceLanguage::CudaC, C)
-        .source(SourceLanguage::HipC, C)
-        .source(SourceLanguage::OpenClC, OPENCL)
-        .source(SourceLanguage::Wgsl, WGSL)
+        .source(languages::CUDA_C, C)
+        .source(languages::HIP_C, C)
+        .source(languages::OPENCL_C, OPENCL)
+        .source(languages::WGSL, WGSL)
         .cpu(|mut call| {
             let by = call.scalars[1].as_u64() as u32;
             let (a, b) = (call.inputs[0].values::<u32>()?, call.inputs[1].values::<u32>()?);

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use neurenix::languages::{CUDA_C, HIP_C, OPENCL_C, WGSL};
 use phynexus::{
     DType, Device, Element, Error, Result, Scalar, Tensor,
     custom::{CustomKernel, CustomKernelBuilder, Source, SourceLanguage},
@@ -101,7 +102,7 @@ impl Driver for Plain {
     }
 
     fn source_languages(&self) -> &'static [SourceLanguage] {
-        &[SourceLanguage::OpenClC]
+        &[OPENCL_C]
     }
     fn compile_source(&self, kernel: &CustomKernel, source: &Source) -> Result<Module, NotCompiled> {
         let mut lines = source.text().lines();
@@ -220,7 +221,7 @@ fn expected() -> Vec<Vec<f32>> {
 fn the_cpu_runs_functions_and_drivers_run_sources() -> Result<()> {
     let function = with_function(parabola()).build()?;
     assert_eq!(compute(&function, cpu())?, expected());
-    let source = parabola().source(SourceLanguage::OpenClC, SOURCE).build()?;
+    let source = parabola().source(OPENCL_C, SOURCE).build()?;
     source.compile(plain())?;
     assert_eq!(compute(&source, plain())?, expected());
     Ok(())
@@ -234,7 +235,7 @@ fn outputs_begin_as_copies() -> Result<()> {
         .copied_output("y", DType::F32, "shape..")
         .output("z", DType::F32, "shape..")
         .copied_output("w", DType::F32, "shape..")
-        .source(SourceLanguage::OpenClC, SOURCE)
+        .source(OPENCL_C, SOURCE)
         .build()?;
     // The initial contents are a transposed matrix and an unaligned slice.
     let x = Tensor::from_slice(&values(35), &[5, 7], plain())?;
@@ -254,8 +255,7 @@ fn outputs_begin_as_copies() -> Result<()> {
 
 #[test]
 fn several_outputs_are_parts_of_one_buffer() -> Result<()> {
-    let two =
-        parabola().output("z", DType::F32, "shape..").source(SourceLanguage::OpenClC, SOURCE).build()?;
+    let two = parabola().output("z", DType::F32, "shape..").source(OPENCL_C, SOURCE).build()?;
     let x = Tensor::from_slice(&values(35), &[5, 7], plain())?;
     let results = two.launch(&[&x], &C)?;
     let expected: Vec<f32> = values(35).iter().map(|x| x * x + 1.5).collect();
@@ -274,15 +274,14 @@ fn garbage_does_not_compile_and_says_where() -> Result<()> {
     let x = Tensor::from_slice(&values(4), &[4], plain())?;
     // A CPU function does not hide the error.
     for builder in [parabola(), with_function(parabola())] {
-        let kernel =
-            builder.source(SourceLanguage::OpenClC, "parabola\n    square\n    cube\n    add").build()?;
+        let kernel = builder.source(OPENCL_C, "parabola\n    square\n    cube\n    add").build()?;
         for error in [kernel.compile(plain()), kernel.call(&[&x], &C).map(drop)].map(Result::unwrap_err) {
             let Error::KernelSource { message, language, .. } = &error else { panic!("{error}") };
             assert_eq!(*language, "OpenCL C");
             assert!(message.contains("  > 3 |     cube\n      |     ^"), "{message}");
         }
     }
-    let kernel = parabola().source(SourceLanguage::OpenClC, SOURCE).entry_point("absent").build()?;
+    let kernel = parabola().source(OPENCL_C, SOURCE).entry_point("absent").build()?;
     let error = kernel.compile(plain()).unwrap_err().to_string();
     assert!(error.contains("no kernel absent"), "{error}");
     Ok(())
@@ -291,7 +290,7 @@ fn garbage_does_not_compile_and_says_where() -> Result<()> {
 #[test]
 fn launches_that_a_device_cannot_do_are_refused_when_recorded() -> Result<()> {
     let x = Tensor::from_slice(&values(4), &[4], plain())?;
-    let source = || parabola().source(SourceLanguage::OpenClC, SOURCE);
+    let source = || parabola().source(OPENCL_C, SOURCE);
     let cases = [
         (source().work_group_size([512, 1, 1]), "work group size"),
         (source().work_group_size([64, 64, 1]), "work group size"),
@@ -312,7 +311,7 @@ fn launches_that_a_device_cannot_do_are_refused_when_recorded() -> Result<()> {
 #[test]
 fn a_kernel_without_the_devices_language_runs_on_the_cpu_if_it_can() -> Result<()> {
     let x = Tensor::from_slice(&values(4), &[4], plain())?;
-    let cuda = || parabola().source(SourceLanguage::CudaC, "garbage");
+    let cuda = || parabola().source(CUDA_C, "garbage");
     let error = cuda().build()?.call(&[&x], &C).unwrap_err();
     let said = "accepts OpenCL C: the kernel has CUDA C";
     assert!(matches!(error, Error::KernelLanguage { .. }) && error.to_string().contains(said), "{error}");
@@ -409,10 +408,10 @@ fn doubled(@builtin(global_invocation_id) id: vec3<u32>) {{
         .output("y", DType::F32, "shape..")
         .scalar("n", DType::I32)
         .work_group_size([64, 1, 1])
-        .source(SourceLanguage::CudaC, &cuda)
-        .source(SourceLanguage::HipC, &cuda)
-        .source(SourceLanguage::OpenClC, &opencl)
-        .source(SourceLanguage::Wgsl, &wgsl)
+        .source(CUDA_C, &cuda)
+        .source(HIP_C, &cuda)
+        .source(OPENCL_C, &opencl)
+        .source(WGSL, &wgsl)
 }
 
 /// This machine's devices that have their own compilers.
@@ -449,7 +448,7 @@ fn devices_run_sources_and_refuse_what_is_none() -> Result<()> {
             let source = "__kernel void first(__global const int* x, __global float* y) { y[0] = x[0]; }";
             let first = |x: DType, y: DType| {
                 let builder = CustomKernel::builder("first").input("x", x, "n").output("y", y, "n");
-                builder.source(SourceLanguage::OpenClC, source).build()
+                builder.source(OPENCL_C, source).build()
             };
             first(DType::I32, DType::F32)?.compile(device)?;
             let error = first(DType::F32, DType::F32)?.compile(device).unwrap_err().to_string();

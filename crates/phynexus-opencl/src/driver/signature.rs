@@ -88,7 +88,7 @@ mod tests {
             .input("x", DType::F32, "n")
             .output("y", DType::U8, "n")
             .scalar("n", DType::I32)
-            .source(phynexus::custom::SourceLanguage::OpenClC, "")
+            .source(crate::OPENCL_C, "")
             .build()
             .unwrap();
         let check = |at: usize, name: &str| check_type(name, &kernel.parameters()[at], "k");

@@ -6,6 +6,8 @@ use phynexus::{
 };
 use wgpu::naga::{ArraySize, Handle, Module, Scalar, ScalarKind, Type, TypeInner};
 
+use crate::language::SPIR_V;
+
 /// Returns an error if the elements of the variable `called` do not match the signature's tensor bound to it.
 pub(super) fn check_elements(
     module: &Module,
@@ -69,7 +71,7 @@ pub(super) fn check_outputs(
         }
         let (name, dtype) = (&tensor.name, tensor.dtype);
         let how = match language {
-            SourceLanguage::SpirV => format!("a StorageBuffer at DescriptorSet 0, Binding {at}"),
+            SPIR_V => format!("a StorageBuffer at DescriptorSet 0, Binding {at}"),
             _ => format!("@group(0) @binding({at}) var<storage, read_write> {name}: {}", array(dtype)),
         };
         return Err(format!(
@@ -126,7 +128,7 @@ fn of(dtype: DType) -> Option<Scalar> {
 fn holds(dtype: DType, number: Scalar, is_atomic: bool, language: SourceLanguage) -> bool {
     let is_word = number.width == 4 && matches!(number.kind, ScalarKind::Sint | ScalarKind::Uint);
     // Compilers to SPIR-V may treat every buffer as words.
-    let is_plain = language == SourceLanguage::SpirV && number.kind == ScalarKind::Uint;
+    let is_plain = language == SPIR_V && number.kind == ScalarKind::Uint;
     // Atomics exist only for integers; other types use their bits.
     of(dtype) == Some(number) || is_word && (is_atomic || is_plain || dtype.size() != 4)
 }
@@ -158,7 +160,10 @@ mod tests {
     use phynexus::custom::CustomKernelBuilder;
 
     use super::*;
-    use crate::source::{declared, read};
+    use crate::{
+        language::WGSL,
+        source::{declared, read},
+    };
 
     const SHADER: &str = "struct Scalars { n: i32, c: f32 }
 @group(0) @binding(0) var<storage, read> x: array<f32>;
@@ -172,9 +177,9 @@ fn kernel() { y[0] = f32(x[0]) + f32(scalars.n) + f32(scalars.c); }";
     }
 
     fn outcome(builder: CustomKernelBuilder, shader: &str) -> Result<(), String> {
-        let kernel = builder.source(SourceLanguage::Wgsl, shader).build().unwrap();
-        let (module, info) = read(kernel.source(SourceLanguage::Wgsl).unwrap())?;
-        declared(&kernel, module, &info, SourceLanguage::Wgsl).map(drop)
+        let kernel = builder.source(WGSL, shader).build().unwrap();
+        let (module, info) = read(kernel.source(WGSL).unwrap())?;
+        declared(&kernel, module, &info, WGSL).map(drop)
     }
 
     fn with_scalars(builder: CustomKernelBuilder) -> CustomKernelBuilder {

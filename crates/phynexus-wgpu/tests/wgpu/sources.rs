@@ -4,8 +4,9 @@
 use naga::{back::spv, front::wgsl, valid};
 use phynexus::{
     DType, Device, Error, Result, Scalar, Tensor,
-    custom::{CustomKernel, CustomKernelBuilder, SourceLanguage},
+    custom::{CustomKernel, CustomKernelBuilder},
 };
+use phynexus_wgpu::{MSL, SPIR_V, WGSL};
 
 fn found() -> Vec<Device> {
     phynexus_wgpu::register();
@@ -45,7 +46,7 @@ fn doubled() -> CustomKernelBuilder {
 }
 
 fn with(binary: &[u8]) -> CustomKernel {
-    doubled().binary(SourceLanguage::SpirV, binary).build().unwrap()
+    doubled().binary(SPIR_V, binary).build().unwrap()
 }
 
 #[test]
@@ -66,8 +67,8 @@ fn modules_of_spirv_run() -> Result<()> {
         let y = with(&bytes(&writable)).call(&[&x], &[Scalar::Int(35), Scalar::Float(0.0)])?;
         assert_eq!(y.to_vec::<f32>()?[34], 28.0);
         // SPIR-V takes precedence over WGSL.
-        let both = doubled().source(SourceLanguage::Wgsl, "garbage");
-        both.binary(SourceLanguage::SpirV, &bytes(&words(SHADER))).build()?.compile(device)?;
+        let both = doubled().source(WGSL, "garbage");
+        both.binary(SPIR_V, &bytes(&words(SHADER))).build()?.compile(device)?;
     }
     Ok(())
 }
@@ -112,7 +113,7 @@ fn what_is_no_module_of_the_signature_is_refused() {
             let message = refusal(&with(binary), device);
             assert!(message.contains(expected), "{device}: {message} should tell of: {expected}");
         }
-        let kernel = doubled().source(SourceLanguage::Msl, "kernel void doubled() {}").build().unwrap();
+        let kernel = doubled().source(MSL, "kernel void doubled() {}").build().unwrap();
         if !device.name().starts_with("metal") {
             let error = kernel.compile(device).unwrap_err().to_string();
             assert!(error.contains("SPIR-V or WGSL"), "{error}");
@@ -158,7 +159,7 @@ fn damaged_modules_do_no_harm() -> Result<()> {
 #[test]
 fn a_tensor_that_is_too_large_is_an_error_and_the_device_goes_on() -> Result<()> {
     let code = bytes(&words(SHADER));
-    let kernel = doubled().groups([1, 1, 1]).binary(SourceLanguage::SpirV, &code).build()?;
+    let kernel = doubled().groups([1, 1, 1]).binary(SPIR_V, &code).build()?;
     for device in found() {
         // More than the 128 MiB that lavapipe can bind; other devices may accept it.
         let x = Tensor::from_slice(&vec![3.0f32; 40_000_000], &[40_000_000], device)?;

@@ -6,17 +6,12 @@
 //! function: equal inputs and scalars give equal outputs, and it writes nothing else.
 //!
 //! ```
-//! use phynexus::{DType, Tensor, custom::{CustomKernel, SourceLanguage}, oracle::reference_device};
+//! use phynexus::{DType, Tensor, custom::CustomKernel, oracle::reference_device};
 //!
 //! let square_plus_one = CustomKernel::builder("square_plus_one")
 //!     .input("x", DType::F32, "shape..")
 //!     .output("y", DType::F32, "shape..")
-//!     .scalar("n", DType::I32)
-//!     .source(SourceLanguage::CudaC, r#"
-//!         extern "C" __global__ void square_plus_one(const float* x, float* y, int n) {
-//!             int i = blockIdx.x * blockDim.x + threadIdx.x;
-//!             if (i < n) y[i] = x[i] * x[i] + 1.0f;
-//!         }"#)
+//!     // For GPUs, `source` adds a source in a language that the crate of a device declares.
 //!     .cpu(|mut call| {
 //!         let x = call.inputs[0].values::<f32>()?;
 //!         let y = call.outputs[0].values::<f32>()?;
@@ -26,7 +21,7 @@
 //!     .build()?;
 //! // A test device, which runs the CPU function.
 //! let x = Tensor::from_slice(&[1f32, 2.0, -3.0], &[3], reference_device())?;
-//! let y = square_plus_one.call(&[&x], &[3.into()])?;
+//! let y = square_plus_one.call(&[&x], &[])?;
 //! assert_eq!(y.to_vec::<f32>()?, [2.0, 5.0, 10.0]);
 //! # Ok::<(), phynexus::Error>(())
 //! ```

@@ -10,7 +10,9 @@ use std::{any::Any, fmt, sync::Arc};
 pub use end::{finish, finish_within};
 pub use exchange::Exchange;
 pub use memory::MemoryStatistics;
-pub use registry::{Missing, devices, find, missing, register, register_aliases, register_missing};
+pub use registry::{
+    Missing, devices, find, missing, register, register_aliases, register_missing, register_not_built,
+};
 
 use crate::{
     DType, Error, Result, host_memory,

@@ -65,6 +65,11 @@ pub fn register_missing(kind: impl Into<String>, reason: impl Into<String>) {
     registry.missing.push(entry);
 }
 
+/// Records that this program was built without a kind of device, and the feature that includes it.
+pub fn register_not_built(kind: &str, feature: &str) {
+    register_missing(kind, format!("this program was built without it: enable the feature {feature}"));
+}
+
 /// Registers alternative names for a kind of device. An error about an unknown device suggests the kind.
 pub fn register_aliases(kind: &'static str, aliases: &[&'static str]) {
     let mut registry = write();
@@ -133,14 +138,17 @@ impl Registry {
     }
 
     /// Explains the naming rule that this name breaks, if there is one.
-    fn rule(name: &str) -> &'static str {
+    fn rule(&self, name: &str) -> String {
         let lower = name.trim().to_ascii_lowercase();
         if lower.contains(":-") {
-            "devices are counted from 0; "
-        } else if ["gpu", "accelerator"].iter().any(|kind| lower.starts_with(kind)) {
-            "GPUs are named by their drivers, such as \"cuda:0\" or \"vulkan:0\"; "
-        } else {
-            ""
+            return "devices are counted from 0; ".to_owned();
+        }
+        let example = self.accelerators.first().map(|device| device.name());
+        match example.or_else(|| self.missing.first().map(|missing| &*missing.kind)) {
+            Some(kind) if ["gpu", "accelerator"].iter().any(|prefix| lower.starts_with(prefix)) => {
+                format!("GPUs are named by their drivers, such as {:?}; ", canonical(kind))
+            }
+            _ => String::new(),
         }
     }
 
@@ -152,7 +160,7 @@ impl Registry {
         let missing = self.missing.iter().find(|missing| missing.kind == wanted || missing.kind == kind);
         let question = match meant {
             Some(meant) => format!("did you mean {meant:?}? "),
-            None => Registry::rule(name).to_owned(),
+            None => self.rule(name),
         };
         match missing.filter(|_| self.find(&wanted).is_none()) {
             Some(missing) => format!("{question}{} ({})", missing.reason, self.found_here()),

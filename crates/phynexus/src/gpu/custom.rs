@@ -56,7 +56,7 @@ impl<D: Driver> CustomModules<D> {
         let module = compiled.map_err(|reason| match reason {
             NotCompiled::Refused(messages) => Error::KernelSource {
                 kernel: kernel.name().to_owned(),
-                language: source.language.name(),
+                language: source.language.name,
                 device: driver.name().to_owned(),
                 message: annotate(source.text(), &messages),
             },
@@ -80,7 +80,7 @@ impl<D: Driver> CustomModules<D> {
 pub(super) fn source_of<'a, D: Driver>(driver: &D, kernel: &'a CustomKernel) -> Result<&'a Source> {
     let languages = driver.source_languages();
     languages.iter().find_map(|&language| kernel.source(language)).ok_or_else(|| {
-        let names: Vec<&str> = languages.iter().map(|language| language.name()).collect();
+        let names: Vec<&str> = languages.iter().map(|language| language.name).collect();
         let takes = if names.is_empty() { "no sources".to_owned() } else { names.join(" or ") };
         kernel.no_source_for(driver.name(), &takes)
     })

@@ -13,9 +13,12 @@ use crate::{
     kernel::{
         loops::BufferParameter,
         lower::{Argument, Launch, Lowered, Source, Target, Unsupported, lower},
-        print::{CUDA, print},
+        print::{Language, print},
     },
 };
+
+/// A language that has everything. Its sources are not compiled.
+static COMPLETE: Language = Language { matrices: Some(""), async_copies: true, ..Language::CPP };
 
 pub(super) struct LoweredStep {
     lowered: Lowered,
@@ -29,7 +32,7 @@ impl LoweredStep {
             |reason: Unsupported| Error::Unsupported { device: device.to_owned(), message: reason.0 };
         let lowered = lower(step, target).map_err(refused)?;
         // Check that everything interpreted can be printed too.
-        lowered.launches.iter().try_for_each(|launch| print(&launch.kernel, &CUDA).map(drop))?;
+        lowered.launches.iter().try_for_each(|launch| print(&launch.kernel, &COMPLETE).map(drop))?;
         Ok(LoweredStep { lowered, subgroup })
     }
 

@@ -1,8 +1,11 @@
 //! Executing kernels that users wrote.
 
-use neurenix::phynexus::{
-    DType, Scalar, Tensor,
-    custom::{CustomKernel, SourceLanguage},
+use neurenix::{
+    languages,
+    phynexus::{
+        DType, Scalar, Tensor,
+        custom::{CustomKernel, SourceLanguage},
+    },
 };
 
 use super::{
@@ -39,10 +42,10 @@ impl GpuKernelArg {
 /// The language that kernels of a device are written in.
 fn language(device: &str) -> Option<SourceLanguage> {
     match device.split(':').next()? {
-        "cuda" => Some(SourceLanguage::CudaC),
-        "hip" => Some(SourceLanguage::HipC),
-        "opencl" => Some(SourceLanguage::OpenClC),
-        "vulkan" | "dx12" | "metal" => Some(SourceLanguage::Wgsl),
+        "cuda" => Some(languages::CUDA_C),
+        "hip" => Some(languages::HIP_C),
+        "opencl" => Some(languages::OPENCL_C),
+        "vulkan" | "dx12" | "metal" => Some(languages::WGSL),
         _ => None,
     }
 }
@@ -93,7 +96,7 @@ impl GpuContext {
                 format!("{device} runs no kernels in vendors' languages: create the context of a GPU");
             return Err(NetworkError::gpu(message));
         };
-        let declared = parameters(&kernel.source, &kernel.entry_point, language == SourceLanguage::Wgsl)?;
+        let declared = parameters(&kernel.source, &kernel.entry_point, language == languages::WGSL)?;
         if declared.len() != args.len() {
             let (expected, actual) = (declared.len().to_string(), args.len().to_string());
             return Err(NetworkError::dimension_mismatch(

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use neurenix::{
     compile::{NotCompiled, compile_source},
+    languages,
     phynexus::custom::SourceLanguage,
 };
 
@@ -31,11 +32,11 @@ pub struct GpuKernel {
 /// The language of a backend's kernels.
 pub(crate) fn language(backend: &str) -> Result<SourceLanguage> {
     match backend {
-        "cuda" => Ok(SourceLanguage::CudaC),
-        "opencl" => Ok(SourceLanguage::OpenClC),
-        "metal" => Ok(SourceLanguage::Msl),
-        "rocm" => Ok(SourceLanguage::HipC),
-        "wgsl" => Ok(SourceLanguage::Wgsl),
+        "cuda" => Ok(languages::CUDA_C),
+        "opencl" => Ok(languages::OPENCL_C),
+        "metal" => Ok(languages::MSL),
+        "rocm" => Ok(languages::HIP_C),
+        "wgsl" => Ok(languages::WGSL),
         other => {
             let reason = "use \"cuda\", \"opencl\", \"metal\", \"rocm\" or \"wgsl\"";
             Err(NetworkError::invalid_parameter("backend", format!("{other:?}"), reason))

@@ -27,13 +27,16 @@ use neurenix::{
             check::Limits,
             loops::{Kernel, MatrixShape},
             lower::Target,
-            print::{CUDA, HIP, OPENCL, WgslArithmetic, print, print_wgsl},
+            print::{WgslArithmetic, print, print_wgsl},
         },
         op::ir::IrNode,
         shape::Layout,
     },
     verify::{Options, unchecked},
 };
+use phynexus_cuda::CUDA;
+use phynexus_hip::HIP;
+use phynexus_opencl::OPENCL;
 
 use super::{large, replayed, workloads};
 

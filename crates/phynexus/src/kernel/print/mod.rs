@@ -1,7 +1,7 @@
 //! Prints loop trees as sources: one walk over the statements for all languages, and a `Dialect` for their differences.
 //!
-//! `c` is the dialect of the C family, whose languages are tables; `wgsl` is that of WGSL. A kernel is checked before
-//! it is printed. A kernel that the language cannot express is an error.
+//! `c` is the dialect of the C family, whose languages are tables of the device crates; `wgsl` is that of WGSL. A
+//! kernel is checked before it is printed. A kernel that the language cannot express is an error.
 
 mod c;
 mod dialect;
@@ -11,7 +11,7 @@ mod wgsl;
 
 use std::collections::HashMap;
 
-pub use c::{CUDA, HIP, Language, OPENCL, print};
+pub use c::{Language, print};
 use dialect::Dialect;
 pub use wgsl::{
     Arithmetic as WgslArithmetic, print as print_wgsl, refuses as wgsl_refuses,

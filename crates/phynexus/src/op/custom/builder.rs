@@ -106,8 +106,9 @@ impl CustomKernelBuilder {
         self.parameter(name, dtype, ParameterKind::Output, shape.into()).latest(|output| output.copied = true)
     }
 
-    /// A scalar: `int32`, `uint32` or `float32`; in CUDA C, HIP C and OpenCL C also the 64-bit types. In WGSL, SPIR-V
-    /// and MSL, the scalars are the members of a structure, in order, at the binding after those of the tensors.
+    /// A scalar: `int32`, `uint32` or `float32`; in languages that pass scalars by value also the 64-bit types. In
+    /// other languages ([`SourceLanguage::has_scalar_structure`]) the scalars are the members of a structure, in order,
+    /// at the binding after those of the tensors.
     pub fn scalar(mut self, name: &str, dtype: DType) -> CustomKernelBuilder {
         let name = name.to_owned();
         let kind = ParameterKind::Scalar;
@@ -146,16 +147,16 @@ impl CustomKernelBuilder {
 
     /// The source in a language; at most one per language.
     pub fn source(mut self, language: SourceLanguage, source: &str) -> CustomKernelBuilder {
-        if language.is_binary() {
+        if language.is_binary {
             self.mistakes.push(format!("{language} is binary: pass it with binary()"));
         }
         self.definition.sources.push(Source::new(language, source.as_bytes()));
         self
     }
 
-    /// The binary in a binary language such as [`SourceLanguage::SpirV`]; at most one per language.
+    /// The binary in a binary language ([`SourceLanguage::is_binary`]); at most one per language.
     pub fn binary(mut self, language: SourceLanguage, binary: &[u8]) -> CustomKernelBuilder {
-        if !language.is_binary() {
+        if !language.is_binary {
             self.mistakes.push(format!("{language} is text: pass it with source()"));
         }
         self.definition.sources.push(Source::new(language, binary));
@@ -296,11 +297,11 @@ impl CustomKernelBuilder {
             if sources[..at].iter().any(|earlier| earlier.language == language) {
                 self.mistakes.push(format!("there are two sources in {language}"));
             }
-            if !language.is_binary() && source.bytes().contains(&0) {
+            if !language.is_binary && source.bytes().contains(&0) {
                 self.mistakes.push(format!("the source in {language} contains a zero byte"));
             }
             let wide = |p: &&Parameter| p.kind == ParameterKind::Scalar && p.dtype.size() != 4;
-            if let Some(wide) = parameters.iter().find(wide).filter(|_| language.has_scalar_structure()) {
+            if let Some(wide) = parameters.iter().find(wide).filter(|_| language.has_scalar_structure) {
                 let (name, dtype) = (&wide.name, wide.dtype);
                 self.mistakes.push(format!("{name}: kernels in {language} do not support {dtype} scalars"));
             }
@@ -356,7 +357,7 @@ impl CustomKernelBuilder {
         if anywhere || sources.iter().any(meet) {
             return;
         }
-        let own = sources.iter().map(|source| source.language.name()).collect::<Vec<_>>().join(", ");
+        let own = sources.iter().map(|source| source.language.name).collect::<Vec<_>>().join(", ");
         let (name, has) = (gradient.name(), gradient.available());
         self.mistakes.push(format!(
             "no device runs both it and its gradient {name}: it has {own}, {name} has {has}: give {name} a source in {own} or \

@@ -13,82 +13,23 @@ use super::{
 };
 use crate::{DType, Error, Result, Scalar, hash::FastHasher, op::TensorType, shape::Dims};
 
-/// A source language of custom kernels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum SourceLanguage {
-    /// CUDA C, for NVIDIA GPUs.
-    CudaC,
-    /// HIP C, for AMD GPUs.
-    HipC,
-    /// OpenCL C, for OpenCL devices.
-    OpenClC,
-    /// WGSL, for Vulkan, Metal and DirectX 12.
-    Wgsl,
-    /// SPIR-V, for the same devices, as a binary module: see [`CustomKernelBuilder::binary`].
-    SpirV,
-    /// The Metal Shading Language of Apple.
-    Msl,
+/// A source language of custom kernels. Device crates declare the languages that their devices compile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourceLanguage {
+    /// The name in messages.
+    pub name: &'static str,
+    /// The name by which programs select it, in lower case.
+    pub short_name: &'static str,
+    /// Sources are binary rather than text.
+    pub is_binary: bool,
+    /// Scalars are passed as members of a structure of 32-bit words instead of by value.
+    pub has_scalar_structure: bool,
 }
 
 impl SourceLanguage {
-    /// The name used in messages.
-    pub fn name(self) -> &'static str {
-        match self {
-            SourceLanguage::CudaC => "CUDA C",
-            SourceLanguage::HipC => "HIP C",
-            SourceLanguage::OpenClC => "OpenCL C",
-            SourceLanguage::Wgsl => "WGSL",
-            SourceLanguage::SpirV => "SPIR-V",
-            SourceLanguage::Msl => "MSL",
-        }
-    }
-
-    /// All languages.
-    pub const ALL: [SourceLanguage; 6] = [
-        SourceLanguage::CudaC,
-        SourceLanguage::HipC,
-        SourceLanguage::OpenClC,
-        SourceLanguage::Wgsl,
-        SourceLanguage::SpirV,
-        SourceLanguage::Msl,
-    ];
-
-    /// The short name, as accepted by [`SourceLanguage::from_name`].
-    pub fn short_name(self) -> &'static str {
-        match self {
-            SourceLanguage::CudaC => "cuda",
-            SourceLanguage::HipC => "hip",
-            SourceLanguage::OpenClC => "opencl",
-            SourceLanguage::Wgsl => "wgsl",
-            SourceLanguage::SpirV => "spirv",
-            SourceLanguage::Msl => "msl",
-        }
-    }
-
-    /// Finds a language by its short name: `"cuda"`, `"hip"`, `"opencl"`, `"wgsl"`, `"spirv"`, `"msl"`.
-    ///
-    /// # Errors
-    /// [`Error::Argument`] that lists these names, for any other name.
-    pub fn from_name(name: &str) -> Result<SourceLanguage> {
-        SourceLanguage::ALL.into_iter().find(|language| language.short_name() == name).ok_or_else(|| {
-            let known = SourceLanguage::ALL.map(|language| format!("{:?}", language.short_name())).join(", ");
-            Error::argument("custom kernel", format!("{name:?} is not a kernel language: use one of {known}"))
-        })
-    }
-
-    /// Whether sources are binary rather than text.
-    pub fn is_binary(self) -> bool {
-        self == SourceLanguage::SpirV
-    }
-
     /// Whether some devices run both languages.
     pub(super) fn shares_devices_with(self, other: SourceLanguage) -> bool {
-        self == other || self.has_scalar_structure() && other.has_scalar_structure()
-    }
-
-    /// Whether scalars are passed as members of a structure of 32-bit words instead of by value.
-    pub(super) fn has_scalar_structure(self) -> bool {
-        matches!(self, SourceLanguage::Wgsl | SourceLanguage::SpirV | SourceLanguage::Msl)
+        self == other || self.has_scalar_structure && other.has_scalar_structure
     }
 }
 
@@ -112,7 +53,7 @@ impl Source {
 
     /// The text of the source; empty for a binary.
     pub fn text(&self) -> &str {
-        match self.language.is_binary() {
+        match self.language.is_binary {
             true => "",
             // The source was valid text when it was added.
             false => std::str::from_utf8(&self.code).unwrap_or_default(),
@@ -122,7 +63,7 @@ impl Source {
 
 impl fmt::Display for SourceLanguage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        f.write_str(self.name)
     }
 }
 
@@ -313,7 +254,7 @@ impl CustomKernel {
 
     /// Lists what the kernel can run as, for messages.
     pub(super) fn available(&self) -> String {
-        let mut all: Vec<&str> = self.0.sources.iter().map(|source| source.language.name()).collect();
+        let mut all: Vec<&str> = self.0.sources.iter().map(|source| source.language.name).collect();
         all.extend(self.has_cpu_function().then_some("a function for the CPU"));
         all.join(", ")
     }

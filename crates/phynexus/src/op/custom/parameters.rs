@@ -4,7 +4,7 @@ use super::kernel::{CustomKernel, ParameterKind};
 use crate::DType;
 
 impl CustomKernel {
-    /// Compares the signature with the machine code of CUDA C or HIP C: the names of its kernels, each with the sizes
+    /// Compares the signature with the machine code of a kernel in C++: the names of its kernels, each with the sizes
     /// of its parameters in bytes.
     ///
     /// # Errors

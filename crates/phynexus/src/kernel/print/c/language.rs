@@ -58,131 +58,72 @@ pub struct Language {
     pub async_copies: bool,
 }
 
-/// CUDA C++ without headers, as NVRTC compiles it. Compile with `--fmad=false`: the language has no pragma against
-/// contraction.
-pub static CUDA: Language = CUDA_TABLE;
-
-const CUDA_TABLE: Language = Language {
-    name: "CUDA C",
-    header: "",
-    kernel: "extern \"C\" __global__ void __launch_bounds__({size})",
-    function: "__device__ static inline",
-    qualifiers: ("", ""),
-    restrict: "__restrict__ ",
-    offsets: false,
-    dynamic_shared: true,
-    group: ["blockIdx.x", "blockIdx.y", "blockIdx.z"],
-    invocation: ["threadIdx.x", "threadIdx.y", "threadIdx.z"],
-    barrier: "__syncthreads();",
-    atomics: ["atomicAdd", "atomicMax", "atomicMin"],
-    unroll: "#pragma unroll",
-    shuffle: "__shfl_xor_sync(0xffffffffu, {value}, {bits})",
-    types: [
-        "unsigned char",
-        "unsigned char",
-        "unsigned short",
-        "unsigned int",
-        "unsigned long long",
-        "signed char",
-        "short",
-        "int",
-        "long long",
-        "unsigned short",
-        "unsigned short",
-        "float",
-        "double",
-    ],
-    vectors: [
-        "uchar",
-        "uchar",
-        "ushort",
-        "uint",
-        "ulonglong",
-        "char",
-        "short",
-        "int",
-        "longlong",
-        "ushort",
-        "ushort",
-        "float",
-        "double",
-    ],
-    vector: "make_{type}({lanes})",
-    math_suffix: "f",
-    long_suffixes: ["ull", "ll"],
-    special: [
-        ("__int_as_float(0x7f800000)", "__int_as_float(0x7fc00000)"),
-        ("__longlong_as_double(0x7ff0000000000000ll)", "__longlong_as_double(0x7ff8000000000000ll)"),
-    ],
-    half: [
-        "float value; asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(value) : \"h\"(bits)); return value;",
-        "unsigned short bits; asm(\"cvt.rn.f16.f32 %0, %1;\" : \"=h\"(bits) : \"f\"(value)); return bits;",
-        "return __uint_as_float((unsigned int)bits << 16);",
-        super::cuda::ROUND_TO_BF16,
-    ],
-    extremes: Some(super::cuda::EXTREMES),
-    matrices: Some(super::cuda::MATRICES),
-    async_copies: true,
-};
-
-/// HIP C++ without headers, as hipRTC compiles it. Subgroups are as wide as the device's wavefronts.
-pub static HIP: Language = Language {
-    name: "HIP C",
-    header: "#pragma clang fp contract(off)\n",
-    shuffle: "__shfl_xor({value}, {bits})",
-    half: [
-        "return (float)__builtin_bit_cast(_Float16, bits);",
-        "return __builtin_bit_cast(unsigned short, (_Float16)value);",
-        CUDA_TABLE.half[2],
-        "unsigned int bits = __float_as_uint(value); \
-         return value != value ? 0x7fc0 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;",
-    ],
-    extremes: None,
-    matrices: Some(super::hip::MATRICES),
-    async_copies: false,
-    ..CUDA_TABLE
-};
-
-/// OpenCL C 1.2; subgroup shuffles need `cl_khr_subgroup_shuffle`.
-pub static OPENCL: Language = Language {
-    name: "OpenCL C",
-    header: "#pragma OPENCL FP_CONTRACT OFF\n",
-    kernel: "__kernel __attribute__((reqd_work_group_size({x}, {y}, {z}))) void",
-    function: "static inline",
-    qualifiers: ("__global ", "__local "),
-    restrict: "restrict ",
-    offsets: true,
-    dynamic_shared: false,
-    group: ["get_group_id(0)", "get_group_id(1)", "get_group_id(2)"],
-    invocation: ["get_local_id(0)", "get_local_id(1)", "get_local_id(2)"],
-    barrier: "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);",
-    atomics: ["atomic_add", "atomic_max", "atomic_min"],
-    unroll: "#pragma unroll",
-    shuffle: "sub_group_shuffle_xor({value}, {bits}u)",
-    types: [
-        "uchar", "uchar", "ushort", "uint", "ulong", "char", "short", "int", "long", "ushort", "ushort",
-        "float", "double",
-    ],
-    vectors: [
-        "uchar", "uchar", "ushort", "uint", "ulong", "char", "short", "int", "long", "ushort", "ushort",
-        "float", "double",
-    ],
-    vector: "({type})({lanes})",
-    math_suffix: "",
-    long_suffixes: ["uL", "L"],
-    special: [("INFINITY", "NAN"), ("(double)INFINITY", "(double)NAN")],
-    half: [
-        "return vload_half(0, (const half *)&bits);",
-        "ushort bits; vstore_half_rte(value, 0, (half *)&bits); return bits;",
-        "return as_float((uint)bits << 16);",
-        "uint bits = as_uint(value); return value != value ? 0x7fc0 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;",
-    ],
-    extremes: None,
-    matrices: None,
-    async_copies: false,
-};
-
 impl Language {
+    /// C++ as compilers for GPUs accept it, without headers: what their dialects share.
+    pub const CPP: Language = Language {
+        name: "C++",
+        header: "",
+        kernel: "extern \"C\" __global__ void __launch_bounds__({size})",
+        function: "__device__ static inline",
+        qualifiers: ("", ""),
+        restrict: "__restrict__ ",
+        offsets: false,
+        dynamic_shared: true,
+        group: ["blockIdx.x", "blockIdx.y", "blockIdx.z"],
+        invocation: ["threadIdx.x", "threadIdx.y", "threadIdx.z"],
+        barrier: "__syncthreads();",
+        atomics: ["atomicAdd", "atomicMax", "atomicMin"],
+        unroll: "#pragma unroll",
+        shuffle: "__shfl_xor({value}, {bits})",
+        types: [
+            "unsigned char",
+            "unsigned char",
+            "unsigned short",
+            "unsigned int",
+            "unsigned long long",
+            "signed char",
+            "short",
+            "int",
+            "long long",
+            "unsigned short",
+            "unsigned short",
+            "float",
+            "double",
+        ],
+        vectors: [
+            "uchar",
+            "uchar",
+            "ushort",
+            "uint",
+            "ulonglong",
+            "char",
+            "short",
+            "int",
+            "longlong",
+            "ushort",
+            "ushort",
+            "float",
+            "double",
+        ],
+        vector: "make_{type}({lanes})",
+        math_suffix: "f",
+        long_suffixes: ["ull", "ll"],
+        special: [
+            ("__int_as_float(0x7f800000)", "__int_as_float(0x7fc00000)"),
+            ("__longlong_as_double(0x7ff0000000000000ll)", "__longlong_as_double(0x7ff8000000000000ll)"),
+        ],
+        half: [
+            "return (float)__builtin_bit_cast(_Float16, bits);",
+            "return __builtin_bit_cast(unsigned short, (_Float16)value);",
+            "return __uint_as_float((unsigned int)bits << 16);",
+            "unsigned int bits = __float_as_uint(value); \
+             return value != value ? 0x7fc0 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;",
+        ],
+        extremes: None,
+        matrices: None,
+        async_copies: false,
+    };
+
     /// The type of an element in memory.
     pub(super) fn memory_type(&self, dtype: DType) -> &'static str {
         self.types[dtype as usize]

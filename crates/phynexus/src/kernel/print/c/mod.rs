@@ -1,12 +1,10 @@
-//! The dialect of the C family: CUDA C, HIP C and OpenCL C, each of which is a table.
+//! The dialect of the C family. Each language is a table, which a device crate fills.
 
-mod cuda;
-mod hip;
 mod language;
 mod matrix;
 mod operation;
 
-pub use language::{CUDA, HIP, Language, OPENCL};
+pub use language::Language;
 
 use super::{Dialect, LANES, Names, Printer, number::fill};
 use crate::{

@@ -4,7 +4,7 @@
 /// has row or column `l % 16`, there `SUMMANDS` neighbours from `FIRST` on; of a sum it has column `l % 16`, there the
 /// rows `ROW` for each `i` below `SUMS`. On gfx90a the 16-bit instructions take subnormal numbers for zero, so there
 /// the factors are multiplied by the instruction of `float`, whose lanes have a summand each.
-pub(super) const MATRICES: &str = r#"
+pub(crate) const MATRICES: &str = r#"
 #if defined(__GFX11__)
 #define SUMMANDS 16
 #define FIRST 0
@@ -75,5 +75,4 @@ __device__ static inline void fragment_store(float *to, sum_fragment sum, int st
 "#;
 
 #[cfg(test)]
-#[path = "hip_tests.rs"]
 mod tests;

@@ -1,7 +1,7 @@
 //! Parts of CUDA C that need inline PTX (PTX ISA 8.0).
 
 /// From a float to the bits of a bfloat16: one instruction since compute capability 8.0.
-pub(super) const ROUND_TO_BF16: &str = "
+pub(crate) const ROUND_TO_BF16: &str = "
 #if __CUDA_ARCH__ >= 800
   unsigned short bits; asm(\"cvt.rn.bf16.f32 %0, %1;\" : \"=h\"(bits) : \"f\"(value)); return bits;
 #else
@@ -11,7 +11,7 @@ pub(super) const ROUND_TO_BF16: &str = "
 ";
 
 /// The greater and the smaller of two floats, NaN if either is: one instruction since compute capability 8.0.
-pub(super) const EXTREMES: [&str; 2] = [
+pub(crate) const EXTREMES: [&str; 2] = [
     "
 #if __CUDA_ARCH__ >= 800
   float c; asm(\"max.NaN.f32 %0, %1, %2;\" : \"=f\"(c) : \"f\"(a), \"f\"(b)); return c;
@@ -31,7 +31,7 @@ pub(super) const EXTREMES: [&str; 2] = [
 /// Matrix fragments of 16 by 16 elements, made of the fragments of `mma.m16n8k16` (compute capability 8.0), and of 16
 /// by 8 floats as TF32, made of those of `mma.m16n8k8`: an invocation has four words of a factor and eight floats of a
 /// sum. Copies are `cp.async`.
-pub(super) const MATRICES: &str = r#"
+pub(crate) const MATRICES: &str = r#"
 typedef unsigned int factor_fragment[4];
 typedef float sum_fragment[8];
 __device__ static inline unsigned int shared_address(const void *pointer) {
