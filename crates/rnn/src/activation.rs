@@ -10,68 +10,49 @@ use neurenix::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Result, convert, device};
+use crate::{Result, choices::choices, convert, device};
 
-/// What a layer does to each of its sums (softmax: to all sums of a row together).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub enum ActivationFunction {
-    /// `x`.
-    Linear,
-    /// `1 / (1 + exp(-x))`.
-    Sigmoid,
-    /// The hyperbolic tangent.
-    Tanh,
-    /// `max(x, 0)`.
-    #[default]
-    ReLU,
-    /// `x` above 0, `0.01 x` below.
-    LeakyReLU,
-    /// `x` above 0, `exp(x) - 1` below.
-    ELU,
-    /// `x * sigmoid(x)`.
-    Swish,
-    /// `x * P(X <= x)` for a standard normal X.
-    GELU,
-    /// `exp(x) / sum(exp(x))` over the last dimension.
-    Softmax,
-    /// `log(1 + exp(x))`.
-    Softplus,
-    /// `x * tanh(softplus(x))`.
-    Mish,
-    /// `min(max(x / 6 + 1/2, 0), 1)`.
-    HardSigmoid,
-    /// `min(max(x, -1), 1)`.
-    HardTanh,
-    /// `x` above 0, `a x` below, with an `a` that the layer learns; it begins at 0.25, and is that where there is no layer.
-    PReLU,
+choices! {
+    /// What a layer does to each of its sums (softmax: to all sums of a row together).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[non_exhaustive]
+    pub enum ActivationFunction {
+        /// `x`.
+        Linear,
+        /// `1 / (1 + exp(-x))`.
+        Sigmoid,
+        /// The hyperbolic tangent.
+        Tanh,
+        /// `max(x, 0)`.
+        #[default]
+        ReLU,
+        /// `x` above 0, `0.01 x` below.
+        LeakyReLU,
+        /// `x` above 0, `exp(x) - 1` below.
+        ELU,
+        /// `x * sigmoid(x)`.
+        Swish,
+        /// `x * P(X <= x)` for a standard normal X.
+        GELU,
+        /// `exp(x) / sum(exp(x))` over the last dimension.
+        Softmax,
+        /// `log(1 + exp(x))`.
+        Softplus,
+        /// `x * tanh(softplus(x))`.
+        Mish,
+        /// `min(max(x / 6 + 1/2, 0), 1)`.
+        HardSigmoid,
+        /// `min(max(x, -1), 1)`.
+        HardTanh,
+        /// `x` above 0, `a x` below, with an `a` that the layer learns; it begins at 0.25, and is that where there is no layer.
+        PReLU,
+    }
 }
 
 /// Where the learnt slope of [`ActivationFunction::PReLU`] begins.
 const PRELU: f64 = 0.25;
 
 impl ActivationFunction {
-    /// All of them.
-    pub const ALL: [ActivationFunction; 14] = {
-        use ActivationFunction::*;
-        [
-            Linear,
-            Sigmoid,
-            Tanh,
-            ReLU,
-            LeakyReLU,
-            ELU,
-            Swish,
-            GELU,
-            Softmax,
-            Softplus,
-            Mish,
-            HardSigmoid,
-            HardTanh,
-            PReLU,
-        ]
-    };
-
     /// The function on a tensor.
     pub(crate) fn apply(self, x: &Tensor) -> Result<Tensor> {
         Ok(match self {
@@ -162,26 +143,6 @@ impl ActivationFunction {
     /// The derivative at a number. NaN if there is no memory.
     pub fn derivative_scalar(&self, x: f64) -> f64 {
         self.derivative_matrix(&Array2::from_elem((1, 1), x)).map_or(f64::NAN, |y| y[[0, 0]])
-    }
-
-    /// Its name.
-    pub fn name(&self) -> &'static str {
-        match self {
-            ActivationFunction::Linear => "Linear",
-            ActivationFunction::Sigmoid => "Sigmoid",
-            ActivationFunction::Tanh => "Tanh",
-            ActivationFunction::ReLU => "ReLU",
-            ActivationFunction::LeakyReLU => "LeakyReLU",
-            ActivationFunction::ELU => "ELU",
-            ActivationFunction::Swish => "Swish",
-            ActivationFunction::GELU => "GELU",
-            ActivationFunction::Softmax => "Softmax",
-            ActivationFunction::Softplus => "Softplus",
-            ActivationFunction::Mish => "Mish",
-            ActivationFunction::HardSigmoid => "HardSigmoid",
-            ActivationFunction::HardTanh => "HardTanh",
-            ActivationFunction::PReLU => "PReLU",
-        }
     }
 
     /// The least and the greatest value that the function comes to (or near to): targets of a network whose last layer has it

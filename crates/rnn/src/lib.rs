@@ -105,11 +105,11 @@ pub use gpu::{
 };
 pub use layer::{Layer, LayerBuilder, LayerSummary, LayerType, WeightInitialization};
 pub use loss::{LossConfig, LossFunction, LossParameters};
-pub use network::{Network, NetworkBuilder, NetworkMetadata, NetworkSummary, Precision};
+pub use network::{Network, NetworkBuilder, NetworkMetadata, NetworkSummary, Precision, TrainingHistory};
 pub use optimizer::{Optimizer, OptimizerConfig, OptimizerSummary, OptimizerType};
 pub use training::{
     DataAugmentationConfig, DataLoader, EarlyStopping, LearningRateSchedule, LearningRateScheduler, Metrics,
-    RegularizationConfig, TrainingCallback, TrainingConfig, TrainingHistory, TrainingMethod, TrainingState,
+    RegularizationConfig, TrainingCallback, TrainingConfig, TrainingMethod, TrainingState,
 };
 
 /// A matrix of the interface.

@@ -9,67 +9,51 @@ use neurenix::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{ActivationFunction, Layer, NetworkError, Result, convert, device, error::within};
+use crate::{
+    ActivationFunction, Layer, NetworkError, Result, choices::choices, convert, device, error::within,
+};
 
-/// How far predictions are from targets. All are means over all elements, but for the (sparse) categorical cross-entropy,
-/// a mean over rows (behind a network that gives sequences, over all their steps), and the cosine, one number a row.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub enum LossFunction {
-    /// Squares of differences.
-    #[default]
-    MeanSquaredError,
-    /// Distances.
-    MeanAbsoluteError,
-    /// `-t log p - (1 - t) log (1 - p)` of probabilities.
-    BinaryCrossEntropy,
-    /// `-sum t log p` of a row of probabilities, which is divided by its sum, against one-hot rows or other probabilities,
-    /// whose sum is 1; rows (or steps of a sequence) with a lower sum count less, of zeros not at all.
-    CategoricalCrossEntropy,
-    /// `-log p` of the right class; targets are one column of class numbers.
-    SparseCategoricalCrossEntropy,
-    /// Half of squares below delta (1 unless it is told otherwise), linear beyond.
-    HuberLoss,
-    /// `max(0, 1 - t p)` for targets 1 and -1.
-    HingeLoss,
-    /// Its square.
-    SquaredHingeLoss,
-    /// `t log (t / p)` of probabilities.
-    KLDivergence,
-    /// `p - t log p` of expected counts.
-    PoissonLoss,
-    /// One less the cosine of each row's angle.
-    CosineSimilarityLoss,
-    /// `log cosh (p - t)`.
-    LogCoshLoss,
-    /// Differences weighted by a quantile (one half unless it is told otherwise).
-    QuantileLoss,
+choices! {
+    /// How far predictions are from targets. All are means over all elements, but for the (sparse) categorical cross-entropy,
+    /// a mean over rows (behind a network that gives sequences, over all their steps), and the cosine, one number a row.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[non_exhaustive]
+    pub enum LossFunction {
+        /// Squares of differences.
+        #[default]
+        MeanSquaredError,
+        /// Distances.
+        MeanAbsoluteError,
+        /// `-t log p - (1 - t) log (1 - p)` of probabilities.
+        BinaryCrossEntropy,
+        /// `-sum t log p` of a row of probabilities, which is divided by its sum, against one-hot rows or other probabilities,
+        /// whose sum is 1; rows (or steps of a sequence) with a lower sum count less, of zeros not at all.
+        CategoricalCrossEntropy,
+        /// `-log p` of the right class; targets are one column of class numbers.
+        SparseCategoricalCrossEntropy,
+        /// Half of squares below delta (1 unless it is told otherwise), linear beyond.
+        HuberLoss,
+        /// `max(0, 1 - t p)` for targets 1 and -1.
+        HingeLoss,
+        /// Its square.
+        SquaredHingeLoss,
+        /// `t log (t / p)` of probabilities.
+        KLDivergence,
+        /// `p - t log p` of expected counts.
+        PoissonLoss,
+        /// One less the cosine of each row's angle.
+        CosineSimilarityLoss,
+        /// `log cosh (p - t)`.
+        LogCoshLoss,
+        /// Differences weighted by a quantile (one half unless it is told otherwise).
+        QuantileLoss,
+    }
 }
 
 /// Probabilities are kept so far from 0 and 1 where their logarithm is taken.
 const LEAST: f64 = 1e-15;
 
 impl LossFunction {
-    /// All of them.
-    pub const ALL: [LossFunction; 13] = {
-        use LossFunction::*;
-        [
-            MeanSquaredError,
-            MeanAbsoluteError,
-            BinaryCrossEntropy,
-            CategoricalCrossEntropy,
-            SparseCategoricalCrossEntropy,
-            HuberLoss,
-            HingeLoss,
-            SquaredHingeLoss,
-            KLDivergence,
-            PoissonLoss,
-            CosineSimilarityLoss,
-            LogCoshLoss,
-            QuantileLoss,
-        ]
-    };
-
     /// The loss of predictions against targets, in `float64` on the CPU.
     ///
     /// # Errors
@@ -84,25 +68,6 @@ impl LossFunction {
     /// As [`LossFunction::compute`].
     pub fn gradient(&self, predictions: &Array2<f64>, targets: &Array2<f64>) -> Result<Array2<f64>> {
         LossConfig::new(*self).gradient(predictions, targets)
-    }
-
-    /// Its name.
-    pub fn name(&self) -> &'static str {
-        match self {
-            LossFunction::MeanSquaredError => "MeanSquaredError",
-            LossFunction::MeanAbsoluteError => "MeanAbsoluteError",
-            LossFunction::BinaryCrossEntropy => "BinaryCrossEntropy",
-            LossFunction::CategoricalCrossEntropy => "CategoricalCrossEntropy",
-            LossFunction::SparseCategoricalCrossEntropy => "SparseCategoricalCrossEntropy",
-            LossFunction::HuberLoss => "HuberLoss",
-            LossFunction::HingeLoss => "HingeLoss",
-            LossFunction::SquaredHingeLoss => "SquaredHingeLoss",
-            LossFunction::KLDivergence => "KLDivergence",
-            LossFunction::PoissonLoss => "PoissonLoss",
-            LossFunction::CosineSimilarityLoss => "CosineSimilarityLoss",
-            LossFunction::LogCoshLoss => "LogCoshLoss",
-            LossFunction::QuantileLoss => "QuantileLoss",
-        }
     }
 
     /// True if targets are classes: accuracy is measured then.
