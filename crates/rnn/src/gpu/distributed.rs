@@ -7,10 +7,10 @@ use ndarray::Array2;
 use super::GpuDevice;
 use crate::{Network, NetworkError, Result, TrainingConfig, TrainingHistory, training::train_on};
 
-/// Synchronous data parallelism. Each batch is divided among devices, which compute the gradients of their rows in parallel. The
-/// gradients are averaged over all rows, and one update changes the weights. The result is that of one device up to rounding,
-/// except for layers that draw random numbers (dropout) or use statistics of a batch (batch normalisation): they do so per
-/// part.
+/// Synchronous data parallelism. Each batch is divided among devices, which compute the gradients of their rows in
+/// parallel. The gradients are averaged over all rows, and one update changes the weights. The result is that of one device
+/// up to rounding, except for layers that draw random numbers (dropout) or use statistics of a batch (batch normalisation):
+/// they do so per part.
 #[derive(Clone, Debug)]
 pub struct DistributedTraining {
     devices: Vec<String>,

@@ -68,8 +68,8 @@ impl GpuContext {
         self.launch(kernel, None, args)
     }
 
-    /// As [`GpuContext::execute_kernel`], with the number of groups along x, y and z. Groups may extend along all of them. It is an
-    /// error if there are no groups, or more than the device supports.
+    /// As [`GpuContext::execute_kernel`], with the number of groups along x, y and z. Groups may extend along all of them.
+    /// It is an error if there are no groups, or more than the device supports.
     pub fn execute_kernel_on(
         &mut self,
         kernel: &GpuKernel,

@@ -87,6 +87,8 @@ pub trait GpuOps {
         max(input: &GpuTensor, axis: Option<usize>) = |context| context.own(input)?.max(&axes(axis), false);
         /// The minimum along an axis, or of all elements.
         min(input: &GpuTensor, axis: Option<usize>) = |context| context.own(input)?.min(&axes(axis), false);
+        /// An activation.
+        activate(input: &GpuTensor, activation: Activation) = |context| activation.apply(context.own(input)?);
         /// `max(x, 0)`.
         relu(input: &GpuTensor) = |context| context.own(input)?.relu();
         /// `1 / (1 + exp(-x))`.
@@ -99,7 +101,8 @@ pub trait GpuOps {
         swish(input: &GpuTensor) = |context| context.own(input)?.silu();
         /// The softmax along the last dimension.
         softmax(input: &GpuTensor) = |context| context.own(input)?.softmax(-1);
-        /// Sets elements to 0 with this probability and scales the others to keep the mean. The same seed gives the same result.
+        /// Sets elements to 0 with this probability and scales the others to keep the mean. The same seed gives the same
+        /// result.
         dropout(input: &GpuTensor, probability: f64, seed: u64) = |context|
             context.own(input)?.dropout_with(probability, true, &Generator::new(seed));
         /// A convolution of `[N, C, H, W]` with a kernel `[filters, C, h, w]`.
@@ -128,67 +131,51 @@ pub trait GpuOps {
                 None,
                 AttentionOptions { is_causal: causal, ..AttentionOptions::default() },
             );
+        /// `input * weightᵀ + bias` for a weight `[outputs, inputs]`.
+        dense_forward(input: &GpuTensor, weight: &GpuTensor, bias: Option<&GpuTensor>) = |context| {
+            let product = context.own(input)?.matmul(&context.own(weight)?.t()?)?;
+            context.maybe(bias)?.map_or(Ok(product.clone()), |bias| product.add(bias))
+        };
+        /// A loss of predictions `[rows, columns]` against targets.
+        loss(loss: LossFunction, predictions: &GpuTensor, targets: &GpuTensor) = |context|
+            Ok(LossConfig::new(loss).of(context.own(predictions)?, context.own(targets)?, false)?);
+        /// Normalises each channel of `[N, C, ..]` by the batch's statistics, then applies a weight `[C]` and a bias `[C]`.
+        batch_norm(input: &GpuTensor, weight: Option<&GpuTensor>, bias: Option<&GpuTensor>, epsilon: f64) = |context| {
+            within("epsilon", epsilon, 0.0, f64::INFINITY)?;
+            let (weight, bias) = (context.maybe(weight)?, context.maybe(bias)?);
+            context.own(input)?.batch_norm(None, None, weight, bias, true, epsilon)
+        };
+        /// Normalises each channel of `[N, C, ..]` by a given mean and variance `[C]`, then applies a weight and a bias.
+        batch_norm_by(
+            input: &GpuTensor,
+            mean: &GpuTensor,
+            variance: &GpuTensor,
+            weight: Option<&GpuTensor>,
+            bias: Option<&GpuTensor>,
+            epsilon: f64
+        ) = |context| {
+            within("epsilon", epsilon, 0.0, f64::INFINITY)?;
+            let (mean, variance) = (Some(context.own(mean)?), Some(context.own(variance)?));
+            let (weight, bias) = (context.maybe(weight)?, context.maybe(bias)?);
+            context.own(input)?.batch_norm(mean, variance, weight, bias, false, epsilon)
+        };
+        /// A recurrence over `[steps, batch, features]`. Returns the states after all steps, `[steps, batch, units]`.
+        recurrent(kind: RecurrentKind, input: &GpuTensor, parameters: RecurrentParameters<'_>) = |context| {
+            let cell = match kind {
+                RecurrentKind::Rnn => Cell::Tanh,
+                RecurrentKind::Lstm => Cell::Lstm,
+                RecurrentKind::Gru => Cell::Gru,
+            };
+            let weights = RecurrentWeights {
+                weight_ih: context.own(parameters.weight_ih)?,
+                weight_hh: context.own(parameters.weight_hh)?,
+                bias_ih: context.maybe(parameters.bias_ih)?,
+                bias_hh: context.maybe(parameters.bias_hh)?,
+            };
+            Ok(context.own(input)?.recurrent(cell, weights, None, None, false)?.output)
+        };
     }
 
-    /// An activation.
-    fn activate(&mut self, input: &GpuTensor, activation: Activation) -> Result<GpuTensor> {
-        let context = self.context();
-        Ok(GpuTensor::of(activation.apply(context.own(input)?)?, context.device_id()))
-    }
-    /// `input * weightᵀ + bias` for a weight `[outputs, inputs]`.
-    fn dense_forward(
-        &mut self,
-        input: &GpuTensor,
-        weight: &GpuTensor,
-        bias: Option<&GpuTensor>,
-    ) -> Result<GpuTensor> {
-        let context = self.context();
-        let product = context.own(input)?.matmul(&context.own(weight)?.t()?);
-        match context.maybe(bias)? {
-            Some(bias) => context.result(product?.add(bias)),
-            None => context.result(product),
-        }
-    }
-    /// A loss of predictions `[rows, columns]` against targets.
-    fn loss(
-        &mut self,
-        loss: LossFunction,
-        predictions: &GpuTensor,
-        targets: &GpuTensor,
-    ) -> Result<GpuTensor> {
-        let context = self.context();
-        let loss = LossConfig::new(loss).of(context.own(predictions)?, context.own(targets)?, false)?;
-        Ok(GpuTensor::of(loss, context.device_id()))
-    }
-    /// Normalises each channel of `[N, C, ..]` by the batch's statistics, then applies a weight `[C]` and a bias `[C]`.
-    fn batch_norm(
-        &mut self,
-        input: &GpuTensor,
-        weight: Option<&GpuTensor>,
-        bias: Option<&GpuTensor>,
-        epsilon: f64,
-    ) -> Result<GpuTensor> {
-        let context = self.context();
-        within("epsilon", epsilon, 0.0, f64::INFINITY)?;
-        let (weight, bias) = (context.maybe(weight)?, context.maybe(bias)?);
-        context.result(context.own(input)?.batch_norm(None, None, weight, bias, true, epsilon))
-    }
-    /// Normalises each channel of `[N, C, ..]` by a given mean and variance `[C]`, then applies a weight and a bias.
-    fn batch_norm_by(
-        &mut self,
-        input: &GpuTensor,
-        mean: &GpuTensor,
-        variance: &GpuTensor,
-        weight: Option<&GpuTensor>,
-        bias: Option<&GpuTensor>,
-        epsilon: f64,
-    ) -> Result<GpuTensor> {
-        let context = self.context();
-        within("epsilon", epsilon, 0.0, f64::INFINITY)?;
-        let (mean, variance) = (Some(context.own(mean)?), Some(context.own(variance)?));
-        let (weight, bias) = (context.maybe(weight)?, context.maybe(bias)?);
-        context.result(context.own(input)?.batch_norm(mean, variance, weight, bias, false, epsilon))
-    }
     /// The running mean and variance after a batch: `momentum` is the weight of the batch's mean and (unbiased) variance.
     fn running_statistics(
         &mut self,
@@ -202,28 +189,6 @@ pub trait GpuOps {
         let (mean, variance) = (context.own(mean)?, context.own(variance)?);
         let (mean, variance) = context.own(input)?.running_statistics(mean, variance, momentum)?;
         Ok((GpuTensor::of(mean, context.device_id()), GpuTensor::of(variance, context.device_id())))
-    }
-    /// A recurrence over `[steps, batch, features]`. Returns the states after all steps, `[steps, batch, units]`.
-    fn recurrent(
-        &mut self,
-        kind: RecurrentKind,
-        input: &GpuTensor,
-        parameters: RecurrentParameters<'_>,
-    ) -> Result<GpuTensor> {
-        let context = self.context();
-        let cell = match kind {
-            RecurrentKind::Rnn => Cell::Tanh,
-            RecurrentKind::Lstm => Cell::Lstm,
-            RecurrentKind::Gru => Cell::Gru,
-        };
-        let weights = RecurrentWeights {
-            weight_ih: context.own(parameters.weight_ih)?,
-            weight_hh: context.own(parameters.weight_hh)?,
-            bias_ih: context.maybe(parameters.bias_ih)?,
-            bias_hh: context.maybe(parameters.bias_hh)?,
-        };
-        let output = context.own(input)?.recurrent(cell, weights, None, None, false)?.output;
-        Ok(GpuTensor::of(output, context.device_id()))
     }
     /// The derivatives of a scalar function with respect to tensors, at these tensors.
     fn gradients(

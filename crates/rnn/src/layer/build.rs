@@ -421,42 +421,35 @@ fn convolve(
     }
     let (filters, kernel) = (convolution.filters, &convolution.kernel);
     let (device, weights) = (site.device, site.weights);
-    Ok(match kernel.len() {
-        3 => {
-            let options = options(convolution, bias)?;
-            Box::new(Conv3d::new(channels, filters, sizes(kernel)?, options, device, weights)?)
-        }
-        _ => {
-            let options = options(convolution, bias)?;
-            Box::new(Conv2d::new(channels, filters, sizes(kernel)?, options, device, weights)?)
-        }
-    })
+    macro_rules! convolution {
+        ($Layer:ident) => {
+            Ok(Box::new($Layer::new(
+                channels,
+                filters,
+                sizes(kernel)?,
+                options(convolution, bias)?,
+                device,
+                weights,
+            )?))
+        };
+    }
+    if kernel.len() == 3 { convolution!(Conv3d) } else { convolution!(Conv2d) }
 }
 
 fn pool(windows: &Windows) -> Result<Box<dyn Module>> {
     let Windows { size, stride, padding, average } = windows;
-    Ok(match (size.len(), average) {
-        (3, true) => Box::new(AvgPool3d {
-            stride: Some(sizes(stride)?),
-            padding: sizes(padding)?,
-            ..AvgPool3d::new(sizes(size)?)
-        }),
-        (3, false) => Box::new(MaxPool3d {
-            stride: Some(sizes(stride)?),
-            padding: sizes(padding)?,
-            ..MaxPool3d::new(sizes(size)?)
-        }),
-        (_, true) => Box::new(AvgPool2d {
-            stride: Some(sizes(stride)?),
-            padding: sizes(padding)?,
-            ..AvgPool2d::new(sizes(size)?)
-        }),
-        (_, false) => Box::new(MaxPool2d {
-            stride: Some(sizes(stride)?),
-            padding: sizes(padding)?,
-            ..MaxPool2d::new(sizes(size)?)
-        }),
-    })
+    macro_rules! pooling {
+        ($Layer:ident) => {{
+            let (stride, padding) = (Some(sizes(stride)?), sizes(padding)?);
+            Ok(Box::new($Layer { stride, padding, ..$Layer::new(sizes(size)?) }))
+        }};
+    }
+    match (size.len(), average) {
+        (3, true) => pooling!(AvgPool3d),
+        (3, false) => pooling!(MaxPool3d),
+        (_, true) => pooling!(AvgPool2d),
+        (_, false) => pooling!(MaxPool2d),
+    }
 }
 
 fn recur(recurrent: &Recurrent, features: usize, bias: bool, site: &Site<'_>) -> Result<Recurrence> {

@@ -25,6 +25,22 @@ pub struct LayerBuilder {
     pub(crate) misplaced: Option<String>,
 }
 
+/// Settings of some kinds of layers. Others keep the name of the setting, which is an error when the network is built.
+macro_rules! settings {
+    ($($(#[$about:meta])+ $name:ident($($value:ident: $type:ty)?): $kinds:pat => $set:expr;)+) => { $(
+        $(#[$about])+
+        pub fn $name(mut self, $($value: $type)?) -> LayerBuilder {
+            match &mut self.kind {
+                $kinds => $set,
+                _ => {
+                    self.misplaced.get_or_insert_with(|| stringify!($name).to_owned());
+                }
+            }
+            self
+        }
+    )+ };
+}
+
 impl LayerBuilder {
     fn new(kind: Kind) -> LayerBuilder {
         LayerBuilder {
@@ -38,8 +54,8 @@ impl LayerBuilder {
         }
     }
 
-    /// A fully connected layer with `output_dim` units, and ReLU unless another activation is set. It takes rows of any shape, and
-    /// applies to each step of a sequence.
+    /// A fully connected layer with `output_dim` units, and ReLU unless another activation is set. It takes rows of any
+    /// shape, and applies to each step of a sequence.
     pub fn dense(output_dim: usize) -> LayerBuilder {
         LayerBuilder::new(Kind::Dense { units: output_dim })
     }
@@ -111,8 +127,8 @@ impl LayerBuilder {
         LayerBuilder::new(Kind::LayerNorm { epsilon: 1e-5 })
     }
 
-    /// A vector of `features` elements for each of `count` integers, from `[steps]` to `[steps, features]`. It must be the first
-    /// layer; the data are integers from 0 to `count - 1`.
+    /// A vector of `features` elements for each of `count` integers, from `[steps]` to `[steps, features]`. It must be the
+    /// first layer; the data are integers from 0 to `count - 1`.
     pub fn embedding(count: usize, features: usize) -> LayerBuilder {
         LayerBuilder::new(Kind::Embedding { count, features })
     }
@@ -194,89 +210,27 @@ impl LayerBuilder {
         self
     }
 
-    /// Sets the stride of a convolution or pooling in every dimension.
-    pub fn stride(mut self, stride: usize) -> LayerBuilder {
-        match &mut self.kind {
-            Kind::Convolution(Convolution { stride: own, .. })
-            | Kind::Pooling(Windows { stride: own, .. }) => {
-                own.fill(stride);
-            }
-            _ => return self.misplace("stride"),
-        }
-        self
-    }
-
-    /// Sets the padding of a convolution (with zeros) or pooling on all sides.
-    pub fn padding(mut self, padding: usize) -> LayerBuilder {
-        match &mut self.kind {
-            Kind::Convolution(Convolution { padding: own, .. })
-            | Kind::Pooling(Windows { padding: own, .. }) => own.fill(padding),
-            _ => return self.misplace("padding"),
-        }
-        self
-    }
-
-    /// Sets the dilation of a convolution.
-    pub fn dilation(mut self, dilation: usize) -> LayerBuilder {
-        match &mut self.kind {
-            Kind::Convolution(convolution) => convolution.dilation.fill(dilation),
-            _ => return self.misplace("dilation"),
-        }
-        self
-    }
-
-    /// Sets the number of channel groups of a convolution.
-    pub fn groups(mut self, groups: usize) -> LayerBuilder {
-        match &mut self.kind {
-            Kind::Convolution(convolution) => convolution.groups = groups,
-            _ => return self.misplace("groups"),
-        }
-        self
-    }
-
-    /// A recurrent layer returns its state after every step, `[steps, units]`.
-    pub fn return_sequences(mut self) -> LayerBuilder {
-        match &mut self.kind {
-            Kind::Recurrent(recurrent) => recurrent.return_sequences = true,
-            _ => return self.misplace("return_sequences"),
-        }
-        self
-    }
-
-    /// A recurrent layer runs in both directions, and returns twice as many features.
-    pub fn bidirectional(mut self) -> LayerBuilder {
-        match &mut self.kind {
-            Kind::Recurrent(recurrent) => recurrent.bidirectional = true,
-            _ => return self.misplace("bidirectional"),
-        }
-        self
-    }
-
-    /// Stacks this number of recurrent layers.
-    pub fn layers(mut self, layers: usize) -> LayerBuilder {
-        match &mut self.kind {
-            Kind::Recurrent(recurrent) => recurrent.layers = layers,
-            _ => return self.misplace("layers"),
-        }
-        self
-    }
-
-    /// Each step attends only to itself and earlier steps.
-    pub fn causal(mut self) -> LayerBuilder {
-        match &mut self.kind {
-            Kind::Attention { causal, .. } => *causal = true,
-            _ => return self.misplace("causal"),
-        }
-        self
-    }
-
-    /// Gives a dropout layer its own random numbers, with this seed.
-    pub fn seed(mut self, own: u64) -> LayerBuilder {
-        match &mut self.kind {
-            Kind::Dropout { seed, .. } => *seed = Some(own),
-            _ => return self.misplace("seed"),
-        }
-        self
+    settings! {
+        /// Sets the stride of a convolution or pooling in every dimension.
+        stride(stride: usize): Kind::Convolution(Convolution { stride: own, .. })
+            | Kind::Pooling(Windows { stride: own, .. }) => own.fill(stride);
+        /// Sets the padding of a convolution (with zeros) or pooling on all sides.
+        padding(padding: usize): Kind::Convolution(Convolution { padding: own, .. })
+            | Kind::Pooling(Windows { padding: own, .. }) => own.fill(padding);
+        /// Sets the dilation of a convolution.
+        dilation(dilation: usize): Kind::Convolution(convolution) => convolution.dilation.fill(dilation);
+        /// Sets the number of channel groups of a convolution.
+        groups(groups: usize): Kind::Convolution(convolution) => convolution.groups = groups;
+        /// A recurrent layer returns its state after every step, `[steps, units]`.
+        return_sequences(): Kind::Recurrent(recurrent) => recurrent.return_sequences = true;
+        /// A recurrent layer runs in both directions, and returns twice as many features.
+        bidirectional(): Kind::Recurrent(recurrent) => recurrent.bidirectional = true;
+        /// Stacks this number of recurrent layers.
+        layers(layers: usize): Kind::Recurrent(recurrent) => recurrent.layers = layers;
+        /// Each step attends only to itself and earlier steps.
+        causal(): Kind::Attention { causal, .. } => *causal = true;
+        /// Gives a dropout layer its own random numbers, with this seed.
+        seed(seed: u64): Kind::Dropout { seed: own, .. } => *own = Some(seed);
     }
 
     /// Freezes or unfreezes the layer and its inner layers.
@@ -313,11 +267,6 @@ impl LayerBuilder {
         misplaced
             .or((self.weight_init.is_some() && !draws).then_some("weight_init"))
             .or((!self.use_bias && !has_bias).then_some("use_bias"))
-    }
-
-    fn misplace(mut self, setting: &str) -> LayerBuilder {
-        self.misplaced.get_or_insert_with(|| setting.to_owned());
-        self
     }
 
     /// The activation, with the default.

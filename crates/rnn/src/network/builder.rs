@@ -5,7 +5,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use neurenix::phynexus::{tensor::Generator, text::show_shape};
+use neurenix::phynexus::{DType, Device, tensor::Generator, text::show_shape};
 
 use super::{Network, NetworkMetadata, Plan, Precision, TrainingHistory};
 use crate::{
@@ -61,8 +61,8 @@ impl NetworkBuilder {
         self
     }
 
-    /// Sets the loss: a [`LossFunction`](crate::LossFunction), or a [`LossConfig`] with settings. The default is the mean squared
-    /// error.
+    /// Sets the loss: a [`LossFunction`](crate::LossFunction), or a [`LossConfig`] with settings. The default is the mean
+    /// squared error.
     pub fn loss(mut self, loss: impl Into<LossConfig>) -> NetworkBuilder {
         self.plan.loss = loss.into();
         self
@@ -148,17 +148,21 @@ impl NetworkBuilder {
         plan.loss.check()?;
         plan.optimizer.check_numbers()?;
         let device = device::find(self.device.as_deref())?;
-        let seed = self.seed.unwrap_or_else(time);
-        let weights = Generator::new(seed);
-        let dropouts = Arc::new(Generator::new(seed ^ 0x9e37_79b9_7f4a_7c15));
         let dtype = plan.precision.dtype();
-        let site = Site { device, dtype, weights: &weights, dropouts: &dropouts };
-        let layers = build_all(&plan.layers, &plan.input_shape, &site)?;
-        Ok(Network { plan, layers, device, dtype, dropouts, history: TrainingHistory::default() })
+        Network::assemble(plan, device, dtype, self.seed.unwrap_or_else(time))
     }
 }
 
 impl Network {
+    /// Builds the layers of a plan.
+    pub(super) fn assemble(plan: Plan, device: Device, dtype: DType, seed: u64) -> Result<Network> {
+        let weights = Generator::new(seed);
+        let dropouts = Arc::new(Generator::new(seed ^ 0x9e37_79b9_7f4a_7c15));
+        let site = Site { device, dtype, weights: &weights, dropouts: &dropouts };
+        let layers = build_all(&plan.layers, &plan.input_shape, &site)?;
+        Ok(Network { plan, layers, device, dtype, dropouts, history: TrainingHistory::default() })
+    }
+
     /// The number of integers that an embedding accepts, if the first layer is one.
     pub(crate) fn vocabulary(&self) -> Option<usize> {
         match self.plan.layers.first().map(|layer| &layer.kind) {

@@ -1,9 +1,6 @@
 //! Networks in files: JSON, binary, safetensors. A network that is read has exactly the weights that were written.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, path::Path};
 
 use neurenix::{
     data::HostArray,
@@ -66,19 +63,6 @@ impl Network {
         Ok(io::write_bytes_atomically(path.as_ref(), &text)?)
     }
 
-    /// Reads a file of [`Network::save`], onto the default device.
-    ///
-    /// # Errors
-    /// If the file cannot be read, or has another format or version.
-    pub fn load(path: impl AsRef<Path>) -> Result<Network> {
-        Network::read_json(path.as_ref(), None)
-    }
-
-    /// As [`Network::load`], onto a device by its name: `cpu`, `cuda:0`.
-    pub fn load_on(path: impl AsRef<Path>, device: &str) -> Result<Network> {
-        Network::read_json(path.as_ref(), Some(device))
-    }
-
     fn read_json(path: &Path, device: Option<&str>) -> Result<Network> {
         let bytes = read(path)?;
         if bytes.starts_with(MAGIC) {
@@ -115,19 +99,6 @@ impl Network {
         arrays.values().for_each(|array| bytes.extend(array.bytes()));
         bytes.extend(checksum(&bytes).to_le_bytes());
         Ok(io::write_bytes_atomically(path.as_ref(), &bytes)?)
-    }
-
-    /// Reads a file of [`Network::save_binary`], onto the default device.
-    ///
-    /// # Errors
-    /// If the file cannot be read, is damaged, or has another format or version.
-    pub fn load_binary(path: impl AsRef<Path>) -> Result<Network> {
-        Network::read_binary(path.as_ref(), None)
-    }
-
-    /// As [`Network::load_binary`], onto a device by its name: `cpu`, `cuda:0`.
-    pub fn load_binary_on(path: impl AsRef<Path>, device: &str) -> Result<Network> {
-        Network::read_binary(path.as_ref(), Some(device))
     }
 
     fn read_binary(path: &Path, device: Option<&str>) -> Result<Network> {
@@ -179,19 +150,6 @@ impl Network {
         let metadata = BTreeMap::from([(FORMAT.to_owned(), head)]);
         let contents = io::safetensors::NamedArrays { arrays: self.arrays()?, metadata };
         Ok(io::safetensors::save(path, &contents)?)
-    }
-
-    /// Reads a file of [`Network::save_safetensors`], onto the default device.
-    ///
-    /// # Errors
-    /// If the file cannot be read, is damaged, or does not contain a network's description of this version.
-    pub fn load_safetensors(path: impl AsRef<Path>) -> Result<Network> {
-        Network::read_safetensors(path.as_ref(), None)
-    }
-
-    /// As [`Network::load_safetensors`], onto a device by its name: `cpu`, `cuda:0`.
-    pub fn load_safetensors_on(path: impl AsRef<Path>, device: &str) -> Result<Network> {
-        Network::read_safetensors(path.as_ref(), Some(device))
     }
 
     fn read_safetensors(path: &Path, device: Option<&str>) -> Result<Network> {
@@ -264,6 +222,41 @@ impl Network {
     }
 }
 
+/// Functions that read a file, onto the default device and onto another.
+macro_rules! loads {
+    ($($(#[$about:meta])+ $load:ident, $load_on:ident = $read:ident;)+) => {
+        impl Network { $(
+            $(#[$about])+
+            pub fn $load(path: impl AsRef<Path>) -> Result<Network> {
+                Network::$read(path.as_ref(), None)
+            }
+
+            #[doc = concat!("As [`Network::", stringify!($load), "`], onto a device by its name: `cpu`, `cuda:0`.")]
+            pub fn $load_on(path: impl AsRef<Path>, device: &str) -> Result<Network> {
+                Network::$read(path.as_ref(), Some(device))
+            }
+        )+ }
+    };
+}
+
+loads! {
+    /// Reads a file of [`Network::save`], onto the default device.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or has another format or version.
+    load, load_on = read_json;
+    /// Reads a file of [`Network::save_binary`], onto the default device.
+    ///
+    /// # Errors
+    /// If the file cannot be read, is damaged, or has another format or version.
+    load_binary, load_binary_on = read_binary;
+    /// Reads a file of [`Network::save_safetensors`], onto the default device.
+    ///
+    /// # Errors
+    /// If the file cannot be read, is damaged, or does not contain a network's description of this version.
+    load_safetensors, load_safetensors_on = read_safetensors;
+}
+
 /// The published crate's names of the functions for files.
 macro_rules! aliases {
     ($($save:ident = $saves:ident; $load:ident = $loads:ident;)+) => {
@@ -301,7 +294,7 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 }
 
 fn wrong(path: &Path, message: String) -> NetworkError {
-    NetworkError::serialization(format!("{}: {message}", PathBuf::from(path).display()))
+    NetworkError::serialization(format!("{}: {message}", path.display()))
 }
 
 fn check_version(path: &Path, format: Option<&str>, version: Option<u64>) -> Result<()> {

@@ -194,7 +194,7 @@ impl Network {
     pub(crate) fn last_activation(&self, scores: &Tensor) -> Result<Tensor> {
         let Some(last) = self.layers.last() else { return Ok(scores.clone()) };
         match last.output_shape() {
-            [_] => last.activation().apply(scores),
+            [_] => Ok(last.activation().apply(scores)?),
             // Softmax is along the last dimension of the layer's output shape.
             shape => {
                 let rows = scores.shape()[0];

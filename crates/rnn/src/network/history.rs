@@ -13,16 +13,16 @@ pub struct TrainingHistory {
     pub device: String,
     /// The mean loss over the epoch's rows, measured during training; for methods that use all rows at once, after the
     /// iteration.
-    #[serde(with = "finite::list")]
+    #[serde(with = "finite")]
     pub train_loss: Vec<f64>,
     /// The mean loss over the validation rows after the epoch; empty without validation.
-    #[serde(with = "finite::list")]
+    #[serde(with = "finite")]
     pub val_loss: Vec<f64>,
     /// Metrics over the epoch's rows by name, measured as `train_loss` is.
-    #[serde(with = "finite::lists")]
+    #[serde(with = "finite")]
     pub train_metrics: HashMap<String, Vec<f64>>,
     /// Metrics over the validation rows, by name.
-    #[serde(with = "finite::lists")]
+    #[serde(with = "finite")]
     pub val_metrics: HashMap<String, Vec<f64>>,
     /// The learning rate at the epoch's last step.
     pub learning_rate: Vec<f64>,

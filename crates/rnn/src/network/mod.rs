@@ -78,7 +78,7 @@ pub struct NetworkMetadata {
     /// Search terms.
     pub tags: Vec<String>,
     /// Measurements by name.
-    #[serde(with = "finite::map")]
+    #[serde(with = "finite")]
     pub performance_metrics: HashMap<String, f64>,
 }
 

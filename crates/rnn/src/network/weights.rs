@@ -1,18 +1,13 @@
 //! Weights, and copies of networks.
 
-use std::sync::Arc;
-
 use ndarray::Array2;
 use neurenix::{
     nn::{Module, Parameter, Role},
-    phynexus::{DType, Tensor, tensor::Generator},
+    phynexus::{DType, Tensor},
 };
 
-use super::{Network, Plan, TrainingHistory, builder};
-use crate::{
-    LayerBuilder, NetworkError, Result, convert, device,
-    layer::{Site, build_all},
-};
+use super::{Network, Plan, builder};
+use crate::{LayerBuilder, NetworkError, Result, convert, device};
 
 impl Network {
     /// All weights and buffers by name, such as `0.weight` for the first layer.
@@ -142,12 +137,7 @@ impl Network {
     }
 
     fn rebuilt(&self, plan: Plan, device: &str, dtype: DType) -> Result<Network> {
-        let device = device::find(Some(device))?;
-        let seed = builder::time();
-        let (weights, dropouts) = (Generator::new(seed), Arc::new(Generator::new(seed ^ 1)));
-        let site = Site { device, dtype, weights: &weights, dropouts: &dropouts };
-        let layers = build_all(&plan.layers, &plan.input_shape, &site)?;
-        Ok(Network { plan, layers, device, dtype, dropouts, history: TrainingHistory::default() })
+        Network::assemble(plan, device::find(Some(device))?, dtype, builder::time())
     }
 
     /// Draws all weights again and clears the history.

@@ -7,7 +7,10 @@ use neurenix::{
 use serde::{Deserialize, Serialize};
 
 use super::random::beta;
-use crate::{LossFunction, NetworkError, Result, convert, error::within};
+use crate::{
+    LossFunction, Result, convert,
+    error::{positive, within},
+};
 
 /// Random changes of training rows, drawn anew in every epoch.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -41,12 +44,7 @@ impl DataAugmentationConfig {
         or(self.input_dropout, "input_dropout", 1.0)?;
         or(self.label_smoothing, "label_smoothing", 1.0)?;
         or(self.cutout_prob, "cutout_prob", 1.0)?;
-        match self.mixup_alpha.filter(|alpha| !(alpha.is_finite() && *alpha > 0.0)) {
-            Some(alpha) => {
-                Err(NetworkError::invalid_parameter("mixup_alpha", alpha, "it must be finite and above 0"))
-            }
-            None => Ok(()),
-        }
+        self.mixup_alpha.map_or(Ok(()), |alpha| positive("mixup_alpha", alpha))
     }
 
     /// Changes a batch.

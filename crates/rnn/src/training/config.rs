@@ -5,21 +5,26 @@ use std::{path::PathBuf, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use super::{DataAugmentationConfig, LearningRateSchedule, Metrics, RegularizationConfig};
-use crate::{LossFunction, NetworkError, Optimizer, Result, choices::choices, error::within};
+use crate::{
+    LossFunction, NetworkError, Optimizer, Result,
+    choices::choices,
+    error::{below_one, within},
+};
 
 choices! {
-    /// How weights are found. Backpropagation goes batch by batch with the optimiser. The other methods use all rows at once: an
-    /// epoch is one iteration, `batch_size` is the number of rows that are computed at a time, dropout is inactive, and batch
-    /// normalisations use their running statistics. These methods choose their own steps, never increase the loss, and use
-    /// only `damping` and `memory_size` of the optimiser. The run ends when they find nothing better.
+    /// How weights are found. Backpropagation goes batch by batch with the optimiser. The other methods use all rows at
+    /// once: an epoch is one iteration, `batch_size` is the number of rows that are computed at a time, dropout is
+    /// inactive, and batch normalisations use their running statistics. These methods choose their own steps, never
+    /// increase the loss, and use only `damping` and `memory_size` of the optimiser. The run ends when they find nothing
+    /// better.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[non_exhaustive]
     pub enum TrainingMethod {
         /// The optimiser, with the gradients of batches.
         #[default]
         Backpropagation,
-        /// Newton's method with exact second derivatives, for up to 2000 weights. The damping begins at the optimiser's `damping`
-        /// and grows until a step decreases the loss.
+        /// Newton's method with exact second derivatives, for up to 2000 weights. The damping begins at the optimiser's
+        /// `damping` and grows until a step decreases the loss.
         Newton,
         /// Limited-memory BFGS with a line search (Nocedal, 1980), with the optimiser's `memory_size`.
         QuasiNewton,
@@ -67,9 +72,9 @@ pub struct TrainingConfig {
     pub shuffle: bool,
     /// The seed for shuffling, dropout and augmentation. The same seed gives the same run.
     pub seed: Option<u64>,
-    /// Additional metrics: `accuracy`, `precision`, `recall`, `f1`, `mae`, `rmse`, `r2`. `loss` is always measured, `accuracy` if
-    /// targets are classes: the share of correctly classified rows, or of correct columns for the binary cross-entropy and
-    /// hinge losses.
+    /// Additional metrics: `accuracy`, `precision`, `recall`, `f1`, `mae`, `rmse`, `r2`. `loss` is always measured,
+    /// `accuracy` if targets are classes: the share of correctly classified rows, or of correct columns for the binary
+    /// cross-entropy and hinge losses.
     pub metrics: Vec<String>,
     /// Saves the network as safetensors each time this many epochs have passed.
     pub checkpoint_frequency: Option<usize>,
@@ -126,10 +131,7 @@ impl TrainingConfig {
         if let Some((name, _)) = positive.into_iter().find(|(_, value)| *value == 0) {
             return Err(NetworkError::invalid_parameter(name, 0, "it must be at least 1"));
         }
-        if !(0.0..1.0).contains(&self.validation_split) {
-            let reason = "it must be at least 0 and below 1";
-            return Err(NetworkError::invalid_parameter("validation_split", self.validation_split, reason));
-        }
+        below_one("validation_split", self.validation_split)?;
         within("early_stopping_min_delta", self.early_stopping_min_delta, 0.0, f64::INFINITY)?;
         for name in &self.metrics {
             Metrics::check_name(name)?;

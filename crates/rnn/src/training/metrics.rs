@@ -19,7 +19,7 @@ impl Metrics {
         let rows = predictions.rows().into_iter().zip(targets.rows());
         let right = |p: ndarray::ArrayView1<'_, f64>, t: ndarray::ArrayView1<'_, f64>| match p.len() {
             1 => (p[0] >= 0.5) == (t[0] >= 0.5),
-            _ => greatest(p) == greatest(t),
+            _ => convert::argmax(p) == convert::argmax(t),
         };
         Ok(share(rows.filter(|(p, t)| right(*p, *t)).count(), predictions.nrows()))
     }
@@ -174,15 +174,4 @@ fn counts(p: &Array2<f64>, t: &Array2<f64>, threshold: f64) -> Result<(usize, us
 
 fn share(part: usize, all: usize) -> f64 {
     if all == 0 { 0.0 } else { part as f64 / all as f64 }
-}
-
-/// The place of the first largest element.
-fn greatest(row: ndarray::ArrayView1<'_, f64>) -> usize {
-    let mut best = 0;
-    for (i, x) in row.iter().enumerate() {
-        if *x > row[best] {
-            best = i;
-        }
-    }
-    best
 }

@@ -24,8 +24,8 @@ pub struct RegularizationConfig {
     pub layer_norm: bool,
     /// After every step, divides weights by their largest singular value if it is above 1.
     pub spectral_norm: bool,
-    /// Adds this times the mean squared length of the gradient with respect to a row to the loss. The gradient is that of the sum
-    /// of outputs, before a softmax or sigmoid that is fused with the loss.
+    /// Adds this times the mean squared length of the gradient with respect to a row to the loss. The gradient is that of
+    /// the sum of outputs, before a softmax or sigmoid that is fused with the loss.
     pub gradient_penalty: Option<f64>,
 }
 

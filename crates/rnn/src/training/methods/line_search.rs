@@ -1,7 +1,7 @@
 //! The line search.
 
 use super::{
-    Objective,
+    Objective, Place,
     vector::{along, dot},
 };
 use crate::Result;
@@ -27,8 +27,7 @@ pub(super) struct Point {
 
 /// A line through a point.
 pub(super) struct Line<'a> {
-    pub(super) from: &'a [f64],
-    pub(super) value: f64,
+    pub(super) from: &'a Place,
     pub(super) gradient: &'a [f64],
     /// A direction of descent.
     pub(super) direction: &'a [f64],
@@ -38,7 +37,7 @@ pub(super) struct Line<'a> {
 
 impl Line<'_> {
     fn at(&self, objective: &mut dyn Objective, step: f64) -> Result<Point> {
-        let (value, gradient) = objective.slope(&along(self.from, step, self.direction))?;
+        let (value, gradient) = objective.slope(&along(&self.from.weights, step, self.direction))?;
         let slope = dot(&gradient, self.direction);
         let value = if value.is_finite() && slope.is_finite() { value } else { f64::INFINITY };
         Ok(Point { step, value, gradient, slope })
@@ -49,7 +48,7 @@ impl Line<'_> {
     pub(super) fn search(&self, objective: &mut dyn Objective, first: f64) -> Result<Option<Point>> {
         let start = Point {
             step: 0.0,
-            value: self.value,
+            value: self.from.value,
             gradient: self.gradient.to_vec(),
             slope: dot(self.gradient, self.direction),
         };

@@ -54,6 +54,15 @@ pub(crate) struct Place {
     pub(crate) value: f64,
 }
 
+impl Place {
+    /// Computes the value and the gradient at this point.
+    fn slope(&mut self, objective: &mut dyn Objective) -> Result<Vec<f64>> {
+        let (value, gradient) = objective.slope(&self.weights)?;
+        self.value = value;
+        Ok(gradient)
+    }
+}
+
 /// The outcome of an iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {

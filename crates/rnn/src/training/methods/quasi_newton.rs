@@ -90,27 +90,14 @@ pub(crate) fn first_step(gradient: &[f64]) -> f64 {
 
 impl Search for QuasiNewton {
     fn iterate(&mut self, objective: &mut dyn Objective, place: &mut Place) -> Result<Progress> {
-        let gradient = match self.gradient.take() {
-            Some(gradient) => gradient,
-            None => {
-                let (value, gradient) = objective.slope(&place.weights)?;
-                place.value = value;
-                gradient
-            }
-        };
+        let gradient = self.gradient.take().map_or_else(|| place.slope(objective), Ok)?;
         if length(&gradient) == 0.0 {
             return Ok(Progress::Converged);
         }
         loop {
             let direction = negative(&self.memory.inverse_times(&gradient));
             if dot(&direction, &gradient) < 0.0 {
-                let line = Line {
-                    from: &place.weights,
-                    value: place.value,
-                    gradient: &gradient,
-                    direction: &direction,
-                    flatness: 0.9,
-                };
+                let line = Line { from: place, gradient: &gradient, direction: &direction, flatness: 0.9 };
                 let first = if self.memory.is_empty() { first_step(&gradient) } else { 1.0 };
                 if let Some(point) = line.search(objective, first)? {
                     let weights = along(&place.weights, point.step, &direction);
@@ -148,14 +135,9 @@ struct Conjugate {
 
 impl Search for ConjugateGradient {
     fn iterate(&mut self, objective: &mut dyn Objective, place: &mut Place) -> Result<Progress> {
-        let (gradient, last) = match self.last.take() {
-            Some(last) => (last.gradient.clone(), Some(last)),
-            None => {
-                let (value, gradient) = objective.slope(&place.weights)?;
-                place.value = value;
-                (gradient, None)
-            }
-        };
+        let last = self.last.take();
+        let known = last.as_ref().map(|last| last.gradient.clone());
+        let gradient = known.map_or_else(|| place.slope(objective), Ok)?;
         if length(&gradient) == 0.0 {
             return Ok(Progress::Converged);
         }
@@ -173,13 +155,7 @@ impl Search for ConjugateGradient {
         self.since = if conjugate.is_some() { self.since + 1 } else { 0 };
         let plain = (steepest, first_step(&gradient));
         for (direction, first) in conjugate.into_iter().chain([plain]) {
-            let line = Line {
-                from: &place.weights,
-                value: place.value,
-                gradient: &gradient,
-                direction: &direction,
-                flatness: 0.1,
-            };
+            let line = Line { from: place, gradient: &gradient, direction: &direction, flatness: 0.1 };
             if let Some(point) = line.search(objective, first)? {
                 let weights = along(&place.weights, point.step, &direction);
                 *place = Place { weights, value: point.value };
