@@ -1,139 +1,97 @@
 //! Activations.
 
-use ndarray::{Array1, Array2};
+use ndarray::{Array1, Array2, Axis};
 use neurenix::{
-    nn::{
-        Function, Module,
-        activation::{self, PReLU},
-    },
-    phynexus::{DType, Device, Tensor, tensor::GeluApproximation},
+    nn::{Function, Module, activation::PReLU},
+    phynexus::{self, DType, Device, Tensor, tensor::GeluApproximation},
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Result, convert, device};
+use crate::{Result, choices::choices, convert, device};
 
-/// What a layer does to each of its sums (softmax: to all sums of a row together).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub enum ActivationFunction {
-    /// `x`.
-    Linear,
-    /// `1 / (1 + exp(-x))`.
-    Sigmoid,
-    /// The hyperbolic tangent.
-    Tanh,
-    /// `max(x, 0)`.
-    #[default]
-    ReLU,
-    /// `x` above 0, `0.01 x` below.
-    LeakyReLU,
-    /// `x` above 0, `exp(x) - 1` below.
-    ELU,
-    /// `x * sigmoid(x)`.
-    Swish,
-    /// `x * P(X <= x)` for a standard normal X.
-    GELU,
-    /// `exp(x) / sum(exp(x))` over the last dimension.
-    Softmax,
-    /// `log(1 + exp(x))`.
-    Softplus,
-    /// `x * tanh(softplus(x))`.
-    Mish,
-    /// `min(max(x / 6 + 1/2, 0), 1)`.
-    HardSigmoid,
-    /// `min(max(x, -1), 1)`.
-    HardTanh,
-    /// `x` above 0, `a x` below, with an `a` that the layer learns; it begins at 0.25, and is that where there is no layer.
-    PReLU,
+choices! {
+    /// An activation function. It applies to each element; softmax applies to the last dimension.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[non_exhaustive]
+    pub enum ActivationFunction {
+        /// `x`.
+        Linear,
+        /// `1 / (1 + exp(-x))`.
+        Sigmoid,
+        /// The hyperbolic tangent.
+        Tanh,
+        /// `max(x, 0)`.
+        #[default]
+        ReLU,
+        /// `x` above 0, `0.01 x` below.
+        LeakyReLU,
+        /// `x` above 0, `exp(x) - 1` below.
+        ELU,
+        /// `x * sigmoid(x)`.
+        Swish,
+        /// `x * P(X <= x)` for a standard normal X.
+        GELU,
+        /// `exp(x) / sum(exp(x))` over the last dimension.
+        Softmax,
+        /// `log(1 + exp(x))`.
+        Softplus,
+        /// `x * tanh(softplus(x))`.
+        Mish,
+        /// `min(max(x / 6 + 1/2, 0), 1)`.
+        HardSigmoid,
+        /// `min(max(x, -1), 1)`.
+        HardTanh,
+        /// `x` above 0, `a x` below, with a slope `a` that the layer learns. It begins at 0.25, which is its value without
+        /// a layer.
+        PReLU,
+    }
 }
 
-/// Where the learnt slope of [`ActivationFunction::PReLU`] begins.
+/// The initial slope of [`ActivationFunction::PReLU`].
 const PRELU: f64 = 0.25;
 
 impl ActivationFunction {
-    /// All of them.
-    pub const ALL: [ActivationFunction; 14] = {
-        use ActivationFunction::*;
-        [
-            Linear,
-            Sigmoid,
-            Tanh,
-            ReLU,
-            LeakyReLU,
-            ELU,
-            Swish,
-            GELU,
-            Softmax,
-            Softplus,
-            Mish,
-            HardSigmoid,
-            HardTanh,
-            PReLU,
-        ]
-    };
-
-    /// The function on a tensor.
-    pub(crate) fn apply(self, x: &Tensor) -> Result<Tensor> {
-        Ok(match self {
-            ActivationFunction::Linear => x.clone(),
-            ActivationFunction::Sigmoid => x.sigmoid()?,
-            ActivationFunction::Tanh => x.tanh()?,
-            ActivationFunction::ReLU => x.relu()?,
-            ActivationFunction::LeakyReLU => x.leaky_relu(0.01)?,
-            ActivationFunction::ELU => x.elu(1.0)?,
-            ActivationFunction::Swish => x.silu()?,
-            ActivationFunction::GELU => x.gelu(GeluApproximation::None)?,
-            ActivationFunction::Softmax => x.softmax(-1)?,
-            ActivationFunction::Softplus => x.softplus(1.0, 20.0)?,
-            ActivationFunction::Mish => x.mish()?,
-            ActivationFunction::HardSigmoid => x.hardsigmoid()?,
-            ActivationFunction::HardTanh => x.hardtanh(-1.0, 1.0)?,
-            ActivationFunction::PReLU => x.leaky_relu(PRELU)?,
-        })
+    /// Applies the function to a tensor.
+    pub(crate) fn apply(self, x: &Tensor) -> phynexus::Result<Tensor> {
+        match self {
+            ActivationFunction::Linear => Ok(x.clone()),
+            ActivationFunction::Sigmoid => x.sigmoid(),
+            ActivationFunction::Tanh => x.tanh(),
+            ActivationFunction::ReLU => x.relu(),
+            ActivationFunction::LeakyReLU => x.leaky_relu(0.01),
+            ActivationFunction::ELU => x.elu(1.0),
+            ActivationFunction::Swish => x.silu(),
+            ActivationFunction::GELU => x.gelu(GeluApproximation::None),
+            ActivationFunction::Softmax => x.softmax(-1),
+            ActivationFunction::Softplus => x.softplus(1.0, 20.0),
+            ActivationFunction::Mish => x.mish(),
+            ActivationFunction::HardSigmoid => x.hardsigmoid(),
+            ActivationFunction::HardTanh => x.hardtanh(-1.0, 1.0),
+            ActivationFunction::PReLU => x.leaky_relu(PRELU),
+        }
     }
 
-    /// The function as a part of a layer; nothing for the identity.
+    /// The function as a module; `None` for the identity.
     pub(crate) fn module(self, device: Device) -> Result<Option<Box<dyn Module>>> {
-        let function = |function: Function| Some(Box::new(function) as Box<dyn Module>);
         Ok(match self {
             ActivationFunction::Linear => None,
-            ActivationFunction::Sigmoid => function(activation::sigmoid()),
-            ActivationFunction::Tanh => function(activation::tanh()),
-            ActivationFunction::ReLU => function(activation::relu()),
-            ActivationFunction::LeakyReLU => function(activation::leaky_relu(0.01)),
-            ActivationFunction::ELU => function(activation::elu(1.0)),
-            ActivationFunction::Swish => function(activation::silu()),
-            ActivationFunction::GELU => function(activation::gelu()),
-            ActivationFunction::Softmax => function(activation::softmax(-1)),
-            ActivationFunction::Softplus => function(activation::softplus()),
-            ActivationFunction::Mish => function(activation::mish()),
-            ActivationFunction::HardSigmoid => function(activation::hardsigmoid()),
-            ActivationFunction::HardTanh => function(activation::hardtanh(-1.0, 1.0)),
             ActivationFunction::PReLU => Some(Box::new(PReLU::new(1, PRELU, device)?)),
+            _ => Some(Box::new(Function::new(self.name(), move |x| self.apply(x)))),
         })
     }
 
-    /// The function of every element of a matrix, in `float64` on the CPU.
-    ///
-    /// # Errors
-    /// If there is no memory.
+    /// Applies the function to a matrix, in `float64` on the CPU.
     pub fn apply_matrix(&self, x: &Array2<f64>) -> Result<Array2<f64>> {
         let x = convert::matrix(x, DType::F64, device::cpu()?)?;
         convert::array(&self.apply(&x)?)
     }
 
-    /// The function of every element of a vector.
-    ///
-    /// # Errors
-    /// If there is no memory.
+    /// Applies the function to a vector, in `float64` on the CPU.
     pub fn apply_vector(&self, x: &Array1<f64>) -> Result<Array1<f64>> {
-        Ok(self.apply_matrix(&convert::row(x))?.remove_axis_of_one())
+        Ok(self.apply_matrix(&convert::row(x))?.index_axis_move(Axis(0), 0))
     }
 
-    /// The derivative of every element with respect to its own argument; of softmax, the diagonal of each row's Jacobian.
-    ///
-    /// # Errors
-    /// If there is no memory.
+    /// The derivative of every element with respect to its own argument. For softmax, the diagonal of each row's Jacobian.
     pub fn derivative_matrix(&self, x: &Array2<f64>) -> Result<Array2<f64>> {
         let x = convert::matrix(x, DType::F64, device::cpu()?)?;
         if *self == ActivationFunction::Softmax {
@@ -146,46 +104,22 @@ impl ActivationFunction {
         convert::array(&gradients[0])
     }
 
-    /// The derivative at every element of a vector.
-    ///
-    /// # Errors
-    /// If there is no memory.
+    /// As [`ActivationFunction::derivative_matrix`], for a vector.
     pub fn derivative_vector(&self, x: &Array1<f64>) -> Result<Array1<f64>> {
-        Ok(self.derivative_matrix(&convert::row(x))?.remove_axis_of_one())
+        Ok(self.derivative_matrix(&convert::row(x))?.index_axis_move(Axis(0), 0))
     }
 
-    /// The function of a number; of one alone softmax is 1. NaN if there is no memory.
+    /// The function of a number (1 for softmax). NaN if there is not enough memory.
     pub fn apply_scalar(&self, x: f64) -> f64 {
         self.apply_matrix(&Array2::from_elem((1, 1), x)).map_or(f64::NAN, |y| y[[0, 0]])
     }
 
-    /// The derivative at a number. NaN if there is no memory.
+    /// The derivative at a number. NaN if there is not enough memory.
     pub fn derivative_scalar(&self, x: f64) -> f64 {
         self.derivative_matrix(&Array2::from_elem((1, 1), x)).map_or(f64::NAN, |y| y[[0, 0]])
     }
 
-    /// Its name.
-    pub fn name(&self) -> &'static str {
-        match self {
-            ActivationFunction::Linear => "Linear",
-            ActivationFunction::Sigmoid => "Sigmoid",
-            ActivationFunction::Tanh => "Tanh",
-            ActivationFunction::ReLU => "ReLU",
-            ActivationFunction::LeakyReLU => "LeakyReLU",
-            ActivationFunction::ELU => "ELU",
-            ActivationFunction::Swish => "Swish",
-            ActivationFunction::GELU => "GELU",
-            ActivationFunction::Softmax => "Softmax",
-            ActivationFunction::Softplus => "Softplus",
-            ActivationFunction::Mish => "Mish",
-            ActivationFunction::HardSigmoid => "HardSigmoid",
-            ActivationFunction::HardTanh => "HardTanh",
-            ActivationFunction::PReLU => "PReLU",
-        }
-    }
-
-    /// The least and the greatest value that the function comes to (or near to): targets of a network whose last layer has it
-    /// belong between them.
+    /// The range of the function. Targets of a network whose last layer has this activation should be in the range.
     pub fn recommended_range(&self) -> (f64, f64) {
         use ActivationFunction::*;
         match self {
@@ -194,32 +128,32 @@ impl ActivationFunction {
             Tanh | HardTanh => (-1.0, 1.0),
             ReLU | Softplus => (0.0, f64::INFINITY),
             ELU => (-1.0, f64::INFINITY),
-            // At -1.27846, -0.75179 and -1.19243.
+            // The minima are at -1.27846, -0.75179 and -1.19243.
             Swish => (-0.278_464_542_761_073_8, f64::INFINITY),
             GELU => (-0.169_971_207_479_903_69, f64::INFINITY),
             Mish => (-0.308_843_413_017_250_27, f64::INFINITY),
         }
     }
 
-    /// True for those that last layers commonly have: identity, sigmoid, tanh, softmax.
+    /// True for common activations of last layers: identity, sigmoid, tanh, softmax.
     pub fn is_output_suitable(&self) -> bool {
         use ActivationFunction::{Linear, Sigmoid, Softmax, Tanh};
         matches!(self, Linear | Sigmoid | Softmax | Tanh)
     }
 }
 
-/// An activation with numbers of its own: the slope below 0 of [`ActivationFunction::PReLU`] and
-/// [`ActivationFunction::LeakyReLU`], the depth of [`ActivationFunction::ELU`]. Others take none.
+/// An activation with parameters: the slope below 0 of [`ActivationFunction::PReLU`] and [`ActivationFunction::LeakyReLU`], the
+/// scale of [`ActivationFunction::ELU`]. Others have none.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ParametricActivation {
     /// The function.
     pub function_type: ActivationFunction,
-    /// Its numbers; where one is missing it is the usual one.
+    /// The parameters; missing ones have their default.
     pub parameters: Vec<f64>,
 }
 
 impl ParametricActivation {
-    /// A function with numbers.
+    /// An activation with parameters.
     pub fn new(function_type: ActivationFunction, parameters: Vec<f64>) -> ParametricActivation {
         ParametricActivation { function_type, parameters }
     }
@@ -234,7 +168,7 @@ impl ParametricActivation {
         ParametricActivation::new(ActivationFunction::ELU, vec![alpha])
     }
 
-    /// The number that counts below 0, if the function has one.
+    /// The parameter, if the function has one. It applies below 0.
     fn below(&self) -> Option<f64> {
         let usual = match self.function_type {
             ActivationFunction::PReLU => PRELU,
@@ -255,7 +189,7 @@ impl ParametricActivation {
         }
     }
 
-    /// Its derivative at a number.
+    /// The derivative at a number.
     pub fn derivative(&self, x: f64) -> f64 {
         match (self.function_type, self.below()) {
             (_, None) => self.function_type.derivative_scalar(x),
@@ -265,7 +199,7 @@ impl ParametricActivation {
         }
     }
 
-    /// Its derivative with respect to each of its numbers.
+    /// The derivative with respect to each parameter.
     pub fn parameter_derivative(&self, x: f64) -> Vec<f64> {
         match (self.function_type, self.below()) {
             (_, None) => Vec::new(),
@@ -273,16 +207,5 @@ impl ParametricActivation {
             (ActivationFunction::ELU, Some(_)) => vec![x.exp_m1()],
             (_, Some(_)) => vec![x],
         }
-    }
-}
-
-/// A matrix of one row as a vector.
-trait OneRow {
-    fn remove_axis_of_one(self) -> Array1<f64>;
-}
-
-impl OneRow for Array2<f64> {
-    fn remove_axis_of_one(self) -> Array1<f64> {
-        self.index_axis_move(ndarray::Axis(0), 0)
     }
 }

@@ -1,4 +1,4 @@
-//! Enums whose variants' names are words of the interface.
+//! Enums with the list and the names of their variants.
 
 /// Makes an enum, the list of its variants, and their names.
 macro_rules! choices {
@@ -7,10 +7,10 @@ macro_rules! choices {
         pub enum $Name { $($(#[$meaning])* $Variant,)* }
 
         impl $Name {
-            /// All of them.
+            /// All variants.
             pub const ALL: [$Name; [$(stringify!($Variant)),*].len()] = [$($Name::$Variant),*];
 
-            /// Its name.
+            /// The variant's name.
             pub fn name(&self) -> &'static str {
                 match self {
                     $($Name::$Variant => stringify!($Variant),)*

@@ -1,6 +1,6 @@
-//! Arrays of the interface, `f64`, to tensors of the engine and back.
+//! Conversions between `f64` arrays and the engine's tensors.
 
-use ndarray::{Array1, Array2, ArrayView2};
+use ndarray::{Array1, Array2, ArrayView1, ArrayView2};
 use neurenix::{
     data::HostArray,
     phynexus::{DType, Device, Tensor, text::show_shape},
@@ -8,7 +8,7 @@ use neurenix::{
 
 use crate::{NetworkError, Result};
 
-/// The elements row by row.
+/// The elements in row-major order.
 pub(crate) fn elements(array: &Array2<f64>) -> Vec<f64> {
     match array.as_slice() {
         Some(slice) => slice.to_vec(),
@@ -16,7 +16,7 @@ pub(crate) fn elements(array: &Array2<f64>) -> Vec<f64> {
     }
 }
 
-/// A tensor of these numbers in a floating-point type.
+/// A tensor with a floating-point dtype.
 pub(crate) fn tensor(values: &[f64], shape: &[usize], dtype: DType, device: Device) -> Result<Tensor> {
     if dtype == DType::F32 {
         let narrow: Vec<f32> = values.iter().map(|&x| x as f32).collect();
@@ -25,7 +25,7 @@ pub(crate) fn tensor(values: &[f64], shape: &[usize], dtype: DType, device: Devi
     Ok(Tensor::from_slice(values, shape, device)?.to_dtype(dtype)?)
 }
 
-/// A matrix on the host in a floating-point type, in this shape.
+/// A matrix as a host array with this shape and a floating-point dtype.
 pub(crate) fn host(array: ArrayView2<'_, f64>, shape: &[usize], dtype: DType) -> Result<HostArray> {
     if dtype == DType::F32 {
         let narrow: Vec<f32> = array.iter().map(|&x| x as f32).collect();
@@ -39,7 +39,7 @@ pub(crate) fn matrix(array: &Array2<f64>, dtype: DType, device: Device) -> Resul
     tensor(&elements(array), &[array.nrows(), array.ncols()], dtype, device)
 }
 
-/// A tensor's numbers.
+/// The elements of a tensor.
 pub(crate) fn values(tensor: &Tensor) -> Result<Vec<f64>> {
     Ok(match tensor.dtype() {
         DType::F64 => tensor.to_vec::<f64>()?,
@@ -48,7 +48,7 @@ pub(crate) fn values(tensor: &Tensor) -> Result<Vec<f64>> {
     })
 }
 
-/// A tensor's rows as a matrix: dimensions after the first are one, a vector is a row.
+/// A tensor as a matrix. Dimensions after the first are merged, and a vector is one row.
 pub(crate) fn array(tensor: &Tensor) -> Result<Array2<f64>> {
     let (rows, columns) = match tensor.shape() {
         [rows, rest @ ..] if !rest.is_empty() => (*rows, rest.iter().product::<usize>()),
@@ -57,16 +57,17 @@ pub(crate) fn array(tensor: &Tensor) -> Result<Array2<f64>> {
     from_values(rows, columns, values(tensor)?)
 }
 
-/// A matrix of these numbers, row by row.
+/// A matrix of row-major elements.
 pub(crate) fn from_values(rows: usize, columns: usize, values: Vec<f64>) -> Result<Array2<f64>> {
     Array2::from_shape_vec((rows, columns), values)
         .map_err(|error| NetworkError::computation(error.to_string()))
 }
 
-/// A matrix of numbers made one after another, row by row, if there is room for it.
+/// A matrix whose elements are computed in row-major order, if there is enough memory.
 pub(crate) fn made(shape: (usize, usize), mut number: impl FnMut() -> f64) -> Result<Array2<f64>> {
-    let wrong =
-        || NetworkError::memory(format!("there is no room for a matrix of {shape:?}: ask for a smaller one"));
+    let wrong = || {
+        NetworkError::memory(format!("there is no room for a matrix of shape {shape:?}: use a smaller one"))
+    };
     let count = shape.0.checked_mul(shape.1).ok_or_else(wrong)?;
     let mut numbers = Vec::new();
     numbers.try_reserve_exact(count).map_err(|_| wrong())?;
@@ -74,15 +75,20 @@ pub(crate) fn made(shape: (usize, usize), mut number: impl FnMut() -> f64) -> Re
     Array2::from_shape_vec(shape, numbers).map_err(|_| wrong())
 }
 
-/// A vector as a matrix of one row.
+/// The index of the first maximum; 0 if there are no elements.
+pub(crate) fn argmax(row: ArrayView1<'_, f64>) -> usize {
+    row.iter().enumerate().fold(0, |best, (i, x)| if *x > row[best] { i } else { best })
+}
+
+/// A vector as a matrix with one row.
 pub(crate) fn row(vector: &Array1<f64>) -> Array2<f64> {
     vector.clone().insert_axis(ndarray::Axis(0))
 }
 
-/// Checks that data has rows of so many numbers that are finite in a floating-point type.
+/// Checks that data have rows of `columns` elements that are finite in a dtype. `what` names them in the error.
 pub(crate) fn check_data(what: &str, data: &Array2<f64>, columns: usize, dtype: DType) -> Result<()> {
     if data.nrows() == 0 {
-        return Err(NetworkError::data(format!("{what} has no rows")));
+        return Err(NetworkError::data(format!("{what} has no rows: give at least one")));
     }
     if data.ncols() != columns {
         let expected = format!("rows of {columns}");
@@ -95,25 +101,25 @@ pub(crate) fn check_data(what: &str, data: &Array2<f64>, columns: usize, dtype: 
     check_fits(what, data, dtype)
 }
 
-/// Checks that all numbers are finite, and stay so in a floating-point type.
+/// Checks that all elements are finite in a dtype.
 pub(crate) fn check_fits(what: &str, data: &Array2<f64>, dtype: DType) -> Result<()> {
     check_finite(what, data)?;
     let most = if dtype == DType::F64 { f64::MAX } else { f64::from(f32::MAX) };
     match data.indexed_iter().find(|(_, x)| x.abs() > most) {
         None => Ok(()),
         Some(((row, column), x)) => Err(NetworkError::data(format!(
-            "{what} has {x:e} in row {row}, column {column}, float32 ends at {most:e}: scale it, or build the network with \
+            "{what} has {x:e} in row {row}, column {column}, but float32 ends at {most:e}: scale it, or build the network with \
              Precision::Float64"
         ))),
     }
 }
 
-/// Checks that all numbers are finite.
+/// Checks that all elements are finite.
 pub(crate) fn check_finite(what: &str, data: &Array2<f64>) -> Result<()> {
     match data.indexed_iter().find(|(_, x)| !x.is_finite()) {
         None => Ok(()),
         Some(((row, column), x)) => Err(NetworkError::data(format!(
-            "{what} has {x} in row {row}, column {column}: remove or replace what is not finite"
+            "{what} has {x} in row {row}, column {column}: remove or replace values that are not finite"
         ))),
     }
 }
@@ -123,12 +129,12 @@ pub(crate) fn check_rows(data: &Array2<f64>, targets: &Array2<f64>) -> Result<()
     check_rows_of("targets", data, targets)
 }
 
-/// As [`check_rows`], for targets called so.
+/// As [`check_rows`], with a name for the targets in the error.
 pub(crate) fn check_rows_of(what: &str, data: &Array2<f64>, targets: &Array2<f64>) -> Result<()> {
     if data.nrows() == targets.nrows() {
         return Ok(());
     }
     let (expected, actual) =
-        (format!("{} rows, as the data", data.nrows()), format!("{} rows", targets.nrows()));
+        (format!("{} rows as in the data", data.nrows()), format!("{} rows", targets.nrows()));
     Err(NetworkError::dimension_mismatch(what, expected, actual))
 }

@@ -1,12 +1,11 @@
-//! Which device computes.
+//! The choice of a device.
 
 use neurenix::phynexus::Device;
 
 use crate::Result;
 
-/// The device of this name; without one, the best real one: a GPU if there is one (that of `RNN_GPU_DEVICE`), else the CPU.
-///
-/// Asking for the CPU looks for no GPU.
+/// The device of this name, or the default: that of `RNN_GPU_DEVICE`, else a GPU if there is one, else the CPU. The name `cpu`
+/// avoids a search for GPUs.
 pub(crate) fn find(name: Option<&str>) -> Result<Device> {
     match name {
         Some("cpu") => {
@@ -29,8 +28,7 @@ pub(crate) fn cpu() -> Result<Device> {
     find(Some("cpu"))
 }
 
-/// Why a family of devices, or a compiler, is not there; where this program was built without it, with the feature of this crate
-/// that brings it.
+/// Why an interface to devices or a compiler is missing. If this program was built without it, names the feature to enable.
 pub(crate) fn explained(family: &str, reason: String) -> String {
     let (feature, is_on) = match family {
         "cuda" => ("cuda", cfg!(feature = "cuda")),
@@ -41,6 +39,6 @@ pub(crate) fn explained(family: &str, reason: String) -> String {
     };
     match is_on || !reason.starts_with("this program was built without") {
         true => reason,
-        false => format!("this program was built without it: turn on the feature {feature} of the crate rnn"),
+        false => format!("this program was built without it: enable the feature {feature} of the crate rnn"),
     }
 }

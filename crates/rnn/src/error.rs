@@ -1,15 +1,15 @@
-//! What can go wrong, as data. Every message names the remedy.
+//! Errors. Every message names the remedy.
 
 use std::fmt;
 
 use neurenix::phynexus;
 
-/// The result of every fallible call.
+/// The result of fallible calls.
 pub type Result<T> = std::result::Result<T, NetworkError>;
 
 /// An error of this crate.
 ///
-/// `Debug` gives the message too, so that `fn main() -> rnn::Result<()>` shows it.
+/// `Debug` prints the message too, so that `fn main() -> rnn::Result<()>` shows it.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum NetworkError {
@@ -19,7 +19,7 @@ pub enum NetworkError {
         /// What is wrong and what to do.
         message: String,
     },
-    /// Training that cannot begin or go on.
+    /// Training that cannot start or continue.
     #[error("training: {message}")]
     Training {
         /// What is wrong and what to do.
@@ -31,30 +31,30 @@ pub enum NetworkError {
         /// The file, what was tried and why it failed.
         message: String,
     },
-    /// A file whose contents are not what its format demands, or those of another version.
+    /// A file that violates its format, or has another version.
     #[error("{message}")]
     Serialization {
-        /// The file and what is wrong.
+        /// The file and what is wrong with it.
         message: String,
     },
-    /// Sizes that do not fit each other.
+    /// Sizes that do not match.
     #[error("{what}: expected {expected}, got {actual}")]
     DimensionMismatch {
-        /// Whose sizes.
+        /// What has these sizes.
         what: String,
-        /// What would fit.
+        /// The expected size.
         expected: String,
-        /// What was given.
+        /// The given size.
         actual: String,
     },
-    /// A number or name outside its range.
+    /// A parameter out of range.
     #[error("{parameter} is {value}: {reason}")]
     InvalidParameter {
         /// The parameter.
         parameter: String,
-        /// What was given.
+        /// The given value.
         value: String,
-        /// What is allowed.
+        /// The allowed values.
         reason: String,
     },
     /// Numbers that are not finite.
@@ -63,13 +63,13 @@ pub enum NetworkError {
         /// Where, and what to do.
         message: String,
     },
-    /// A device, its memory handles or its streams.
+    /// An error of a device, a memory handle or a stream.
     #[error("{message}")]
     Gpu {
         /// What is wrong and what to do.
         message: String,
     },
-    /// The source of a kernel does not compile.
+    /// A kernel's source that does not compile.
     #[error("kernel {kernel} does not compile as {backend}:\n{message}")]
     KernelCompilation {
         /// The kernel's name.
@@ -79,18 +79,18 @@ pub enum NetworkError {
         /// The compiler's messages.
         message: String,
     },
-    /// The compiler for a backend is not on this machine.
-    #[error("there is no compiler for {backend} here: {install}")]
+    /// A missing compiler.
+    #[error("there is no compiler for {backend} on this machine: {install}")]
     CompilerMissing {
         /// The backend.
         backend: String,
         /// What to install.
         install: String,
     },
-    /// Memory ran out, or a limit was reached.
+    /// Not enough memory.
     #[error("{message}")]
     Memory {
-        /// The device's words.
+        /// The device's message.
         message: String,
     },
     /// Data that cannot be used.
@@ -99,10 +99,10 @@ pub enum NetworkError {
         /// What is wrong and what to do.
         message: String,
     },
-    /// The engine refused an operation.
+    /// An error of the engine.
     #[error("{message}")]
     Computation {
-        /// The engine's words.
+        /// The engine's message.
         message: String,
     },
 }
@@ -146,7 +146,7 @@ impl NetworkError {
         cuda Gpu;
     }
 
-    /// A [`NetworkError::Numerical`] of a search that has not converged in so many iterations.
+    /// A [`NetworkError::Numerical`] for a search that has not converged after `iterations`.
     pub fn convergence(message: impl Into<String>, iterations: usize) -> NetworkError {
         let message = format!("{} (after {iterations} iterations)", message.into());
         NetworkError::Numerical { message }
@@ -178,8 +178,8 @@ impl NetworkError {
         }
     }
 
-    /// True if the same call may succeed with other data, or later: memory that is full, a device that failed, numbers
-    /// that are not finite.
+    /// True if the call may succeed later or with other data, after an error of memory, of a device, or of numbers that are not
+    /// finite.
     pub fn is_recoverable(&self) -> bool {
         matches!(
             self,
@@ -187,7 +187,7 @@ impl NetworkError {
         )
     }
 
-    /// The kind in a word.
+    /// The kind of error as a word.
     pub fn category(&self) -> &'static str {
         match self {
             NetworkError::Architecture { .. } => "architecture",
@@ -266,4 +266,20 @@ pub(crate) fn within(name: &str, value: f64, least: f64, most: f64) -> Result<()
         (false, false) => "it must be finite".to_owned(),
     };
     Err(NetworkError::invalid_parameter(name, value, reason))
+}
+
+/// Checks that a number is finite and above 0.
+pub(crate) fn positive(name: &str, value: f64) -> Result<()> {
+    if value.is_finite() && value > 0.0 {
+        return Ok(());
+    }
+    Err(NetworkError::invalid_parameter(name, value, "it must be finite and above 0"))
+}
+
+/// Checks that a number is at least 0 and below 1.
+pub(crate) fn below_one(name: &str, value: f64) -> Result<()> {
+    if (0.0..1.0).contains(&value) {
+        return Ok(());
+    }
+    Err(NetworkError::invalid_parameter(name, value, "it must be at least 0 and below 1"))
 }

@@ -1,80 +1,66 @@
-//! Numbers in JSON, which has none for infinities and what is no number: those are words there.
+//! Numbers in JSON, for `#[serde(with)]`. JSON cannot represent infinities and NaN, so they are strings.
 
 use std::collections::HashMap;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::DeserializeOwned};
 
-/// A number, or the word for it.
+/// A number, or a string for one that is not finite.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
-enum Number {
+pub(crate) enum Number {
     Finite(f64),
     Word(String),
 }
 
-impl From<f64> for Number {
-    fn from(x: f64) -> Number {
-        if x.is_finite() { Number::Finite(x) } else { Number::Word(x.to_string()) }
-    }
+/// Numbers, or collections of them, and their form in JSON.
+pub(crate) trait Numbers: Sized {
+    type Form: Serialize + DeserializeOwned;
+    fn form(&self) -> Self::Form;
+    fn read(form: Self::Form) -> Result<Self, String>;
 }
 
-impl Number {
-    fn value<E: serde::de::Error>(self) -> Result<f64, E> {
-        match self {
+impl Numbers for f64 {
+    type Form = Number;
+    fn form(&self) -> Number {
+        if self.is_finite() { Number::Finite(*self) } else { Number::Word(self.to_string()) }
+    }
+    fn read(form: Number) -> Result<f64, String> {
+        match form {
             Number::Finite(x) => Ok(x),
             Number::Word(word) => match word.as_str() {
                 "NaN" => Ok(f64::NAN),
                 "inf" => Ok(f64::INFINITY),
                 "-inf" => Ok(f64::NEG_INFINITY),
-                _ => Err(E::custom(format!("{word:?} is no number"))),
+                _ => Err(format!("expected a number, \"NaN\", \"inf\" or \"-inf\", got {word:?}")),
             },
         }
     }
 }
 
-/// For `#[serde(with)]` of lists.
-pub(crate) mod list {
-    use super::*;
-
-    pub(crate) fn serialize<S: Serializer>(numbers: &[f64], to: S) -> Result<S::Ok, S::Error> {
-        to.collect_seq(numbers.iter().map(|x| Number::from(*x)))
+impl<T: Numbers> Numbers for Vec<T> {
+    type Form = Vec<T::Form>;
+    fn form(&self) -> Vec<T::Form> {
+        self.iter().map(T::form).collect()
     }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<f64>, D::Error> {
-        Vec::<Number>::deserialize(from)?.into_iter().map(Number::value).collect()
+    fn read(form: Vec<T::Form>) -> Result<Vec<T>, String> {
+        form.into_iter().map(T::read).collect()
     }
 }
 
-/// For `#[serde(with)]` of numbers by name.
-pub(crate) mod map {
-    use super::*;
-
-    pub(crate) fn serialize<S: Serializer>(numbers: &HashMap<String, f64>, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_map(numbers.iter().map(|(name, x)| (name, Number::from(*x))))
+impl<T: Numbers> Numbers for HashMap<String, T> {
+    type Form = HashMap<String, T::Form>;
+    fn form(&self) -> HashMap<String, T::Form> {
+        self.iter().map(|(name, x)| (name.clone(), x.form())).collect()
     }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<HashMap<String, f64>, D::Error> {
-        let numbers = HashMap::<String, Number>::deserialize(from)?;
-        numbers.into_iter().map(|(name, number)| Ok((name, number.value()?))).collect()
+    fn read(form: HashMap<String, T::Form>) -> Result<HashMap<String, T>, String> {
+        form.into_iter().map(|(name, x)| Ok((name, T::read(x)?))).collect()
     }
 }
 
-/// For `#[serde(with)]` of lists by name.
-pub(crate) mod lists {
-    use super::*;
+pub(crate) fn serialize<T: Numbers, S: Serializer>(numbers: &T, to: S) -> Result<S::Ok, S::Error> {
+    numbers.form().serialize(to)
+}
 
-    type Lists = HashMap<String, Vec<f64>>;
-
-    pub(crate) fn serialize<S: Serializer>(lists: &Lists, to: S) -> Result<S::Ok, S::Error> {
-        let numbers = |list: &Vec<f64>| list.iter().map(|x| Number::from(*x)).collect::<Vec<_>>();
-        to.collect_map(lists.iter().map(|(name, list)| (name, numbers(list))))
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Lists, D::Error> {
-        let lists = HashMap::<String, Vec<Number>>::deserialize(from)?;
-        let list = |(name, list): (String, Vec<Number>)| {
-            Ok((name, list.into_iter().map(Number::value).collect::<Result<_, D::Error>>()?))
-        };
-        lists.into_iter().map(list).collect()
-    }
+pub(crate) fn deserialize<'de, T: Numbers, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
+    T::read(T::Form::deserialize(from)?).map_err(serde::de::Error::custom)
 }

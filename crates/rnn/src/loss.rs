@@ -9,103 +9,69 @@ use neurenix::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{ActivationFunction, Layer, NetworkError, Result, convert, device, error::within};
+use crate::{
+    ActivationFunction, Layer, NetworkError, Result,
+    choices::choices,
+    convert, device,
+    error::{positive, within},
+};
 
-/// How far predictions are from targets. All are means over all elements, but for the (sparse) categorical cross-entropy,
-/// a mean over rows (behind a network that gives sequences, over all their steps), and the cosine, one number a row.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub enum LossFunction {
-    /// Squares of differences.
-    #[default]
-    MeanSquaredError,
-    /// Distances.
-    MeanAbsoluteError,
-    /// `-t log p - (1 - t) log (1 - p)` of probabilities.
-    BinaryCrossEntropy,
-    /// `-sum t log p` of a row of probabilities, which is divided by its sum, against one-hot rows or other probabilities,
-    /// whose sum is 1; rows (or steps of a sequence) with a lower sum count less, of zeros not at all.
-    CategoricalCrossEntropy,
-    /// `-log p` of the right class; targets are one column of class numbers.
-    SparseCategoricalCrossEntropy,
-    /// Half of squares below delta (1 unless it is told otherwise), linear beyond.
-    HuberLoss,
-    /// `max(0, 1 - t p)` for targets 1 and -1.
-    HingeLoss,
-    /// Its square.
-    SquaredHingeLoss,
-    /// `t log (t / p)` of probabilities.
-    KLDivergence,
-    /// `p - t log p` of expected counts.
-    PoissonLoss,
-    /// One less the cosine of each row's angle.
-    CosineSimilarityLoss,
-    /// `log cosh (p - t)`.
-    LogCoshLoss,
-    /// Differences weighted by a quantile (one half unless it is told otherwise).
-    QuantileLoss,
+choices! {
+    /// A loss. All are means over all elements, except that the categorical cross-entropies are means over rows (for sequences,
+    /// over all steps), and the cosine similarity has one value per row.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[non_exhaustive]
+    pub enum LossFunction {
+        /// Squared differences.
+        #[default]
+        MeanSquaredError,
+        /// Absolute differences.
+        MeanAbsoluteError,
+        /// `-t log p - (1 - t) log (1 - p)` for probabilities.
+        BinaryCrossEntropy,
+        /// `-sum t log p` for a row of probabilities, normalised to the sum 1. Targets are one-hot rows or other
+        /// probabilities with the sum 1. Rows (or steps of a sequence) with a lower sum count less, rows of zeros not at
+        /// all.
+        CategoricalCrossEntropy,
+        /// `-log p` of the correct class. Targets are a column of class numbers.
+        SparseCategoricalCrossEntropy,
+        /// Half the squared difference up to delta (1 by default), linear above.
+        HuberLoss,
+        /// `max(0, 1 - t p)` for targets 1 and -1.
+        HingeLoss,
+        /// `max(0, 1 - t p)` squared.
+        SquaredHingeLoss,
+        /// `t log (t / p)` for probabilities.
+        KLDivergence,
+        /// `p - t log p` for expected counts.
+        PoissonLoss,
+        /// 1 minus the cosine similarity of each row.
+        CosineSimilarityLoss,
+        /// `log cosh (p - t)`.
+        LogCoshLoss,
+        /// Differences weighted by a quantile (0.5 by default).
+        QuantileLoss,
+    }
 }
 
-/// Probabilities are kept so far from 0 and 1 where their logarithm is taken.
+/// Before a logarithm, probabilities are clamped to this distance from 0 and 1.
 const LEAST: f64 = 1e-15;
 
 impl LossFunction {
-    /// All of them.
-    pub const ALL: [LossFunction; 13] = {
-        use LossFunction::*;
-        [
-            MeanSquaredError,
-            MeanAbsoluteError,
-            BinaryCrossEntropy,
-            CategoricalCrossEntropy,
-            SparseCategoricalCrossEntropy,
-            HuberLoss,
-            HingeLoss,
-            SquaredHingeLoss,
-            KLDivergence,
-            PoissonLoss,
-            CosineSimilarityLoss,
-            LogCoshLoss,
-            QuantileLoss,
-        ]
-    };
-
     /// The loss of predictions against targets, in `float64` on the CPU.
     ///
     /// # Errors
-    /// Shapes that do not fit each other; numbers that are not finite.
+    /// If shapes do not match, or an element is not finite.
     pub fn compute(&self, predictions: &Array2<f64>, targets: &Array2<f64>) -> Result<f64> {
         LossConfig::new(*self).compute(predictions, targets)
     }
 
-    /// Its derivative with respect to the predictions.
-    ///
-    /// # Errors
-    /// As [`LossFunction::compute`].
+    /// The derivative of [`LossFunction::compute`] with respect to the predictions.
     pub fn gradient(&self, predictions: &Array2<f64>, targets: &Array2<f64>) -> Result<Array2<f64>> {
         LossConfig::new(*self).gradient(predictions, targets)
     }
 
-    /// Its name.
-    pub fn name(&self) -> &'static str {
-        match self {
-            LossFunction::MeanSquaredError => "MeanSquaredError",
-            LossFunction::MeanAbsoluteError => "MeanAbsoluteError",
-            LossFunction::BinaryCrossEntropy => "BinaryCrossEntropy",
-            LossFunction::CategoricalCrossEntropy => "CategoricalCrossEntropy",
-            LossFunction::SparseCategoricalCrossEntropy => "SparseCategoricalCrossEntropy",
-            LossFunction::HuberLoss => "HuberLoss",
-            LossFunction::HingeLoss => "HingeLoss",
-            LossFunction::SquaredHingeLoss => "SquaredHingeLoss",
-            LossFunction::KLDivergence => "KLDivergence",
-            LossFunction::PoissonLoss => "PoissonLoss",
-            LossFunction::CosineSimilarityLoss => "CosineSimilarityLoss",
-            LossFunction::LogCoshLoss => "LogCoshLoss",
-            LossFunction::QuantileLoss => "QuantileLoss",
-        }
-    }
-
-    /// True if targets are classes: accuracy is measured then.
+    /// True if targets are classes. Accuracy is measured then.
     pub fn is_classification_loss(&self) -> bool {
         use LossFunction::*;
         matches!(
@@ -118,13 +84,13 @@ impl LossFunction {
         )
     }
 
-    /// True if each column is a question of its own, with two answers.
+    /// True if each column is a separate question with two answers.
     pub(crate) fn asks_by_column(self) -> bool {
         use LossFunction::{BinaryCrossEntropy, HingeLoss, SquaredHingeLoss};
         matches!(self, BinaryCrossEntropy | HingeLoss | SquaredHingeLoss)
     }
 
-    /// True if targets are numbers.
+    /// True if targets are real numbers.
     pub fn is_regression_loss(&self) -> bool {
         use LossFunction::*;
         matches!(
@@ -134,16 +100,16 @@ impl LossFunction {
     }
 }
 
-/// The numbers that some losses take.
+/// The parameters of losses.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LossParameters {
-    /// Where [`LossFunction::HuberLoss`] becomes linear.
+    /// The difference at which [`LossFunction::HuberLoss`] becomes linear.
     pub huber_delta: Option<f64>,
-    /// That of [`LossFunction::QuantileLoss`].
+    /// The quantile of [`LossFunction::QuantileLoss`].
     pub quantile: Option<f64>,
-    /// The part of a categorical target that is spread over all classes.
+    /// The part of each categorical target that is spread over all classes.
     pub label_smoothing: Option<f64>,
-    /// What each class counts in a cross-entropy.
+    /// The weight of each class in a categorical cross-entropy.
     pub class_weights: Option<Vec<f64>>,
 }
 
@@ -158,12 +124,12 @@ impl Default for LossParameters {
     }
 }
 
-/// A loss with its numbers; made from a [`LossFunction`] where they are the usual ones.
+/// A loss with its parameters. A [`LossFunction`] converts to one with default parameters.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LossConfig {
-    /// The loss.
+    /// The loss function.
     pub function: LossFunction,
-    /// Its numbers.
+    /// The parameters.
     pub parameters: LossParameters,
 }
 
@@ -174,12 +140,12 @@ impl From<LossFunction> for LossConfig {
 }
 
 impl LossConfig {
-    /// With the usual numbers.
+    /// A loss with default parameters.
     pub fn new(function: LossFunction) -> LossConfig {
         LossConfig { function, parameters: LossParameters::default() }
     }
 
-    /// With another delta for Huber's loss.
+    /// Sets the delta of the Huber loss.
     ///
     /// # Errors
     /// If it is not finite and above 0.
@@ -188,7 +154,7 @@ impl LossConfig {
         self.checked()
     }
 
-    /// With another quantile.
+    /// Sets the quantile.
     ///
     /// # Errors
     /// If it is not between 0 and 1.
@@ -197,7 +163,7 @@ impl LossConfig {
         self.checked()
     }
 
-    /// With part of each categorical target spread over all classes.
+    /// Sets the label smoothing.
     ///
     /// # Errors
     /// If it is not between 0 and 1, or the loss is not a categorical cross-entropy.
@@ -206,7 +172,7 @@ impl LossConfig {
         self.checked()
     }
 
-    /// With a weight for each class.
+    /// Sets a weight for each class.
     ///
     /// # Errors
     /// If one is negative or not finite, or the loss is not a categorical cross-entropy.
@@ -220,16 +186,10 @@ impl LossConfig {
         Ok(self)
     }
 
-    /// Checks the numbers.
+    /// Checks the parameters.
     pub(crate) fn check(&self) -> Result<()> {
         let LossParameters { huber_delta, quantile, label_smoothing, class_weights } = &self.parameters;
-        if let Some(delta) = huber_delta.filter(|delta| !(delta.is_finite() && *delta > 0.0)) {
-            return Err(NetworkError::invalid_parameter(
-                "huber_delta",
-                delta,
-                "it must be finite and above 0",
-            ));
-        }
+        huber_delta.map_or(Ok(()), |delta| positive("huber_delta", delta))?;
         quantile.map_or(Ok(()), |quantile| within("quantile", quantile, 0.0, 1.0))?;
         label_smoothing.map_or(Ok(()), |part| within("label_smoothing", part, 0.0, 1.0))?;
         for &weight in class_weights.iter().flatten() {
@@ -237,7 +197,7 @@ impl LossConfig {
         }
         if (label_smoothing.is_some() || class_weights.is_some()) && !self.is_categorical() {
             let name = self.function.name();
-            let reason = "label smoothing and class weights are for categorical cross-entropies";
+            let reason = "label smoothing and class weights need a categorical cross-entropy";
             return Err(NetworkError::invalid_parameter("loss", name, reason));
         }
         Ok(())
@@ -248,19 +208,16 @@ impl LossConfig {
         matches!(self.function, CategoricalCrossEntropy | SparseCategoricalCrossEntropy)
     }
 
-    /// The loss, in `float64` on the CPU.
+    /// The loss of predictions against targets, in `float64` on the CPU.
     ///
     /// # Errors
-    /// Shapes that do not fit each other; numbers that are not finite.
+    /// If shapes do not match, or an element is not finite.
     pub fn compute(&self, predictions: &Array2<f64>, targets: &Array2<f64>) -> Result<f64> {
         let (predictions, targets) = self.tensors(predictions, targets)?;
         Ok(self.of(&predictions, &targets, false)?.item::<f64>()?)
     }
 
-    /// Its derivative with respect to the predictions.
-    ///
-    /// # Errors
-    /// As [`LossConfig::compute`].
+    /// The derivative of [`LossConfig::compute`] with respect to the predictions.
     pub fn gradient(&self, predictions: &Array2<f64>, targets: &Array2<f64>) -> Result<Array2<f64>> {
         let (predictions, targets) = self.tensors(predictions, targets)?;
         let predictions = predictions.with_grad()?;
@@ -280,8 +237,8 @@ impl LossConfig {
         Ok((convert::matrix(predictions, DType::F64, cpu)?, convert::matrix(targets, DType::F64, cpu)?))
     }
 
-    /// How many outputs of this shape answer one question: where they are the probabilities of classes, the last dimension,
-    /// which softmax goes along too.
+    /// The number of outputs per question, for outputs of this shape: the last dimension, as for softmax, if outputs are
+    /// probabilities of classes.
     pub(crate) fn classes(&self, outputs: &[usize]) -> usize {
         match self.is_categorical() || self.function == LossFunction::KLDivergence {
             true => outputs.last().copied().unwrap_or(0),
@@ -289,7 +246,7 @@ impl LossConfig {
         }
     }
 
-    /// The columns that targets have for outputs of this shape.
+    /// The number of target columns for outputs of this shape.
     pub(crate) fn target_columns(&self, outputs: &[usize]) -> usize {
         let columns = outputs.iter().product::<usize>();
         match self.function {
@@ -298,13 +255,13 @@ impl LossConfig {
         }
     }
 
-    /// True if rows count differently in a mean: classes have weights, and targets are the numbers of classes.
+    /// True if rows have different weights in a mean: classes have weights, and targets are class numbers.
     pub(crate) fn weighs_rows(&self) -> bool {
         let sparse = self.function == LossFunction::SparseCategoricalCrossEntropy;
         sparse && self.parameters.class_weights.is_some()
     }
 
-    /// What so many rows with these targets count in a mean: their number, or the sum of their classes' weights.
+    /// The weight of rows with these targets in a mean: their number, or the sum of their classes' weights.
     pub(crate) fn mass(&self, rows: usize, targets: impl Iterator<Item = f64>) -> f64 {
         match self.parameters.class_weights.as_ref().filter(|_| self.weighs_rows()) {
             Some(weights) => targets.map(|class| weights.get(class as usize).copied().unwrap_or(0.0)).sum(),
@@ -312,15 +269,15 @@ impl LossConfig {
         }
     }
 
-    /// Checks that a network with these layers can learn by this loss: where it takes a logarithm, the last activation comes to
-    /// nothing that has none, nor is limited to it.
+    /// Checks that a network with these layers can learn with this loss: if the loss takes a logarithm, it must exist for all
+    /// values in the range of the last activation.
     pub(crate) fn check_layers(&self, layers: &[Layer]) -> Result<()> {
         let (name, linear) = (self.function.name(), ActivationFunction::Linear);
         let refused = |reason: String| Err(NetworkError::invalid_parameter("loss", name, reason));
         let shape = layers.last().map_or(&[][..], |layer| layer.output_shape());
         if self.is_categorical() && self.classes(shape) == 1 {
             return refused(format!(
-                "of rows of shape {} each last dimension has one class, whose probability is always 1: give it a unit for each \
+                "outputs of shape {} have one class in the last dimension, whose probability is always 1: give it a unit for each \
                  class (put a flatten layer before the softmax), or use Sigmoid with BinaryCrossEntropy",
                 show_shape(shape)
             ));
@@ -346,7 +303,7 @@ impl LossConfig {
         ))
     }
 
-    /// Whether this loss is computed from what goes into the last activation: more exactly, and without overflow.
+    /// Whether this loss is computed from the input of the last activation, which is more exact and avoids overflow.
     pub(crate) fn takes_scores(&self, last: ActivationFunction) -> bool {
         match self.function {
             LossFunction::CategoricalCrossEntropy | LossFunction::SparseCategoricalCrossEntropy => {
@@ -357,8 +314,8 @@ impl LossConfig {
         }
     }
 
-    /// The mean loss of outputs (scores, if they have not gone through the last activation) against targets, both
-    /// `[rows, columns]` on one device.
+    /// The mean loss of outputs against targets, both `[rows, columns]` on one device. With `scores`, the outputs are the
+    /// inputs of the last activation.
     pub(crate) fn of(&self, outputs: &Tensor, targets: &Tensor, scores: bool) -> Result<Tensor> {
         let mean = Reduction::Mean;
         let framework = |loss: Loss| -> Result<Tensor> { Ok(loss.forward(outputs, targets, mean)?) };
@@ -405,7 +362,7 @@ impl LossConfig {
             true => targets.reshape(&[targets.len()])?.to_dtype(DType::I64)?,
             false => targets.clone(),
         };
-        // The softmax of logarithms of probabilities is the probabilities.
+        // The softmax of log-probabilities is the probabilities.
         let scores = if scores { outputs.clone() } else { probabilities(outputs)?.log()? };
         let mass = match &weight {
             Some(weight) if sparse => Some(weight.index_select(0, &targets)?.sum(&[], false)?),
@@ -418,7 +375,7 @@ impl LossConfig {
         };
         match mass {
             None => Ok(loss.forward(&scores, &targets, Reduction::Mean)?),
-            // Rows of classes that count nothing lose nothing, rather than 0 / 0 or what smoothing adds over 0.
+            // If all rows have weight 0, the loss is 0 rather than 0 / 0.
             Some(mass) => {
                 let counts_nothing = mass.eq_scalar(0.0)?;
                 let mass = counts_nothing.where_(&mass.ones_like()?, &mass)?;
@@ -429,9 +386,9 @@ impl LossConfig {
     }
 }
 
-/// Outputs as probabilities whose logarithms are finite.
+/// Clamps probabilities so that their logarithms are finite.
 fn probabilities(outputs: &Tensor) -> Result<Tensor> {
-    // Above 1 - epsilon of float32 there is nothing but 1.
+    // 1 - LEAST is 1 in float32.
     let least = if outputs.dtype() == DType::F64 { LEAST } else { 1e-7 };
     Ok(outputs.clamp(Some(Scalar::Float(least)), Some(Scalar::Float(1.0 - least)))?)
 }

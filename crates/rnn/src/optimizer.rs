@@ -3,10 +3,14 @@
 use neurenix::optim::Rule;
 use serde::{Deserialize, Serialize};
 
-use crate::{NetworkError, Result, choices::choices, error::within};
+use crate::{
+    NetworkError, Result,
+    choices::choices,
+    error::{below_one, positive, within},
+};
 
 choices! {
-    /// How parameters follow from their gradients.
+    /// An optimisation method.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[non_exhaustive]
     pub enum OptimizerType {
@@ -14,70 +18,70 @@ choices! {
         SGD,
         /// SGD with momentum.
         Momentum,
-        /// SGD that looks ahead along the velocity.
+        /// SGD with Nesterov momentum.
         Nesterov,
-        /// Divides by the root of the sum of squared gradients.
+        /// Divides gradients by the root of the sum of their squares.
         Adagrad,
-        /// Steps in the parameter's own units.
+        /// Divides gradients by the root of the mean of their squares, and scales by that of past updates.
         Adadelta,
-        /// Divides by the root of the mean of squared gradients.
+        /// Divides gradients by the root of the mean of their squares.
         RMSprop,
-        /// Adaptive moments.
+        /// Adaptive moment estimation.
         #[default]
         Adam,
-        /// Adam by the greatest gradient.
+        /// Adam with the infinity norm.
         AdaMax,
         /// Adam with Nesterov momentum.
         Nadam,
-        /// Adam by the greatest mean of squared gradients so far.
+        /// Adam with the maximum of the second moments so far.
         AMSGrad,
-        /// Adam whose rates are bounded ever closer.
+        /// Adam with increasingly tight bounds on learning rates.
         AdaBound,
-        /// Limited-memory BFGS from the gradients of batches, which goes along its direction by the learning rate; a line search
-        /// over all rows is [`TrainingMethod::QuasiNewton`](crate::TrainingMethod::QuasiNewton).
+        /// Limited-memory BFGS with gradients of batches, scaled by the learning rate. For a line search over all rows use
+        /// [`TrainingMethod::QuasiNewton`](crate::TrainingMethod::QuasiNewton).
         LBFGS,
-        /// Newton's direction by the second derivatives of each batch's loss, for up to 2000 weights; with steps that never make the
-        /// loss greater it is [`TrainingMethod::Newton`](crate::TrainingMethod::Newton).
+        /// Newton's method with second derivatives of each batch's loss, for up to 2000 weights. For steps that never
+        /// increase the loss use [`TrainingMethod::Newton`](crate::TrainingMethod::Newton).
         Newton,
     }
 }
 
 impl OptimizerType {
-    /// True if it goes along another direction than the gradient's, weight by weight.
+    /// True if it follows a direction other than the gradient.
     pub(crate) fn has_direction(self) -> bool {
         matches!(self, OptimizerType::LBFGS | OptimizerType::Newton)
     }
 }
 
-/// The numbers of an optimiser. A type refuses a `decay`, `momentum`, `final_lr` or `gamma` that it has no use for; the others
-/// have values without being named, which count where a type has them.
+/// The settings of an optimiser. A type refuses a `decay`, `momentum`, `final_lr` or `gamma` that it does not use. The other
+/// settings have defaults, which types without them ignore.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OptimizerConfig {
     /// The learning rate.
     pub learning_rate: f64,
-    /// The decay of RMSprop's (0.9 without) and Adadelta's (0.95) means; of Adagrad's rate a step (0), of Nadam's momentum
-    /// schedule (0.004).
+    /// The decay of the means of RMSprop (default 0.9) and Adadelta (0.95), of Adagrad's learning rate per step (0), and of
+    /// Nadam's momentum schedule (0.004).
     pub decay: Option<f64>,
-    /// Of Momentum and Nesterov (0.9 without); RMSprop takes one too.
+    /// The momentum of Momentum and Nesterov (default 0.9) and RMSprop (0).
     pub momentum: Option<f64>,
-    /// Decay of the mean of gradients.
+    /// The decay of the mean of gradients.
     pub beta1: Option<f64>,
-    /// Decay of the mean of squared gradients.
+    /// The decay of the mean of squared gradients.
     pub beta2: Option<f64>,
-    /// Keeps denominators from 0.
+    /// Added to denominators, to avoid division by 0.
     pub epsilon: f64,
-    /// Added to the gradient: this times the parameter.
+    /// Adds this times the parameter to its gradient.
     pub weight_decay: Option<f64>,
-    /// Gradients whose joint Euclidean norm is greater are scaled down to it.
+    /// The limit to which gradients are scaled down if their joint Euclidean norm exceeds it.
     pub gradient_clip: Option<f64>,
-    /// The rate that all of AdaBound's come to (0.1 without); a schedule changes it in proportion.
+    /// The final learning rate of AdaBound (default 0.1). A schedule scales it too.
     pub final_lr: Option<f64>,
-    /// How fast they do (0.001 without).
+    /// How fast AdaBound's bounds converge (default 0.001).
     pub gamma: Option<f64>,
-    /// The differences of weights and gradients that LBFGS and the method QuasiNewton keep (20 without).
+    /// The number of pairs of differences that LBFGS and the method QuasiNewton keep (default 20).
     pub memory_size: Option<usize>,
-    /// What Newton adds to the diagonal of the second derivatives (0.0001 without); where the methods Newton and
-    /// LevenbergMarquardt begin.
+    /// The value that Newton adds to the diagonal of the second derivatives (default 0.0001). The methods Newton and
+    /// LevenbergMarquardt begin with it.
     pub damping: Option<f64>,
 }
 
@@ -100,7 +104,8 @@ impl Default for OptimizerConfig {
     }
 }
 
-/// An optimiser's type and numbers. Its state belongs to a training run, which begins without any.
+/// An optimiser's type and settings. Its state belongs to a training run, and is empty at first. Constructors return an
+/// error if a setting is out of range.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Optimizer {
     optimizer_type: OptimizerType,
@@ -114,14 +119,11 @@ impl Default for Optimizer {
     }
 }
 
-/// What an optimiser is, in a network's summary.
+/// The optimiser in a network's summary.
 pub type OptimizerSummary = Optimizer;
 
 impl Optimizer {
     /// An optimiser.
-    ///
-    /// # Errors
-    /// If a number is outside its range.
     pub fn new(optimizer_type: OptimizerType, config: OptimizerConfig) -> Result<Optimizer> {
         let optimizer = Optimizer { optimizer_type, config };
         optimizer.check()?;
@@ -129,72 +131,51 @@ impl Optimizer {
     }
 
     /// Stochastic gradient descent.
-    ///
-    /// # Errors
-    /// If the learning rate is not finite and above 0.
     pub fn sgd(learning_rate: f64) -> Result<Optimizer> {
         Optimizer::new(OptimizerType::SGD, rated(learning_rate))
     }
 
     /// SGD with momentum.
-    ///
-    /// # Errors
-    /// If a number is outside its range.
     pub fn momentum(learning_rate: f64, momentum: f64) -> Result<Optimizer> {
         let config = OptimizerConfig { momentum: Some(momentum), ..rated(learning_rate) };
         Optimizer::new(OptimizerType::Momentum, config)
     }
 
     /// Adam.
-    ///
-    /// # Errors
-    /// If the learning rate is not finite and above 0.
     pub fn adam(learning_rate: f64) -> Result<Optimizer> {
         Optimizer::new(OptimizerType::Adam, rated(learning_rate))
     }
 
-    /// Adam with other numbers than the usual ones.
-    ///
-    /// # Errors
-    /// If a number is outside its range.
+    /// Adam with these settings.
     pub fn adam_with_params(learning_rate: f64, beta1: f64, beta2: f64, epsilon: f64) -> Result<Optimizer> {
         let (beta1, beta2) = (Some(beta1), Some(beta2));
         let config = OptimizerConfig { beta1, beta2, epsilon, ..rated(learning_rate) };
         Optimizer::new(OptimizerType::Adam, config)
     }
 
-    /// RMSprop with the decay of its mean.
-    ///
-    /// # Errors
-    /// If a number is outside its range.
+    /// RMSprop with this decay of its mean.
     pub fn rmsprop(learning_rate: f64, decay: f64) -> Result<Optimizer> {
         let config = OptimizerConfig { decay: Some(decay), ..rated(learning_rate) };
         Optimizer::new(OptimizerType::RMSprop, config)
     }
 
     /// Adagrad.
-    ///
-    /// # Errors
-    /// If the learning rate is not finite and above 0.
     pub fn adagrad(learning_rate: f64) -> Result<Optimizer> {
         Optimizer::new(OptimizerType::Adagrad, rated(learning_rate))
     }
 
-    /// Newton's direction with this added to the diagonal of the second derivatives.
-    ///
-    /// # Errors
-    /// If a number is outside its range.
+    /// Newton's method with this damping.
     pub fn newton(learning_rate: f64, damping: f64) -> Result<Optimizer> {
         let config = OptimizerConfig { damping: Some(damping), ..rated(learning_rate) };
         Optimizer::new(OptimizerType::Newton, config)
     }
 
-    /// Its type.
+    /// The type.
     pub fn optimizer_type(&self) -> OptimizerType {
         self.optimizer_type
     }
 
-    /// Its numbers.
+    /// The settings.
     pub fn config(&self) -> &OptimizerConfig {
         &self.config
     }
@@ -204,28 +185,25 @@ impl Optimizer {
         self.config.learning_rate
     }
 
-    /// Sets the learning rate.
-    ///
-    /// # Errors
-    /// If it is not finite and above 0.
+    /// Sets the learning rate, which must be finite and above 0.
     pub fn update_learning_rate(&mut self, learning_rate: f64) -> Result<()> {
-        check_rate(learning_rate)?;
+        positive("learning_rate", learning_rate)?;
         self.config.learning_rate = learning_rate;
         Ok(())
     }
 
-    /// Type and numbers.
+    /// The type and settings.
     pub fn summary(&self) -> OptimizerSummary {
         self.clone()
     }
 
-    /// Checks the numbers, and that the type has a use for them.
+    /// Checks the settings, and that the type uses them.
     pub(crate) fn check(&self) -> Result<()> {
         self.check_numbers()?;
         self.check_use()
     }
 
-    /// Checks that the numbers are in their ranges.
+    /// Checks that the settings are in range.
     pub(crate) fn check_numbers(&self) -> Result<()> {
         let OptimizerConfig {
             weight_decay,
@@ -240,20 +218,14 @@ impl Optimizer {
             damping,
             ..
         } = &self.config;
-        check_rate(self.config.learning_rate)?;
+        positive("learning_rate", self.config.learning_rate)?;
         within("epsilon", self.config.epsilon, 0.0, f64::INFINITY)?;
         weight_decay.map_or(Ok(()), |decay| within("weight_decay", decay, 0.0, f64::INFINITY))?;
         let shares = [("beta1", beta1), ("beta2", beta2), ("momentum", momentum), ("decay", decay)];
         for (name, value) in shares {
-            if let Some(value) = value.filter(|value| !(0.0..1.0).contains(value)) {
-                let reason = "it must be at least 0 and below 1";
-                return Err(NetworkError::invalid_parameter(name, value, reason));
-            }
+            value.map_or(Ok(()), |value| below_one(name, value))?;
         }
-        if let Some(clip) = gradient_clip.filter(|clip| !(clip.is_finite() && *clip > 0.0)) {
-            let reason = "it must be finite and above 0";
-            return Err(NetworkError::invalid_parameter("gradient_clip", clip, reason));
-        }
+        gradient_clip.map_or(Ok(()), |clip| positive("gradient_clip", clip))?;
         if let Some(gamma) = gamma.filter(|gamma| !(*gamma > 0.0 && *gamma < 1.0)) {
             return Err(NetworkError::invalid_parameter("gamma", gamma, "it must be above 0 and below 1"));
         }
@@ -265,11 +237,11 @@ impl Optimizer {
         self.rule().map(drop)
     }
 
-    /// Checks that the numbers which are named mean something to the type.
+    /// Checks that the type uses the given settings.
     pub(crate) fn check_use(&self) -> Result<()> {
         use OptimizerType::{AdaBound, Adadelta, Adagrad, Momentum, Nadam, Nesterov, RMSprop};
         let OptimizerConfig { decay, momentum, final_lr, gamma, .. } = self.config;
-        // A decay or momentum of 0 is none.
+        // A decay or momentum of 0 has no effect.
         let settings: [(&str, Option<f64>, &[OptimizerType]); 4] = [
             ("decay", decay.filter(|decay| *decay != 0.0), &[RMSprop, Adadelta, Adagrad, Nadam]),
             ("momentum", momentum.filter(|momentum| *momentum != 0.0), &[Momentum, Nesterov, RMSprop]),
@@ -282,19 +254,19 @@ impl Optimizer {
         };
         let Some((name, Some(value), users)) = settings.into_iter().find(useless) else { return Ok(()) };
         let users: Vec<&str> = users.iter().map(OptimizerType::name).collect();
-        let reason = format!("{} has none: leave it out, or use {}", own.name(), users.join(" or "));
+        let reason = format!("{} does not use it: leave it out, or use {}", own.name(), users.join(" or "));
         Err(NetworkError::invalid_parameter(name, value, reason))
     }
 
-    /// The framework's rule, with the numbers that it has a use for.
+    /// The framework's rule with these settings.
     pub(crate) fn rule(&self) -> Result<Rule> {
         use OptimizerType::*;
         let OptimizerConfig { decay, momentum, beta1, beta2, epsilon, final_lr, gamma, .. } = self.config;
         let rule = match self.optimizer_type {
-            // Of those with a direction of their own, the step along it.
+            // LBFGS and Newton compute a direction, which SGD follows.
             SGD | LBFGS | Newton => return Ok(Rule::sgd()),
             Nesterov if momentum == Some(0.0) => {
-                let reason = "Nesterov looks ahead along a momentum: it must be above 0";
+                let reason = "Nesterov needs a momentum above 0";
                 return Err(NetworkError::invalid_parameter("momentum", 0.0, reason));
             }
             Momentum => Rule::momentum(0.9),
@@ -321,14 +293,7 @@ impl Optimizer {
     }
 }
 
-/// The usual numbers with this learning rate.
+/// The default settings with this learning rate.
 fn rated(learning_rate: f64) -> OptimizerConfig {
     OptimizerConfig { learning_rate, ..OptimizerConfig::default() }
-}
-
-fn check_rate(rate: f64) -> Result<()> {
-    if rate.is_finite() && rate > 0.0 {
-        return Ok(());
-    }
-    Err(NetworkError::invalid_parameter("learning_rate", rate, "it must be finite and above 0"))
 }

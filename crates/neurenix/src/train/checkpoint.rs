@@ -1,4 +1,4 @@
-//! Checkpoints: everything a run needs to go on bit for bit, in one safetensors file.
+//! Checkpoints: everything that a run needs to continue bit for bit, in one safetensors file.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -15,36 +15,36 @@ use crate::{
     optim::Optimizer,
 };
 
-/// Where a run stands, apart from tensors.
+/// The progress of a run, without tensors.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
-    /// Epochs finished.
+    /// Finished epochs.
     pub epochs_done: usize,
-    /// Batches of the next epoch already done.
+    /// Finished batches of the epoch under way.
     pub batches_done: usize,
-    /// Of those batches: the sum of losses times rows.
+    /// The sum over those batches of the loss times the number of rows.
     pub loss_sum: f64,
-    /// Of those batches: rows classified correctly.
+    /// The number of correctly classified rows of those batches.
     pub correct: u64,
-    /// Of those batches: rows.
+    /// The number of rows of those batches.
     pub rows: u64,
     /// Optimiser steps.
     pub steps: u64,
-    /// The learning rate in force.
+    /// The current learning rate.
     pub learning_rate: f64,
-    /// Seconds spent on the next epoch.
+    /// Seconds spent on the epoch under way.
     pub seconds: f64,
-    /// The run's random generator: seed and how much of it is used.
+    /// The run's random generator: its seed and counter.
     pub generator: (u64, u64),
-    /// The default random generator, from which layers without one of their own draw.
+    /// The default random generator, which layers without their own generator use.
     pub default_generator: (u64, u64),
-    /// The lowest validation loss so far (training loss where nothing is validated).
+    /// The lowest validation loss so far (training loss without validation).
     pub best: Option<f64>,
     /// Epochs since then.
     pub waited: usize,
-    /// What was measured so far.
+    /// The measurements so far.
     pub history: History,
-    /// The settings of the run, for whoever wrote them: compared on resuming.
+    /// The caller's settings of the run, which must be the same when it is resumed.
     pub settings: serde_json::Value,
 }
 
@@ -53,7 +53,7 @@ const MODEL: &str = "model.";
 const OPTIMIZER: &str = "optimizer.";
 const BEST: &str = "best.";
 
-/// Tensors by name as host arrays.
+/// Named tensors as host arrays, with `prefix` before each name.
 pub fn to_arrays(state: &BTreeMap<String, Tensor>, prefix: &str) -> Result<BTreeMap<String, HostArray>> {
     let array = |(name, tensor): (&String, &Tensor)| {
         let array = HostArray::from_bytes(tensor.dtype(), tensor.shape(), tensor.to_bytes()?)?;
@@ -62,7 +62,7 @@ pub fn to_arrays(state: &BTreeMap<String, Tensor>, prefix: &str) -> Result<BTree
     state.iter().map(array).collect()
 }
 
-/// Host arrays whose names begin with `prefix`, as tensors, without it.
+/// The host arrays whose names begin with `prefix`, as tensors named without it.
 pub fn to_tensors(
     arrays: &BTreeMap<String, HostArray>,
     prefix: &str,
@@ -76,8 +76,8 @@ pub fn to_tensors(
     arrays.iter().filter_map(tensor).collect()
 }
 
-/// Writes a checkpoint, with the model's state of its best epoch if that is kept; the file before it stays until the new
-/// one is complete.
+/// Writes a checkpoint, with `best`, the model's state after its best epoch, if it was kept. An existing file is replaced only
+/// when the new one is complete.
 pub fn save_checkpoint(
     path: &Path,
     model: &dyn Module,
@@ -95,11 +95,11 @@ pub fn save_checkpoint(
     safetensors::save(path, &NamedArrays { arrays, metadata })
 }
 
-/// A checkpoint that has been read, but not yet put into a model and an optimiser.
+/// A checkpoint in memory; [`Checkpoint::restore`] puts it into a model and an optimiser.
 pub struct Checkpoint {
-    /// Where the run stands.
+    /// The progress of the run.
     pub progress: Progress,
-    /// The model's state of the best epoch, if it was kept.
+    /// The model's state after the best epoch, if it was kept.
     pub best: Option<BTreeMap<String, Tensor>>,
     model: BTreeMap<String, Tensor>,
     optimizer: BTreeMap<String, Tensor>,
@@ -108,13 +108,13 @@ pub struct Checkpoint {
 /// Reads a checkpoint.
 ///
 /// # Errors
-/// If the file cannot be read, is truncated or corrupt, or is no checkpoint.
+/// If the file cannot be read, is truncated or corrupt, or is not a checkpoint.
 pub fn read_checkpoint(path: &Path, device: Device) -> Result<Checkpoint> {
     let contents = safetensors::load(path)?;
     let invalid = |message: String| Error::format(path, "checkpoint", Place::Whole, message);
     let text = contents.metadata.get(PROGRESS).ok_or_else(|| {
         invalid(
-            "it has no training progress: this is a model file; use it with predict, or train anew"
+            "it has no training progress, so it is a model file: use it with predict, or start a new run"
                 .to_owned(),
         )
     })?;
@@ -130,7 +130,7 @@ pub fn read_checkpoint(path: &Path, device: Device) -> Result<Checkpoint> {
 }
 
 impl Checkpoint {
-    /// Puts it into a model and an optimiser of the same make. Nothing changes unless everything fits.
+    /// Puts the state into a model and an optimiser of the same structure. Nothing changes unless everything fits.
     pub fn restore(self, model: &dyn Module, optimizer: &mut Optimizer) -> Result<Progress> {
         let state = optimizer.fit_state(&self.optimizer)?;
         let rate = optimizer.learning_rate();
@@ -144,12 +144,12 @@ impl Checkpoint {
     }
 }
 
-/// Writes a model's parameters and buffers as safetensors, with free text about it.
+/// Writes a model's parameters and buffers as safetensors, with metadata.
 pub fn save_model(path: &Path, model: &dyn Module, metadata: BTreeMap<String, String>) -> Result<()> {
     safetensors::save(path, &NamedArrays { arrays: to_arrays(&model.state(), "")?, metadata })
 }
 
-/// Loads parameters and buffers written by [`save_model`] or by PyTorch under the same names.
+/// Loads parameters and buffers that [`save_model`], or PyTorch with the same names, has written.
 pub fn load_model(path: &Path, model: &dyn Module, device: Device) -> Result<()> {
     let contents = safetensors::load(path)?;
     model.load_state(&to_tensors(&contents.arrays, "", device)?)

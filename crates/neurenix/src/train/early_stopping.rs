@@ -1,6 +1,6 @@
-//! Stopping when nothing improves.
+//! Stopping when the score no longer improves.
 
-/// Counts how long a score (less is better) has not improved.
+/// Counts for how long a score has not improved. Lower is better.
 #[derive(Clone, Debug)]
 pub struct EarlyStopping {
     patience: usize,
@@ -10,7 +10,7 @@ pub struct EarlyStopping {
 }
 
 impl EarlyStopping {
-    /// Stops after so many scores in a row that are not better than the best by more than `min_delta`.
+    /// Stops after `patience` scores in a row that are not better than the best by more than `min_delta`.
     pub fn new(patience: usize, min_delta: f64) -> EarlyStopping {
         EarlyStopping { patience, min_delta, best: f64::INFINITY, waited: 0 }
     }
@@ -29,7 +29,7 @@ impl EarlyStopping {
         EarlyStopping { best: best.unwrap_or(f64::INFINITY), waited, ..self }
     }
 
-    /// Takes a score; true if it is time to stop. A score that is not a number is never better.
+    /// Takes a score. True if it is time to stop. NaN is never better.
     pub fn should_stop(&mut self, score: f64) -> bool {
         if score < self.best - self.min_delta || (self.best.is_infinite() && score.is_finite()) {
             self.best = score;
@@ -45,12 +45,12 @@ impl EarlyStopping {
         self.waited >= self.patience.max(1)
     }
 
-    /// True if the last score was the best.
+    /// True if the last score was the best so far.
     pub fn is_best(&self) -> bool {
         self.waited == 0 && self.best.is_finite()
     }
 
-    /// The best score, infinite before there is one.
+    /// The best score; infinity before the first one.
     pub fn best_score(&self) -> f64 {
         self.best
     }

@@ -1,8 +1,8 @@
-//! What a training run measured, epoch by epoch.
+//! The measurements of a training run, epoch by epoch.
 
 use serde::{Deserialize, Serialize};
 
-/// One epoch's figures. A figure that was not measured is absent.
+/// The measurements of one epoch. Those that were not taken are absent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EpochRecord {
     /// The epoch, from 1.
@@ -11,35 +11,35 @@ pub struct EpochRecord {
     pub steps: u64,
     /// The learning rate at the epoch's end.
     pub learning_rate: f64,
-    /// Mean loss over the epoch's training samples.
+    /// The mean loss over the epoch's training rows.
     pub train_loss: f64,
-    /// Share of training samples classified correctly, 0 to 1; absent for regression.
+    /// The share of correctly classified training rows, 0 to 1; absent for regression.
     pub train_accuracy: Option<f64>,
-    /// Mean loss over the validation samples.
+    /// The mean loss over the validation rows.
     pub validation_loss: Option<f64>,
-    /// Share of validation samples classified correctly, 0 to 1.
+    /// The share of correctly classified validation rows, 0 to 1.
     pub validation_accuracy: Option<f64>,
-    /// Wall-clock seconds of the epoch, validation included.
+    /// Wall-clock seconds of the epoch, with validation.
     pub seconds: f64,
 }
 
 /// All epochs of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct History {
-    /// In order.
+    /// The epochs in order.
     pub epochs: Vec<EpochRecord>,
 }
 
 impl History {
-    /// The first epoch with the lowest validation loss, or training loss where nothing was validated. A loss that is
-    /// not finite is never the best.
+    /// The first epoch with the lowest validation loss (training loss without validation). A loss that is not finite is
+    /// never the best.
     pub fn best(&self) -> Option<&EpochRecord> {
         let score = |e: &EpochRecord| e.validation_loss.unwrap_or(e.train_loss);
         let finite = self.epochs.iter().filter(|e| score(e).is_finite());
         finite.min_by(|a, b| score(a).total_cmp(&score(b)))
     }
 
-    /// The table as CSV with a header; absent figures are empty.
+    /// The epochs as CSV with a header. Absent measurements are empty.
     pub fn to_csv(&self) -> String {
         let mut text = String::from(
             "epoch,steps,learning_rate,train_loss,train_accuracy,validation_loss,validation_accuracy,seconds\n",

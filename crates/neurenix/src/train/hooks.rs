@@ -1,21 +1,21 @@
-//! The loop over epochs and steps. Every run goes through it; what differs between runs is in its hooks.
+//! The loop over epochs and steps. Every run uses it; what differs between runs is in its hooks.
 
 use super::{EarlyStopping, Ending, Progress};
 
 /// The batches of an epoch.
 pub type EpochBatches<H> = Box<dyn Iterator<Item = Result<<H as Hooks>::Batch, <H as Hooks>::Error>>>;
 
-/// What a run does at each point of [`run`], in this order.
+/// What [`run`] calls, in this order.
 pub trait Hooks {
     /// Why a run fails.
     type Error;
     /// One of the batches that a step takes.
     type Batch;
 
-    /// Where the run stands. The loop counts epochs, batches and steps, and follows the best score.
+    /// The progress of the run. The loop counts epochs, batches and steps, and tracks the best score.
     fn progress(&mut self) -> &mut Progress;
 
-    /// Begins an epoch, or what is left of it: its batches that are not done yet.
+    /// Begins or resumes an epoch, and returns its remaining batches.
     ///
     /// # Errors
     /// Any error ends the run, as in all hooks.
@@ -26,34 +26,31 @@ pub trait Hooks {
     /// Sets the learning rate and updates the model once.
     fn step(&mut self, batches: Vec<Self::Batch>) -> Result<(), Self::Error>;
 
-    /// Tells of the step, which counts now, and decides what follows.
+    /// Reports the step, which is counted by now, and decides what follows.
     fn after_step(&mut self) -> Result<After, Self::Error>;
 
-    /// Measures and validates the model after an epoch's steps. Gives the score of the epoch: less is better, and what is
-    /// not finite is never the best.
+    /// Measures and validates the model after an epoch's steps. Returns the score of the epoch: lower is better, and a score
+    /// that is not finite is never the best.
     fn end_epoch(&mut self) -> Result<f64, Self::Error>;
 
-    /// Keeps the model if the epoch, which counts now, is the best so far; tells of it and writes checkpoints. `false` ends
-    /// the run.
+    /// Keeps the model if the epoch is the best so far, reports the epoch, which is counted by now, and writes checkpoints.
+    /// `false` ends the run.
     fn after_epoch(&mut self, is_best: bool) -> Result<bool, Self::Error>;
 }
 
 /// What the loop does after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
-    /// The next step, or the end of the epoch if there is none.
+    /// The next step, or the end of the epoch after the last one.
     Next,
     /// The end of the epoch.
     EndOfEpoch,
-    /// Nothing: the run ends in the middle of the epoch.
+    /// The end of the run, in the middle of the epoch.
     Interruption,
 }
 
 /// Trains until `epochs` are done, the score stops improving, or a hook ends the run. A step takes `accumulate` batches, at
-/// least one.
-///
-/// # Errors
-/// Those of the hooks.
+/// least one. Errors are those of the hooks.
 pub fn run<H: Hooks>(
     hooks: &mut H,
     epochs: usize,
@@ -82,7 +79,7 @@ pub fn run<H: Hooks>(
                 After::Interruption => return Ok(Ending::Interrupted),
             }
         }
-        // Batches that are loaded ahead would hold memory during validation.
+        // Prefetched batches would hold memory during validation.
         drop(batches);
         let score = hooks.end_epoch()?;
         stopping.should_stop(score);
@@ -95,7 +92,7 @@ pub fn run<H: Hooks>(
 }
 
 impl Progress {
-    /// Counts an epoch with this score as done; true if it is the best so far.
+    /// Counts an epoch with this score. True if it is the best so far.
     fn end_epoch(&mut self, score: f64) -> bool {
         self.epochs_done += 1;
         (self.batches_done, self.loss_sum, self.correct, self.rows, self.seconds) = (0, 0.0, 0, 0, 0.0);

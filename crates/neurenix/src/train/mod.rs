@@ -21,6 +21,9 @@ pub use early_stopping::EarlyStopping;
 pub use history::{EpochRecord, History};
 pub use hooks::{After, EpochBatches, Hooks, run};
 pub use objective::Objective;
+pub use step::{NotFinite, Pass, Step, take_step};
+
+use step::Measured;
 
 use crate::{
     Error, Result,
@@ -35,22 +38,22 @@ use crate::{
 pub struct TrainOptions {
     /// Passes over the training data.
     pub epochs: usize,
-    /// Rows of a batch.
+    /// Rows per batch.
     pub batch_size: usize,
-    /// Batches to a step: their gradients are averaged, each row counting alike, as if they were one batch.
+    /// Batches per step. Their gradients are averaged over all rows, as if they were one batch.
     pub accumulate: usize,
     /// The seed of the order of rows.
     pub seed: u64,
-    /// How the learning rate changes.
+    /// The schedule of the learning rate.
     pub schedule: Schedule,
-    /// Gradients longer than this (their joint Euclidean norm) are shortened to it.
+    /// The limit to which gradients are scaled down if their joint Euclidean norm exceeds it.
     pub clip_norm: Option<f64>,
-    /// Stops after this many epochs without a better validation loss. The state of the best epoch is kept, for
+    /// Stops after this many epochs without a better validation loss. The state of the best epoch is kept for
     /// [`Trainer::restore_best`].
     pub patience: Option<usize>,
-    /// Where to write a checkpoint after each epoch, and when interrupted.
+    /// The file for a checkpoint after each epoch, and after an interruption.
     pub checkpoint: Option<PathBuf>,
-    /// The run's settings as the caller words them, kept in the checkpoint.
+    /// The caller's settings of the run. They are kept in the checkpoint.
     pub settings: serde_json::Value,
 }
 
@@ -70,35 +73,35 @@ impl Default for TrainOptions {
     }
 }
 
-/// What an observer is told after each step.
+/// What an observer receives after each step.
 #[derive(Clone, Copy, Debug)]
 pub struct StepReport {
     /// The epoch, from 1.
     pub epoch: usize,
-    /// Batches of the epoch that are done.
+    /// Finished batches of the epoch.
     pub batch: usize,
     /// Batches of the epoch.
     pub batches: usize,
-    /// Mean loss over the epoch so far.
+    /// The mean loss over the epoch so far.
     pub loss: f64,
-    /// Accuracy over the epoch so far.
+    /// The accuracy over the epoch so far.
     pub accuracy: Option<f64>,
 }
 
-/// Told how training goes; can stop it.
+/// Watches training, and can stop it.
 pub trait Observer {
-    /// After each step. `false` stops the run: a checkpoint is written if the options name a place for it.
+    /// Called after each step. `false` stops the run: a checkpoint is written if the options name a file for it.
     fn step(&mut self, report: &StepReport) -> bool {
         let _ = report;
         true
     }
-    /// After each epoch.
+    /// Called after each epoch.
     fn epoch(&mut self, record: &EpochRecord) {
         let _ = record;
     }
 }
 
-/// An observer that only listens.
+/// An observer that does nothing.
 #[derive(Debug, Default)]
 pub struct Silent;
 impl Observer for Silent {}
@@ -122,28 +125,28 @@ pub struct Trainer<'a> {
     pub optimizer: Optimizer,
     /// What is minimised.
     pub objective: Objective,
-    /// Random numbers of dropout.
+    /// Random numbers for dropout.
     pub generator: &'a Generator,
     /// Where it runs.
     pub device: Device,
-    /// How.
+    /// How to train.
     pub options: TrainOptions,
     progress: Progress,
-    /// The model's state after the best epoch, with `patience`.
+    /// With `patience`, the model's state after the best epoch.
     best: Option<BTreeMap<String, Tensor>>,
 }
 
-/// Loss and accuracy over a data set.
+/// The loss and accuracy over a data set.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Evaluation {
-    /// Mean loss a row.
+    /// The mean loss per row.
     pub loss: f64,
-    /// Share of rows classified correctly; absent for regression.
+    /// The share of correctly classified rows; absent for regression.
     pub accuracy: Option<f64>,
 }
 
 impl<'a> Trainer<'a> {
-    /// A run that has not begun.
+    /// A new run.
     pub fn new(
         model: &'a dyn Module,
         optimizer: Optimizer,
@@ -156,19 +159,19 @@ impl<'a> Trainer<'a> {
         Trainer { model, optimizer, objective, generator, device, options, progress, best: None }
     }
 
-    /// Continues from a checkpoint: the same steps follow as if the run had not been interrupted, bit for bit (the
-    /// seconds apart).
+    /// Continues from a checkpoint. The same steps follow as if the run had not been interrupted, bit for bit; only the
+    /// seconds differ.
     ///
     /// # Errors
-    /// If the file cannot be read or is corrupt, or the checkpoint is of another model, optimiser or run; then nothing
-    /// has changed.
+    /// If the file cannot be read or is corrupt, or the checkpoint belongs to another model, optimiser or run. Nothing
+    /// changes then.
     pub fn resume(&mut self, path: &std::path::Path) -> Result<()> {
         let mut checkpoint = read_checkpoint(path, self.device)?;
         let best = checkpoint.best.take();
         let settings = &checkpoint.progress.settings;
         if *settings != self.options.settings {
             let message = format!(
-                "its run had other settings: {settings} there, {} here; resume with the same settings or start anew",
+                "its run had other settings: {settings} in the checkpoint, {} in this run; resume with the same settings or start a new run",
                 self.options.settings
             );
             return Err(Error::format(path, "checkpoint", Place::Whole, message));
@@ -181,16 +184,16 @@ impl<'a> Trainer<'a> {
         Ok(())
     }
 
-    /// What was measured so far.
+    /// The measurements so far.
     pub fn history(&self) -> &History {
         &self.progress.history
     }
 
-    /// Puts the parameters and buffers of the best epoch ([`History::best`]) into the model and returns that epoch;
-    /// `None` if none was kept: they are with [`TrainOptions::patience`].
+    /// Restores the parameters and buffers of the best epoch ([`History::best`]) and returns that epoch. `None` without
+    /// [`TrainOptions::patience`], as nothing was kept.
     ///
-    /// A run that goes on afterwards goes on from there. One that is resumed goes on from the last epoch, which is what
-    /// the checkpoint holds besides.
+    /// A run that continues afterwards continues from that state. A run that is resumed continues from the last epoch,
+    /// which the checkpoint holds too.
     ///
     /// # Errors
     /// If the best state, from a checkpoint, does not fit the model.
@@ -200,10 +203,10 @@ impl<'a> Trainer<'a> {
         Ok(self.progress.history.best().map(|record| record.epoch))
     }
 
-    /// Trains to the end, or until the observer stops it.
+    /// Trains until the end, or until the observer stops it.
     ///
-    /// A step from a loss that is not finite is not taken: the run ends with an error that names the step and the
-    /// tensor, and the model, the optimiser and the checkpoint on disk are as they were before the step.
+    /// If a loss is not finite, its step is not taken: the run ends with an error that names the step and the tensor. The
+    /// model, the optimiser and the checkpoint on disk stay as they were before the step.
     ///
     /// # Errors
     /// Data that do not fit the network; a loss that is not finite; files that cannot be written.
@@ -222,7 +225,7 @@ impl<'a> Trainer<'a> {
         let batches = training.len().div_ceil(self.options.batch_size);
         if self.progress.batches_done > batches {
             let message = format!(
-                "the run to resume had done {} batches of its epoch, but there are {batches}: these are other data",
+                "the run to resume had finished {} batches of its epoch, but these data have {batches}: resume with the same data",
                 self.progress.batches_done
             );
             return Err(Error::data(training.description(), message));
@@ -231,28 +234,28 @@ impl<'a> Trainer<'a> {
         let patience = self.options.patience.unwrap_or(usize::MAX);
         let mut stopping = EarlyStopping::new(patience, 0.0).resume(self.progress.best, self.progress.waited);
         let buffers = step::buffers(self.model);
-        let started = Instant::now();
+        let (measured, started) = (Measured::default(), Instant::now());
         let mut session =
-            Session { trainer: self, training, validation, observer, batches, buffers, started };
+            Session { trainer: self, training, validation, observer, batches, buffers, measured, started };
         run(&mut session, epochs, accumulate, &mut stopping)
     }
 
-    /// The share of the epoch's rows so far that were classified correctly; absent for regression.
+    /// The share of the epoch's rows so far that were correctly classified; absent for regression.
     fn accuracy(&self) -> Option<f64> {
         let is_classifier = matches!(self.objective, Objective::Classification(_));
         is_classifier.then(|| self.progress.correct as f64 / self.progress.rows as f64)
     }
 
-    /// A batch on the device, its floats in the dtype of the parameters.
+    /// A batch on the device. Its floats have the dtype of the parameters.
     fn upload(&self, batch: &Batch) -> Result<(Tensor, Tensor)> {
         let dtype = self.optimizer.parameters().next().map_or(DType::F32, |p| p.tensor().dtype());
         objective::to_device(batch, dtype, self.device)
     }
 
-    /// Checks that a data set fits the network: records a forward pass over some rows, without computing it.
+    /// Checks that a data set fits the network, by recording a forward pass over some rows without computing it.
     ///
     /// # Errors
-    /// If there are no rows, the network does not take the inputs, or its outputs do not fit the targets.
+    /// If there are no rows, the network does not accept the inputs, or its outputs do not match the targets.
     pub fn check(&self, data: &Dataset) -> Result<()> {
         if data.is_empty() {
             return Err(Error::data(data.description(), "there are no rows"));
@@ -265,7 +268,7 @@ impl<'a> Trainer<'a> {
         self.objective.check(data, outputs.shape().get(1..).unwrap_or_default())
     }
 
-    /// Loss and accuracy of the model over a data set. Leaves the model in inference mode.
+    /// The loss and accuracy of the model over a data set. Leaves the model in inference mode.
     ///
     /// # Errors
     /// If there are no rows, or the data do not fit the network.
@@ -292,10 +295,10 @@ impl<'a> Trainer<'a> {
         Ok(Evaluation { loss: loss_sum / rows as f64, accuracy: hits.map(share) })
     }
 
-    /// Writes a checkpoint, if the options name a place for it.
+    /// Writes a checkpoint, if the options name a file for it.
     ///
     /// # Errors
-    /// If a parameter is not finite (its gradient was not, though the loss was): the file stays as it was. Or if the
+    /// If a parameter is not finite, because its gradient was not although the loss was: the file stays as it was. If the
     /// file cannot be written.
     fn checkpoint(&mut self) -> Result<()> {
         self.progress.learning_rate = self.optimizer.learning_rate();
@@ -306,7 +309,7 @@ impl<'a> Trainer<'a> {
         let Some(path) = &self.options.checkpoint else { return Ok(()) };
         if let Some(name) = step::not_finite(self.model)? {
             let message = format!(
-                "after step {} parameter {name} is not finite: its gradient overflowed; lower the learning rate or clip gradients{}",
+                "after step {} parameter {name} is not finite because its gradient overflowed: lower the learning rate or clip gradients{}",
                 self.progress.steps,
                 self.kept()
             );
@@ -315,10 +318,10 @@ impl<'a> Trainer<'a> {
         save_checkpoint(path, self.model, &self.optimizer, &self.progress, self.best.as_ref())
     }
 
-    /// What a failure leaves, for its message.
+    /// The part of an error message about the checkpoint that is kept.
     fn kept(&self) -> &'static str {
         match &self.options.checkpoint {
-            Some(path) if path.exists() => " (the last checkpoint is as it was)",
+            Some(path) if path.exists() => " (the last checkpoint is unchanged)",
             _ => "",
         }
     }
@@ -333,7 +336,9 @@ struct Session<'s, 't> {
     /// Batches of an epoch.
     batches: usize,
     buffers: Vec<Parameter>,
-    /// When the epoch began, or went on.
+    /// By the step under way.
+    measured: Measured,
+    /// When the epoch began, or was resumed.
     started: Instant,
 }
 
@@ -365,11 +370,13 @@ impl Hooks for Session<'_, '_> {
         if let Some(rate) = options.schedule.at_step(progress.steps, steps, options.epochs as u64) {
             optimizer.set_learning_rate(rate)?;
         }
-        let measured = self.trainer.step(&batches, &self.buffers)?;
-        let done = &mut self.trainer.progress;
+        self.measured = Measured::default();
+        let (generator, clip_norm) = (self.trainer.generator, self.trainer.options.clip_norm);
+        take_step(self, &batches, &[generator, Generator::default_generator()], clip_norm)?;
+        let (done, measured) = (&mut self.trainer.progress, &self.measured);
         done.rows += measured.rows;
         done.loss_sum += measured.loss_sum;
-        done.correct += measured.correct.unwrap_or(0);
+        done.correct += measured.correct;
         Ok(())
     }
 
@@ -406,7 +413,7 @@ impl Hooks for Session<'_, '_> {
         let score = record.validation_loss.unwrap_or(record.train_loss);
         self.observer.epoch(&record);
         self.trainer.progress.history.epochs.push(record);
-        // An infinite loss is no score for early stopping either.
+        // An infinite loss is no improvement for early stopping either.
         Ok(if score.is_finite() { score } else { f64::NAN })
     }
 

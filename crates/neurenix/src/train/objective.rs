@@ -1,4 +1,4 @@
-//! What a network is trained for: the loss, and how its outputs are judged.
+//! What training minimises, and how outputs are judged.
 
 use phynexus::{DType, Device, Scalar, Tensor, tensor::Reduction};
 
@@ -11,14 +11,14 @@ use crate::{
 /// What is minimised: the mean of a loss over a batch.
 #[derive(Clone, Debug)]
 pub enum Objective {
-    /// Of class scores `[rows, classes]` against labels `[rows]`: cross-entropy, say. Accuracy is measured too.
+    /// Class scores `[rows, classes]` against labels `[rows]`, for example by cross-entropy. Accuracy is measured too.
     Classification(Loss),
-    /// Against targets of the outputs' shape: squared errors, say.
+    /// Outputs against targets of the same shape, for example by the mean squared error.
     Regression(Loss),
 }
 
 impl Objective {
-    /// The objective that fits a data set: cross-entropy where there are class names, else the mean squared error.
+    /// The objective for a data set: cross-entropy if it has class names, else the mean squared error.
     pub fn of(dataset: &Dataset) -> Objective {
         match dataset.class_names().is_empty() {
             true => Objective::Regression(Loss::MSE),
@@ -32,7 +32,7 @@ impl Objective {
         loss.forward(outputs, targets, Reduction::Mean)
     }
 
-    /// The number of rows classified correctly, an `int64` scalar; `None` for regression.
+    /// The number of correctly classified rows, an `int64` scalar; `None` for regression.
     pub fn correct(&self, outputs: &Tensor, targets: &Tensor) -> Result<Option<Tensor>> {
         match self {
             Objective::Regression(_) => Ok(None),
@@ -43,34 +43,36 @@ impl Objective {
         }
     }
 
-    /// Checks that a network whose outputs for one row have shape `outputs` fits the data: every label is a class with
+    /// Checks that data fit a network whose outputs for one row have the shape `outputs`: every label is a class that has
     /// a score, or targets have the outputs' shape.
-    ///
-    /// # Errors
-    /// The row and its label, or the shapes.
     pub fn check(&self, data: &Dataset, outputs: &[usize]) -> Result<()> {
         if let Objective::Regression(_) = self {
             let targets = &data.stored_targets().shape()[1..];
             if outputs != targets {
-                let message =
-                    format!("a row's targets have shape {targets:?}, the network's outputs {outputs:?}");
+                let message = format!(
+                    "the targets have shape {targets:?} per row, but the network's outputs have {outputs:?}: give the last layer as many outputs"
+                );
                 return Err(Error::data(data.description(), message));
             }
             return Ok(());
         }
         let &[classes] = outputs else {
-            let message = format!("a classifier gives [classes] scores for a row, not {outputs:?}");
+            let message =
+                format!("expected outputs of shape [classes] per row from a classifier, got {outputs:?}");
             return Err(Error::data(data.description(), message));
         };
-        // A data set made of classes has checked its own labels.
+        // A data set with class names has checked its labels.
         let named = data.class_names().len();
         if named > 0 && named <= classes {
             return Ok(());
         }
         let labels = data.stored_targets();
         if labels.shape().len() != 1 || !labels.dtype().is_integer() {
-            let message =
-                format!("labels must be integers [rows], not {} {:?}", labels.dtype(), labels.shape());
+            let message = format!(
+                "labels must be integers of shape [rows], got {} of shape {:?}",
+                labels.dtype(),
+                labels.shape()
+            );
             return Err(Error::data(data.description(), message));
         }
         let outside = |&(_, label): &(usize, i64)| usize::try_from(label).map_or(true, |l| l >= classes);
@@ -78,7 +80,8 @@ impl Objective {
             None => Ok(()),
             Some((row, label)) => {
                 let message = format!(
-                    "row {row} has label {label}, but the network has {classes} outputs: labels must be below that"
+                    "row {row} has label {label}, but the network has {classes} outputs: labels must be from 0 to {}",
+                    classes.saturating_sub(1)
                 );
                 Err(Error::data(data.description(), message))
             }
@@ -86,7 +89,7 @@ impl Objective {
     }
 }
 
-/// A batch on a device. Floats become `dtype`, the network's; integers (token ids, labels) stay integers.
+/// A batch on a device. Floats are converted to `dtype`; integers (token ids, labels) stay integers.
 pub(crate) fn to_device(batch: &Batch, dtype: DType, device: Device) -> Result<(Tensor, Tensor)> {
     let upload = |array: &HostArray| -> Result<Tensor> {
         let cast = (array.dtype().is_float() && array.dtype() != dtype).then(|| array.cast(dtype));

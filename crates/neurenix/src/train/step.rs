@@ -1,4 +1,4 @@
-//! One step of training: forwards, backwards, update; all of it or nothing.
+//! One step of training: forward passes, gradients, the update. It happens completely or not at all.
 
 use phynexus::{
     DType, Tensor,
@@ -7,22 +7,233 @@ use phynexus::{
     tensor::{Generator, GeneratorState},
 };
 
-use super::{Trainer, objective};
+use super::{Session, objective};
 use crate::{
     Error, Result,
     data::{Batch, HostArray},
     nn::{Module, Parameter, Role},
-    optim::{gradient_norm, scale_to_norm},
+    optim::{Optimizer, gradient_norm, scale_to_norm},
 };
 
+/// The forward pass over a batch.
+pub struct Pass {
+    /// The mean loss of the batch, a scalar.
+    pub loss: Tensor,
+    /// What else [`Step::read`] reads, such as predictions.
+    pub measured: Vec<Tensor>,
+}
+
+/// Why a step was not taken.
+pub enum NotFinite {
+    /// The loss of a batch is this value.
+    Loss(f64),
+    /// The norm of these gradients is not finite, so they cannot be clipped.
+    Norm(Gradients),
+}
+
+/// What [`take_step`] calls, for a step of one batch in this order: `forward`, `gradients`, `direction`, `read`. For several
+/// batches, each one goes through `forward`, `backward` and `read`; `direction` follows.
+pub trait Step {
+    /// Why a step fails.
+    type Error: From<Error> + From<phynexus::Error>;
+    /// A batch of the step.
+    type Batch;
+
+    /// The optimiser that updates the parameters.
+    fn optimizer(&mut self) -> &mut Optimizer;
+
+    /// State that forward passes change, such as running statistics.
+    fn buffers(&self) -> &[Parameter];
+
+    /// The weight of a batch in the mean over a step's batches, such as its number of rows.
+    fn weight(&self, batch: &Self::Batch) -> f64;
+
+    /// Records the forward pass over a batch.
+    fn forward(&mut self, batch: &Self::Batch) -> Result<Pass, Self::Error>;
+
+    /// The gradients of the step's only batch.
+    fn gradients(&mut self, pass: &Pass) -> Result<Gradients, Self::Error> {
+        Ok(pass.loss.leaf_gradients()?)
+    }
+
+    /// Adds the gradients of one of several batches to those of the parameters. `loss` is the batch's share of the step's.
+    fn backward(&mut self, loss: &Tensor) -> Result<(), Self::Error> {
+        Ok(loss.backward()?)
+    }
+
+    /// What the optimiser gets for the (clipped) gradients.
+    fn direction(&mut self, gradients: Gradients) -> Result<Gradients, Self::Error> {
+        Ok(gradients)
+    }
+
+    /// Reads what a pass measured, which is computed by then.
+    fn read(&mut self, batch: &Self::Batch, pass: &Pass) -> Result<(), Self::Error>;
+
+    /// The error for a step that was not taken. The model is as it was before the step.
+    fn refusal(&mut self, batches: &[Self::Batch], reason: NotFinite) -> Self::Error;
+}
+
+/// Updates a model from the batches of one step. Gradients are averaged over batches by [`Step::weight`], and shortened to
+/// `clip_norm` if their joint Euclidean norm is greater.
+///
+/// # Errors
+/// Those of the hooks, a loss that is not finite, and with `clip_norm` a norm that is not. Parameters, buffers, the
+/// optimiser and the generators are then as they were.
+pub fn take_step<S: Step>(
+    step: &mut S,
+    batches: &[S::Batch],
+    generators: &[&Generator],
+    clip_norm: Option<f64>,
+) -> Result<(), S::Error> {
+    let before: Vec<Tensor> = step.buffers().iter().map(Parameter::tensor).collect();
+    let states: Vec<GeneratorState> = generators.iter().map(|generator| generator.state()).collect();
+    let outcome = match batches {
+        [batch] => single(step, batch, clip_norm),
+        _ => accumulated(step, batches, clip_norm),
+    };
+    let Some(reason) = outcome.transpose() else { return Ok(()) };
+    let restore = |step: &S| -> Result<()> {
+        generators.iter().zip(&states).for_each(|(generator, state)| generator.set_state(*state));
+        step.buffers().iter().zip(&before).try_for_each(|(buffer, value)| buffer.set(value.clone()))
+    };
+    restore(step)?;
+    step.optimizer().parameters().for_each(|parameter| parameter.tensor().set_grad(None));
+    let error = reason.map_or_else(|error| error, |reason| step.refusal(batches, reason));
+    // Finding the reason may have run the model.
+    restore(step)?;
+    Err(error)
+}
+
+/// The loss, and the norm to clip, are read before the update is computed: that costs less than a choice between old and new
+/// values in the update of every parameter.
+fn single<S: Step>(
+    step: &mut S,
+    batch: &S::Batch,
+    clip_norm: Option<f64>,
+) -> Result<Option<NotFinite>, S::Error> {
+    let pass = step.forward(batch)?;
+    let gradients = step.gradients(&pass)?;
+    let norm = clip_norm.map_or(Ok(None), |_| gradient_norm(&gradients))?;
+    Tensor::evaluate_all(&std::iter::once(&pass.loss).chain(&norm).collect::<Vec<_>>())?;
+    let loss = objective::scalar_value(&pass.loss)?;
+    if !loss.is_finite() {
+        return Ok(Some(NotFinite::Loss(loss)));
+    }
+    let buffers: Vec<Tensor> = step.buffers().iter().map(Parameter::tensor).collect();
+    let also: Vec<&Tensor> = pass.measured.iter().chain(&buffers).collect();
+    let refused = update(step, gradients, norm.zip(clip_norm), &also)?;
+    if refused.is_none() {
+        step.read(batch, &pass)?;
+    }
+    Ok(refused)
+}
+
+/// Batch by batch, so that memory holds one forward pass at a time.
+fn accumulated<S: Step>(
+    step: &mut S,
+    batches: &[S::Batch],
+    clip_norm: Option<f64>,
+) -> Result<Option<NotFinite>, S::Error> {
+    let total: f64 = batches.iter().map(|batch| step.weight(batch)).sum();
+    let leaves: Vec<Tensor> = step.optimizer().parameters().map(Parameter::leaf).collect::<Result<_>>()?;
+    for batch in batches {
+        let pass = step.forward(batch)?;
+        let share = if total > 0.0 { step.weight(batch) / total } else { 0.0 };
+        step.backward(&pass.loss.mul_scalar(share)?)?;
+        let gradients = leaves.iter().filter_map(Tensor::grad);
+        let changed: Vec<Tensor> = gradients.chain(step.buffers().iter().map(Parameter::tensor)).collect();
+        let roots: Vec<&Tensor> = std::iter::once(&pass.loss).chain(&pass.measured).chain(&changed).collect();
+        Tensor::evaluate_all(&roots)?;
+        let loss = objective::scalar_value(&pass.loss)?;
+        if !loss.is_finite() {
+            return Ok(Some(NotFinite::Loss(loss)));
+        }
+        step.read(batch, &pass)?;
+    }
+    let gradients = Gradients::take_from(&leaves.iter().collect::<Vec<_>>());
+    // The optimiser overwrites gradients that nothing else holds.
+    drop(leaves);
+    let norm = clip_norm.map_or(Ok(None), |_| gradient_norm(&gradients))?;
+    update(step, gradients, norm.zip(clip_norm), &[])
+}
+
+/// Clips gradients to a limit, given their norm, and updates the parameters.
+fn update<S: Step>(
+    step: &mut S,
+    mut gradients: Gradients,
+    clip: Option<(Tensor, f64)>,
+    also: &[&Tensor],
+) -> Result<Option<NotFinite>, S::Error> {
+    if let Some((norm, limit)) = clip {
+        if !(limit.is_finite() && limit > 0.0) {
+            return Err(Error::data("clip_norm", format!("{limit} is not a finite number above 0")).into());
+        }
+        if !objective::scalar_value(&norm)?.is_finite() {
+            return Ok(Some(NotFinite::Norm(gradients)));
+        }
+        gradients = scale_to_norm(gradients, &norm, limit)?;
+    }
+    let direction = step.direction(gradients)?;
+    step.optimizer().step(direction, also)?;
+    Ok(None)
+}
+
 /// What a step measured on the rows of its batches.
+#[derive(Default)]
 pub(super) struct Measured {
     /// The sum over batches of mean loss times rows.
     pub loss_sum: f64,
-    /// Rows classified correctly; absent for regression.
-    pub correct: Option<u64>,
-    /// Rows.
+    /// The number of correctly classified rows; 0 for regression.
+    pub correct: u64,
+    /// The number of rows.
     pub rows: u64,
+}
+
+impl Step for Session<'_, '_> {
+    type Error = Error;
+    type Batch = Batch;
+
+    fn optimizer(&mut self) -> &mut Optimizer {
+        &mut self.trainer.optimizer
+    }
+
+    fn buffers(&self) -> &[Parameter] {
+        &self.buffers
+    }
+
+    fn weight(&self, batch: &Batch) -> f64 {
+        batch.indices.len() as f64
+    }
+
+    fn forward(&mut self, batch: &Batch) -> Result<Pass> {
+        let (inputs, targets) = self.trainer.upload(batch)?;
+        let outputs = self.trainer.model.forward(&inputs)?;
+        let objective = &self.trainer.objective;
+        let loss = objective.loss(&outputs, &targets)?;
+        Ok(Pass { loss, measured: objective.correct(&outputs, &targets)?.into_iter().collect() })
+    }
+
+    fn read(&mut self, batch: &Batch, pass: &Pass) -> Result<()> {
+        self.measured.loss_sum += objective::scalar_value(&pass.loss)? * batch.indices.len() as f64;
+        self.measured.rows += batch.indices.len() as u64;
+        for correct in &pass.measured {
+            self.measured.correct += correct.item::<i64>()? as u64;
+        }
+        Ok(())
+    }
+
+    fn refusal(&mut self, batches: &[Batch], _: NotFinite) -> Error {
+        let explanation = match self.explain(batches) {
+            Ok(explanation) => explanation,
+            Err(error) => return error,
+        };
+        let step = self.trainer.progress.steps + 1;
+        let message = format!(
+            "at step {step} {explanation}; the step was not taken: lower the learning rate, clip gradients, or look for bad values in the data{}",
+            self.trainer.kept()
+        );
+        Error::data("training", message)
+    }
 }
 
 /// The buffers of a model: state that forward passes change.
@@ -50,112 +261,10 @@ pub(super) fn not_finite(model: &dyn Module) -> Result<Option<String>> {
     Ok(None)
 }
 
-impl Trainer<'_> {
-    /// A step over the batches of one update. If it fails, or the loss is not finite, the model, the optimiser and the
-    /// random generators are as they were.
-    pub(super) fn step(&mut self, batches: &[Batch], buffers: &[Parameter]) -> Result<Measured> {
-        let before: Vec<Tensor> = buffers.iter().map(Parameter::tensor).collect();
-        let random: [GeneratorState; 2] = [self.generator.state(), Generator::default_generator().state()];
-        let result = match batches {
-            [batch] => self.single(batch, buffers),
-            _ => self.accumulated(batches, buffers),
-        };
-        if let Ok(Some(measured)) = result {
-            return Ok(measured);
-        }
-        let restore = || -> Result<()> {
-            self.generator.set_state(random[0]);
-            Generator::default_generator().set_state(random[1]);
-            buffers.iter().zip(&before).try_for_each(|(buffer, value)| buffer.set(value.clone()))
-        };
-        restore()?;
-        self.optimizer.parameters().for_each(|parameter| parameter.tensor().set_grad(None));
-        let explanation = match result {
-            Err(error) => return Err(error),
-            Ok(_) => self.explain(batches),
-        };
-        restore()?;
-        let explanation = explanation?;
-        let step = self.progress.steps + 1;
-        let message = format!(
-            "at step {step} {explanation}; the step was not taken: lower the learning rate, clip gradients, or look for bad values in the data{}",
-            self.kept()
-        );
-        Err(Error::data("training", message))
-    }
-
-    /// `None` if the loss, or the norm to clip, is not finite. They are read before the update is computed: that costs
-    /// less than a choice between old and new values in the update of every parameter.
-    fn single(&mut self, batch: &Batch, buffers: &[Parameter]) -> Result<Option<Measured>> {
-        let (loss, correct) = self.forward(batch)?;
-        let gradients = loss.leaf_gradients()?;
-        let norm = if self.options.clip_norm.is_some() { gradient_norm(&gradients)? } else { None };
-        Tensor::evaluate_all(&std::iter::once(&loss).chain(&norm).collect::<Vec<_>>())?;
-        let value = objective::scalar_value(&loss)?;
-        if !value.is_finite() {
-            return Ok(None);
-        }
-        let Some(gradients) = self.clipped(gradients, norm)? else { return Ok(None) };
-        let buffers: Vec<Tensor> = buffers.iter().map(Parameter::tensor).collect();
-        self.optimizer.step(gradients, &correct.iter().chain(&buffers).collect::<Vec<_>>())?;
-        let rows = batch.indices.len() as u64;
-        let correct = correct.map(|c| c.item::<i64>()).transpose()?.map(|c| c as u64);
-        Ok(Some(Measured { loss_sum: value * rows as f64, correct, rows }))
-    }
-
-    /// The gradients, limited as the options say; `None` if their norm is not finite.
-    fn clipped(&self, gradients: Gradients, norm: Option<Tensor>) -> Result<Option<Gradients>> {
-        let (Some(limit), Some(norm)) = (self.options.clip_norm, norm) else { return Ok(Some(gradients)) };
-        if !(limit.is_finite() && limit > 0.0) {
-            return Err(Error::data("clip_norm", format!("{limit} is not a finite number above 0")));
-        }
-        if !objective::scalar_value(&norm)?.is_finite() {
-            return Ok(None);
-        }
-        scale_to_norm(gradients, &norm, limit).map(Some)
-    }
-
-    /// Batch by batch, so that memory holds one forward pass at a time; `None` if a loss is not finite.
-    fn accumulated(&mut self, batches: &[Batch], buffers: &[Parameter]) -> Result<Option<Measured>> {
-        let total: usize = batches.iter().map(|batch| batch.indices.len()).sum();
-        let mut measured = Measured { loss_sum: 0.0, correct: None, rows: total as u64 };
-        let leaves: Vec<Tensor> = self.optimizer.parameters().map(Parameter::leaf).collect::<Result<_>>()?;
-        for batch in batches {
-            let (loss, correct) = self.forward(batch)?;
-            let rows = batch.indices.len() as f64;
-            loss.mul_scalar(rows / total as f64)?.backward()?;
-            let changed: Vec<Tensor> =
-                leaves.iter().filter_map(Tensor::grad).chain(buffers.iter().map(Parameter::tensor)).collect();
-            let roots: Vec<&Tensor> = std::iter::once(&loss).chain(&correct).chain(&changed).collect();
-            Tensor::evaluate_all(&roots)?;
-            let value = objective::scalar_value(&loss)?;
-            if !value.is_finite() {
-                return Ok(None);
-            }
-            measured.loss_sum += value * rows;
-            if let Some(correct) = correct {
-                *measured.correct.get_or_insert(0) += correct.item::<i64>()? as u64;
-            }
-        }
-        let gradients = Gradients::take_from(&leaves.iter().collect::<Vec<_>>());
-        // The optimiser overwrites what nobody else holds.
-        drop(leaves);
-        let norm = if self.options.clip_norm.is_some() { gradient_norm(&gradients)? } else { None };
-        let Some(gradients) = self.clipped(gradients, norm)? else { return Ok(None) };
-        self.optimizer.step(gradients, &[])?;
-        Ok(Some(measured))
-    }
-
-    /// The mean loss of a batch and the number of rows classified correctly.
-    fn forward(&self, batch: &Batch) -> Result<(Tensor, Option<Tensor>)> {
-        let (inputs, targets) = self.upload(batch)?;
-        let outputs = self.model.forward(&inputs)?;
-        Ok((self.objective.loss(&outputs, &targets)?, self.objective.correct(&outputs, &targets)?))
-    }
-
-    /// Names the first tensor on the way to the loss that is not finite, by going the way again.
+impl Session<'_, '_> {
+    /// Names the first tensor in the computation of the loss that is not finite, by computing it again.
     fn explain(&self, batches: &[Batch]) -> Result<String> {
-        if let Some(name) = not_finite(self.model)? {
+        if let Some(name) = not_finite(self.trainer.model)? {
             return Ok(format!("parameter {name} is not finite"));
         }
         let _guard = no_grad();
@@ -165,12 +274,12 @@ impl Trainer<'_> {
                     return Ok(format!("the {what} of row {} of the data is not finite", batch.indices[row]));
                 }
             }
-            let (inputs, targets) = self.upload(batch)?;
-            let outputs = self.model.forward(&inputs)?.detach()?;
+            let (inputs, targets) = self.trainer.upload(batch)?;
+            let outputs = self.trainer.model.forward(&inputs)?.detach()?;
             if !outputs.isfinite()?.all(&[], false)?.item::<bool>()? {
                 return Ok("the network's outputs are not finite".to_owned());
             }
-            let loss = objective::scalar_value(&self.objective.loss(&outputs, &targets)?)?;
+            let loss = objective::scalar_value(&self.trainer.objective.loss(&outputs, &targets)?)?;
             if !loss.is_finite() {
                 return Ok(format!("the loss is {loss}, though the network's outputs are finite"));
             }

@@ -6,13 +6,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Cycles between two modules of a crate that are still allowed, each with its reason.
-const ALLOWED: [(&str, [&str; 2], &str); 1] = [(
-    "rnn",
-    ["network", "training"],
-    "a network trains itself, and training changes networks: to be removed when they are separated",
-)];
-
 /// A crate's top-level modules, each with the modules that it imports and the files that do so.
 type Imports = BTreeMap<String, BTreeMap<String, BTreeSet<PathBuf>>>;
 
@@ -228,16 +221,8 @@ fn no_crate_has_a_cycle_of_modules() {
     assert!(folders.len() >= 10, "{folders:?}");
     for folder in folders {
         let name = folder.file_name().unwrap().to_str().unwrap();
-        let mut modules = imports_of(&folder.join("src"));
+        let modules = imports_of(&folder.join("src"));
         assert!(!modules.is_empty(), "{name} has no modules");
-        for (_, [one, other], reason) in ALLOWED.iter().filter(|(of, ..)| *of == name) {
-            let imports = |a: &str, b: &str| modules.get(a).is_some_and(|others| others.contains_key(b));
-            assert!(
-                imports(one, other) && imports(other, one),
-                "{name} has no such cycle any more: {reason}"
-            );
-            modules.get_mut(*one).and_then(|others| others.remove(*other));
-        }
         let cycles = cycles(modules);
         assert!(cycles.is_empty(), "modules of {name} import each other: {cycles:#?}");
     }

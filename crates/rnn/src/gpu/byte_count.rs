@@ -8,8 +8,8 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-/// A number of bytes: divided by whole numbers, multiplied with shares, compared with each other and with whole numbers,
-/// shown as a plain number.
+/// A number of bytes. It can be divided by integers, multiplied by fractions, compared with others and with integers, and
+/// printed as a number.
 ///
 /// ```
 /// use rnn::gpu::ByteCount;
@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 pub struct ByteCount(pub u64);
 
 impl ByteCount {
-    /// As a number.
+    /// The number.
     pub fn bytes(self) -> u64 {
         self.0
     }
@@ -40,7 +40,7 @@ impl From<u64> for ByteCount {
     }
 }
 impl From<i32> for ByteCount {
-    /// A plain number in a call; none below 0.
+    /// For integer literals. Negative numbers become 0.
     fn from(bytes: i32) -> ByteCount {
         ByteCount(u64::try_from(bytes).unwrap_or(0))
     }
@@ -57,14 +57,14 @@ impl PartialOrd<u64> for ByteCount {
 }
 impl Div<u64> for ByteCount {
     type Output = ByteCount;
-    /// Rounded down; by 0, nothing is left.
+    /// Rounds down. Division by 0 gives 0.
     fn div(self, by: u64) -> ByteCount {
         ByteCount(self.0.checked_div(by).unwrap_or(0))
     }
 }
 impl Mul<f64> for ByteCount {
     type Output = ByteCount;
-    /// Rounded down.
+    /// Rounds down.
     fn mul(self, share: f64) -> ByteCount {
         ByteCount((self.0 as f64 * share) as u64)
     }

@@ -1,4 +1,4 @@
-//! A device in use: memory, copies, streams, figures.
+//! Contexts: memory, copies, streams, statistics of a device.
 
 use std::{
     collections::HashMap,
@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 use super::ByteCount;
 use crate::{NetworkError, Result};
 
-/// Memory on a device, of `float32` numbers. Clones are the same memory; once freed, all of them are refused.
+/// Memory on a device for `float32` numbers. Clones refer to the same memory. Once it is freed, all of them are invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct GpuMemoryHandle {
-    /// What tells it from other memory; no address.
+    /// An identifier, which is not an address.
     pub ptr: usize,
-    /// Bytes.
+    /// The size in bytes.
     pub size: usize,
     /// The device's number.
     pub device_id: usize,
@@ -26,24 +26,24 @@ pub struct GpuMemoryHandle {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GpuStreamHandle(pub usize);
 
-/// What a device's memory holds.
+/// Statistics of a device's memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GpuMemoryStats {
-    /// Held by live tensors of this process.
+    /// Memory of live tensors of this process.
     pub allocated: ByteCount,
-    /// The most that this has been.
+    /// The maximum of `allocated` so far.
     pub peak: ByteCount,
-    /// What nobody has; 0 if the driver does not tell.
+    /// The free memory; 0 if the driver does not report it.
     pub available: ByteCount,
-    /// The device's memory; 0 if the driver does not tell.
+    /// The device's memory; 0 if the driver does not report it.
     pub total: ByteCount,
-    /// The share of the memory taken from the system that waits in pieces too small to serve the largest request so far.
+    /// The share of the process's memory that is free, but in pieces too small for the largest request so far.
     pub fragmentation: f64,
-    /// Allocations since the start.
+    /// The number of allocations so far.
     pub allocation_count: usize,
 }
 
-/// A device in use.
+/// The context of a device.
 pub struct GpuContext {
     id: usize,
     device: Device,
@@ -52,7 +52,7 @@ pub struct GpuContext {
     stream: GpuStreamHandle,
 }
 
-/// Numbers of memory, so that a handle of one context is not taken for another's.
+/// The next identifier, which is unique among all contexts.
 static NEXT: AtomicUsize = AtomicUsize::new(1);
 
 impl GpuContext {
@@ -65,7 +65,7 @@ impl GpuContext {
         self.id
     }
 
-    /// The device's name in the engine: `cuda:0`.
+    /// The device's name in the engine, such as `cuda:0`.
     pub fn device_name(&self) -> &str {
         self.device.name()
     }
@@ -74,13 +74,13 @@ impl GpuContext {
         self.device
     }
 
-    /// So many bytes of `float32` numbers, zeros.
+    /// Allocates `size` bytes of zeros.
     ///
     /// # Errors
-    /// For 0 bytes, or bytes that are no whole numbers; if there is no memory.
+    /// If `size` is 0 or not a multiple of 4, or there is not enough memory.
     pub fn allocate(&mut self, size: usize) -> Result<GpuMemoryHandle> {
         if size == 0 || !size.is_multiple_of(4) {
-            let reason = "memory holds float32 numbers: a multiple of 4 bytes, at least 4";
+            let reason = "memory holds float32 numbers: use a positive multiple of 4";
             return Err(NetworkError::invalid_parameter("size", size, reason));
         }
         let zeros = Tensor::zeros(&[size / 4], DType::F32, self.device)?.contiguous()?.evaluated()?;
@@ -89,20 +89,20 @@ impl GpuContext {
         Ok(GpuMemoryHandle { ptr, size, device_id: self.id })
     }
 
-    /// Gives memory back.
+    /// Frees memory.
     ///
     /// # Errors
-    /// If it was given back before, or is another context's.
+    /// If it was already freed, or belongs to another context.
     pub fn deallocate(&mut self, handle: GpuMemoryHandle) -> Result<()> {
         self.contents(&handle)?;
         self.memory.remove(&handle.ptr);
         Ok(())
     }
 
-    /// Copies numbers to the beginning of memory; what lies behind stays.
+    /// Copies numbers to the beginning of memory. The rest of the memory does not change.
     ///
     /// # Errors
-    /// If they are too many, or the memory was given back.
+    /// If there are too many numbers, or the memory was freed.
     pub fn copy_to_device(&mut self, data: &[f32], handle: &GpuMemoryHandle) -> Result<()> {
         let old = self.contents(handle)?;
         check_fit(data.len(), old.len())?;
@@ -115,10 +115,10 @@ impl GpuContext {
         Ok(())
     }
 
-    /// Copies the first numbers of memory.
+    /// Copies the first numbers of memory to `data`.
     ///
     /// # Errors
-    /// If more are asked for than there are, or the memory was given back.
+    /// If `data` is longer than the memory, or the memory was freed.
     pub fn copy_to_host(&mut self, handle: &GpuMemoryHandle, data: &mut [f32]) -> Result<()> {
         let contents = self.contents(handle)?;
         check_fit(data.len(), contents.len())?;
@@ -127,24 +127,24 @@ impl GpuContext {
         Ok(())
     }
 
-    /// What memory holds.
+    /// The contents of memory.
     pub(crate) fn contents(&self, handle: &GpuMemoryHandle) -> Result<Tensor> {
         let fits = |memory: &&Tensor| handle.device_id == self.id && handle.size == 4 * memory.len();
         let known = self.memory.get(&handle.ptr).filter(fits);
         known.cloned().ok_or_else(|| {
             let (ptr, id) = (handle.ptr, self.id);
             NetworkError::gpu(format!(
-                "memory {ptr} is not of the context of device {id}, or was given back: allocate anew"
+                "memory {ptr} does not belong to the context of device {id}, or was freed: allocate anew"
             ))
         })
     }
 
-    /// Puts other numbers into memory.
+    /// Replaces the contents of memory.
     pub(crate) fn replace(&mut self, handle: &GpuMemoryHandle, contents: Tensor) {
         self.memory.insert(handle.ptr, contents);
     }
 
-    /// Waits for all that was submitted.
+    /// Waits until all submitted work is done.
     ///
     /// # Errors
     /// If the device failed.
@@ -152,7 +152,7 @@ impl GpuContext {
         Ok(self.device.synchronize()?)
     }
 
-    /// What the device's memory holds.
+    /// Statistics of the device's memory.
     pub fn memory_stats(&self) -> GpuMemoryStats {
         let memory = self.device.memory();
         let total = memory.total.or(self.device.info().total_memory).unwrap_or(0);
@@ -166,31 +166,27 @@ impl GpuContext {
         }
     }
 
-    /// A name for work that belongs together. The engine has one queue a device, and the order in which work was given is
-    /// that in which it is done, whatever stream it was given to.
-    ///
-    /// # Errors
-    /// None so far.
+    /// Creates a stream. The engine has one queue per device: work on all streams runs in the order of submission.
     pub fn create_stream(&mut self) -> Result<GpuStreamHandle> {
         let stream = GpuStreamHandle(self.streams);
         self.streams += 1;
         Ok(stream)
     }
 
-    /// Gives work to a stream from now on.
+    /// Selects the stream for further work.
     ///
     /// # Errors
     /// If the context has no such stream.
     pub fn set_stream(&mut self, stream: GpuStreamHandle) -> Result<()> {
         if stream.0 >= self.streams {
-            let reason = "the context has no such stream: make one with create_stream";
+            let reason = "the context has no such stream: create one with create_stream";
             return Err(NetworkError::invalid_parameter("stream", stream.0, reason));
         }
         self.stream = stream;
         Ok(())
     }
 
-    /// The stream that work is given to.
+    /// The selected stream.
     pub fn stream(&self) -> GpuStreamHandle {
         self.stream
     }

@@ -1,4 +1,4 @@
-//! Training on several devices at once.
+//! Training on several devices.
 
 use std::borrow::Borrow;
 
@@ -7,24 +7,24 @@ use ndarray::Array2;
 use super::GpuDevice;
 use crate::{Network, NetworkError, Result, TrainingConfig, TrainingHistory, training::train_on};
 
-/// Synchronous data parallelism: each batch is divided among devices, which compute gradients of their rows at the same
-/// time; these are averaged, each row counting alike, and one update changes the weights everywhere. So the result is that
-/// of one device, but for the order in which sums are taken, and what draws random numbers (dropout) or looks at a whole
-/// batch (batch normalisation) does so for each part.
+/// Synchronous data parallelism. Each batch is divided among devices, which compute the gradients of their rows in
+/// parallel. The gradients are averaged over all rows, and one update changes the weights. The result is that of one device
+/// up to rounding, except for layers that draw random numbers (dropout) or use statistics of a batch (batch normalisation):
+/// they do so per part.
 #[derive(Clone, Debug)]
 pub struct DistributedTraining {
     devices: Vec<String>,
     config: TrainingConfig,
 }
 
-/// Each worker has a thread and a copy of the network.
+/// Each worker needs a thread and a copy of the network.
 const MOST_WORKERS: usize = 1024;
 
 impl DistributedTraining {
-    /// On these devices, of one machine.
+    /// Training on these devices of this machine.
     ///
     /// # Errors
-    /// If there is none, or one is not there.
+    /// If there are no devices, or one does not exist.
     pub fn new<I>(devices: I) -> Result<DistributedTraining>
     where
         I: IntoIterator,
@@ -37,10 +37,10 @@ impl DistributedTraining {
         DistributedTraining::of(names)
     }
 
-    /// On the CPU, in so many workers, each with a copy of the network.
+    /// Training on the CPU by several workers, each with a copy of the network.
     ///
     /// # Errors
-    /// If that is 0, or more than 1024.
+    /// If `workers` is 0 or above 1024.
     pub fn with_cpu_workers(workers: usize) -> Result<DistributedTraining> {
         if workers > MOST_WORKERS {
             let reason = format!("it must be at most {MOST_WORKERS}");
@@ -57,24 +57,24 @@ impl DistributedTraining {
         Ok(DistributedTraining { devices, config: TrainingConfig::default() })
     }
 
-    /// With other settings than the default ones.
+    /// Sets the configuration.
     #[must_use]
     pub fn with_config(mut self, config: TrainingConfig) -> DistributedTraining {
         self.config = config;
         self
     }
 
-    /// The devices' names, a worker each.
+    /// The devices' names, one per worker.
     pub fn devices(&self) -> &[String] {
         &self.devices
     }
 
-    /// Trains a network, whose weights lie in shared places and are updated there. What the run measured is returned (and is in
-    /// its checkpoints); [`Network::history`], and files that are written later, keep that of the last [`Network::train`].
+    /// Trains a network, whose weights are shared and updated in place. Returns the measurements, which are also in the run's
+    /// checkpoints. [`Network::history`] stays that of the last [`Network::train`].
     ///
     /// # Errors
-    /// As [`Network::train`]; settings that need a whole batch on one device: accumulation, mixed precision, regularisation,
-    /// methods other than back-propagation, and the optimisers LBFGS and Newton.
+    /// As [`Network::train`], and for settings that need a whole batch on one device: accumulation, mixed precision,
+    /// regularisation, methods other than backpropagation, and the optimisers LBFGS and Newton.
     pub fn train(
         &self,
         network: &Network,

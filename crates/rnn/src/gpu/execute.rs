@@ -1,4 +1,4 @@
-//! Executing kernels that users wrote.
+//! Execution of custom kernels.
 
 use neurenix::{
     languages,
@@ -28,7 +28,7 @@ pub enum GpuKernelArg {
 }
 
 impl GpuKernelArg {
-    /// What it is, in C's words.
+    /// The argument's type in C.
     fn kind(&self) -> &'static str {
         match self {
             GpuKernelArg::Buffer(_) => "memory",
@@ -39,7 +39,7 @@ impl GpuKernelArg {
     }
 }
 
-/// The language that kernels of a device are written in.
+/// The language of a device's kernels.
 fn language(device: &str) -> Option<SourceLanguage> {
     match device.split(':').next()? {
         "cuda" => Some(languages::CUDA_C),
@@ -51,30 +51,28 @@ fn language(device: &str) -> Option<SourceLanguage> {
 }
 
 impl GpuContext {
-    /// Executes a kernel: CUDA C, HIP C, OpenCL C, or WGSL on what is reached through Vulkan, DirectX 12 and Metal.
-    /// Arguments are in the order of the source's parameters; in WGSL, tensors by their bindings, then the members of the
-    /// uniform structure. Memory behind a pointer to `const` (in WGSL, `var<storage, read>`) is read; other memory may be
-    /// changed in place, and keeps what the kernel does not write. There are so many groups along x that every number of the
-    /// first piece that may be changed has an invocation.
+    /// Executes a kernel in CUDA C, HIP C or OpenCL C, or in WGSL on devices of Vulkan, DirectX 12 and Metal. Arguments are in
+    /// the order of the source's parameters; in WGSL, tensors in the order of their bindings, then the members of the uniform
+    /// structure. Memory with a pointer to `const` (in WGSL, `var<storage, read>`) is read-only. Other memory is changed in
+    /// place, and keeps what the kernel does not write. The number of groups along x is that which gives every number of the
+    /// first writable memory an invocation.
     ///
     /// # Errors
-    /// [`NetworkError::KernelCompilation`] if the source is refused; arguments that are not what the source declares; memory
-    /// that was given back; a kernel that may change none; groups that extend along y or z; a device without kernels of its
-    /// own, as the CPU.
+    /// [`NetworkError::KernelCompilation`] if the source does not compile. Other errors if arguments do not match the source's
+    /// parameters, memory was freed, the kernel writes no memory, a group extends along y or z, or the device (such as the CPU)
+    /// has no kernel language.
     pub fn execute_kernel(&mut self, kernel: &GpuKernel, args: &[GpuKernelArg]) -> Result<()> {
         let (_, y, z) = kernel.work_group_size;
         if (y, z) != (1, 1) {
-            let reason = "groups are counted along x alone: make it (n, 1, 1), or say how many groups there are with execute_kernel_on";
+            let reason = "the number of groups is computed along x only: use (n, 1, 1), or set the number of groups with execute_kernel_on";
             let size = format!("{:?}", kernel.work_group_size);
             return Err(NetworkError::invalid_parameter("work_group_size", size, reason));
         }
         self.launch(kernel, None, args)
     }
 
-    /// As [`GpuContext::execute_kernel`], in so many groups along x, y and z.
-    ///
-    /// # Errors
-    /// As there, but for groups along y and z; more groups than the device launches, or none.
+    /// As [`GpuContext::execute_kernel`], with the number of groups along x, y and z. Groups may extend along all of them.
+    /// It is an error if there are no groups, or more than the device supports.
     pub fn execute_kernel_on(
         &mut self,
         kernel: &GpuKernel,
@@ -92,8 +90,7 @@ impl GpuContext {
     ) -> Result<()> {
         let device = self.device_name();
         let Some(language) = language(device) else {
-            let message =
-                format!("{device} runs no kernels in vendors' languages: create the context of a GPU");
+            let message = format!("{device} has no kernel language: create the context of a GPU");
             return Err(NetworkError::gpu(message));
         };
         let declared = parameters(&kernel.source, &kernel.entry_point, language == languages::WGSL)?;
@@ -124,8 +121,10 @@ impl GpuContext {
                 (Parameter::Written(name), GpuKernelArg::Buffer(handle)) => {
                     let contents = self.contents(handle)?;
                     if written.contains(handle) {
-                        let message =
-                            format!("{}: {name} is written twice: give it memory of its own", kernel.name);
+                        let message = format!(
+                            "{}: the memory of {name} is already written through another parameter: use separate memory",
+                            kernel.name
+                        );
                         return Err(NetworkError::gpu(message));
                     }
                     builder = builder.copied_output(name, DType::F32, "_");
@@ -150,7 +149,7 @@ impl GpuContext {
             }
         }
         if written.is_empty() {
-            let message = format!("{} changes no memory: declare what it writes without const", kernel.name);
+            let message = format!("{} writes no memory: declare what it writes without const", kernel.name);
             return Err(NetworkError::gpu(message));
         }
         let custom = builder.build()?;

@@ -1,4 +1,4 @@
-//! Kernels in vendors' languages: compiled, kept, and ready-made ones.
+//! Kernels in vendors' languages, and their compilation.
 
 use std::collections::HashMap;
 
@@ -14,22 +14,22 @@ use crate::{NetworkError, Result, device::explained};
 /// A kernel to execute: see [`GpuContext::execute_kernel`](super::GpuContext::execute_kernel).
 #[derive(Clone, Debug)]
 pub struct GpuKernel {
-    /// Its name in messages.
+    /// The name in messages.
     pub name: String,
     /// The source, in the language of the context's device.
     pub source: String,
     /// The name of the function in the source.
     pub entry_point: String,
-    /// What [`KernelManager::compile_kernel`] gave, for whoever keeps it; executing compiles the source, or takes what it
-    /// compiled before.
+    /// The result of [`KernelManager::compile_kernel`], for the caller's use. Execution compiles the source, or uses the
+    /// engine's cache.
     pub compiled_binary: Option<Vec<u8>>,
-    /// Invocations of a group. In WGSL it must be that of the source's `@workgroup_size`.
+    /// The size of a group. In WGSL it must equal the source's `@workgroup_size`.
     pub work_group_size: (usize, usize, usize),
-    /// For whoever keeps handles of their own.
+    /// A handle for the caller's use.
     pub backend_handle: Option<usize>,
 }
 
-/// The language of a backend's kernels.
+/// The language of a backend.
 pub(crate) fn language(backend: &str) -> Result<SourceLanguage> {
     match backend {
         "cuda" => Ok(languages::CUDA_C),
@@ -44,21 +44,21 @@ pub(crate) fn language(backend: &str) -> Result<SourceLanguage> {
     }
 }
 
-/// Compiles kernels, and keeps their machine code.
+/// Compiles kernels and caches their binaries.
 #[derive(Debug, Default)]
 pub struct KernelManager {
     compiled: HashMap<(String, String), (String, Vec<u8>)>,
 }
 
 impl KernelManager {
-    /// Without kernels.
+    /// An empty manager.
     pub fn new() -> KernelManager {
         KernelManager::default()
     }
 
     /// Compiles a source for a backend: `cuda` (a cubin), `rocm` (a code object), `opencl` (the driver's binary), `wgsl`
-    /// (SPIR-V), `metal`. The same source is compiled once; what CUDA and HIP compile is kept on disk too
-    /// (`RNN_CUDA_CACHE_PATH`). With `RNN_GPU_DEBUG=1` it says what it does.
+    /// (SPIR-V), `metal`. Binaries are cached, those of CUDA and HIP on disk too (`RNN_CUDA_CACHE_PATH`). `RNN_GPU_DEBUG=1`
+    /// prints each compilation.
     ///
     /// # Errors
     /// [`NetworkError::KernelCompilation`] with the compiler's messages if the source is refused;
@@ -93,13 +93,13 @@ impl KernelManager {
         Ok(binary)
     }
 
-    /// The machine code of a kernel that was compiled.
+    /// The cached binary of a kernel.
     pub fn get_kernel(&self, name: &str, backend: &str) -> Option<&Vec<u8>> {
         let key = (backend.to_owned(), name.to_owned());
         self.compiled.get(&key).map(|(_, binary)| binary)
     }
 
-    /// Forgets all kernels.
+    /// Clears the cache.
     pub fn clear(&mut self) {
         self.compiled.clear();
     }

@@ -1,4 +1,4 @@
-//! The machine's devices.
+//! The devices of this machine.
 
 use std::collections::HashMap;
 
@@ -8,28 +8,28 @@ use serde::{Deserialize, Serialize};
 use super::{ByteCount, GpuContext};
 use crate::{NetworkError, Result, device::explained};
 
-/// The family that a device is reached through.
+/// The interface through which a device is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum GpuDeviceType {
-    /// NVIDIA's, through CUDA.
+    /// NVIDIA GPUs, through CUDA.
     Cuda,
-    /// Any through OpenCL.
+    /// OpenCL devices.
     OpenCL,
-    /// AMD's, through HIP.
+    /// AMD GPUs, through HIP.
     ROCm,
-    /// Apple's, through Metal.
+    /// Apple GPUs, through Metal.
     Metal,
-    /// Any through Vulkan.
+    /// Vulkan devices.
     Vulkan,
-    /// Any through DirectX 12.
+    /// DirectX 12 devices.
     DirectX12,
     /// The CPU.
     Generic,
 }
 
 impl GpuDeviceType {
-    /// From the engine's name of a device: `cuda:0`.
+    /// The type of a device by its name in the engine, such as `cuda:0`.
     fn of(name: &str) -> GpuDeviceType {
         match name.split(':').next().unwrap_or(name) {
             "cuda" => GpuDeviceType::Cuda,
@@ -43,30 +43,31 @@ impl GpuDeviceType {
     }
 }
 
-/// A device, by what its driver tells. A figure that it does not tell is absent, or 0 bytes.
+/// A device, as its driver reports it. Values that the driver does not report are absent, or 0 bytes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GpuDevice {
-    /// Its number, for [`GpuManager::create_context`].
+    /// The device's number, for [`GpuManager::create_context`].
     pub id: usize,
-    /// The model as the vendor names it.
+    /// The vendor's name of the model.
     pub name: String,
-    /// The engine's name, for [`NetworkBuilder::device`](crate::NetworkBuilder::device) and `RNN_GPU_DEVICE`: `cuda:0`.
+    /// The name in the engine, such as `cuda:0`, for [`NetworkBuilder::device`](crate::NetworkBuilder::device) and
+    /// `RNN_GPU_DEVICE`.
     pub engine_name: String,
-    /// Its memory; 0 if the driver does not tell.
+    /// The device's memory; 0 if the driver does not report it.
     pub total_memory: ByteCount,
-    /// The memory that nobody has; 0 if the driver does not tell.
+    /// The free memory; 0 if the driver does not report it.
     pub available_memory: ByteCount,
-    /// NVIDIA's figure of what its hardware can do; absent for others.
+    /// The compute capability of NVIDIA GPUs; absent for others.
     pub compute_capability: Option<(u32, u32)>,
-    /// Multiprocessors, compute units or cores.
+    /// The number of multiprocessors, compute units or cores.
     pub multiprocessor_count: Option<usize>,
-    /// Invocations of a group of a kernel, at most; absent for the CPU.
+    /// The maximum number of invocations in a group; absent for the CPU.
     pub max_threads_per_block: Option<usize>,
-    /// The family.
+    /// The interface.
     pub device_type: GpuDeviceType,
-    /// What the driver says besides: versions, instruction sets.
+    /// Other information from the driver: versions, instruction sets.
     pub features: Vec<String>,
-    /// True for software that behaves like a GPU, which is never chosen by itself.
+    /// True for software emulators of GPUs, which are never chosen by default.
     pub is_emulated: bool,
 }
 
@@ -94,7 +95,7 @@ impl GpuDevice {
         }
     }
 
-    /// True if it is there, as all that [`GpuManager::devices`] lists are: a description may come from elsewhere.
+    /// True if the device exists on this machine. That is so for all devices of [`GpuManager::devices`].
     pub fn is_available(&self) -> bool {
         self.engine().is_ok()
     }
@@ -105,10 +106,10 @@ impl GpuDevice {
     }
 }
 
-/// Knows the devices of this machine, and holds a context for each one asked for.
+/// Lists the devices of this machine, and holds their contexts.
 pub struct GpuManager {
     devices: Vec<GpuDevice>,
-    /// Whether the first one is the default; it is not if `RNN_GPU_DEVICE` names one that is not there.
+    /// False if `RNN_GPU_DEVICE` names a missing device. Otherwise the first device is the default.
     has_default: bool,
     contexts: HashMap<usize, GpuContext>,
 }
@@ -120,12 +121,12 @@ impl Default for GpuManager {
 }
 
 impl GpuManager {
-    /// Looks for devices. The CPU is always there; numbers begin at 0 with the default device.
+    /// Finds all devices, with the CPU among them. Number 0 is the default device.
     pub fn new() -> GpuManager {
         neurenix::register_all();
         let mut found = device::devices();
         let best = Device::default_device().ok();
-        // GPUs before the CPU, software devices last: numbers stay as they are from run to run.
+        // A fixed order: GPUs before the CPU, emulators last.
         let rank = |device: &Device| match device.info().nature {
             _ if Some(*device) == best => 0,
             DeviceNature::Hardware => 1,
@@ -137,44 +138,44 @@ impl GpuManager {
         GpuManager { devices, has_default: best.is_some(), contexts: HashMap::new() }
     }
 
-    /// All devices, never none.
+    /// All devices.
     pub fn devices(&self) -> &[GpuDevice] {
         &self.devices
     }
 
-    /// The device that networks compute on by themselves: a GPU if there is one (that of `RNN_GPU_DEVICE`), else the CPU.
-    /// None only if that variable names a device that is not there.
+    /// The default device of networks: that of `RNN_GPU_DEVICE`, else a GPU if there is one, else the CPU. `None` only if that
+    /// variable names a missing device.
     pub fn default_device(&self) -> Option<GpuDevice> {
         self.devices.first().filter(|_| self.has_default).cloned()
     }
 
-    /// The context of a device, made when it is first asked for.
+    /// The context of a device. The first call creates it.
     ///
     /// # Errors
     /// If there is no such device.
     pub fn create_context(&mut self, device_id: usize) -> Result<&mut GpuContext> {
         let count = self.devices.len();
         let Some(device) = self.devices.get(device_id) else {
-            let reason = format!("there are devices 0 to {}: see devices()", count.saturating_sub(1));
+            let reason = format!("use a device from 0 to {}: see devices()", count.saturating_sub(1));
             return Err(NetworkError::invalid_parameter("device id", device_id, reason));
         };
         let engine = device.engine()?;
         Ok(self.contexts.entry(device_id).or_insert_with(|| GpuContext::new(device_id, engine)))
     }
 
-    /// True if there is a GPU, other than software that behaves like one.
+    /// True if there is a GPU; emulators do not count.
     pub fn is_gpu_available() -> bool {
         neurenix::register_all();
         device::devices().iter().any(|device| device.info().nature == DeviceNature::Hardware)
     }
 
-    /// True if there is a GPU of NVIDIA's with CUDA.
+    /// True if there is an NVIDIA GPU with CUDA.
     pub fn is_cuda_available() -> bool {
         neurenix::register_all();
         device::devices().iter().any(|device| GpuDeviceType::of(device.name()) == GpuDeviceType::Cuda)
     }
 
-    /// Why families of devices are not there: the family and the reason.
+    /// The interfaces without a device on this machine, each with the reason.
     pub fn missing() -> Vec<(String, String)> {
         neurenix::register_all();
         let told = |device::Missing { kind, reason }| {

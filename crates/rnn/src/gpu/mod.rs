@@ -1,11 +1,11 @@
-//! Devices by hand: which there are, their memory, tensors on them, operations, custom kernels, profiles, training on
-//! several at once.
+//! Direct access to devices: listing them, memory, tensors, operations, custom kernels, profiles, training on several
+//! devices.
 //!
 //! ```
 //! use rnn::{Array2, GpuManager, GpuTensor, gpu::GpuOps};
 //!
 //! let mut manager = GpuManager::new();
-//! // The CPU is there on every machine, as the device of type Generic.
+//! // Every machine has the CPU, as the device of type Generic.
 //! let device = manager.default_device().expect("a device");
 //! let context = manager.create_context(device.id)?;
 //! let x = GpuTensor::from_cpu(&Array2::eye(3), device.id, context)?;

@@ -1,4 +1,4 @@
-//! How long parts of a program took.
+//! Timing parts of a program.
 
 use std::{
     fmt::Write,
@@ -9,25 +9,25 @@ use neurenix::phynexus::profile::{Detail, Profiler, Track};
 
 use super::ByteCount;
 
-/// A part of a program that has ended.
+/// A timed part of a program.
 #[derive(Clone, Debug)]
 pub struct GpuEvent {
-    /// Its name.
+    /// The name of the part.
     pub name: String,
-    /// When it began.
+    /// When the part began.
     pub start_time: Instant,
-    /// From its beginning to its end, by the host's clock.
+    /// The duration by the host's clock.
     pub duration: Duration,
-    /// What kernels and copies took in it, by the device's clock where it has one, else by the host's; absent for a part
-    /// that began while another was under way, in this profiler or another.
+    /// The time of kernels and copies, by the device's clock if it has one, else by the host's. Absent if another part was
+    /// already running, in this profiler or another.
     pub device_time: Option<Duration>,
-    /// As the caller says.
+    /// The caller's value.
     pub memory_used: ByteCount,
-    /// As the caller says.
+    /// The caller's value.
     pub device_id: usize,
 }
 
-/// Times parts of a program, on the host and on devices.
+/// Times parts of a program on the host and on devices.
 #[derive(Debug, Default)]
 pub struct GpuProfiler {
     open: Vec<(String, Instant, Option<Profiler>)>,
@@ -35,14 +35,14 @@ pub struct GpuProfiler {
 }
 
 impl GpuProfiler {
-    /// Begins a part.
+    /// Starts a part.
     pub fn start(&mut self, name: &str) {
-        // The engine has one profiler for all threads; the outermost part gets it.
+        // The engine has one profiler for all threads, which the outermost part gets.
         let profiler = Profiler::start(Detail::Timeline).ok();
         self.open.push((name.to_owned(), Instant::now(), profiler));
     }
 
-    /// Ends the part of this name that began last; nothing if there is none. What is still running on devices is waited for.
+    /// Waits for the devices and ends the most recent part of this name, if there is one.
     pub fn end(&mut self, name: &str, memory_used: impl Into<ByteCount>, device_id: usize) {
         let Some(place) = self.open.iter().rposition(|(own, _, _)| own == name) else { return };
         let (name, start_time, profiler) = self.open.remove(place);
@@ -62,18 +62,18 @@ impl GpuProfiler {
         });
     }
 
-    /// The parts that have ended, in the order in which they did.
+    /// The finished parts, in the order in which they ended.
     pub fn results(&self) -> &[GpuEvent] {
         &self.events
     }
 
-    /// Forgets all parts.
+    /// Clears all parts.
     pub fn clear(&mut self) {
         self.open.clear();
         self.events.clear();
     }
 
-    /// A table: each name with how often, its time together and on devices, and the most memory.
+    /// A table with each name's count, total time, time on devices, and maximum memory.
     pub fn summary(&self) -> String {
         let mut names: Vec<&str> = Vec::new();
         for event in &self.events {

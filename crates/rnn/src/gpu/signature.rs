@@ -1,19 +1,19 @@
-//! What parameters a kernel takes, read from its source.
+//! The parameters of a kernel, read from its source.
 
 use crate::{NetworkError, Result};
 
 /// A parameter of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Parameter {
-    /// Memory that is read.
+    /// Memory that the kernel reads.
     Read(String),
-    /// Memory that is written.
+    /// Memory that the kernel writes.
     Written(String),
-    /// A number.
+    /// A scalar.
     Scalar(String, Number),
 }
 
-/// The type of a number: all have 32 bits, so that nobody but the source tells one from another.
+/// The type of a scalar. All have 32 bits, so only the source distinguishes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Number {
     Float,
@@ -22,7 +22,7 @@ pub(crate) enum Number {
 }
 
 impl Number {
-    /// C's name.
+    /// The name in C.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Number::Float => "float",
@@ -31,7 +31,7 @@ impl Number {
         }
     }
 
-    /// By the words of a declaration before the name.
+    /// The type by the words of a declaration before the name.
     fn of(words: &[&str]) -> Option<Number> {
         let mut number = None;
         for word in words {
@@ -42,7 +42,7 @@ impl Number {
                 // As in unsigned int.
                 "int" if number == Some(Number::UInt) => number,
                 "int" | "signed" | "int32_t" | "i32" => Some(Number::Int),
-                // Others have other sizes, or the source names them itself.
+                // Other types have other sizes, or are defined in the source.
                 _ => return None,
             };
         }
@@ -54,7 +54,7 @@ fn words(text: &str) -> Vec<&str> {
     text.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|word| !word.is_empty()).collect()
 }
 
-/// Where a word stands by itself.
+/// The position of a whole word.
 fn place(source: &str, word: &str) -> Option<usize> {
     let part = |c: char| c.is_alphanumeric() || c == '_';
     source.match_indices(word).map(|(at, _)| at).find(|&at| {
@@ -89,15 +89,14 @@ pub(crate) fn parameters(source: &str, entry: &str, wgsl: bool) -> Result<Vec<Pa
 }
 
 fn unreadable(what: &str) -> NetworkError {
-    NetworkError::gpu(format!("{what}: give tensors of float and numbers of float, int or unsigned int"))
+    NetworkError::gpu(format!("{what}: declare tensors of float and scalars of float, int or unsigned int"))
 }
 
 fn of_c(source: &str, entry: &str) -> Result<Vec<Parameter>> {
-    let at = place(source, entry)
-        .ok_or_else(|| unreadable(&format!("there is no kernel {entry} in the source")))?;
+    let at = place(source, entry).ok_or_else(|| unreadable(&format!("the source has no kernel {entry}")))?;
     let rest = &source[at + entry.len()..];
     let list = rest.split_once('(').and_then(|(_, rest)| rest.split_once(')')).map(|(list, _)| list);
-    let list = list.ok_or_else(|| unreadable(&format!("kernel {entry} has no list of parameters")))?;
+    let list = list.ok_or_else(|| unreadable(&format!("kernel {entry} has no parameter list")))?;
     list.split(',').map(str::trim).filter(|parameter| !parameter.is_empty()).map(declared).collect()
 }
 
@@ -109,19 +108,19 @@ fn declared(parameter: &str) -> Result<Parameter> {
     let before_star = bare.rsplit_once('*').map(|(before, _)| before);
     let Some(pointed) = before_star.or(parameter.contains('[').then_some(bare)) else {
         let number = Number::of(&all[..all.len().saturating_sub(1)]);
-        let wrong = || unreadable(&format!("parameter {parameter:?} is no such number"));
+        let wrong = || unreadable(&format!("parameter {parameter:?} has an unsupported type"));
         return number.map(|number| Parameter::Scalar(name, number)).ok_or_else(wrong);
     };
     let words = words(pointed);
     let has = |word: &str| words.contains(&word);
     if !has("float") || has("__local") || has("local") || pointed.contains('*') {
-        return Err(unreadable(&format!("parameter {parameter:?} is no tensor of float")));
+        return Err(unreadable(&format!("parameter {parameter:?} is not a tensor of float")));
     }
-    // What stands behind the star is said of the pointer.
+    // A const after the star qualifies the pointer, not the memory.
     Ok(if has("const") { Parameter::Read(name) } else { Parameter::Written(name) })
 }
 
-/// What follows the name of a structure where it is declared.
+/// The source after the name in a structure's declaration.
 fn structure<'a>(source: &'a str, name: &str) -> Option<&'a str> {
     let declared = |part: &'a str| {
         let part = part.trim_start();
@@ -152,7 +151,7 @@ fn of_wgsl(source: &str) -> Result<Vec<Parameter>> {
             "uniform" => {
                 let body = structure(source, own).and_then(|rest| rest.split_once('{'));
                 let body = body.and_then(|(_, b)| b.split_once('}')).map(|(b, _)| b);
-                let members = body.ok_or_else(|| unreadable("the uniform is no structure"))?;
+                let members = body.ok_or_else(|| unreadable("the uniform is not a structure"))?;
                 for (name, own) in members.split(',').filter_map(|member| member.split_once(':')) {
                     let wrong = || unreadable(&format!("member {} of {}", name.trim(), own.trim()));
                     let number = Number::of(&words(own)).ok_or_else(wrong)?;
@@ -223,7 +222,7 @@ mod tests {
         ] {
             let source = format!("__kernel void f({list}) {{}}");
             let error = parameters(&source, "f", false).expect_err(list).to_string();
-            assert!(error.contains("give tensors of float"), "{error}");
+            assert!(error.contains("declare tensors of float"), "{error}");
         }
         assert!(parameters("void g() {}", "f", false).is_err());
         assert!(parameters("void f", "f", false).is_err());

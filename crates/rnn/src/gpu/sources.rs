@@ -1,8 +1,8 @@
-//! Ready-made kernels, to use and to learn from. The entry point of each is its name with `_kernel` behind.
+//! Example kernels. The entry point of each is its name followed by `_kernel`.
 
 use std::collections::HashMap;
 
-/// A type whose functions give sources.
+/// A type whose functions return sources.
 macro_rules! sources {
     ($(#[$doc:meta])+ $type:ident { $($(#[$about:meta])+ $name:ident = $source:expr;)+ }) => {
         $(#[$doc])+
@@ -23,7 +23,7 @@ macro_rules! sources {
     };
 }
 
-/// A kernel in CUDA C for each element of one or two inputs.
+/// An elementwise kernel in CUDA C with one input.
 macro_rules! cuda_unary {
     ($name:literal, $value:literal) => {
         concat!(
@@ -50,6 +50,28 @@ macro_rules! cuda_binary {
         )
     };
 }
+macro_rules! cuda_reduction {
+    ($name:literal, $value:literal) => {
+        concat!(
+            "extern \"C\" __global__ void ",
+            $name,
+            "_kernel(const float* input, float* output, int n) {",
+            r#"
+    __shared__ float parts[256];
+    float sum = 0.0f;
+    for (int i = threadIdx.x; i < n; i += blockDim.x) sum += input[i];
+    parts[threadIdx.x] = sum;
+    __syncthreads();
+    for (int half = blockDim.x / 2; half > 0; half /= 2) {
+        if (threadIdx.x < half) parts[threadIdx.x] += parts[threadIdx.x + half];
+        __syncthreads();
+    }
+    if (threadIdx.x == 0 && blockIdx.x == 0) output[0] = "#,
+            $value,
+            ";\n}\n"
+        )
+    };
+}
 macro_rules! opencl_unary {
     ($name:literal, $value:literal) => {
         concat!(
@@ -67,7 +89,7 @@ macro_rules! opencl_unary {
 sources! {
     /// Kernels in CUDA C.
     CudaKernels {
-        /// `c = a * b` for `a` of `m` by `k` and `b` of `k` by `n`; an invocation an element of `c`.
+        /// `c = a * b` for an `m` by `k` matrix `a` and a `k` by `n` matrix `b`; one invocation per element of `c`.
         matmul = r#"extern "C" __global__ void matmul_kernel(
     const float* a, const float* b, float* c, int m, int n, int k
 ) {
@@ -93,9 +115,9 @@ sources! {
         sigmoid_derivative = cuda_unary!("sigmoid_derivative", "1.0f / (2.0f + expf(-x) + expf(x))");
         /// The hyperbolic tangent.
         tanh = cuda_unary!("tanh", "tanhf(x)");
-        /// Its derivative at `x`.
+        /// The derivative of the hyperbolic tangent at `x`.
         tanh_derivative = cuda_unary!("tanh_derivative", "1.0f - tanhf(x) * tanhf(x)");
-        /// The softmax of each row; an invocation an element.
+        /// The softmax of each row; one invocation per element.
         softmax = r#"extern "C" __global__ void softmax_kernel(const float* input, float* output, int rows, int columns) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= rows * columns) return;
@@ -107,34 +129,10 @@ sources! {
 }
 "#;
         /// The sum of all elements, in `output[0]`, for one group of 256.
-        sum_reduction = r#"extern "C" __global__ void sum_reduction_kernel(const float* input, float* output, int n) {
-    __shared__ float parts[256];
-    float sum = 0.0f;
-    for (int i = threadIdx.x; i < n; i += blockDim.x) sum += input[i];
-    parts[threadIdx.x] = sum;
-    __syncthreads();
-    for (int half = blockDim.x / 2; half > 0; half /= 2) {
-        if (threadIdx.x < half) parts[threadIdx.x] += parts[threadIdx.x + half];
-        __syncthreads();
-    }
-    if (threadIdx.x == 0 && blockIdx.x == 0) output[0] = parts[0];
-}
-"#;
+        sum_reduction = cuda_reduction!("sum_reduction", "parts[0]");
         /// The mean of all elements, in `output[0]`, for one group of 256.
-        mean_reduction = r#"extern "C" __global__ void mean_reduction_kernel(const float* input, float* output, int n) {
-    __shared__ float parts[256];
-    float sum = 0.0f;
-    for (int i = threadIdx.x; i < n; i += blockDim.x) sum += input[i];
-    parts[threadIdx.x] = sum;
-    __syncthreads();
-    for (int half = blockDim.x / 2; half > 0; half /= 2) {
-        if (threadIdx.x < half) parts[threadIdx.x] += parts[threadIdx.x + half];
-        __syncthreads();
-    }
-    if (threadIdx.x == 0 && blockIdx.x == 0) output[0] = parts[0] / n;
-}
-"#;
-        /// Zeros where a number of `random` is below `rate`, and scales the others up.
+        mean_reduction = cuda_reduction!("mean_reduction", "parts[0] / n");
+        /// Sets elements to 0 where `random` is below `rate`, and scales the others to keep the mean.
         dropout = r#"extern "C" __global__ void dropout_kernel(
     const float* input, const float* random, float* output, float rate, int n
 ) {
@@ -142,7 +140,7 @@ sources! {
     if (i < n) output[i] = random[i] < rate ? 0.0f : input[i] / (1.0f - rate);
 }
 "#;
-        /// Normalises rows of `channels` numbers by means and variances of the channels.
+        /// Normalises rows of `channels` elements by the channels' means and variances.
         batch_norm = r#"extern "C" __global__ void batch_norm_kernel(
     const float* input, const float* mean, const float* variance, const float* weight, const float* bias,
     float* output, float epsilon, int channels, int n
@@ -153,7 +151,7 @@ sources! {
     output[i] = (input[i] - mean[c]) * rsqrtf(variance[c] + epsilon) * weight[c] + bias[c];
 }
 "#;
-        /// `input * weight + bias` for rows of `inputs` numbers and a weight of `inputs` by `outputs`.
+        /// `input * weight + bias` for rows of `inputs` elements and an `inputs` by `outputs` weight.
         dense_forward = r#"extern "C" __global__ void dense_forward_kernel(
     const float* input, const float* weight, const float* bias, float* output, int rows, int inputs, int outputs
 ) {
@@ -186,7 +184,7 @@ sources! {
 sources! {
     /// Kernels in OpenCL C.
     OpenCLKernels {
-        /// `c = a * b` for `a` of `m` by `k` and `b` of `k` by `n`; an invocation an element of `c`.
+        /// `c = a * b` for an `m` by `k` matrix `a` and a `k` by `n` matrix `b`; one invocation per element of `c`.
         matmul = r#"__kernel void matmul_kernel(
     __global const float* a, __global const float* b, __global float* c, int m, int n, int k
 ) {
@@ -214,9 +212,9 @@ sources! {
 }
 
 sources! {
-    /// Kernels in Metal's language. Tensors are at buffers 0, 1, .., numbers in a structure at the buffer after them.
+    /// Kernels in the Metal shading language. Tensors are buffers 0, 1, ..; scalars are a structure in the buffer after them.
     MetalKernels {
-        /// `c = a * b` for `a` of `m` by `k` and `b` of `k` by `n`; an invocation an element of `c`.
+        /// `c = a * b` for an `m` by `k` matrix `a` and a `k` by `n` matrix `b`; one invocation per element of `c`.
         matmul = r#"#include <metal_stdlib>
 using namespace metal;
 struct Sizes { int m; int n; int k; };

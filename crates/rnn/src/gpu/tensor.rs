@@ -7,90 +7,79 @@ use serde::{Deserialize, Serialize};
 use super::GpuContext;
 use crate::{NetworkError, Result, convert};
 
-/// The type of a tensor's numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub enum GpuDataType {
+/// Makes the enum of data types, with the engine's type of each.
+macro_rules! data_types {
+    ($($(#[$about:meta])+ $Type:ident = $dtype:ident,)+) => {
+        /// The type of a tensor's elements.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        #[non_exhaustive]
+        pub enum GpuDataType { $($(#[$about])+ $Type,)+ }
+
+        impl GpuDataType {
+            pub(crate) fn engine(self) -> DType {
+                match self {
+                    $(GpuDataType::$Type => DType::$dtype,)+
+                }
+            }
+
+            fn of(dtype: DType) -> GpuDataType {
+                match dtype {
+                    $(DType::$dtype => GpuDataType::$Type,)+
+                    _ => GpuDataType::Float32,
+                }
+            }
+        }
+    };
+}
+
+data_types! {
     /// IEEE, 16 bits.
-    Float16,
+    Float16 = F16,
     /// IEEE, 32 bits.
-    Float32,
+    Float32 = F32,
     /// IEEE, 64 bits.
-    Float64,
-    /// 8 bits, signed.
-    Int8,
-    /// 16 bits, signed.
-    Int16,
-    /// 32 bits, signed.
-    Int32,
-    /// 64 bits, signed.
-    Int64,
-    /// 8 bits, not signed.
-    UInt8,
-    /// 16 bits, not signed.
-    UInt16,
-    /// 32 bits, not signed.
-    UInt32,
-    /// 64 bits, not signed.
-    UInt64,
+    Float64 = F64,
+    /// Signed, 8 bits.
+    Int8 = I8,
+    /// Signed, 16 bits.
+    Int16 = I16,
+    /// Signed, 32 bits.
+    Int32 = I32,
+    /// Signed, 64 bits.
+    Int64 = I64,
+    /// Unsigned, 8 bits.
+    UInt8 = U8,
+    /// Unsigned, 16 bits.
+    UInt16 = U16,
+    /// Unsigned, 32 bits.
+    UInt32 = U32,
+    /// Unsigned, 64 bits.
+    UInt64 = U64,
     /// True or false.
-    Bool,
+    Bool = Bool,
 }
 
 impl GpuDataType {
-    /// Bytes of one number.
+    /// The number of bytes of an element.
     pub fn size(&self) -> usize {
         self.engine().size()
     }
-
-    pub(crate) fn engine(self) -> DType {
-        match self {
-            GpuDataType::Float16 => DType::F16,
-            GpuDataType::Float32 => DType::F32,
-            GpuDataType::Float64 => DType::F64,
-            GpuDataType::Int8 => DType::I8,
-            GpuDataType::Int16 => DType::I16,
-            GpuDataType::Int32 => DType::I32,
-            GpuDataType::Int64 => DType::I64,
-            GpuDataType::UInt8 => DType::U8,
-            GpuDataType::UInt16 => DType::U16,
-            GpuDataType::UInt32 => DType::U32,
-            GpuDataType::UInt64 => DType::U64,
-            GpuDataType::Bool => DType::Bool,
-        }
-    }
-
-    fn of(dtype: DType) -> GpuDataType {
-        match dtype {
-            DType::F16 => GpuDataType::Float16,
-            DType::F64 => GpuDataType::Float64,
-            DType::I8 => GpuDataType::Int8,
-            DType::I16 => GpuDataType::Int16,
-            DType::I32 => GpuDataType::Int32,
-            DType::I64 => GpuDataType::Int64,
-            DType::U8 => GpuDataType::UInt8,
-            DType::U16 => GpuDataType::UInt16,
-            DType::U32 => GpuDataType::UInt32,
-            DType::U64 => GpuDataType::UInt64,
-            DType::Bool => GpuDataType::Bool,
-            _ => GpuDataType::Float32,
-        }
-    }
 }
 
-/// In which order a tensor's elements lie in memory.
+/// The order of a tensor's elements in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MemoryLayout {
-    /// A row's elements side by side.
+    /// Elements of a row are adjacent.
     #[default]
     RowMajor,
-    /// A column's elements side by side.
+    /// Elements of a column are adjacent.
     ColumnMajor,
-    /// What the engine's kernels read fastest, which is row by row.
+    /// The order that the engine's kernels read fastest, which is row-major.
     GpuOptimized,
 }
 
-/// A tensor on a device: a value, which no operation changes. What operations are recorded runs when somebody reads.
+/// A tensor on a device. Operations do not change it, but return new tensors. They are recorded, and computed when a value is
+/// read.
 #[derive(Clone)]
 pub struct GpuTensor {
     tensor: Tensor,
@@ -99,18 +88,15 @@ pub struct GpuTensor {
 }
 
 impl GpuTensor {
-    /// A matrix on a context's device, row by row, as `float32`.
+    /// Copies a matrix to a context's device, row-major, as `float32`.
     ///
     /// # Errors
-    /// If the context is another device's, or there is no memory.
+    /// If the context belongs to another device, or there is not enough memory.
     pub fn from_cpu(data: &Array2<f64>, device_id: usize, context: &mut GpuContext) -> Result<GpuTensor> {
         GpuTensor::from_cpu_with_layout(data, device_id, context, MemoryLayout::RowMajor)
     }
 
-    /// A matrix on a context's device, in this order, as `float32`.
-    ///
-    /// # Errors
-    /// If the context is another device's, or there is no memory.
+    /// As [`GpuTensor::from_cpu`], in this order.
     pub fn from_cpu_with_layout(
         data: &Array2<f64>,
         device_id: usize,
@@ -120,10 +106,7 @@ impl GpuTensor {
         GpuTensor::from_cpu_as(data, device_id, context, layout, GpuDataType::Float32)
     }
 
-    /// A matrix on a context's device, in this order and type.
-    ///
-    /// # Errors
-    /// If the context is another device's, there is no memory, or the type is not one of floats.
+    /// As [`GpuTensor::from_cpu`], in this order and type, which must be a floating-point type.
     pub fn from_cpu_as(
         data: &Array2<f64>,
         device_id: usize,
@@ -136,7 +119,7 @@ impl GpuTensor {
             return Err(NetworkError::dimension_mismatch("the context's device", expected, actual));
         }
         if !dtype.engine().is_float() {
-            let reason = "matrices of f64 become Float16, Float32 or Float64";
+            let reason = "use Float16, Float32 or Float64";
             return Err(NetworkError::invalid_parameter("dtype", format!("{dtype:?}"), reason));
         }
         let tensor = match layout {
@@ -149,10 +132,10 @@ impl GpuTensor {
         Ok(GpuTensor { tensor: tensor.evaluated()?, device_id, layout })
     }
 
-    /// A tensor of any shape, row by row, as `float32`.
+    /// A tensor of any shape from row-major elements, as `float32`.
     ///
     /// # Errors
-    /// If the numbers are more or fewer than the shape's elements, or there is no memory.
+    /// If the number of elements does not fit the shape, or there is not enough memory.
     pub fn from_values(values: &[f64], shape: &[usize], context: &mut GpuContext) -> Result<GpuTensor> {
         let tensor = convert::tensor(values, shape, DType::F32, context.engine())?;
         Ok(GpuTensor::of(tensor, context.device_id()))
@@ -166,19 +149,19 @@ impl GpuTensor {
         &self.tensor
     }
 
-    /// The numbers, computed if need be; dimensions after the first are one, a vector is a row.
+    /// The elements as a matrix. Dimensions after the first are merged, and a vector is one row.
     ///
     /// # Errors
-    /// If the context is another device's, or computing failed.
+    /// If the context belongs to another device, or the computation fails.
     pub fn to_cpu(&self, context: &mut GpuContext) -> Result<Array2<f64>> {
         self.check_context(context)?;
         convert::array(&self.tensor)
     }
 
-    /// The numbers row by row, computed if need be.
+    /// The elements in row-major order.
     ///
     /// # Errors
-    /// If the context is another device's, or computing failed.
+    /// If the context belongs to another device, or the computation fails.
     pub fn to_values(&self, context: &mut GpuContext) -> Result<Vec<f64>> {
         self.check_context(context)?;
         convert::values(&self.tensor)
@@ -197,7 +180,7 @@ impl GpuTensor {
         self.tensor.shape()
     }
 
-    /// The type of its numbers.
+    /// The type of the elements.
     pub fn dtype(&self) -> GpuDataType {
         GpuDataType::of(self.tensor.dtype())
     }
@@ -207,20 +190,20 @@ impl GpuTensor {
         self.device_id
     }
 
-    /// The order that it was made in; results of operations lie row by row.
+    /// The order in which the tensor was created; results of operations are row-major.
     pub fn memory_layout(&self) -> MemoryLayout {
         self.layout
     }
 
-    /// Elements in memory from one to the next along each dimension, as they lie; computes the tensor if need be.
+    /// The strides in memory, in elements. The tensor is computed if it was not.
     ///
     /// # Errors
-    /// If computing failed.
+    /// If the computation fails.
     pub fn strides(&self) -> Result<Vec<isize>> {
         Ok(self.tensor.storage()?.layout.strides.to_vec())
     }
 
-    /// The strides of a shape whose elements lie side by side in this order.
+    /// The strides of a contiguous tensor of this shape and order.
     pub fn compute_strides(shape: &[usize], layout: MemoryLayout) -> Vec<usize> {
         let mut strides = vec![1usize; shape.len()];
         let mut next = 1usize;
@@ -235,10 +218,10 @@ impl GpuTensor {
         strides
     }
 
-    /// The same elements, row by row, in another shape.
+    /// The same elements in another shape.
     ///
     /// # Errors
-    /// If that has more or fewer elements.
+    /// If the number of elements differs.
     pub fn reshape(&self, new_shape: Vec<usize>) -> Result<GpuTensor> {
         Ok(GpuTensor::of(self.tensor.reshape(&new_shape)?, self.device_id))
     }
@@ -248,7 +231,7 @@ impl GpuTensor {
         self.tensor.len()
     }
 
-    /// Bytes.
+    /// The size in bytes.
     pub fn memory_size(&self) -> usize {
         self.numel() * self.tensor.dtype().size()
     }

@@ -1,4 +1,4 @@
-//! From a description to a layer, given the shape of what goes in.
+//! Builds a layer from its description and the shape of its input rows.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{NetworkError, Result, error::within};
 
-/// Where layers are built, and the random numbers for their weights and dropouts.
+/// Where layers are built, and random numbers for their weights and dropout.
 pub(crate) struct Site<'a> {
     pub(crate) device: Device,
     pub(crate) dtype: DType,
@@ -25,16 +25,16 @@ pub(crate) struct Site<'a> {
     pub(crate) dropouts: &'a Arc<Generator>,
 }
 
-/// A result, or what is wrong in words.
+/// A result, or the reason of an error.
 type Reason<T> = std::result::Result<T, String>;
 
-/// The greatest whole number up to which `float32` holds all.
+/// `float32` represents all integers up to this one.
 const WHOLE_F32: usize = 1 << 24;
 
-/// The most layers that a recurrent layer may have.
+/// The maximum number of stacked recurrent layers.
 const MOST_LAYERS: usize = 1024;
 
-/// A recurrent layer of any cell.
+/// A recurrent layer with its number of directions.
 pub(super) enum Recurrence {
     Rnn(RNN, usize),
     Lstm(LSTM, usize),
@@ -50,7 +50,7 @@ impl Recurrence {
         }
     }
 
-    /// The state of the last layer after the last step, both directions side by side.
+    /// The state of the last layer after the last step, with both directions concatenated.
     pub(super) fn last_state(&self, input: &Tensor) -> neurenix::Result<Tensor> {
         let (layer, _, sides) = self.parts();
         let states = layer.run(input, None, None)?.h_n;
@@ -74,7 +74,7 @@ impl Recurrence {
     }
 }
 
-/// Attention that may look back only.
+/// Self-attention, causal or not.
 struct SelfAttention {
     attention: MultiheadAttention,
     causal: bool,
@@ -90,7 +90,7 @@ impl Module for SelfAttention {
     }
 }
 
-/// Builds a layer for rows of this shape.
+/// Builds a layer for input rows of this shape.
 pub(crate) fn build(
     description: &LayerBuilder,
     input: &[usize],
@@ -101,13 +101,13 @@ pub(crate) fn build(
     let name = || format!("layer {place} ({})", kind.layer_type().name());
     let wrong = |message: String| NetworkError::architecture(format!("{}: {message}", name()));
     if let Some(setting) = description.meaningless() {
-        return Err(wrong(format!("it has no {setting}: leave that out")));
+        return Err(wrong(format!("it has no setting {setting}: leave it out")));
     }
     if let Some(rule) = description.weight_init {
         rule.check(site.dtype)?;
     }
     if matches!(kind, Kind::Embedding { .. }) && place > 0 {
-        return Err(wrong("it takes whole numbers: put it first".to_owned()));
+        return Err(wrong("it takes integers: put it first".to_owned()));
     }
     let output = output_shape(kind, input).map_err(&wrong)?;
     let core = core(description, input, site).map_err(|error| wrong(error.to_string()))?;
@@ -124,14 +124,14 @@ pub(crate) fn build(
         layer.to_dtype(site.dtype)?;
     }
     begin(&layer, site)?;
-    // Layers in it may be frozen by themselves.
+    // Inner layers may be frozen although this layer is not.
     if !description.trainable {
         layer.freeze(true);
     }
     Ok(layer)
 }
 
-/// Draws the weights as the description says.
+/// Draws the initial weights.
 fn begin(layer: &Layer, site: &Site<'_>) -> Result<()> {
     let description = &layer.description;
     let usual = match description.kind {
@@ -146,7 +146,7 @@ fn begin(layer: &Layer, site: &Site<'_>) -> Result<()> {
             continue;
         }
         let value = match name.contains("bias") || shape.len() < 2 {
-            // Norms' weights are no matrices, and stay as they are.
+            // Weights of normalisations are vectors, and keep their initial values.
             true if !name.contains("bias") => continue,
             true => Tensor::full(&shape, 0.0, site.dtype, site.device)?,
             false => rule.draw(&shape, site.dtype, site.device, site.weights)?,
@@ -157,17 +157,19 @@ fn begin(layer: &Layer, site: &Site<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The shape of a row that comes out; what is wrong if there is none.
+/// The shape of an output row.
 fn output_shape(kind: &Kind, input: &[usize]) -> Reason<Vec<usize>> {
     let output = shape_by_kind(kind, input)?;
     let size = output.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
     match size.is_some_and(|n| (1..=isize::MAX as usize / 16).contains(&n)) && !output.is_empty() {
         true => Ok(output),
-        false => Err(format!("rows of shape {output:?}: sizes must be at least 1, and not gigantic")),
+        false => Err(format!(
+            "its output rows would have the shape {output:?}: sizes must be at least 1, and a row must fit into memory"
+        )),
     }
 }
 
-/// The shape as the kind of layer makes it of another one, whose size is known to be sound.
+/// The shape of an output row, before its size is checked.
 fn shape_by_kind(kind: &Kind, input: &[usize]) -> Reason<Vec<usize>> {
     match kind {
         Kind::Dense { units } => Ok(match input {
@@ -178,7 +180,7 @@ fn shape_by_kind(kind: &Kind, input: &[usize]) -> Reason<Vec<usize>> {
             let Convolution { filters, kernel, stride, padding, dilation, .. } = convolution;
             same_lengths(&[kernel, stride, padding, dilation])?;
             if dilation.contains(&0) {
-                return Err("a dilation must be at least 1".to_owned());
+                return Err("the dilation must be at least 1".to_owned());
             }
             let sizes = spatial(input, kernel.len())?;
             let window =
@@ -197,7 +199,7 @@ fn shape_by_kind(kind: &Kind, input: &[usize]) -> Reason<Vec<usize>> {
             for (i, &extent_in) in sizes.iter().enumerate() {
                 if padding[i].saturating_mul(2) > size[i] {
                     return Err(format!(
-                        "padding of {} is more than half of a window of {}",
+                        "the padding {} is more than half of the window {}",
                         padding[i], size[i]
                     ));
                 }
@@ -207,22 +209,26 @@ fn shape_by_kind(kind: &Kind, input: &[usize]) -> Reason<Vec<usize>> {
         }
         Kind::Embedding { features, .. } => match input {
             [steps] => Ok(vec![*steps, *features]),
-            _ => Err(format!("it takes rows of integers, [steps], not {input:?}")),
+            _ => Err(format!("expected rows of integers with shape [steps], got {input:?}")),
         },
         Kind::Recurrent(Recurrent { units, bidirectional, return_sequences, layers, .. }) => {
             if !(1..=MOST_LAYERS).contains(layers) {
-                return Err(format!("it can have 1 to {MOST_LAYERS} layers, not {layers}"));
+                return Err(format!("expected 1 to {MOST_LAYERS} stacked layers, got {layers}"));
             }
             let &[steps, _] = input else {
-                return Err(format!("it takes sequences, [steps, features], not {input:?}: reshape first"));
+                return Err(format!(
+                    "expected sequences of shape [steps, features], got {input:?}: add a reshape layer before it"
+                ));
             };
             let width = units.checked_mul(1 + usize::from(*bidirectional)).ok_or("too many units")?;
             Ok(if *return_sequences { vec![steps, width] } else { vec![width] })
         }
         Kind::Attention { heads, .. } => match input {
             &[_, features] if *heads > 0 && features.is_multiple_of(*heads) => Ok(input.to_vec()),
-            [_, features] => Err(format!("{features} features do not divide among {heads} heads")),
-            _ => Err(format!("it takes sequences, [steps, features], not {input:?}: reshape first")),
+            [_, features] => Err(format!("{features} features are not divisible by {heads} heads")),
+            _ => Err(format!(
+                "expected sequences of shape [steps, features], got {input:?}: add a reshape layer before it"
+            )),
         },
         Kind::Flatten => Ok(vec![input.iter().product()]),
         Kind::Reshape { shape } => {
@@ -230,7 +236,7 @@ fn shape_by_kind(kind: &Kind, input: &[usize]) -> Reason<Vec<usize>> {
             match own == Some(input.iter().product()) {
                 true => Ok(shape.clone()),
                 false => Err(format!(
-                    "rows of shape {input:?} cannot have shape {shape:?}: the elements must be as many"
+                    "cannot reshape rows from {input:?} to {shape:?}: the number of elements must stay the same"
                 )),
             }
         }
@@ -239,7 +245,9 @@ fn shape_by_kind(kind: &Kind, input: &[usize]) -> Reason<Vec<usize>> {
                 layers.iter().try_fold(input.to_vec(), |shape, layer| output_shape(&layer.kind, &shape))?;
             match end == input {
                 true => Ok(end),
-                false => Err(format!("its layers make {end:?} of {input:?}: the shape must stay the same")),
+                false => Err(format!(
+                    "its layers change the shape of rows from {input:?} to {end:?}: it must stay the same"
+                )),
             }
         }
         Kind::Dropout { .. } | Kind::BatchNorm { .. } | Kind::LayerNorm { .. } | Kind::Activation => {
@@ -248,16 +256,16 @@ fn shape_by_kind(kind: &Kind, input: &[usize]) -> Reason<Vec<usize>> {
     }
 }
 
-/// Checks that sizes, strides and the like are of two or three dimensions; those from files may be of any.
+/// Checks that sizes, strides and so on have two or three dimensions: files may contain others.
 fn same_lengths(lists: &[&Vec<usize>]) -> Reason<()> {
     let dims = lists.first().map_or(0, |list| list.len());
     match (2..=3).contains(&dims) && lists.iter().all(|list| list.len() == dims) {
         true => Ok(()),
-        false => Err(format!("{lists:?} are not the sizes of windows of two or three dimensions")),
+        false => Err(format!("expected windows with two or three dimensions, got {lists:?}")),
     }
 }
 
-/// The extents after the channels.
+/// The sizes after the channels.
 fn spatial(input: &[usize], dims: usize) -> Reason<&[usize]> {
     match input {
         [_, sizes @ ..] if sizes.len() == dims => Ok(sizes),
@@ -265,13 +273,13 @@ fn spatial(input: &[usize], dims: usize) -> Reason<&[usize]> {
             let needed =
                 if dims == 3 { "[channels, depth, height, width]" } else { "[channels, height, width]" };
             Err(format!(
-                "it takes rows of shape {needed}, not {input:?}: use Network::with_input_shape or a reshape layer"
+                "expected rows of shape {needed}, got {input:?}: use Network::with_input_shape or a reshape layer"
             ))
         }
     }
 }
 
-/// How many windows there are along an axis.
+/// The number of windows along an axis.
 fn extent(size: usize, window: usize, stride: usize, padding: usize) -> Reason<usize> {
     if window == 0 || stride == 0 {
         return Err("windows and strides must be at least 1".to_owned());
@@ -280,7 +288,9 @@ fn extent(size: usize, window: usize, stride: usize, padding: usize) -> Reason<u
         padding.checked_mul(2).and_then(|p| p.checked_add(size)).ok_or("the padding is too large")?;
     match padded.checked_sub(window) {
         Some(rest) => Ok(rest / stride + 1),
-        None => Err(format!("a window of {window} does not fit into {size} with padding {padding}")),
+        None => {
+            Err(format!("a window of {window} does not fit into a size of {size} with padding {padding}"))
+        }
     }
 }
 
@@ -317,13 +327,15 @@ fn core(description: &LayerBuilder, input: &[usize], site: &Site<'_>) -> Result<
                 momentum: Some(*momentum),
                 ..BatchNormOptions::default()
             };
-            // Of a sequence, features are channels too, but they come last.
+            // The features of a sequence are channels, but come last.
             match input.len() {
                 1 => module(Box::new(BatchNorm1d::new(input[0], options, device)?)),
                 2 => module(Box::new(LastChannel(BatchNorm1d::new(input[1], options, device)?))),
                 3 => module(Box::new(BatchNorm2d::new(input[0], options, device)?)),
                 4 => module(Box::new(BatchNorm3d::new(input[0], options, device)?)),
-                _ => Err(NetworkError::computation(format!("rows of shape {input:?} have no channels"))),
+                _ => Err(NetworkError::computation(format!(
+                    "rows of shape {input:?} have too many dimensions"
+                ))),
             }
         }
         Kind::LayerNorm { epsilon } => {
@@ -333,7 +345,8 @@ fn core(description: &LayerBuilder, input: &[usize], site: &Site<'_>) -> Result<
         }
         Kind::Embedding { count, features } => {
             if *count == 0 || *features == 0 || *count > WHOLE_F32 {
-                let message = format!("there can be 1 to {WHOLE_F32} integers, with at least 1 feature each");
+                let message =
+                    format!("an embedding has 1 to {WHOLE_F32} integers, with at least 1 feature each");
                 return Err(NetworkError::computation(message));
             }
             Ok(Core::Integers(Box::new(Embedding::new(*count, *features, None, device, weights)?)))
@@ -352,9 +365,9 @@ fn core(description: &LayerBuilder, input: &[usize], site: &Site<'_>) -> Result<
         Kind::Flatten => Ok(Core::Shape(vec![input.iter().product()])),
         Kind::Reshape { shape } => Ok(Core::Shape(shape.clone())),
         Kind::Residual { layers } => {
-            // Their places are not the network's: an embedding has none here.
+            // An embedding may only be the first layer of the network.
             if layers.iter().any(|layer| matches!(layer.kind, Kind::Embedding { .. })) {
-                return Err(NetworkError::computation("an embedding comes first in the network"));
+                return Err(NetworkError::computation("an embedding must be the first layer of the network"));
             }
             Ok(Core::Residual(build_all(layers, input, site)?))
         }
@@ -362,7 +375,7 @@ fn core(description: &LayerBuilder, input: &[usize], site: &Site<'_>) -> Result<
     }
 }
 
-/// A normalisation of the channels of `[rows, steps, channels]`.
+/// Batch normalisation of `[rows, steps, channels]`.
 struct LastChannel(BatchNorm1d);
 
 impl Module for LastChannel {
@@ -374,7 +387,7 @@ impl Module for LastChannel {
     }
 }
 
-/// A dense layer that takes all of a row.
+/// A dense layer that flattens its input rows.
 struct OfWholeRows(Linear);
 
 impl Module for OfWholeRows {
@@ -387,7 +400,7 @@ impl Module for OfWholeRows {
 }
 
 fn sizes<const D: usize>(list: &[usize]) -> Result<[usize; D]> {
-    list.try_into().map_err(|_| NetworkError::computation(format!("{list:?} are not {D} sizes")))
+    list.try_into().map_err(|_| NetworkError::computation(format!("expected {D} sizes, got {list:?}")))
 }
 
 fn convolve(
@@ -408,42 +421,35 @@ fn convolve(
     }
     let (filters, kernel) = (convolution.filters, &convolution.kernel);
     let (device, weights) = (site.device, site.weights);
-    Ok(match kernel.len() {
-        3 => {
-            let options = options(convolution, bias)?;
-            Box::new(Conv3d::new(channels, filters, sizes(kernel)?, options, device, weights)?)
-        }
-        _ => {
-            let options = options(convolution, bias)?;
-            Box::new(Conv2d::new(channels, filters, sizes(kernel)?, options, device, weights)?)
-        }
-    })
+    macro_rules! convolution {
+        ($Layer:ident) => {
+            Ok(Box::new($Layer::new(
+                channels,
+                filters,
+                sizes(kernel)?,
+                options(convolution, bias)?,
+                device,
+                weights,
+            )?))
+        };
+    }
+    if kernel.len() == 3 { convolution!(Conv3d) } else { convolution!(Conv2d) }
 }
 
 fn pool(windows: &Windows) -> Result<Box<dyn Module>> {
     let Windows { size, stride, padding, average } = windows;
-    Ok(match (size.len(), average) {
-        (3, true) => Box::new(AvgPool3d {
-            stride: Some(sizes(stride)?),
-            padding: sizes(padding)?,
-            ..AvgPool3d::new(sizes(size)?)
-        }),
-        (3, false) => Box::new(MaxPool3d {
-            stride: Some(sizes(stride)?),
-            padding: sizes(padding)?,
-            ..MaxPool3d::new(sizes(size)?)
-        }),
-        (_, true) => Box::new(AvgPool2d {
-            stride: Some(sizes(stride)?),
-            padding: sizes(padding)?,
-            ..AvgPool2d::new(sizes(size)?)
-        }),
-        (_, false) => Box::new(MaxPool2d {
-            stride: Some(sizes(stride)?),
-            padding: sizes(padding)?,
-            ..MaxPool2d::new(sizes(size)?)
-        }),
-    })
+    macro_rules! pooling {
+        ($Layer:ident) => {{
+            let (stride, padding) = (Some(sizes(stride)?), sizes(padding)?);
+            Ok(Box::new($Layer { stride, padding, ..$Layer::new(sizes(size)?) }))
+        }};
+    }
+    match (size.len(), average) {
+        (3, true) => pooling!(AvgPool3d),
+        (3, false) => pooling!(MaxPool3d),
+        (_, true) => pooling!(AvgPool2d),
+        (_, false) => pooling!(MaxPool2d),
+    }
 }
 
 fn recur(recurrent: &Recurrent, features: usize, bias: bool, site: &Site<'_>) -> Result<Recurrence> {

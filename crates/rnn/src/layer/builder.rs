@@ -1,4 +1,4 @@
-//! The description of a layer, before it is built.
+//! Descriptions of layers.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,10 +8,10 @@ use super::{
 };
 use crate::{ActivationFunction, Result, error::within};
 
-/// Describes a layer. What goes into it is known when the network is built; mistakes are said then.
+/// Describes a layer. Its input shape is known when the network is built, which reports invalid settings.
 ///
-/// Rows have a shape: `[features]`, an image `[channels, height, width]`, a volume `[channels, depth, height, width]`, a
-/// sequence `[steps, features]`. Data comes and goes as matrices, a row each, whose elements are in that order.
+/// A row has a shape: `[features]`, an image `[channels, height, width]`, a volume `[channels, depth, height, width]`, or a
+/// sequence `[steps, features]`. In input and output matrices, a row's elements are in that order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[must_use = "add it to a network"]
 pub struct LayerBuilder {
@@ -21,8 +21,24 @@ pub struct LayerBuilder {
     pub(crate) use_bias: bool,
     pub(crate) name: Option<String>,
     pub(crate) trainable: bool,
-    /// A setting that this kind of layer does not have.
+    /// A setting that was given but does not exist for this kind of layer.
     pub(crate) misplaced: Option<String>,
+}
+
+/// Settings of some kinds of layers. Others keep the name of the setting, which is an error when the network is built.
+macro_rules! settings {
+    ($($(#[$about:meta])+ $name:ident($($value:ident: $type:ty)?): $kinds:pat => $set:expr;)+) => { $(
+        $(#[$about])+
+        pub fn $name(mut self, $($value: $type)?) -> LayerBuilder {
+            match &mut self.kind {
+                $kinds => $set,
+                _ => {
+                    self.misplaced.get_or_insert_with(|| stringify!($name).to_owned());
+                }
+            }
+            self
+        }
+    )+ };
 }
 
 impl LayerBuilder {
@@ -38,13 +54,13 @@ impl LayerBuilder {
         }
     }
 
-    /// A fully connected layer of so many units, with ReLU unless another activation is named. It takes rows of any shape;
-    /// of a sequence, each step.
+    /// A fully connected layer with `output_dim` units, and ReLU unless another activation is set. It takes rows of any
+    /// shape, and applies to each step of a sequence.
     pub fn dense(output_dim: usize) -> LayerBuilder {
         LayerBuilder::new(Kind::Dense { units: output_dim })
     }
 
-    /// Zeros each element with this probability while training, and scales the others up by as much.
+    /// Dropout: during training, sets each element to 0 with this probability, and scales the others to keep the mean.
     ///
     /// # Errors
     /// If the rate is not between 0 and 1.
@@ -53,12 +69,12 @@ impl LayerBuilder {
         Ok(LayerBuilder::new(Kind::Dropout { rate, seed: None }))
     }
 
-    /// A convolution over images: `[channels, height, width]` to `[filters, ..]`.
+    /// A convolution over images, from `[channels, height, width]` to `[filters, ..]`.
     pub fn conv2d(filters: usize, kernel_size: (usize, usize)) -> LayerBuilder {
         LayerBuilder::convolution(filters, vec![kernel_size.0, kernel_size.1])
     }
 
-    /// A convolution over volumes: `[channels, depth, height, width]` to `[filters, ..]`.
+    /// A convolution over volumes, from `[channels, depth, height, width]` to `[filters, ..]`.
     pub fn conv3d(filters: usize, kernel_size: (usize, usize, usize)) -> LayerBuilder {
         LayerBuilder::convolution(filters, vec![kernel_size.0, kernel_size.1, kernel_size.2])
     }
@@ -75,7 +91,7 @@ impl LayerBuilder {
         }))
     }
 
-    /// The greatest element of each window of images; windows lie side by side unless a stride is named.
+    /// The maximum of each window of images. Windows do not overlap unless a stride is set.
     pub fn max_pool2d(size: (usize, usize)) -> LayerBuilder {
         LayerBuilder::pooling(vec![size.0, size.1], false)
     }
@@ -85,7 +101,7 @@ impl LayerBuilder {
         LayerBuilder::pooling(vec![size.0, size.1], true)
     }
 
-    /// The greatest element of each window of volumes.
+    /// The maximum of each window of volumes.
     pub fn max_pool3d(size: (usize, usize, usize)) -> LayerBuilder {
         LayerBuilder::pooling(vec![size.0, size.1, size.2], false)
     }
@@ -100,8 +116,8 @@ impl LayerBuilder {
         LayerBuilder::new(Kind::Pooling(Windows { size, stride, padding, average }))
     }
 
-    /// Normalises each feature, or channel, by the batch's statistics while training and by running ones afterwards. Of single
-    /// features a batch needs two rows: a last row by itself joins the batch before.
+    /// Normalises each feature or channel, by the batch's statistics during training and by running statistics otherwise. For
+    /// single features a batch needs two rows: a last single row joins the batch before.
     pub fn batch_norm() -> LayerBuilder {
         LayerBuilder::new(Kind::BatchNorm { momentum: 0.1, epsilon: 1e-5 })
     }
@@ -111,24 +127,24 @@ impl LayerBuilder {
         LayerBuilder::new(Kind::LayerNorm { epsilon: 1e-5 })
     }
 
-    /// A vector of so many features for each of `count` integers: `[steps]` to `[steps, features]`. It comes first in a
-    /// network; the data are whole numbers from 0 to `count - 1`.
+    /// A vector of `features` elements for each of `count` integers, from `[steps]` to `[steps, features]`. It must be the
+    /// first layer; the data are integers from 0 to `count - 1`.
     pub fn embedding(count: usize, features: usize) -> LayerBuilder {
         LayerBuilder::new(Kind::Embedding { count, features })
     }
 
-    /// Plain recurrence (tanh) over sequences: `[steps, features]` to the state after the last step, `[units]`, or with
-    /// [`LayerBuilder::return_sequences`] to all states.
+    /// Simple recurrence (tanh) over sequences `[steps, features]`. Returns the state after the last step, `[units]`, or with
+    /// [`LayerBuilder::return_sequences`] all states.
     pub fn rnn(units: usize) -> LayerBuilder {
         LayerBuilder::recurrent(Cell::Rnn, units)
     }
 
-    /// Long short-term memory, as [`LayerBuilder::rnn`].
+    /// Long short-term memory, with the shapes of [`LayerBuilder::rnn`].
     pub fn lstm(units: usize) -> LayerBuilder {
         LayerBuilder::recurrent(Cell::Lstm, units)
     }
 
-    /// Gated recurrent units, as [`LayerBuilder::rnn`].
+    /// Gated recurrent units, with the shapes of [`LayerBuilder::rnn`].
     pub fn gru(units: usize) -> LayerBuilder {
         LayerBuilder::recurrent(Cell::Gru, units)
     }
@@ -138,148 +154,86 @@ impl LayerBuilder {
         LayerBuilder::new(Kind::Recurrent(Recurrent { cell, units, layers, bidirectional, return_sequences }))
     }
 
-    /// Attention of a sequence `[steps, features]` to itself, with so many heads.
+    /// Self-attention over a sequence `[steps, features]`, with this number of heads.
     pub fn attention(heads: usize) -> LayerBuilder {
         LayerBuilder::new(Kind::Attention { heads, causal: false })
     }
 
-    /// A row as one dimension.
+    /// Gives rows one dimension.
     pub fn flatten() -> LayerBuilder {
         LayerBuilder::new(Kind::Flatten)
     }
 
-    /// A row in another shape of as many elements.
+    /// Gives rows another shape with the same number of elements.
     pub fn reshape(shape: &[usize]) -> LayerBuilder {
         LayerBuilder::new(Kind::Reshape { shape: shape.to_vec() })
     }
 
-    /// What these layers make of a row, added to the row; they must not change its shape.
+    /// Adds the output of these layers to their input. They must not change the shape.
     pub fn residual(layers: Vec<LayerBuilder>) -> LayerBuilder {
         LayerBuilder::new(Kind::Residual { layers })
     }
 
-    /// An activation by itself.
+    /// An activation without weights.
     pub fn activation_layer(activation: ActivationFunction) -> LayerBuilder {
         LayerBuilder::new(Kind::Activation).activation(activation)
     }
 
-    /// The activation. Dense layers have ReLU without; all others none.
+    /// Sets the activation. By default, dense layers have ReLU and others none.
     pub fn activation(mut self, activation: ActivationFunction) -> LayerBuilder {
         self.activation = Some(activation);
         self
     }
 
-    /// How weights begin. Without, dense layers and convolutions begin by Glorot and Bengio (uniform) with biases of 0,
-    /// other layers as PyTorch's.
+    /// Sets the distribution of initial weights. By default, dense layers and convolutions use
+    /// [`WeightInitialization::XavierUniform`] with biases of 0, and other layers are initialised as in PyTorch.
     pub fn weight_init(mut self, weight_init: WeightInitialization) -> LayerBuilder {
         self.weight_init = Some(weight_init);
         self
     }
 
-    /// With (as without this call) or without biases.
+    /// Sets whether the layer has biases. The default is true.
     pub fn use_bias(mut self, use_bias: bool) -> LayerBuilder {
         self.use_bias = use_bias;
         self
     }
 
-    /// A name for summaries.
+    /// Sets the name in summaries.
     pub fn name(mut self, name: impl Into<String>) -> LayerBuilder {
         self.name = Some(name.into());
         self
     }
 
-    /// `false` freezes the layer: training leaves it as it is.
+    /// `false` freezes the layer, so that training does not change it.
     pub fn trainable(mut self, trainable: bool) -> LayerBuilder {
         self.trainable = trainable;
         self
     }
 
-    /// Steps between windows of a convolution or pooling, the same in every dimension.
-    pub fn stride(mut self, stride: usize) -> LayerBuilder {
-        match &mut self.kind {
-            Kind::Convolution(Convolution { stride: own, .. })
-            | Kind::Pooling(Windows { stride: own, .. }) => {
-                own.fill(stride);
-            }
-            _ => return self.misplace("stride"),
-        }
-        self
+    settings! {
+        /// Sets the stride of a convolution or pooling in every dimension.
+        stride(stride: usize): Kind::Convolution(Convolution { stride: own, .. })
+            | Kind::Pooling(Windows { stride: own, .. }) => own.fill(stride);
+        /// Sets the padding of a convolution (with zeros) or pooling on all sides.
+        padding(padding: usize): Kind::Convolution(Convolution { padding: own, .. })
+            | Kind::Pooling(Windows { padding: own, .. }) => own.fill(padding);
+        /// Sets the dilation of a convolution.
+        dilation(dilation: usize): Kind::Convolution(convolution) => convolution.dilation.fill(dilation);
+        /// Sets the number of channel groups of a convolution.
+        groups(groups: usize): Kind::Convolution(convolution) => convolution.groups = groups;
+        /// A recurrent layer returns its state after every step, `[steps, units]`.
+        return_sequences(): Kind::Recurrent(recurrent) => recurrent.return_sequences = true;
+        /// A recurrent layer runs in both directions, and returns twice as many features.
+        bidirectional(): Kind::Recurrent(recurrent) => recurrent.bidirectional = true;
+        /// Stacks this number of recurrent layers.
+        layers(layers: usize): Kind::Recurrent(recurrent) => recurrent.layers = layers;
+        /// Each step attends only to itself and earlier steps.
+        causal(): Kind::Attention { causal, .. } => *causal = true;
+        /// Gives a dropout layer its own random numbers, with this seed.
+        seed(seed: u64): Kind::Dropout { seed: own, .. } => *own = Some(seed);
     }
 
-    /// What is added on all sides before a convolution (zeros) or pooling.
-    pub fn padding(mut self, padding: usize) -> LayerBuilder {
-        match &mut self.kind {
-            Kind::Convolution(Convolution { padding: own, .. })
-            | Kind::Pooling(Windows { padding: own, .. }) => own.fill(padding),
-            _ => return self.misplace("padding"),
-        }
-        self
-    }
-
-    /// Steps between the elements of a convolution's window.
-    pub fn dilation(mut self, dilation: usize) -> LayerBuilder {
-        match &mut self.kind {
-            Kind::Convolution(convolution) => convolution.dilation.fill(dilation),
-            _ => return self.misplace("dilation"),
-        }
-        self
-    }
-
-    /// Groups of channels of a convolution.
-    pub fn groups(mut self, groups: usize) -> LayerBuilder {
-        match &mut self.kind {
-            Kind::Convolution(convolution) => convolution.groups = groups,
-            _ => return self.misplace("groups"),
-        }
-        self
-    }
-
-    /// A recurrent layer gives its state after every step: `[steps, units]`.
-    pub fn return_sequences(mut self) -> LayerBuilder {
-        match &mut self.kind {
-            Kind::Recurrent(recurrent) => recurrent.return_sequences = true,
-            _ => return self.misplace("return_sequences"),
-        }
-        self
-    }
-
-    /// A recurrent layer runs in both directions; its results are twice as wide.
-    pub fn bidirectional(mut self) -> LayerBuilder {
-        match &mut self.kind {
-            Kind::Recurrent(recurrent) => recurrent.bidirectional = true,
-            _ => return self.misplace("bidirectional"),
-        }
-        self
-    }
-
-    /// So many recurrent layers, each fed by the one before.
-    pub fn layers(mut self, layers: usize) -> LayerBuilder {
-        match &mut self.kind {
-            Kind::Recurrent(recurrent) => recurrent.layers = layers,
-            _ => return self.misplace("layers"),
-        }
-        self
-    }
-
-    /// Attention to earlier steps and itself only.
-    pub fn causal(mut self) -> LayerBuilder {
-        match &mut self.kind {
-            Kind::Attention { causal, .. } => *causal = true,
-            _ => return self.misplace("causal"),
-        }
-        self
-    }
-
-    /// A dropout with random numbers of its own.
-    pub fn seed(mut self, own: u64) -> LayerBuilder {
-        match &mut self.kind {
-            Kind::Dropout { seed, .. } => *seed = Some(own),
-            _ => return self.misplace("seed"),
-        }
-        self
-    }
-
-    /// Freezes or thaws it, with all layers in it.
+    /// Freezes or unfreezes the layer and its inner layers.
     pub(super) fn freeze(&mut self, frozen: bool) {
         self.trainable = !frozen;
         if let Kind::Residual { layers } = &mut self.kind {
@@ -287,7 +241,7 @@ impl LayerBuilder {
         }
     }
 
-    /// Gives dropouts with seeds of their own other ones, in a copy of this number; the first copy keeps them.
+    /// Changes the seeds of dropout layers for copy `number` of the network. Copy 0 keeps them.
     pub(crate) fn reseed(&mut self, number: u64) {
         match &mut self.kind {
             Kind::Dropout { seed: Some(seed), .. } => {
@@ -298,7 +252,7 @@ impl LayerBuilder {
         }
     }
 
-    /// A setting that this kind of layer does not have, if it was given one.
+    /// A setting that was given but does not exist for this kind of layer.
     pub(super) fn meaningless(&self) -> Option<&str> {
         let draws = matches!(
             self.kind,
@@ -315,12 +269,7 @@ impl LayerBuilder {
             .or((!self.use_bias && !has_bias).then_some("use_bias"))
     }
 
-    fn misplace(mut self, setting: &str) -> LayerBuilder {
-        self.misplaced.get_or_insert_with(|| setting.to_owned());
-        self
-    }
-
-    /// The activation that it has.
+    /// The activation, with the default.
     pub(crate) fn own_activation(&self) -> ActivationFunction {
         self.activation.unwrap_or(match self.kind {
             Kind::Dense { .. } => ActivationFunction::ReLU,

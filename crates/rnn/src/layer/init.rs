@@ -1,4 +1,4 @@
-//! How weights begin.
+//! Initial weights.
 
 use neurenix::{
     nn::init,
@@ -8,19 +8,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::{NetworkError, Result, error::within};
 
-/// How weights begin; biases begin at 0.
+/// The distribution of initial weights. Biases begin at 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub enum WeightInitialization {
-    /// All 0.
+    /// All weights are 0.
     Zeros,
-    /// Uniform between two numbers.
+    /// Uniform between `min` and `max`.
     Uniform {
-        /// The least.
+        /// The minimum.
         min: f64,
-        /// The greatest.
+        /// The maximum.
         max: f64,
     },
-    /// Normal.
+    /// A normal distribution.
     Normal {
         /// The mean.
         mean: f64,
@@ -30,20 +30,20 @@ pub enum WeightInitialization {
     /// Uniform with variance `2 / (inputs + outputs)` (Glorot and Bengio, 2010).
     #[default]
     XavierUniform,
-    /// Normal with that variance.
+    /// Normal with the same variance.
     XavierNormal,
     /// Uniform with variance `2 / inputs` (He et al., 2015).
     HeUniform,
-    /// Normal with that variance.
+    /// Normal with the same variance.
     HeNormal,
     /// Uniform with variance `1 / inputs` (LeCun et al., 1998).
     LeCunUniform,
-    /// Normal with that variance.
+    /// Normal with the same variance.
     LeCunNormal,
 }
 
 impl WeightInitialization {
-    /// Checks the numbers, and that all that is drawn is finite in a type.
+    /// Checks the settings, and that all weights will be finite in a dtype.
     pub(super) fn check(self, dtype: DType) -> Result<()> {
         let finite = |name: &str, value: f64| within(name, value, f64::MIN, f64::INFINITY);
         match self {
@@ -59,24 +59,25 @@ impl WeightInitialization {
             WeightInitialization::Normal { mean, std } => {
                 finite("mean", mean)?;
                 within("std", std, 0.0, f64::INFINITY)?;
-                // Farther from the mean no normal number is drawn.
+                // The generator draws no numbers farther from the mean.
                 self.check_reach(mean.abs() + 10.0 * std, dtype)
             }
             _ => Ok(()),
         }
     }
 
-    /// Checks that numbers as great as this are finite in a type.
+    /// Checks that numbers of this size are finite in a dtype.
     fn check_reach(self, greatest: f64, dtype: DType) -> Result<()> {
         let most = if dtype == DType::F64 { f64::MAX } else { f64::from(f32::MAX) };
         if greatest <= most {
             return Ok(());
         }
-        let reason = format!("weights would be beyond {most:e}, where {} ends: take less", dtype.name());
+        let reason =
+            format!("weights could exceed {most:e}, where {} ends: use smaller numbers", dtype.name());
         Err(NetworkError::invalid_parameter("weight_init", format!("{self:?}"), reason))
     }
 
-    /// A weight `[outputs, inputs, kernel..]`.
+    /// Draws a weight of shape `[outputs, inputs, kernel..]`.
     pub(crate) fn draw(
         self,
         shape: &[usize],

@@ -1,81 +1,57 @@
-//! What kinds of layers there are, and their numbers.
+//! The kinds of layers, with their settings.
 
 use serde::{Deserialize, Serialize};
 
 use super::LayerBuilder;
+use crate::choices::choices;
 
-/// What kind of layer it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub enum LayerType {
-    /// Fully connected.
-    Dense,
-    /// Convolution over images.
-    Convolutional2D,
-    /// Convolution over volumes.
-    Convolutional3D,
-    /// The greatest of each window of images.
-    MaxPooling2D,
-    /// The mean of each window of images.
-    AveragePooling2D,
-    /// The greatest of each window of volumes.
-    MaxPooling3D,
-    /// The mean of each window of volumes.
-    AveragePooling3D,
-    /// Zeros at random while training.
-    Dropout,
-    /// Normalisation of each channel over the batch.
-    BatchNormalization,
-    /// Normalisation of each row.
-    LayerNormalization,
-    /// Plain recurrence.
-    RNN,
-    /// Long short-term memory.
-    LSTM,
-    /// Gated recurrent units.
-    GRU,
-    /// Attention of a sequence to itself.
-    Attention,
-    /// Vectors for integers.
-    Embedding,
-    /// A row as one dimension.
-    Flatten,
-    /// A row in another shape.
-    Reshape,
-    /// A row, and what layers make of it, added.
-    Residual,
-    /// An activation by itself.
-    Activation,
-}
-
-impl LayerType {
-    /// Its name.
-    pub fn name(&self) -> &'static str {
-        match self {
-            LayerType::Dense => "Dense",
-            LayerType::Convolutional2D => "Convolutional2D",
-            LayerType::Convolutional3D => "Convolutional3D",
-            LayerType::MaxPooling2D => "MaxPooling2D",
-            LayerType::AveragePooling2D => "AveragePooling2D",
-            LayerType::MaxPooling3D => "MaxPooling3D",
-            LayerType::AveragePooling3D => "AveragePooling3D",
-            LayerType::Dropout => "Dropout",
-            LayerType::BatchNormalization => "BatchNormalization",
-            LayerType::LayerNormalization => "LayerNormalization",
-            LayerType::RNN => "RNN",
-            LayerType::LSTM => "LSTM",
-            LayerType::GRU => "GRU",
-            LayerType::Attention => "Attention",
-            LayerType::Embedding => "Embedding",
-            LayerType::Flatten => "Flatten",
-            LayerType::Reshape => "Reshape",
-            LayerType::Residual => "Residual",
-            LayerType::Activation => "Activation",
-        }
+choices! {
+    /// The type of a layer.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[non_exhaustive]
+    pub enum LayerType {
+        /// Fully connected.
+        Dense,
+        /// Convolution over images.
+        Convolutional2D,
+        /// Convolution over volumes.
+        Convolutional3D,
+        /// The maximum of each window of images.
+        MaxPooling2D,
+        /// The mean of each window of images.
+        AveragePooling2D,
+        /// The maximum of each window of volumes.
+        MaxPooling3D,
+        /// The mean of each window of volumes.
+        AveragePooling3D,
+        /// Dropout.
+        Dropout,
+        /// Normalisation of each channel over the batch.
+        BatchNormalization,
+        /// Normalisation of each row.
+        LayerNormalization,
+        /// Simple recurrence.
+        RNN,
+        /// Long short-term memory.
+        LSTM,
+        /// Gated recurrent units.
+        GRU,
+        /// Self-attention.
+        Attention,
+        /// A vector for each integer.
+        Embedding,
+        /// Gives rows one dimension.
+        Flatten,
+        /// Gives rows another shape.
+        Reshape,
+        /// The sum of a row and the output of inner layers.
+        Residual,
+        /// An activation without weights.
+        Activation,
     }
 }
 
-/// Steps, padding and the like of a convolution over `D` dimensions.
+/// The settings of a convolution, with an element per dimension.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Convolution {
     pub(crate) filters: usize,
@@ -86,13 +62,13 @@ pub(crate) struct Convolution {
     pub(crate) groups: usize,
 }
 
-/// Windows of a pooling.
+/// The windows of a pooling layer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Windows {
     pub(crate) size: Vec<usize>,
     pub(crate) stride: Vec<usize>,
     pub(crate) padding: Vec<usize>,
-    /// The mean rather than the greatest.
+    /// The mean rather than the maximum.
     pub(crate) average: bool,
 }
 
@@ -103,7 +79,7 @@ pub(crate) enum Cell {
     Gru,
 }
 
-/// A recurrent layer's numbers.
+/// The settings of a recurrent layer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Recurrent {
     pub(crate) cell: Cell,
@@ -113,7 +89,7 @@ pub(crate) struct Recurrent {
     pub(crate) return_sequences: bool,
 }
 
-/// A layer's kind with its numbers.
+/// A layer's kind with its settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Kind {
     Dense { units: usize },
@@ -132,7 +108,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// True if it mixes what goes in by weights, rather than scaling, shaping or looking it up.
+    /// True if it mixes inputs by weights, rather than scaling, reshaping or looking them up.
     pub(crate) fn mixes(&self) -> bool {
         match self {
             Kind::Dense { .. } | Kind::Convolution(_) | Kind::Recurrent(_) | Kind::Attention { .. } => true,
@@ -141,7 +117,7 @@ impl Kind {
         }
     }
 
-    /// True if, apart from an activation, what comes out lies between the least and the greatest of what goes in.
+    /// True if outputs, before the activation, are between the minimum and the maximum of the inputs.
     pub(crate) fn keeps_range(&self) -> bool {
         matches!(
             self,
@@ -149,7 +125,7 @@ impl Kind {
         )
     }
 
-    /// True if it belongs to the layer before: a normalisation, an activation.
+    /// True if it belongs to the layer before, as normalisations and activations do.
     pub(crate) fn refines(&self) -> bool {
         matches!(self, Kind::BatchNorm { .. } | Kind::LayerNorm { .. } | Kind::Activation)
     }

@@ -1,4 +1,4 @@
-//! Layers: how they are described, what they are once they are built.
+//! Layers: descriptions and built layers.
 
 mod build;
 mod builder;
@@ -31,58 +31,58 @@ pub struct Layer {
     trainable: bool,
 }
 
-/// What a layer computes before its activation.
+/// The computation of a layer before its activation.
 enum Core {
     Module(Box<dyn Module>),
-    /// Recurrent: the state after the last step, rather than those of all steps.
+    /// A recurrent layer that returns only the state after the last step.
     LastState(Box<build::Recurrence>),
-    /// A shape for each row.
+    /// Gives each row this shape.
     Shape(Vec<usize>),
-    /// Class numbers, or words: integers.
+    /// A layer whose inputs are integers, such as class numbers or words.
     Integers(Box<dyn Module>),
-    /// What goes in, and what these layers make of it, added.
+    /// The sum of the input and the output of these layers.
     Residual(Vec<Layer>),
-    /// Only the activation.
+    /// The identity: only the activation counts.
     Nothing,
 }
 
 impl Layer {
-    /// What kind of layer it is.
+    /// The type of the layer.
     pub fn layer_type(&self) -> LayerType {
         self.description.kind.layer_type()
     }
 
-    /// The name that it was given.
+    /// The layer's name, if it has one.
     pub fn name(&self) -> Option<&str> {
         self.description.name.as_deref()
     }
 
-    /// Its activation.
+    /// The activation.
     pub fn activation(&self) -> ActivationFunction {
         self.description.own_activation()
     }
 
-    /// The shape of a row that goes in.
+    /// The shape of an input row.
     pub fn input_shape(&self) -> &[usize] {
         &self.input_shape
     }
 
-    /// The shape of a row that comes out.
+    /// The shape of an output row.
     pub fn output_shape(&self) -> &[usize] {
         &self.output_shape
     }
 
-    /// False if training leaves it as it is.
+    /// False if the layer is frozen.
     pub fn is_trainable(&self) -> bool {
         self.trainable
     }
 
-    /// The number of its weights.
+    /// The number of weights.
     pub fn parameter_count(&self) -> usize {
         self.weights().iter().map(|weight| weight.tensor().len()).sum()
     }
 
-    /// What it is, in figures.
+    /// A summary of the layer.
     pub fn summary(&self) -> LayerSummary {
         LayerSummary {
             name: self.name().map_or_else(|| self.layer_type().name().to_owned(), str::to_owned),
@@ -95,7 +95,7 @@ impl Layer {
         }
     }
 
-    /// Its weights, without buffers.
+    /// The weights, without buffers.
     pub(crate) fn weights(&self) -> Vec<Parameter> {
         let state = self.named_state().into_iter();
         state.filter(|(_, role, _)| *role == Role::Weight).map(|(_, _, parameter)| parameter).collect()
@@ -105,7 +105,7 @@ impl Layer {
         &self.description
     }
 
-    /// Freezes or thaws it, with all layers in it. A frozen layer keeps its weights and running statistics.
+    /// Freezes or unfreezes the layer and its inner layers. A frozen layer keeps its weights and running statistics.
     pub(crate) fn freeze(&mut self, frozen: bool) {
         self.trainable = !frozen;
         self.set_trainable(!frozen);
@@ -115,7 +115,7 @@ impl Layer {
         self.description.freeze(frozen);
     }
 
-    /// True if one row alone is not enough to train on: for a batch normalisation of one value a channel.
+    /// True if training needs more than one row per batch: for a batch normalisation with one value per channel.
     pub(crate) fn needs_rows(&self) -> bool {
         let values: usize = match self.input_shape.as_slice() {
             [steps, _] => *steps,
@@ -129,17 +129,17 @@ impl Layer {
         self.trainable && (inside || normalises && values == 1)
     }
 
-    /// Switches it to training, if it is not frozen, or to inference.
+    /// Switches to training mode, unless the layer is frozen, or to inference mode.
     pub(crate) fn set_training(&self, training: bool) {
         let training = training && self.trainable;
         match &self.core {
-            // What is frozen in it stays so.
+            // Frozen inner layers stay in inference mode.
             Core::Residual(layers) => layers.iter().for_each(|layer| layer.set_training(training)),
             _ => self.train(training),
         }
     }
 
-    /// What it makes of rows, without its activation if that is so asked.
+    /// The outputs for rows, without the activation unless `activated`.
     pub(crate) fn run(&self, input: &Tensor, activated: bool) -> neurenix::Result<Tensor> {
         let output = match &self.core {
             Core::Module(module) => module.forward(input)?,
@@ -193,26 +193,26 @@ impl std::fmt::Debug for Layer {
     }
 }
 
-/// A layer in figures.
+/// A summary of a layer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LayerSummary {
-    /// Its name.
+    /// The layer's name.
     pub name: String,
-    /// Its type.
+    /// The layer's type.
     pub layer_type: LayerType,
-    /// The shape of a row that goes in.
+    /// The shape of an input row.
     pub input_shape: Vec<usize>,
-    /// The shape of a row that comes out.
+    /// The shape of an output row.
     pub output_shape: Vec<usize>,
-    /// The number of its weights.
+    /// The number of weights.
     pub parameter_count: usize,
-    /// Its activation's name.
+    /// The name of the activation.
     pub activation: String,
-    /// False if it is frozen.
+    /// False if the layer is frozen.
     pub trainable: bool,
 }
 
-/// Builds layers one after another, for rows of this shape.
+/// Builds a sequence of layers for input rows of this shape.
 pub(crate) fn build_all(
     descriptions: &[LayerBuilder],
     input_shape: &[usize],

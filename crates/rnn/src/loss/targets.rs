@@ -1,4 +1,4 @@
-//! Whether targets are those of a loss.
+//! Checks of targets.
 
 use ndarray::{Array2, Axis};
 use neurenix::phynexus::{DType, text::show_shape};
@@ -7,19 +7,19 @@ use super::{LossConfig, LossFunction};
 use crate::{NetworkError, Result, convert};
 
 impl LossConfig {
-    /// Checks that there are as many weights of classes as classes.
+    /// Checks that there is a weight for each class.
     pub(crate) fn check_class_weights(&self, outputs: &[usize]) -> Result<()> {
         let classes = self.classes(outputs);
         match self.parameters.class_weights.as_ref().filter(|weights| weights.len() != classes) {
             None => Ok(()),
             Some(weights) => {
-                let (expected, actual) = (format!("{classes}, one a class"), weights.len().to_string());
+                let (expected, actual) = (format!("{classes}, one per class"), weights.len().to_string());
                 Err(NetworkError::dimension_mismatch("class_weights", expected, actual))
             }
         }
     }
 
-    /// Checks that the shares of classes are no more than one whole. Less is a row or a step that counts less, or not at all.
+    /// Checks that the probabilities of classes have at most the sum 1. Rows or steps with a lower sum count less.
     fn check_sums(&self, what: &str, targets: &Array2<f64>, classes: usize) -> Result<()> {
         if self.function != LossFunction::CategoricalCrossEntropy {
             return Ok(());
@@ -27,7 +27,7 @@ impl LossConfig {
         for (row, numbers) in targets.rows().into_iter().enumerate() {
             for question in numbers.axis_chunks_iter(Axis(0), classes.max(1)) {
                 let sum = question.sum();
-                // Shares rounded to two decimals may be a little more.
+                // Probabilities rounded to two decimals may have a slightly greater sum.
                 if sum > 1.001 + 0.005 * classes.min(10) as f64 {
                     let message = format!(
                         "{what} of row {row} have the sum {sum}: CategoricalCrossEntropy takes probabilities of classes of which one \
@@ -40,7 +40,7 @@ impl LossConfig {
         Ok(())
     }
 
-    /// Checks that targets, called so, fit outputs of this shape and type.
+    /// Checks that targets fit outputs of this shape and dtype. `what` names them in the error.
     pub(crate) fn check_targets(
         &self,
         what: &str,
@@ -76,7 +76,7 @@ impl LossConfig {
         };
         let allowed = match self.function {
             LossFunction::SparseCategoricalCrossEntropy => {
-                format!("whole numbers from 0 to {}", classes.saturating_sub(1))
+                format!("integers from 0 to {}", classes.saturating_sub(1))
             }
             LossFunction::HingeLoss | LossFunction::SquaredHingeLoss => "1 and -1".to_owned(),
             LossFunction::PoissonLoss => "counts of at least 0".to_owned(),

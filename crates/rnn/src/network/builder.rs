@@ -1,15 +1,15 @@
-//! From a description to a network.
+//! Builds a network from a description.
 
 use std::{
     sync::Arc,
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use neurenix::phynexus::{tensor::Generator, text::show_shape};
+use neurenix::phynexus::{DType, Device, tensor::Generator, text::show_shape};
 
-use super::{Network, NetworkMetadata, Plan, Precision};
+use super::{Network, NetworkMetadata, Plan, Precision, TrainingHistory};
 use crate::{
-    LayerBuilder, LossConfig, NetworkError, Optimizer, Result, TrainingHistory, device,
+    LayerBuilder, LossConfig, NetworkError, Optimizer, Result, device,
     layer::{Kind, Site, build_all},
 };
 
@@ -23,10 +23,10 @@ pub struct NetworkBuilder {
 }
 
 impl NetworkBuilder {
-    /// For rows of so many numbers.
+    /// A builder for input rows of `input_dim` elements.
     ///
     /// # Errors
-    /// If that is 0.
+    /// If `input_dim` is 0.
     pub fn new(input_dim: usize) -> Result<NetworkBuilder> {
         NetworkBuilder::with_shape(&[input_dim])
     }
@@ -44,91 +44,92 @@ impl NetworkBuilder {
         NetworkBuilder { plan: Plan::default(), device: None, seed: None }
     }
 
-    /// Rows of so many numbers go in.
+    /// Sets the number of elements of an input row.
     pub fn input_size(self, input_dim: usize) -> NetworkBuilder {
         self.input_shape(&[input_dim])
     }
 
-    /// Rows of this shape go in: an image `[channels, height, width]`, a sequence `[steps, features]`.
+    /// Sets the shape of an input row, such as an image `[channels, height, width]` or a sequence `[steps, features]`.
     pub fn input_shape(mut self, shape: &[usize]) -> NetworkBuilder {
         self.plan.input_shape = shape.to_vec();
         self
     }
 
-    /// Adds a layer at the end.
+    /// Appends a layer.
     pub fn add_layer(mut self, layer: LayerBuilder) -> NetworkBuilder {
         self.plan.layers.push(layer);
         self
     }
 
-    /// The loss: a [`LossFunction`](crate::LossFunction), or a [`LossConfig`] with its numbers. The mean squared error
-    /// without.
+    /// Sets the loss: a [`LossFunction`](crate::LossFunction), or a [`LossConfig`] with settings. The default is the mean
+    /// squared error.
     pub fn loss(mut self, loss: impl Into<LossConfig>) -> NetworkBuilder {
         self.plan.loss = loss.into();
         self
     }
 
-    /// The optimiser. Adam with a learning rate of 0.001 without.
+    /// Sets the optimiser. The default is Adam with a learning rate of 0.001.
     pub fn optimizer(mut self, optimizer: Optimizer) -> NetworkBuilder {
         self.plan.optimizer = optimizer;
         self
     }
 
-    /// A name.
+    /// Sets the name.
     pub fn name(mut self, name: impl Into<String>) -> NetworkBuilder {
         self.plan.name = Some(name.into());
         self
     }
 
-    /// What is told about the network.
+    /// Sets the metadata.
     pub fn metadata(mut self, metadata: NetworkMetadata) -> NetworkBuilder {
         self.plan.metadata = metadata;
         self
     }
 
-    /// Who made it.
+    /// Sets the author.
     pub fn author(mut self, author: impl Into<String>) -> NetworkBuilder {
         self.plan.metadata.author = Some(author.into());
         self
     }
 
-    /// What it is for.
+    /// Sets the description.
     pub fn description(mut self, description: impl Into<String>) -> NetworkBuilder {
         self.plan.metadata.description = Some(description.into());
         self
     }
 
-    /// Words to find it by.
+    /// Sets the search terms.
     pub fn tags(mut self, tags: Vec<String>) -> NetworkBuilder {
         self.plan.metadata.tags = tags;
         self
     }
 
-    /// The device that computes, by name: `cpu`, `cuda:0`, `vulkan:0`. Without, the best real one: a GPU if there is one
-    /// (that of `RNN_GPU_DEVICE`), else the CPU.
+    /// Sets the device by its name: `cpu`, `cuda:0`, `vulkan:0`. The default is the device of `RNN_GPU_DEVICE`, else a GPU if
+    /// there is one, else the CPU.
     pub fn device(mut self, name: impl Into<String>) -> NetworkBuilder {
         self.device = Some(name.into());
         self
     }
 
-    /// The type of numbers inside. `float32` without.
+    /// Sets the precision of computations. The default is `float32`.
     pub fn precision(mut self, precision: Precision) -> NetworkBuilder {
         self.plan.precision = precision;
         self
     }
 
-    /// The seed of the weights. Two networks of one description and seed are equal, on every device. Without, the time.
+    /// Sets the seed of the weights. Networks with the same description and seed are equal on every device. The default seed
+    /// comes from the clock.
     pub fn seed(mut self, seed: u64) -> NetworkBuilder {
         self.seed = Some(seed);
         self
     }
 
-    /// The network, with weights drawn.
+    /// Builds the network and draws its weights.
     ///
     /// # Errors
-    /// A description that makes no network: no layer, sizes of 0, shapes that do not fit each other; numbers out of their
-    /// ranges; a loss of probabilities or counts behind an activation that gives others; weights for more or fewer classes
-    /// than there are; a device that is not there.
+    /// If there is no layer, a size is 0, shapes do not fit each other, or a setting is out of range. If the loss needs
+    /// probabilities or counts and the last activation returns other values, or the number of class weights is not that of
+    /// classes. If there is no such device.
     pub fn build(self) -> Result<Network> {
         let network = self.made()?;
         network.plan.optimizer.check_use()?;
@@ -137,28 +138,32 @@ impl NetworkBuilder {
         Ok(network)
     }
 
-    /// The network, whether or not it can learn by its loss and optimiser: one that was saved may only predict.
+    /// Builds the network without checking that it can be trained: a saved network may only predict.
     pub(super) fn made(self) -> Result<Network> {
         let plan = self.plan;
         check_input(&plan.input_shape)?;
         if plan.layers.is_empty() {
-            return Err(NetworkError::architecture("there are no layers: add one with add_layer"));
+            return Err(NetworkError::architecture("the network has no layers: add one with add_layer"));
         }
         plan.loss.check()?;
         plan.optimizer.check_numbers()?;
         let device = device::find(self.device.as_deref())?;
-        let seed = self.seed.unwrap_or_else(time);
-        let weights = Generator::new(seed);
-        let dropouts = Arc::new(Generator::new(seed ^ 0x9e37_79b9_7f4a_7c15));
         let dtype = plan.precision.dtype();
-        let site = Site { device, dtype, weights: &weights, dropouts: &dropouts };
-        let layers = build_all(&plan.layers, &plan.input_shape, &site)?;
-        Ok(Network { plan, layers, device, dtype, dropouts, history: TrainingHistory::default() })
+        Network::assemble(plan, device, dtype, self.seed.unwrap_or_else(time))
     }
 }
 
 impl Network {
-    /// How many integers there are, if an embedding comes first.
+    /// Builds the layers of a plan.
+    pub(super) fn assemble(plan: Plan, device: Device, dtype: DType, seed: u64) -> Result<Network> {
+        let weights = Generator::new(seed);
+        let dropouts = Arc::new(Generator::new(seed ^ 0x9e37_79b9_7f4a_7c15));
+        let site = Site { device, dtype, weights: &weights, dropouts: &dropouts };
+        let layers = build_all(&plan.layers, &plan.input_shape, &site)?;
+        Ok(Network { plan, layers, device, dtype, dropouts, history: TrainingHistory::default() })
+    }
+
+    /// The number of integers that an embedding accepts, if the first layer is one.
     pub(crate) fn vocabulary(&self) -> Option<usize> {
         match self.plan.layers.first().map(|layer| &layer.kind) {
             Some(Kind::Embedding { count, .. }) => Some(*count),
@@ -171,14 +176,19 @@ fn check_input(shape: &[usize]) -> Result<()> {
     let size = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
     if shape.is_empty() || size.is_none_or(|n| n == 0 || n > isize::MAX as usize / 16) {
         let shown = show_shape(shape);
-        let limits = if size == Some(0) || shape.is_empty() { "at least 1" } else { "with room for a row" };
-        let message = format!("rows of shape {shown}: give the input's size with with_input_size, {limits}");
+        let limits = if size == Some(0) || shape.is_empty() {
+            "at least 1"
+        } else {
+            "small enough that there is room for a row"
+        };
+        let message =
+            format!("the input has rows of shape {shown}: set a size with with_input_size, {limits}");
         return Err(NetworkError::architecture(message));
     }
     Ok(())
 }
 
-/// A seed that differs from run to run.
+/// A seed from the clock.
 pub(crate) fn time() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |time| time.as_nanos() as u64)

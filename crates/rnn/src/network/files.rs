@@ -1,9 +1,6 @@
-//! Networks in files: JSON, binary, safetensors. What is read computes what was written, to the last bit.
+//! Networks in files: JSON, binary, safetensors. A network that is read has exactly the weights that were written.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, path::Path};
 
 use neurenix::{
     data::HostArray,
@@ -12,8 +9,8 @@ use neurenix::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Network, Plan, builder::NetworkBuilder, weights::put};
-use crate::{NetworkError, Result, TrainingHistory};
+use super::{Network, Plan, TrainingHistory, builder::NetworkBuilder, weights::put};
+use crate::{NetworkError, Result};
 
 /// The version of the files that this crate writes and reads.
 const VERSION: u32 = 1;
@@ -21,7 +18,7 @@ const FORMAT: &str = "rnn-network";
 /// The first bytes of a binary file.
 const MAGIC: &[u8; 8] = b"RNNBIN\r\n";
 
-/// All of a file but tensors.
+/// A file's contents without tensors.
 #[derive(Serialize, Deserialize)]
 struct Head {
     format: String,
@@ -45,17 +42,17 @@ struct Json {
 }
 
 impl Network {
-    /// Writes the network as JSON: what people can read and other programs too. Folders that are missing are made, here and
-    /// with the other formats; a symbolic link stays one, and the file that it names is written.
+    /// Writes the network as JSON, which people and other programs can read. As with the other formats, missing folders are
+    /// created, and a symbolic link is followed.
     ///
     /// # Errors
-    /// If the file cannot be written (one that was there stays), or a weight is not finite, which JSON has no numbers for.
+    /// If the file cannot be written (an existing file is kept), or a weight is not finite, which JSON cannot represent.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let mut tensors = BTreeMap::new();
         for (name, array) in self.arrays()? {
             let values = array.cast(DType::F64).to_vec::<f64>()?;
             if values.iter().any(|x| !x.is_finite()) {
-                let message = format!("{name} is not finite, which JSON has no numbers for: use save_binary");
+                let message = format!("{name} is not finite, which JSON cannot represent: use save_binary");
                 return Err(NetworkError::serialization(message));
             }
             tensors.insert(name, Numbers { shape: array.shape().to_vec(), values });
@@ -66,28 +63,12 @@ impl Network {
         Ok(io::write_bytes_atomically(path.as_ref(), &text)?)
     }
 
-    /// Reads what [`Network::save`] wrote, onto the best device.
-    ///
-    /// # Errors
-    /// If the file cannot be read, or is of another format or version.
-    pub fn load(path: impl AsRef<Path>) -> Result<Network> {
-        Network::read_json(path.as_ref(), None)
-    }
-
-    /// As [`Network::load`], onto a device by its name: `cpu`, `cuda:0`.
-    ///
-    /// # Errors
-    /// As there, and if there is no such device.
-    pub fn load_on(path: impl AsRef<Path>, device: &str) -> Result<Network> {
-        Network::read_json(path.as_ref(), Some(device))
-    }
-
     fn read_json(path: &Path, device: Option<&str>) -> Result<Network> {
         let bytes = read(path)?;
         if bytes.starts_with(MAGIC) {
             return Err(wrong(path, "it is a binary network: read it with load_binary".to_owned()));
         }
-        let invalid = |error: serde_json::Error| wrong(path, format!("it is no network in JSON: {error}"));
+        let invalid = |error: serde_json::Error| wrong(path, format!("it is not a network in JSON: {error}"));
         let value: serde_json::Value = serde_json::from_slice(&bytes).map_err(invalid)?;
         check_version(
             path,
@@ -102,10 +83,10 @@ impl Network {
         Network::restore(path, json.head, arrays?, device)
     }
 
-    /// Writes the network as bytes: smaller than JSON.
+    /// Writes the network in a binary format, which is smaller than JSON.
     ///
     /// # Errors
-    /// If the file cannot be written; one that was there stays.
+    /// If the file cannot be written. An existing file is kept.
     pub fn save_binary(&self, path: impl AsRef<Path>) -> Result<()> {
         let arrays = self.arrays()?;
         let table: Vec<(&String, &str, &[usize])> =
@@ -120,27 +101,15 @@ impl Network {
         Ok(io::write_bytes_atomically(path.as_ref(), &bytes)?)
     }
 
-    /// Reads what [`Network::save_binary`] wrote, onto the best device.
-    ///
-    /// # Errors
-    /// If the file cannot be read, is damaged, or of another format or version.
-    pub fn load_binary(path: impl AsRef<Path>) -> Result<Network> {
-        Network::read_binary(path.as_ref(), None)
-    }
-
-    /// As [`Network::load_binary`], onto a device by its name: `cpu`, `cuda:0`.
-    ///
-    /// # Errors
-    /// As there, and if there is no such device.
-    pub fn load_binary_on(path: impl AsRef<Path>, device: &str) -> Result<Network> {
-        Network::read_binary(path.as_ref(), Some(device))
-    }
-
     fn read_binary(path: &Path, device: Option<&str>) -> Result<Network> {
         let bytes = read(path)?;
-        let damaged = || wrong(path, "it is cut off or damaged: write it again with save_binary".to_owned());
+        let damaged =
+            || wrong(path, "it is truncated or damaged: write it again with save_binary".to_owned());
         let Some(rest) = bytes.strip_prefix(MAGIC) else {
-            return Err(wrong(path, "it is no binary network of this crate".to_owned()));
+            return Err(wrong(
+                path,
+                "it is not a binary network of this crate: write it with save_binary".to_owned(),
+            ));
         };
         let (contents, sum) = bytes.split_last_chunk::<8>().ok_or_else(damaged)?;
         if checksum(contents) != u64::from_le_bytes(*sum) {
@@ -166,15 +135,15 @@ impl Network {
         Network::restore(path, head, arrays, device)
     }
 
-    /// Writes weights and buffers as safetensors, which other frameworks read; the description is in its metadata.
+    /// Writes weights and buffers as safetensors, which other frameworks can read. The description is in its metadata.
     ///
     /// # Errors
-    /// If the file cannot be written; one that was there stays.
+    /// If the file cannot be written. An existing file is kept.
     pub fn save_safetensors(&self, path: impl AsRef<Path>) -> Result<()> {
         self.save_with(path.as_ref(), &self.history)
     }
 
-    /// As [`Network::save_safetensors`], with the history of a run that is under way.
+    /// As [`Network::save_safetensors`], with the history of the current run.
     pub(crate) fn save_with(&self, path: &Path, history: &TrainingHistory) -> Result<()> {
         let head = serde_json::to_string(&self.head(history));
         let head = head.map_err(|error| NetworkError::serialization(error.to_string()))?;
@@ -183,80 +152,19 @@ impl Network {
         Ok(io::safetensors::save(path, &contents)?)
     }
 
-    /// Reads what [`Network::save_safetensors`] wrote, onto the best device.
-    ///
-    /// # Errors
-    /// If the file cannot be read, is damaged, or has no network's description of this version.
-    pub fn load_safetensors(path: impl AsRef<Path>) -> Result<Network> {
-        Network::read_safetensors(path.as_ref(), None)
-    }
-
-    /// As [`Network::load_safetensors`], onto a device by its name: `cpu`, `cuda:0`.
-    ///
-    /// # Errors
-    /// As there, and if there is no such device.
-    pub fn load_safetensors_on(path: impl AsRef<Path>, device: &str) -> Result<Network> {
-        Network::read_safetensors(path.as_ref(), Some(device))
-    }
-
     fn read_safetensors(path: &Path, device: Option<&str>) -> Result<Network> {
         let contents = io::safetensors::load(path)?;
         let head = contents.metadata.get(FORMAT).ok_or_else(|| {
-            wrong(path, "it has tensors but no network's description: only files of this crate do".to_owned())
+            wrong(
+                path,
+                "it has tensors but no network's description: write it with save_safetensors".to_owned(),
+            )
         })?;
         let invalid = |error: serde_json::Error| wrong(path, error.to_string());
         let value: serde_json::Value = serde_json::from_str(head).map_err(invalid)?;
         check_version(path, value["format"].as_str(), value["version"].as_u64())?;
         let head: Head = serde_json::from_value(value).map_err(invalid)?;
         Network::restore(path, head, contents.arrays, device)
-    }
-
-    /// As [`Network::save`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn export_json(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.save(path)
-    }
-
-    /// As [`Network::load`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn import_json(path: impl AsRef<Path>) -> Result<Network> {
-        Network::load(path)
-    }
-
-    /// As [`Network::save_binary`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn export_binary(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.save_binary(path)
-    }
-
-    /// As [`Network::load_binary`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn import_binary(path: impl AsRef<Path>) -> Result<Network> {
-        Network::load_binary(path)
-    }
-
-    /// As [`Network::save_safetensors`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn export_weights(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.save_safetensors(path)
-    }
-
-    /// As [`Network::load_safetensors`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn import_weights(path: impl AsRef<Path>) -> Result<Network> {
-        Network::load_safetensors(path)
     }
 
     fn head(&self, history: &TrainingHistory) -> Head {
@@ -291,14 +199,18 @@ impl Network {
         network.history = head.history;
         let own = network.named_state();
         if own.len() != arrays.len() {
-            return Err(wrong(path, format!("it has {} tensors, its network {}", arrays.len(), own.len())));
+            return Err(wrong(
+                path,
+                format!("it has {} tensors, but its network has {}", arrays.len(), own.len()),
+            ));
         }
         let mut values = Vec::new();
         for (name, _, parameter) in own {
             let expected = parameter.tensor();
             let array = arrays.get(&name).filter(|array| array.shape() == expected.shape());
-            let array =
-                array.ok_or_else(|| wrong(path, format!("its tensor {name} is missing or misshapen")))?;
+            let array = array.ok_or_else(|| {
+                wrong(path, format!("tensor {name} is missing, or its shape is not {:?}", expected.shape()))
+            })?;
             let array = array.cast(expected.dtype());
             values.push((
                 parameter,
@@ -310,12 +222,70 @@ impl Network {
     }
 }
 
-/// All of a regular file: a device may have no end.
+/// Functions that read a file, onto the default device and onto another.
+macro_rules! loads {
+    ($($(#[$about:meta])+ $load:ident, $load_on:ident = $read:ident;)+) => {
+        impl Network { $(
+            $(#[$about])+
+            pub fn $load(path: impl AsRef<Path>) -> Result<Network> {
+                Network::$read(path.as_ref(), None)
+            }
+
+            #[doc = concat!("As [`Network::", stringify!($load), "`], onto a device by its name: `cpu`, `cuda:0`.")]
+            pub fn $load_on(path: impl AsRef<Path>, device: &str) -> Result<Network> {
+                Network::$read(path.as_ref(), Some(device))
+            }
+        )+ }
+    };
+}
+
+loads! {
+    /// Reads a file of [`Network::save`], onto the default device.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or has another format or version.
+    load, load_on = read_json;
+    /// Reads a file of [`Network::save_binary`], onto the default device.
+    ///
+    /// # Errors
+    /// If the file cannot be read, is damaged, or has another format or version.
+    load_binary, load_binary_on = read_binary;
+    /// Reads a file of [`Network::save_safetensors`], onto the default device.
+    ///
+    /// # Errors
+    /// If the file cannot be read, is damaged, or does not contain a network's description of this version.
+    load_safetensors, load_safetensors_on = read_safetensors;
+}
+
+/// The published crate's names of the functions for files.
+macro_rules! aliases {
+    ($($save:ident = $saves:ident; $load:ident = $loads:ident;)+) => {
+        impl Network { $(
+            #[doc = concat!("Another name of [`Network::", stringify!($saves), "`].")]
+            pub fn $save(&self, path: impl AsRef<Path>) -> Result<()> {
+                self.$saves(path)
+            }
+
+            #[doc = concat!("Another name of [`Network::", stringify!($loads), "`].")]
+            pub fn $load(path: impl AsRef<Path>) -> Result<Network> {
+                Network::$loads(path)
+            }
+        )+ }
+    };
+}
+
+aliases! {
+    export_json = save; import_json = load;
+    export_binary = save_binary; import_binary = load_binary;
+    export_weights = save_safetensors; import_weights = load_safetensors;
+}
+
+/// The contents of a regular file: reading a device may never end.
 fn read(path: &Path) -> Result<Vec<u8>> {
     let contents = || {
         let found = std::fs::metadata(path)?;
         if !found.is_file() && !found.is_dir() {
-            let reason = "this is a device, a pipe or a socket, a regular file is needed";
+            let reason = "this is a device, a pipe or a socket; a regular file is needed";
             return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, reason));
         }
         std::fs::read(path)
@@ -324,7 +294,7 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 }
 
 fn wrong(path: &Path, message: String) -> NetworkError {
-    NetworkError::serialization(format!("{}: {message}", PathBuf::from(path).display()))
+    NetworkError::serialization(format!("{}: {message}", path.display()))
 }
 
 fn check_version(path: &Path, format: Option<&str>, version: Option<u64>) -> Result<()> {
@@ -332,15 +302,15 @@ fn check_version(path: &Path, format: Option<&str>, version: Option<u64>) -> Res
         (Some(FORMAT), Some(version)) if version == u64::from(VERSION) => Ok(()),
         (Some(FORMAT), Some(version)) => {
             let message = format!(
-                "it is of version {version}, this crate reads {VERSION}: use the crate that wrote it"
+                "it has version {version}, but this crate reads {VERSION}: use the crate that wrote it"
             );
             Err(wrong(path, message))
         }
-        _ => Err(wrong(path, "it is no network of this crate".to_owned())),
+        _ => Err(wrong(path, "it is not a network of this crate".to_owned())),
     }
 }
 
-/// FNV-1a, 64 bits: what tells damage, not forgery.
+/// FNV-1a, 64 bits. It detects damage, not forgery.
 fn checksum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)

@@ -3,6 +3,7 @@
 mod builder;
 mod files;
 mod forward;
+mod history;
 mod summary;
 mod weights;
 
@@ -16,27 +17,24 @@ use serde::{Deserialize, Serialize};
 
 pub use builder::NetworkBuilder;
 pub(crate) use builder::time;
+pub use history::TrainingHistory;
 pub use summary::NetworkSummary;
 pub(crate) use weights::{all_finite, put};
 
-use crate::{
-    Layer, LayerBuilder, LossConfig, LossFunction, NetworkError, Optimizer, Result, TrainingHistory, finite,
-};
+use crate::{Layer, LayerBuilder, LossConfig, LossFunction, NetworkError, Optimizer, Result, finite};
 
-/// A neural network: layers one after another, a loss and an optimiser.
-///
-/// Weights lie in shared places on one device, which a training run updates.
+/// A neural network: a sequence of layers, a loss and an optimiser. Its weights are on one device.
 pub struct Network {
     plan: Plan,
     layers: Vec<Layer>,
     device: Device,
     dtype: DType,
-    /// Random numbers of dropouts.
+    /// Random numbers for dropout.
     dropouts: Arc<Generator>,
     history: TrainingHistory,
 }
 
-/// What a network is, apart from its weights.
+/// The description of a network, without its weights.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Plan {
     pub(crate) input_shape: Vec<usize>,
@@ -48,14 +46,14 @@ pub(crate) struct Plan {
     pub(crate) precision: Precision,
 }
 
-/// The type of numbers that a network computes with.
+/// The precision of a network's computations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Precision {
     /// IEEE `float32`.
     #[default]
     Float32,
-    /// IEEE `float64`; few GPUs are fast at it, and some do not have it: then the CPU computes.
+    /// IEEE `float64`. It is slow on most GPUs. If a GPU lacks it, the CPU computes.
     Float64,
 }
 
@@ -68,19 +66,19 @@ impl Precision {
     }
 }
 
-/// What is told about a network.
+/// Information about a network.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NetworkMetadata {
     /// The network's own version.
     pub version: String,
-    /// Who made it.
+    /// The author.
     pub author: Option<String>,
-    /// What it is for.
+    /// The purpose.
     pub description: Option<String>,
-    /// Words to find it by.
+    /// Search terms.
     pub tags: Vec<String>,
-    /// Figures, by name.
-    #[serde(with = "finite::map")]
+    /// Measurements by name.
+    #[serde(with = "finite")]
     pub performance_metrics: HashMap<String, f64>,
 }
 
@@ -97,7 +95,7 @@ impl Default for NetworkMetadata {
 }
 
 impl Network {
-    /// Begins a network for rows of so many numbers.
+    /// Starts a network whose input rows have `input_size` elements.
     ///
     /// ```
     /// use rnn::{ActivationFunction, LayerBuilder, LossFunction, Network};
@@ -112,13 +110,13 @@ impl Network {
     /// ```
     ///
     /// # Errors
-    /// If that is 0.
+    /// If `input_size` is 0.
     pub fn with_input_size(input_size: usize) -> Result<NetworkBuilder> {
         NetworkBuilder::new(input_size)
     }
 
-    /// Begins a network for rows of this shape: an image `[channels, height, width]`, a sequence `[steps, features]`. In a
-    /// matrix of data, a row's elements are in that order.
+    /// Starts a network whose input rows have this shape, such as an image `[channels, height, width]` or a sequence `[steps,
+    /// features]`. In a matrix of data, a row's elements are in that order.
     ///
     /// # Errors
     /// If a size is 0.
@@ -126,40 +124,40 @@ impl Network {
         NetworkBuilder::with_shape(shape)
     }
 
-    /// Begins a network whose input is said with [`NetworkBuilder::input_size`].
+    /// Starts a network whose input is set with [`NetworkBuilder::input_size`].
     pub fn builder() -> NetworkBuilder {
         NetworkBuilder::empty()
     }
 
-    /// The device that computes: `cpu`, `cuda:0`.
+    /// The name of the device that computes: `cpu`, `cuda:0`.
     pub fn device(&self) -> &str {
         self.device.name()
     }
 
-    /// The numbers of a row that goes in.
+    /// The number of elements of an input row.
     pub fn input_dim(&self) -> usize {
         self.plan.input_shape.iter().product()
     }
 
-    /// The numbers of a row that comes out.
+    /// The number of elements of an output row.
     pub fn output_dim(&self) -> usize {
         self.layers.last().map_or(0, |layer| layer.output_shape().iter().product())
     }
 
-    /// Its name.
+    /// The network's name.
     pub fn name(&self) -> Option<&str> {
         self.plan.name.as_deref()
     }
 
-    /// Its layers.
+    /// The layers.
     pub fn layers(&self) -> &[Layer] {
         &self.layers
     }
 
-    /// A layer, counted from 0.
+    /// A layer by its index, from 0.
     ///
     /// # Errors
-    /// If there is none.
+    /// If there is no such layer.
     pub fn get_layer(&self, index: usize) -> Result<&Layer> {
         self.layers.get(index).ok_or_else(|| no_layer(index, self.layers.len()))
     }
@@ -174,33 +172,33 @@ impl Network {
         &self.plan.optimizer
     }
 
-    /// What the last training run measured.
+    /// The measurements of the last [`Network::train`].
     pub fn history(&self) -> &TrainingHistory {
         &self.history
     }
 
-    /// What is told about it.
+    /// The metadata.
     pub fn metadata(&self) -> &NetworkMetadata {
         &self.plan.metadata
     }
 
-    /// The same, to change it.
+    /// The metadata, to change it.
     pub fn metadata_mut(&mut self) -> &mut NetworkMetadata {
         &mut self.plan.metadata
     }
 
-    /// Freezes layers, counted from 0: training leaves their weights and running statistics as they are.
+    /// Freezes layers by their indices: training does not change their weights and running statistics.
     ///
     /// # Errors
-    /// If there is no such layer; then nothing is frozen.
+    /// If there is no such layer. Nothing changes then.
     pub fn freeze_layers(&mut self, layer_indices: &[usize]) -> Result<()> {
         self.set_frozen(layer_indices, true)
     }
 
-    /// Lets training change layers again.
+    /// Unfreezes layers.
     ///
     /// # Errors
-    /// If there is no such layer; then nothing changes.
+    /// If there is no such layer. Nothing changes then.
     pub fn unfreeze_layers(&mut self, layer_indices: &[usize]) -> Result<()> {
         self.set_frozen(layer_indices, false)
     }
@@ -225,7 +223,7 @@ impl Network {
     pub(crate) fn dtype(&self) -> DType {
         self.dtype
     }
-    /// Begins the random numbers of dropouts anew, from a seed and a number for copies of one network.
+    /// Reseeds dropout, with a different sequence for each copy of a network.
     pub(crate) fn seed_dropouts(&self, seed: u64, number: u64) {
         let seed = seed.wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         self.dropouts.set_state(GeneratorState { seed, counter: 0 });
@@ -246,6 +244,6 @@ fn no_layer(index: usize, count: usize) -> NetworkError {
     NetworkError::invalid_parameter(
         "layer",
         index,
-        format!("there are layers 0 to {}", count.saturating_sub(1)),
+        format!("use a layer from 0 to {}", count.saturating_sub(1)),
     )
 }

@@ -1,4 +1,4 @@
-//! A network in figures.
+//! Summaries of networks.
 
 use std::fmt;
 
@@ -7,20 +7,20 @@ use serde::{Deserialize, Serialize};
 use super::{Network, NetworkMetadata};
 use crate::{LayerSummary, OptimizerSummary};
 
-/// A network in figures; displayed, a table.
+/// A summary of a network. `Display` prints a table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NetworkSummary {
-    /// Its name.
+    /// The network's name.
     pub name: Option<String>,
     /// The device that computes.
     pub device: String,
-    /// Numbers of a row that goes in.
+    /// The number of elements of an input row.
     pub input_dim: usize,
-    /// Numbers of a row that comes out.
+    /// The number of elements of an output row.
     pub output_dim: usize,
-    /// All weights.
+    /// The number of weights.
     pub total_parameters: usize,
-    /// Those that training changes.
+    /// The number of weights that training changes.
     pub trainable_parameters: usize,
     /// The layers.
     pub layers: Vec<LayerSummary>,
@@ -28,12 +28,12 @@ pub struct NetworkSummary {
     pub loss_function: String,
     /// The optimiser.
     pub optimizer: OptimizerSummary,
-    /// What is told about it.
+    /// The metadata.
     pub metadata: NetworkMetadata,
 }
 
 impl Network {
-    /// The network in figures.
+    /// A summary of the network.
     pub fn summary(&self) -> NetworkSummary {
         let layers: Vec<LayerSummary> = self.layers().iter().map(crate::Layer::summary).collect();
         let trainable = self.weights().into_iter().filter(|(_, weight)| weight.is_trainable());

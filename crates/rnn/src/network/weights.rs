@@ -1,21 +1,16 @@
-//! Weights in and out.
-
-use std::sync::Arc;
+//! Weights, and copies of networks.
 
 use ndarray::Array2;
 use neurenix::{
     nn::{Module, Parameter, Role},
-    phynexus::{DType, Tensor, tensor::Generator},
+    phynexus::{DType, Tensor},
 };
 
 use super::{Network, Plan, builder};
-use crate::{
-    LayerBuilder, NetworkError, RegularizationConfig, Result, TrainingHistory, convert, device,
-    layer::{Kind, Site, build_all},
-};
+use crate::{LayerBuilder, NetworkError, Result, convert, device};
 
 impl Network {
-    /// All weights and buffers by name: `0.weight` is that of the first layer.
+    /// All weights and buffers by name, such as `0.weight` for the first layer.
     pub(crate) fn named_state(&self) -> Vec<(String, Role, Parameter)> {
         let layers = self.layers.iter().enumerate();
         layers
@@ -43,27 +38,23 @@ impl Network {
         all_finite(&weights)
     }
 
-    /// Computes tensors together with what a forward pass left pending in buffers.
+    /// Computes tensors together with the updates of buffers that a forward pass has recorded.
     pub(crate) fn settle(&self, tensors: &[&Tensor]) -> Result<()> {
         let buffers: Vec<Tensor> = self.buffers().iter().map(Parameter::tensor).collect();
         let all: Vec<&Tensor> = tensors.iter().copied().chain(&buffers).collect();
         Ok(Tensor::evaluate_all(&all)?)
     }
 
-    /// The weights, layer by layer, each as a matrix: dimensions after the first are one, a bias is a row.
-    ///
-    /// A dense layer's is `(outputs, inputs)`.
-    ///
-    /// # Errors
-    /// If the device fails.
+    /// The weights, layer by layer, as matrices. Dimensions after the first are merged, and a bias is one row. The weight of a
+    /// dense layer is `(outputs, inputs)`.
     pub fn get_weights(&self) -> Result<Vec<Array2<f64>>> {
         self.weights().iter().map(|(_, parameter)| convert::array(&parameter.tensor())).collect()
     }
 
-    /// Puts weights in, in the order and shapes of [`Network::get_weights`].
+    /// Sets the weights, in the order and shapes of [`Network::get_weights`].
     ///
     /// # Errors
-    /// If they are more or fewer, of other shapes, or not finite in the network's precision; then nothing changes.
+    /// If their number or a shape differs, or an element is not finite in the network's precision. Nothing changes then.
     pub fn set_weights(&mut self, weights: &[Array2<f64>]) -> Result<()> {
         let own = self.weights();
         if own.len() != weights.len() {
@@ -90,31 +81,25 @@ impl Network {
         self.layers.iter().map(crate::Layer::parameter_count).sum()
     }
 
-    /// A network of the same description with weights of its own, newly drawn.
-    ///
-    /// # Errors
-    /// If there is no memory.
+    /// A network with the same description and newly drawn weights.
     pub fn clone_architecture(&self) -> Result<Network> {
         self.rebuilt(self.plan.clone(), self.device.name(), self.dtype)
     }
 
-    /// A network of the same description and weights, which changes apart from this one.
-    ///
-    /// # Errors
-    /// If there is no memory.
+    /// An independent copy of the network.
     pub fn try_clone(&self) -> Result<Network> {
         self.copy_on(self.device.name(), self.dtype)
     }
 
-    /// The same network on another device.
+    /// A copy of the network on another device.
     ///
     /// # Errors
-    /// If there is no such device, or no memory on it.
+    /// If there is no such device, or not enough memory on it.
     pub fn to_device(&self, name: &str) -> Result<Network> {
         self.copy_on(name, self.dtype)
     }
 
-    /// A copy on a device, computing in a type.
+    /// A copy on a device, with another dtype.
     pub(crate) fn copy_on(&self, device: &str, dtype: DType) -> Result<Network> {
         let mut copy = self.rebuilt(self.plan.clone(), device, dtype)?;
         copy.take_state(self)?;
@@ -122,7 +107,7 @@ impl Network {
         Ok(copy)
     }
 
-    /// A copy whose weights are of another type; running statistics stay as exact as they are.
+    /// A copy whose weights have another dtype. Running statistics keep theirs.
     pub(crate) fn twin(&self, dtype: DType) -> Result<Network> {
         let copy = self.rebuilt(self.plan.clone(), self.device.name(), dtype)?;
         copy.buffers().iter().try_for_each(|buffer| buffer.convert(self.dtype))?;
@@ -130,7 +115,7 @@ impl Network {
         Ok(copy)
     }
 
-    /// A copy on a device for one of several workers, whose dropouts drop others than the other workers', seeds or not.
+    /// A copy on a device for one of several workers. Its dropout differs from that of other workers, even with a seed.
     pub(crate) fn worker_on(&self, device: &str, number: u64) -> Result<Network> {
         let mut plan = self.plan.clone();
         plan.layers.iter_mut().for_each(|layer| layer.reseed(number));
@@ -139,7 +124,7 @@ impl Network {
         Ok(copy)
     }
 
-    /// Takes the weights and buffers of a network of the same description.
+    /// Copies the weights and buffers of a network with the same description.
     pub(crate) fn take_state(&self, other: &Network) -> Result<()> {
         let mut values = Vec::new();
         for ((_, _, own), (_, _, theirs)) in self.named_state().into_iter().zip(other.named_state()) {
@@ -152,77 +137,35 @@ impl Network {
     }
 
     fn rebuilt(&self, plan: Plan, device: &str, dtype: DType) -> Result<Network> {
-        let device = device::find(Some(device))?;
-        let seed = builder::time();
-        let (weights, dropouts) = (Generator::new(seed), Arc::new(Generator::new(seed ^ 1)));
-        let site = Site { device, dtype, weights: &weights, dropouts: &dropouts };
-        let layers = build_all(&plan.layers, &plan.input_shape, &site)?;
-        Ok(Network { plan, layers, device, dtype, dropouts, history: TrainingHistory::default() })
+        Network::assemble(plan, device::find(Some(device))?, dtype, builder::time())
     }
 
-    /// Draws all weights anew and forgets the history.
-    ///
-    /// # Errors
-    /// If there is no memory.
+    /// Draws all weights again and clears the history.
     pub fn reset_weights(&mut self) -> Result<()> {
         *self = self.clone_architecture()?;
         Ok(())
     }
 
-    /// Whether a configuration asks for normalisations that the network does not have.
-    pub(crate) fn lacks_norms(&self, wanted: &RegularizationConfig) -> bool {
-        self.with_norms(wanted).0.len() > self.plan.layers.len()
-    }
-
-    /// The layers with a normalisation behind every hidden layer with weights, where a configuration asks for them and there
-    /// is none; for each, its place in the network as it is.
-    fn with_norms(&self, wanted: &RegularizationConfig) -> (Vec<LayerBuilder>, Vec<Option<usize>>) {
-        let norms: Vec<LayerBuilder> = [
-            wanted.batch_norm.then(LayerBuilder::batch_norm),
-            wanted.layer_norm.then(LayerBuilder::layer_norm),
-        ]
-        .into_iter()
-        .flatten()
-        .collect();
-        let (mut layers, mut origin) = (Vec::new(), Vec::new());
-        let count = self.plan.layers.len();
-        for (place, layer) in self.plan.layers.iter().enumerate() {
-            layers.push(layer.clone());
-            origin.push(Some(place));
-            let has_weights = matches!(layer.kind, Kind::Dense { .. } | Kind::Convolution(_));
-            // What lies between is still behind this layer.
-            let passes =
-                |next: &&LayerBuilder| next.kind.refines() || matches!(next.kind, Kind::Dropout { .. });
-            let following = self.plan.layers[place + 1..].iter().take_while(passes);
-            let following: Vec<_> = following.map(|next| next.kind.layer_type()).collect();
-            for norm in &norms {
-                let there = following.contains(&norm.kind.layer_type());
-                if has_weights && place + 1 < count && !there {
-                    layers.push(norm.clone());
-                    origin.push(None);
-                }
+    /// A network with other layers. `origins` has the place of each layer in this network, whose weights are copied, or `None`.
+    pub(crate) fn with_layers(
+        &self,
+        layers: Vec<LayerBuilder>,
+        origins: &[Option<usize>],
+    ) -> Result<Network> {
+        let new = self.rebuilt(Plan { layers, ..self.plan.clone() }, self.device.name(), self.dtype)?;
+        let mut values = Vec::new();
+        for (layer, origin) in new.layers.iter().zip(origins) {
+            let old = origin.map(|place| self.layers[place].named_state()).unwrap_or_default();
+            for ((_, _, own), (_, _, old)) in layer.named_state().into_iter().zip(old) {
+                values.push((own, old.tensor().detach()?));
             }
         }
-        (layers, origin)
-    }
-
-    /// A network with those normalisations besides, and the same weights in places of its own.
-    pub(crate) fn normalised_as(&self, wanted: &RegularizationConfig) -> Result<Network> {
-        let (layers, origin) = self.with_norms(wanted);
-        let new = self.rebuilt(Plan { layers, ..self.plan.clone() }, self.device.name(), self.dtype)?;
-        for (layer, origin) in new.layers.iter().zip(origin) {
-            let Some(origin) = origin else { continue };
-            let old = self.layers[origin].named_state();
-            let pairs = layer.named_state().into_iter().zip(old);
-            put(pairs
-                .map(|((_, _, own), (_, _, old))| Ok((own, old.tensor().detach()?)))
-                .collect::<Result<Vec<_>>>()?)?;
-        }
+        put(values)?;
         Ok(new)
     }
 }
 
-/// Whether all numbers of tensors are finite.
+/// Whether all elements of tensors are finite.
 pub(crate) fn all_finite<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<bool> {
     let check = |tensor: &Tensor| -> Result<Tensor> { Ok(tensor.detach()?.isfinite()?.all(&[], false)?) };
     let checks: Vec<Tensor> = tensors.into_iter().map(check).collect::<Result<_>>()?;
@@ -235,7 +178,7 @@ pub(crate) fn all_finite<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> R
     Ok(true)
 }
 
-/// Puts values into their places, computed.
+/// Computes values and sets parameters to them.
 pub(crate) fn put(pairs: impl IntoIterator<Item = (Parameter, Tensor)>) -> Result<()> {
     let pairs: Vec<(Parameter, Tensor)> = pairs.into_iter().collect();
     Tensor::evaluate_all(&pairs.iter().map(|(_, value)| value).collect::<Vec<_>>())?;

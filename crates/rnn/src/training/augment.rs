@@ -1,4 +1,4 @@
-//! Training rows, changed at random.
+//! Data augmentation: random changes of training rows.
 
 use neurenix::{
     data::random::RandomStream,
@@ -7,32 +7,35 @@ use neurenix::{
 use serde::{Deserialize, Serialize};
 
 use super::random::beta;
-use crate::{LossFunction, NetworkError, Result, convert, error::within};
+use crate::{
+    LossFunction, Result, convert,
+    error::{positive, within},
+};
 
-/// How training rows are changed at random, anew in every epoch.
+/// Random changes of training rows, drawn anew in every epoch.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DataAugmentationConfig {
-    /// The standard deviation of noise that is added.
+    /// The standard deviation of noise that is added to the inputs.
     pub gaussian_noise: Option<f64>,
-    /// The probability with which a number becomes 0.
+    /// The probability with which an input becomes 0.
     pub input_dropout: Option<f64>,
-    /// The part of each target that is spread over all columns; where each column is a question of its own (binary
-    /// cross-entropy, hinge losses, a single column) over its two answers.
+    /// The part of each target that is spread over all columns. If each column is a separate question (binary cross-entropy,
+    /// hinge losses, a single column), it is spread over the column's two answers.
     pub label_smoothing: Option<f64>,
-    /// Rows are mixed in pairs, with shares from a beta distribution of this parameter (Zhang et al., 2018).
+    /// Rows are mixed in pairs, with shares from a beta distribution with this parameter (Zhang et al., 2018).
     pub mixup_alpha: Option<f64>,
-    /// The probability with which a run of a quarter of a row becomes 0 (DeVries and Taylor, 2017; along the row's elements).
+    /// The probability with which a quarter of a row, in one piece, becomes 0 (DeVries and Taylor, 2017).
     pub cutout_prob: Option<f64>,
 }
 
 impl DataAugmentationConfig {
-    /// True if it changes what goes in, or mixes it.
+    /// True if it changes or mixes inputs.
     pub(super) fn changes_inputs(&self) -> bool {
         let DataAugmentationConfig { gaussian_noise, input_dropout, mixup_alpha, cutout_prob, .. } = self;
         [gaussian_noise, input_dropout, mixup_alpha, cutout_prob].into_iter().any(Option::is_some)
     }
 
-    /// Checks the numbers.
+    /// Checks the settings.
     pub(crate) fn check(&self) -> Result<()> {
         let or = |value: Option<f64>, name: &str, most: f64| {
             value.map_or(Ok(()), |value| within(name, value, 0.0, most))
@@ -41,12 +44,7 @@ impl DataAugmentationConfig {
         or(self.input_dropout, "input_dropout", 1.0)?;
         or(self.label_smoothing, "label_smoothing", 1.0)?;
         or(self.cutout_prob, "cutout_prob", 1.0)?;
-        match self.mixup_alpha.filter(|alpha| !(alpha.is_finite() && *alpha > 0.0)) {
-            Some(alpha) => {
-                Err(NetworkError::invalid_parameter("mixup_alpha", alpha, "it must be finite and above 0"))
-            }
-            None => Ok(()),
-        }
+        self.mixup_alpha.map_or(Ok(()), |alpha| positive("mixup_alpha", alpha))
     }
 
     /// Changes a batch.

@@ -1,15 +1,15 @@
-//! Telling others how training goes.
+//! Callbacks during training.
 
 use super::{TrainingConfig, TrainingHistory};
 
-/// Where a run stands.
+/// The progress of a run.
 #[derive(Clone, Debug)]
 pub struct TrainingState {
-    /// The epoch, counted from 0.
+    /// The epoch, from 0.
     pub epoch: usize,
-    /// Batches of the epoch that are done.
+    /// Finished batches of the epoch.
     pub batch: usize,
-    /// What was measured of the epochs before.
+    /// The measurements of finished epochs.
     pub history: TrainingHistory,
     /// The learning rate.
     pub current_lr: f64,
@@ -17,29 +17,29 @@ pub struct TrainingState {
     pub stop: bool,
 }
 
-/// Told how training goes; see [`Network::train_with_callbacks`](crate::Network::train_with_callbacks).
+/// Watches training, and can stop it; see [`Network::train_with_callbacks`](crate::Network::train_with_callbacks).
 pub trait TrainingCallback {
-    /// Before the first epoch.
+    /// Called before the first epoch.
     fn on_train_begin(&mut self, config: &TrainingConfig) {
         let _ = config;
     }
-    /// After the last epoch.
+    /// Called after the last epoch.
     fn on_train_end(&mut self, state: &TrainingState) {
         let _ = state;
     }
-    /// Before an epoch.
+    /// Called before an epoch.
     fn on_epoch_begin(&mut self, epoch: usize, state: &TrainingState) {
         let _ = (epoch, state);
     }
-    /// After an epoch, with its figures in the history.
+    /// Called after an epoch, whose measurements are in the history.
     fn on_epoch_end(&mut self, epoch: usize, state: &mut TrainingState) {
         let _ = (epoch, state);
     }
-    /// Before each batch.
+    /// Called before each batch.
     fn on_batch_begin(&mut self, batch: usize, state: &TrainingState) {
         let _ = (batch, state);
     }
-    /// After each step.
+    /// Called after each step.
     fn on_batch_end(&mut self, batch: usize, state: &mut TrainingState) {
         let _ = (batch, state);
     }

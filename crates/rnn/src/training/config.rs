@@ -1,25 +1,30 @@
-//! How to train.
+//! The configuration of training.
 
 use std::{path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
 use super::{DataAugmentationConfig, LearningRateSchedule, Metrics, RegularizationConfig};
-use crate::{LossFunction, NetworkError, Optimizer, Result, choices::choices, error::within};
+use crate::{
+    LossFunction, NetworkError, Optimizer, Result,
+    choices::choices,
+    error::{below_one, within},
+};
 
 choices! {
-    /// How weights are found. Back-propagation goes batch by batch with the optimiser. The other methods look at all rows at once:
-    /// an epoch is an iteration of theirs, `batch_size` says how many rows are computed at a time, dropouts do not drop, and batch
-    /// normalisations use their running statistics. They choose their steps themselves (of the optimiser they take `damping` and
-    /// `memory_size` alone) and never make the loss greater; the run ends when they find nothing better.
+    /// How weights are found. Backpropagation goes batch by batch with the optimiser. The other methods use all rows at
+    /// once: an epoch is one iteration, `batch_size` is the number of rows that are computed at a time, dropout is
+    /// inactive, and batch normalisations use their running statistics. These methods choose their own steps, never
+    /// increase the loss, and use only `damping` and `memory_size` of the optimiser. The run ends when they find nothing
+    /// better.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[non_exhaustive]
     pub enum TrainingMethod {
-        /// Gradients of batches, and the optimiser.
+        /// The optimiser, with the gradients of batches.
         #[default]
         Backpropagation,
-        /// Newton's: second derivatives, damped until a step leads downwards (by the optimiser's `damping` at first). For up to
-        /// 2000 weights.
+        /// Newton's method with exact second derivatives, for up to 2000 weights. The damping begins at the optimiser's
+        /// `damping` and grows until a step decreases the loss.
         Newton,
         /// Limited-memory BFGS with a line search (Nocedal, 1980), with the optimiser's `memory_size`.
         QuasiNewton,
@@ -27,63 +32,63 @@ choices! {
         ConjugateGradient,
         /// Damped least squares (Levenberg, 1944; Marquardt, 1963), for the mean squared error and up to 2000 weights.
         LevenbergMarquardt,
-        /// An evolution strategy that adapts its deviation (Hansen and Ostermeier, 2001); no derivatives.
+        /// An evolution strategy with step-size adaptation (Hansen and Ostermeier, 2001). Needs no derivatives.
         Evolutionary,
-        /// A swarm of 40 particles (Clerc and Kennedy, 2002); no derivatives.
+        /// A swarm of 40 particles (Clerc and Kennedy, 2002). Needs no derivatives.
         ParticleSwarm,
-        /// A population of 50 with tournaments, blended crossover and mutation; no derivatives.
+        /// A population of 50 with tournaments, blended crossover and mutation. Needs no derivatives.
         GeneticAlgorithm,
-        /// 50 steps at random an iteration, of which those upwards are taken ever more rarely; no derivatives.
+        /// 50 random steps per iteration; steps that increase the loss are accepted ever more rarely. Needs no derivatives.
         SimulatedAnnealing,
     }
 }
 
-/// How to train; every field has its effect.
+/// How to train.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrainingConfig {
-    /// Passes over the training data, at most.
+    /// The maximum number of passes over the training data.
     pub max_epochs: usize,
-    /// Rows of a batch; of what is computed at a time where a method looks at all rows at once.
+    /// Rows per batch. For a method that uses all rows at once, the rows that are computed at a time.
     pub batch_size: usize,
-    /// Another loss than the network's.
+    /// Replaces the network's loss for this run.
     pub loss_function: Option<LossFunction>,
-    /// Another optimiser than the network's.
+    /// Replaces the network's optimiser for this run.
     pub optimizer: Option<Optimizer>,
-    /// How weights are found; methods that look at all rows at once take no schedule, accumulation, mixed precision,
-    /// augmentation, dropout rate and spectral normalisation.
+    /// How weights are found. Methods that use all rows at once refuse schedules, accumulation, mixed precision, augmentation,
+    /// a dropout rate and spectral normalisation.
     pub method: TrainingMethod,
-    /// The share of the rows, the last ones, that is kept for validation where none is given.
+    /// The share of rows, taken from the end, that is used for validation unless validation data are given.
     pub validation_split: f64,
-    /// Epochs without a better validation loss (training loss where nothing is validated) after which training stops and
-    /// the weights of the best epoch are put back.
+    /// Training stops after this many epochs without a better validation loss (training loss without validation), and the
+    /// weights of the best epoch are restored.
     pub early_stopping_patience: Option<usize>,
-    /// What counts as better: by more than this.
+    /// The minimum improvement that counts as better.
     pub early_stopping_min_delta: f64,
-    /// How the learning rate changes.
+    /// The schedule of the learning rate.
     pub lr_schedule: Option<LearningRateSchedule>,
-    /// Prints the device, and each epoch's figures.
+    /// Prints the device and each epoch's measurements.
     pub verbose: bool,
-    /// A new order of rows in each epoch.
+    /// Shuffles the rows in each epoch.
     pub shuffle: bool,
-    /// The seed of orders, dropouts and augmentation: the same seed gives the same run.
+    /// The seed for shuffling, dropout and augmentation. The same seed gives the same run.
     pub seed: Option<u64>,
-    /// What is measured besides: `accuracy`, `precision`, `recall`, `f1`, `mae`, `rmse`, `r2`. `loss` is always measured,
-    /// `accuracy` where targets are classes: the share of rows whose class is right, or, for the binary cross-entropy and hinge
-    /// losses, of single answers, one a column.
+    /// Additional metrics: `accuracy`, `precision`, `recall`, `f1`, `mae`, `rmse`, `r2`. `loss` is always measured,
+    /// `accuracy` if targets are classes: the share of correctly classified rows, or of correct columns for the binary
+    /// cross-entropy and hinge losses.
     pub metrics: Vec<String>,
-    /// Writes the network as safetensors after every so many epochs.
+    /// Saves the network as safetensors each time this many epochs have passed.
     pub checkpoint_frequency: Option<usize>,
-    /// The folder of checkpoints `epoch-0001.safetensors`.
+    /// The folder for checkpoints, which are named `epoch-0001.safetensors`.
     pub checkpoint_folder: PathBuf,
-    /// Ends training after the step in which this time is reached.
+    /// Ends training after the step in which this time is exceeded.
     pub max_training_time: Option<Duration>,
-    /// Batches to a step: their gradients are averaged, each row counting alike, as if they were one batch.
+    /// Batches per step. Their gradients are averaged over all rows, as if they were one batch.
     pub gradient_accumulation_steps: usize,
-    /// Computes in `bfloat16`, and keeps weights, losses and updates in the network's own precision.
+    /// Computes in `bfloat16`. Weights, losses and updates keep the network's precision.
     pub mixed_precision: bool,
-    /// Changes the training rows at random.
+    /// Random changes of the training rows.
     pub data_augmentation: Option<DataAugmentationConfig>,
-    /// Keeps weights small or outputs smooth.
+    /// Penalties and constraints on weights and outputs.
     pub regularization: RegularizationConfig,
 }
 
@@ -126,10 +131,7 @@ impl TrainingConfig {
         if let Some((name, _)) = positive.into_iter().find(|(_, value)| *value == 0) {
             return Err(NetworkError::invalid_parameter(name, 0, "it must be at least 1"));
         }
-        if !(0.0..1.0).contains(&self.validation_split) {
-            let reason = "it must be at least 0 and below 1";
-            return Err(NetworkError::invalid_parameter("validation_split", self.validation_split, reason));
-        }
+        below_one("validation_split", self.validation_split)?;
         within("early_stopping_min_delta", self.early_stopping_min_delta, 0.0, f64::INFINITY)?;
         for name in &self.metrics {
             Metrics::check_name(name)?;
@@ -141,7 +143,7 @@ impl TrainingConfig {
         self.regularization.check()
     }
 
-    /// Checks that the other settings mean something to the method.
+    /// Checks that the method supports the other settings.
     fn check_method(&self) -> Result<()> {
         if self.method == TrainingMethod::Backpropagation {
             return Ok(());
@@ -157,7 +159,7 @@ impl TrainingConfig {
         ];
         let Some((name, _)) = meaningless.into_iter().find(|(_, is_set)| *is_set) else { return Ok(()) };
         let reason = format!(
-            "it looks at all rows at once and chooses its steps itself: leave {name} out, or use Backpropagation"
+            "it uses all rows at once and chooses its own steps: leave {name} out, or use Backpropagation"
         );
         Err(NetworkError::invalid_parameter("method", self.method.name(), reason))
     }

@@ -1,4 +1,4 @@
-//! Optimisers whose direction is not the gradient's: limited-memory BFGS and Newton's, batch by batch.
+//! Optimisers that do not follow the gradient: limited-memory BFGS and Newton's method, batch by batch.
 
 use neurenix::{
     nn::Parameter,
@@ -7,13 +7,14 @@ use neurenix::{
 
 use super::{
     methods::{
-        DAMPING, MEMORY, Memory, check_size, dot, flattened, second_derivatives, solve, sum_of_magnitudes,
+        DAMPING, MEMORY, MOST_DAMPING, Memory, check_size, difference, dot, first_step, flattened,
+        gradient_of, second_derivatives, solve, split,
     },
     step::refused,
 };
-use crate::{NetworkError, Optimizer, OptimizerType, Result, convert};
+use crate::{NetworkError, Optimizer, OptimizerType, Result};
 
-/// Turns gradients into directions, which are then gone along by the learning rate.
+/// Turns gradients into directions. The optimiser's step along a direction is scaled by the learning rate.
 pub(super) struct Direction {
     parameters: Vec<Parameter>,
     weight_decay: f64,
@@ -22,20 +23,14 @@ pub(super) struct Direction {
 }
 
 enum Kind {
-    /// The pairs, and weights and gradient of the step before.
+    /// The pairs, and the weights and gradient of the previous step.
     Lbfgs(Memory, Option<(Vec<f64>, Vec<f64>)>),
-    /// What is added to the diagonal of the second derivatives.
+    /// The damping that is added to the diagonal of the second derivatives.
     Newton(f64),
 }
 
-/// Beyond this damping a step is as good as none.
-const MOST_DAMPING: f64 = 1e16;
-
 impl Direction {
-    /// Of an optimiser that has one of its own, for these weights.
-    ///
-    /// # Errors
-    /// If there are too many weights for it.
+    /// The direction of an optimiser that has its own, for these weights. An error if there are too many weights for it.
     pub(super) fn of(optimizer: &Optimizer, parameters: &[Parameter]) -> Result<Option<Direction>> {
         let config = optimizer.config();
         let kind = match optimizer.optimizer_type() {
@@ -50,12 +45,12 @@ impl Direction {
         Ok(Some(Direction { parameters: parameters.to_vec(), weight_decay, gradient_clip, kind }))
     }
 
-    /// True if it needs the loss's second derivatives, so its graph.
+    /// True if it needs second derivatives, and so the graph of the loss.
     pub(super) fn is_newton(&self) -> bool {
         matches!(self.kind, Kind::Newton(_))
     }
 
-    /// Newton's direction from the loss: gradient and second derivatives, with what the weight decay adds to both.
+    /// Newton's direction from the loss: its gradient and second derivatives, both with weight decay.
     pub(super) fn of_loss(&mut self, total: &Tensor) -> Result<Gradients> {
         let Kind::Newton(damping) = self.kind else {
             return Err(NetworkError::computation("only Newton's direction comes from the loss itself"));
@@ -69,7 +64,7 @@ impl Direction {
             if let Some(direction) = solve(&matrix, &vec![added; gradient.len()], &gradient) {
                 return self.as_gradients(&direction);
             }
-            // Where the loss does not curve upwards in all directions, it is damped until it does.
+            // If the matrix is not positive definite, increase the damping until it is.
             added = (10.0 * added).max(1e-12);
             if added > MOST_DAMPING {
                 let message = "the second derivatives of the loss are not finite, or too large: lower the learning rate, or scale the data";
@@ -78,17 +73,10 @@ impl Direction {
         }
     }
 
-    /// Limited-memory BFGS's direction from gradients.
+    /// The direction of limited-memory BFGS from gradients.
     pub(super) fn of_gradients(&mut self, gradients: &Gradients) -> Result<Gradients> {
         let weights = self.weights()?;
-        let own = self.parameters.iter().map(|parameter| {
-            let leaf = parameter.tensor();
-            match gradients.get(&leaf) {
-                Some(gradient) => Ok(gradient.clone()),
-                None => Ok(leaf.detach()?.zeros_like()?),
-            }
-        });
-        let gradient = flattened(own)?;
+        let gradient = flattened(self.parameters.iter().map(|parameter| gradient_of(gradients, parameter)))?;
         if !dot(&gradient, &gradient).is_finite() {
             return Err(refused(gradient.iter().all(|slope| slope.is_finite())));
         }
@@ -96,14 +84,12 @@ impl Direction {
         let Kind::Lbfgs(memory, before) = &mut self.kind else {
             return Err(NetworkError::computation("Newton's direction does not come from gradients"));
         };
-        let minus = |a: &[f64], b: &[f64]| -> Vec<f64> { a.iter().zip(b).map(|(a, b)| a - b).collect() };
         if let Some((old_weights, old_gradient)) = before.take() {
-            memory.push(minus(&weights, &old_weights), minus(&gradient, &old_gradient));
+            memory.push(difference(&weights, &old_weights), difference(&gradient, &old_gradient));
         }
         let mut direction = memory.inverse_times(&gradient);
         if memory.is_empty() {
-            // Nothing is known of the curvature: no weight moves by more than the learning rate.
-            let scale = (1.0 / sum_of_magnitudes(&gradient)).min(1.0);
+            let scale = first_step(&gradient);
             direction.iter_mut().for_each(|x| *x *= scale);
         }
         *before = Some((weights, gradient));
@@ -123,14 +109,12 @@ impl Direction {
         gradient
     }
 
-    /// Numbers in the places of the weights' gradients.
+    /// A vector as gradients of the weights.
     fn as_gradients(&self, numbers: &[f64]) -> Result<Gradients> {
-        let (mut rest, mut leaves) = (numbers, Vec::with_capacity(self.parameters.len()));
-        for parameter in &self.parameters {
+        let mut leaves = Vec::with_capacity(self.parameters.len());
+        for (parameter, own) in split(&self.parameters, numbers) {
             let leaf = parameter.leaf()?;
-            let (own, after) = rest.split_at(leaf.len());
-            rest = after;
-            leaf.set_grad(Some(convert::tensor(own, leaf.shape(), leaf.dtype(), leaf.device())?));
+            leaf.set_grad(Some(own?));
             leaves.push(leaf);
         }
         Ok(Gradients::take_from(&leaves.iter().collect::<Vec<_>>()))

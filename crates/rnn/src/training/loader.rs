@@ -1,17 +1,17 @@
-//! Rows in batches, for loops of one's own.
+//! Rows in batches, for custom training loops.
 
 use ndarray::{Array2, Axis};
 use neurenix::data::random::epoch_order;
 
 use crate::{NetworkError, Result, convert, network::time};
 
-/// Gives rows and targets in batches, in a new order each time it begins anew.
+/// Returns rows and targets in batches; [`DataLoader::reset`] shuffles them again.
 #[derive(Clone, Debug)]
 pub struct DataLoader {
     data: Array2<f64>,
     targets: Array2<f64>,
     batch_size: usize,
-    /// The seed of orders, if there are any but the rows' own.
+    /// The seed for shuffling; absent if rows keep their order.
     seed: Option<u64>,
     epoch: u64,
     order: Vec<usize>,
@@ -19,10 +19,10 @@ pub struct DataLoader {
 }
 
 impl DataLoader {
-    /// Of these rows and targets.
+    /// A loader of these rows and targets.
     ///
     /// # Errors
-    /// If there are no rows, or not as many targets, or batches of 0.
+    /// If there are no rows, the number of targets differs, or `batch_size` is 0.
     pub fn new(
         data: Array2<f64>,
         targets: Array2<f64>,
@@ -51,7 +51,7 @@ impl DataLoader {
         self.next = 0;
     }
 
-    /// The next batch, of which the last may be smaller; nothing at the end.
+    /// The next batch, or `None` at the end. The last batch may be smaller.
     pub fn next_batch(&mut self) -> Option<(Array2<f64>, Array2<f64>)> {
         let rows = self.order.get(self.next..).filter(|rest| !rest.is_empty())?;
         let rows = &rows[..self.batch_size.min(rows.len())];
@@ -59,18 +59,18 @@ impl DataLoader {
         Some((self.data.select(Axis(0), rows), self.targets.select(Axis(0), rows)))
     }
 
-    /// Begins anew, in another order if rows are shuffled.
+    /// Starts again, in another order if rows are shuffled.
     pub fn reset(&mut self) {
         self.epoch += 1;
         self.arrange();
     }
 
-    /// How many batches there are from the beginning.
+    /// The number of batches per pass.
     pub fn num_batches(&self) -> usize {
         self.data.nrows().div_ceil(self.batch_size)
     }
 
-    /// True before the end.
+    /// True if there is a next batch.
     pub fn has_next(&self) -> bool {
         self.next < self.order.len()
     }

@@ -1,83 +1,62 @@
-//! How predictions are judged.
+//! Metrics.
 
 use ndarray::Array2;
 
 use crate::{LossFunction, NetworkError, Result, convert};
 
-/// How predictions are judged against targets.
+/// Metrics of predictions against targets. All return an error if the shapes differ, there are no rows, or a number is NaN.
 #[derive(Clone, Copy, Debug)]
 pub struct Metrics;
 
-/// The names that a configuration can ask for.
+/// The metrics of a configuration.
 const NAMES: [&str; 8] = ["loss", "accuracy", "precision", "recall", "f1", "mae", "rmse", "r2"];
 
 impl Metrics {
-    /// The share of rows whose greatest prediction is at the greatest target; of single columns, of rows on the same side of
-    /// one half.
-    ///
-    /// # Errors
-    /// If the shapes differ, there are no rows, or a number is NaN.
+    /// The share of rows whose largest prediction is at the place of the largest target. For a single column, the share of rows
+    /// where both are on the same side of 0.5.
     pub fn accuracy(predictions: &Array2<f64>, targets: &Array2<f64>) -> Result<f64> {
         check(predictions, targets)?;
         let rows = predictions.rows().into_iter().zip(targets.rows());
         let right = |p: ndarray::ArrayView1<'_, f64>, t: ndarray::ArrayView1<'_, f64>| match p.len() {
             1 => (p[0] >= 0.5) == (t[0] >= 0.5),
-            _ => greatest(p) == greatest(t),
+            _ => convert::argmax(p) == convert::argmax(t),
         };
         Ok(share(rows.filter(|(p, t)| right(*p, *t)).count(), predictions.nrows()))
     }
 
-    /// Of the elements predicted at or above the threshold, the share whose target is too; 0 if there is none.
-    ///
-    /// # Errors
-    /// If the shapes differ, there are no rows, or a number is NaN.
+    /// Among elements predicted at or above the threshold, the share whose target is too; 0 if there are none.
     pub fn precision(predictions: &Array2<f64>, targets: &Array2<f64>, threshold: f64) -> Result<f64> {
         let (hits, false_alarms, _) = counts(predictions, targets, threshold)?;
         Ok(share(hits, hits + false_alarms))
     }
 
-    /// Of the elements whose target is at or above the threshold, the share predicted so; 0 if there is none.
-    ///
-    /// # Errors
-    /// If the shapes differ, there are no rows, or a number is NaN.
+    /// Among elements whose target is at or above the threshold, the share whose prediction is too; 0 if there are none.
     pub fn recall(predictions: &Array2<f64>, targets: &Array2<f64>, threshold: f64) -> Result<f64> {
         let (hits, _, missed) = counts(predictions, targets, threshold)?;
         Ok(share(hits, hits + missed))
     }
 
     /// The harmonic mean of precision and recall.
-    ///
-    /// # Errors
-    /// If the shapes differ, there are no rows, or a number is NaN.
     pub fn f1_score(predictions: &Array2<f64>, targets: &Array2<f64>, threshold: f64) -> Result<f64> {
         let (hits, false_alarms, missed) = counts(predictions, targets, threshold)?;
         Ok(share(2 * hits, 2 * hits + false_alarms + missed))
     }
 
-    /// The mean distance.
-    ///
-    /// # Errors
-    /// If the shapes differ, there are no rows, or a number is NaN.
+    /// The mean absolute error.
     pub fn mae(predictions: &Array2<f64>, targets: &Array2<f64>) -> Result<f64> {
         check(predictions, targets)?;
         let sum: f64 = predictions.iter().zip(targets).map(|(p, t)| (p - t).abs()).sum();
         Ok(sum / predictions.len().max(1) as f64)
     }
 
-    /// The root of the mean squared distance.
-    ///
-    /// # Errors
-    /// If the shapes differ, there are no rows, or a number is NaN.
+    /// The root mean squared error.
     pub fn rmse(predictions: &Array2<f64>, targets: &Array2<f64>) -> Result<f64> {
         check(predictions, targets)?;
         let sum: f64 = predictions.iter().zip(targets).map(|(p, t)| (p - t).powi(2)).sum();
         Ok((sum / predictions.len().max(1) as f64).sqrt())
     }
 
-    /// The share of the targets' variance that the predictions explain; 0 for targets without variance.
-    ///
-    /// # Errors
-    /// If the shapes differ, there are no rows, or a number is NaN.
+    /// The coefficient of determination; 0 for targets without variance.
     pub fn r2_score(predictions: &Array2<f64>, targets: &Array2<f64>) -> Result<f64> {
         check(predictions, targets)?;
         let (mut unexplained, mut all) = (0.0, 0.0);
@@ -89,7 +68,7 @@ impl Metrics {
         Ok(if all == 0.0 { 0.0 } else { 1.0 - unexplained / all })
     }
 
-    /// Checks that a configuration's metric is one.
+    /// Checks that a metric of this name exists.
     pub(crate) fn check_name(name: &str) -> Result<()> {
         if NAMES.contains(&name) {
             return Ok(());
@@ -101,7 +80,7 @@ impl Metrics {
         ))
     }
 
-    /// The metric of this name, for a network with this loss, of whose outputs so many answer one question.
+    /// The metric of this name, for a network with this loss and `classes` outputs per question.
     pub(crate) fn by_name(
         name: &str,
         loss: LossFunction,
@@ -129,12 +108,12 @@ impl Metrics {
             }
             _ => {}
         }
-        // What was made of a run that went astray is no number either.
+        // The outputs of a diverged run may be NaN.
         if p.is_empty() || p.iter().any(|x| x.is_nan()) {
             return Ok(f64::NAN);
         }
         match name {
-            // Each column is a question of its own.
+            // Each column is a separate question.
             "accuracy" if loss.asks_by_column() => {
                 check(&p, &t)?;
                 let right = p.iter().zip(&t).filter(|(p, t)| (**p >= 0.5) == (**t >= 0.5));
@@ -148,13 +127,13 @@ impl Metrics {
             "rmse" => Metrics::rmse(&p, &t),
             "r2" => Metrics::r2_score(&p, &t),
             _ => Err(Metrics::check_name(name).err().unwrap_or_else(|| {
-                NetworkError::invalid_parameter("metric", name, "the loss is measured by itself")
+                NetworkError::invalid_parameter("metric", name, "the loss is always measured")
             })),
         }
     }
 }
 
-/// Numbers with a row for each question, of which a row of a network's outputs may have several.
+/// Outputs or targets with a row for each question. A network's row may have several questions.
 fn by_question(numbers: &Array2<f64>, classes: usize) -> Result<Array2<f64>> {
     let columns = classes.max(1);
     convert::from_values(numbers.len() / columns, columns, convert::elements(numbers))
@@ -167,11 +146,11 @@ fn check(predictions: &Array2<f64>, targets: &Array2<f64>) -> Result<()> {
         return Err(NetworkError::dimension_mismatch("columns of targets", expected, actual));
     }
     if predictions.is_empty() {
-        return Err(NetworkError::data("there are no predictions to judge: give at least one row"));
+        return Err(NetworkError::data("there are no predictions: give at least one row"));
     }
     for (what, numbers) in [("predictions", predictions), ("targets", targets)] {
         if let Some(((row, column), _)) = numbers.indexed_iter().find(|(_, x)| x.is_nan()) {
-            let message = format!("{what} have NaN in row {row}, column {column}, which cannot be judged");
+            let message = format!("{what} have NaN in row {row}, column {column}: remove or replace it");
             return Err(NetworkError::data(message));
         }
     }
@@ -195,15 +174,4 @@ fn counts(p: &Array2<f64>, t: &Array2<f64>, threshold: f64) -> Result<(usize, us
 
 fn share(part: usize, all: usize) -> f64 {
     if all == 0 { 0.0 } else { part as f64 / all as f64 }
-}
-
-/// The place of the first greatest element.
-fn greatest(row: ndarray::ArrayView1<'_, f64>) -> usize {
-    let mut best = 0;
-    for (i, x) in row.iter().enumerate() {
-        if *x > row[best] {
-            best = i;
-        }
-    }
-    best
 }

@@ -1,10 +1,10 @@
-//! Training: how, and what is measured.
+//! Training: configuration, runs, measurements.
 
 mod augment;
 mod callback;
 mod config;
 mod direction;
-mod history;
+mod forward;
 mod loader;
 mod methods;
 mod metrics;
@@ -17,14 +17,16 @@ mod search;
 mod session;
 mod shards;
 mod step;
+mod train;
 
 pub use augment::DataAugmentationConfig;
 pub use callback::{TrainingCallback, TrainingState};
 pub use config::{TrainingConfig, TrainingMethod};
-pub use history::TrainingHistory;
 pub use loader::DataLoader;
 pub use metrics::Metrics;
 pub use neurenix::train::EarlyStopping;
 pub use regularize::RegularizationConfig;
-pub(crate) use run::{Run, train_on};
 pub use schedule::{LearningRateSchedule, LearningRateScheduler};
+pub(crate) use train::train_on;
+
+pub use crate::network::TrainingHistory;

@@ -1,4 +1,4 @@
-//! Random numbers of other distributions than the uniform one.
+//! Random numbers from normal, gamma and beta distributions.
 
 use neurenix::data::random::RandomStream;
 
@@ -8,19 +8,19 @@ pub(crate) fn normal(random: &mut RandomStream) -> f64 {
     (-2.0f64 * u.ln()).sqrt() * (2.0 * std::f64::consts::PI * v).cos()
 }
 
-/// So many standard normal numbers.
+/// `count` standard normal numbers.
 pub(crate) fn normals(count: usize, random: &mut RandomStream) -> Vec<f64> {
     (0..count).map(|_| normal(random)).collect()
 }
 
-/// A number of the symmetric beta distribution: a gamma number over the sum of two.
+/// A number from the symmetric beta distribution: a gamma number divided by the sum of two.
 pub(super) fn beta(alpha: f64, random: &mut RandomStream) -> f64 {
     let first = gamma(alpha, random);
     let second = gamma(alpha, random);
     if first + second > 0.0 { first / (first + second) } else { 0.5 }
 }
 
-/// A number of the gamma distribution (Marsaglia and Tsang, 2000).
+/// A number from the gamma distribution (Marsaglia and Tsang, 2000).
 fn gamma(shape: f64, random: &mut RandomStream) -> f64 {
     if shape < 1.0 {
         let power = random.uniform().max(f64::MIN_POSITIVE).powf(1.0 / shape);

@@ -1,4 +1,4 @@
-//! What keeps weights small or outputs smooth.
+//! Regularisation.
 
 use neurenix::{
     nn::Parameter,
@@ -6,31 +6,31 @@ use neurenix::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Network, Result, error::within, network::put};
+use crate::{LayerBuilder, Network, Result, error::within, layer::Kind, network::put};
 
-/// What keeps weights small or outputs smooth.
+/// Penalties and constraints on weights and outputs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RegularizationConfig {
-    /// Times the sum of the weights' magnitudes, biases left out, is added to the loss.
+    /// Adds this times the sum of the weights' magnitudes, without biases, to the loss.
     pub l1_lambda: Option<f64>,
-    /// Times the sum of the weights' squares, biases left out, is added to the loss.
+    /// Adds this times the sum of the weights' squares, without biases, to the loss.
     pub l2_lambda: Option<f64>,
-    /// Dropout behind every hidden dense, convolutional, recurrent, attention and residual layer, after the normalisations and
-    /// activations that follow it, while training.
+    /// Applies dropout during training after every hidden dense, convolutional, recurrent, attention and residual layer, and
+    /// after the normalisations and activations that follow it.
     pub dropout_rate: Option<f64>,
-    /// Puts a batch normalisation behind every hidden dense layer and convolution that has none; it stays in the network.
+    /// Inserts a batch normalisation after every hidden dense layer and convolution that has none. It stays in the network.
     pub batch_norm: bool,
-    /// Puts a layer normalisation there; it stays in the network.
+    /// Inserts a layer normalisation in the same places. It stays in the network.
     pub layer_norm: bool,
-    /// After every step, weights whose largest singular value is above 1 are divided by it.
+    /// After every step, divides weights by their largest singular value if it is above 1.
     pub spectral_norm: bool,
-    /// Times the mean over rows of the squared length of the derivative of the sum of outputs (before a softmax or sigmoid that
-    /// is computed with the loss) with respect to the row is added to the loss.
+    /// Adds this times the mean squared length of the gradient with respect to a row to the loss. The gradient is that of
+    /// the sum of outputs, before a softmax or sigmoid that is fused with the loss.
     pub gradient_penalty: Option<f64>,
 }
 
 impl RegularizationConfig {
-    /// Checks the numbers.
+    /// Checks the settings.
     pub(crate) fn check(&self) -> Result<()> {
         for (name, value) in [
             ("l1_lambda", self.l1_lambda),
@@ -42,12 +42,40 @@ impl RegularizationConfig {
         self.dropout_rate.map_or(Ok(()), |rate| within("dropout_rate", rate, 0.0, 1.0))
     }
 
-    /// True if something is added to the loss.
+    /// Layers with the normalisations that are asked for, one after each hidden dense layer and convolution that has none;
+    /// for each layer, its place among those given.
+    pub(super) fn normalised(&self, given: &[LayerBuilder]) -> (Vec<LayerBuilder>, Vec<Option<usize>>) {
+        let norms: Vec<LayerBuilder> =
+            [self.batch_norm.then(LayerBuilder::batch_norm), self.layer_norm.then(LayerBuilder::layer_norm)]
+                .into_iter()
+                .flatten()
+                .collect();
+        let (mut layers, mut origins) = (Vec::new(), Vec::new());
+        for (place, layer) in given.iter().enumerate() {
+            layers.push(layer.clone());
+            origins.push(Some(place));
+            let has_weights = matches!(layer.kind, Kind::Dense { .. } | Kind::Convolution(_));
+            // A normalisation may follow after a dropout.
+            let passes =
+                |next: &&LayerBuilder| next.kind.refines() || matches!(next.kind, Kind::Dropout { .. });
+            let following: Vec<_> = given[place + 1..].iter().take_while(passes).collect();
+            for norm in &norms {
+                let has_norm = following.iter().any(|next| next.kind.layer_type() == norm.kind.layer_type());
+                if has_weights && place + 1 < given.len() && !has_norm {
+                    layers.push(norm.clone());
+                    origins.push(None);
+                }
+            }
+        }
+        (layers, origins)
+    }
+
+    /// True if a penalty is added to the loss.
     pub(super) fn penalises(&self) -> bool {
         [self.l1_lambda, self.l2_lambda, self.gradient_penalty].into_iter().any(|part| part.is_some())
     }
 
-    /// What the weights add to the loss.
+    /// The penalties on weights.
     pub(super) fn of_weights(&self, network: &Network) -> Result<Option<Tensor>> {
         let mut total: Option<Tensor> = None;
         let mut add = |term: Tensor| -> Result<()> {
@@ -72,7 +100,7 @@ impl RegularizationConfig {
         Ok(total)
     }
 
-    /// What the outputs' derivative with respect to the inputs adds to the loss.
+    /// The penalty on the gradient of the outputs with respect to the inputs.
     pub(super) fn of_inputs(&self, outputs: &Tensor, inputs: &Tensor) -> Result<Option<Tensor>> {
         let Some(lambda) = self.gradient_penalty else { return Ok(None) };
         let slopes = outputs.sum(&[], false)?.gradients_create_graph(&[inputs])?;
@@ -80,7 +108,7 @@ impl RegularizationConfig {
         Ok(Some(slopes[0].square()?.sum(&[], false)?.mul_scalar(lambda / rows)?))
     }
 
-    /// Divides weights by their largest singular value where it is above 1.
+    /// Divides weights by their largest singular value if it is above 1.
     pub(super) fn limit_weights(&self, network: &Network) -> Result<()> {
         if !self.spectral_norm {
             return Ok(());
@@ -91,12 +119,12 @@ impl RegularizationConfig {
             let weight = parameter.tensor().detach()?;
             let rows = weight.shape()[0];
             let matrix = weight.reshape(&[rows, weight.len() / rows.max(1)])?;
-            // The power method on the smaller of the two products with the transpose.
+            // The power method on the smaller of the two products of the matrix and its transpose.
             let product = match matrix.shape()[0] <= matrix.shape()[1] {
                 true => matrix.matmul(&matrix.t()?)?,
                 false => matrix.t()?.matmul(&matrix)?,
             };
-            // The same random vector each time: to it no direction that a matrix prefers is at a right angle.
+            // A random start is almost never orthogonal to the dominant singular vector.
             let start = [product.shape()[0], 1];
             let mut vector = Generator::new(0).randn(&start, product.dtype(), product.device())?;
             let mut square = product.frobenius_norm(true)?;
@@ -112,7 +140,7 @@ impl RegularizationConfig {
     }
 }
 
-/// Weights that are matrices, or more: not biases, nor those of normalisations.
+/// Weights of at least two dimensions: neither biases nor weights of normalisations.
 fn matrices(network: &Network) -> impl Iterator<Item = Parameter> {
     let weights = network.weights().into_iter();
     weights.filter(|(name, p)| !name.contains("bias") && p.tensor().rank() >= 2).map(|(_, p)| p)

@@ -1,4 +1,4 @@
-//! What a training run tells: figures of epochs, lines on the terminal, checkpoints.
+//! Measurements of epochs, lines on the terminal, checkpoints.
 
 use std::collections::HashMap;
 
@@ -12,12 +12,12 @@ use super::{
 use crate::{Result, convert};
 
 impl Run<'_> {
-    /// The names of the devices that compute.
+    /// The names of the devices in use.
     pub(super) fn place(&self) -> String {
         self.shards.as_ref().map_or_else(|| self.network.device().to_owned(), Shards::place)
     }
 
-    /// The metrics that are measured.
+    /// The names of the metrics to measure.
     fn names(&self) -> Vec<&str> {
         let mut names: Vec<&str> = vec!["loss"];
         names.extend(self.loss.function.is_classification_loss().then_some("accuracy"));
@@ -29,12 +29,12 @@ impl Run<'_> {
         names
     }
 
-    /// Whether one of them needs the outputs.
+    /// Whether a metric needs the outputs.
     pub(super) fn measures_outputs(&self) -> bool {
         self.names().len() > 1
     }
 
-    /// Puts an epoch's figures into the history; the score by which epochs are compared.
+    /// Adds an epoch's measurements to the history. Returns its score.
     pub(super) fn record(&self, done: &mut Epoch, history: &mut TrainingHistory) -> Result<f64> {
         let loss = done.loss_sum / done.mass;
         history.train_loss.push(loss);
@@ -52,7 +52,7 @@ impl Run<'_> {
         Ok(loss)
     }
 
-    /// Adds each metric's value; predictions and targets are asked for if one needs them.
+    /// Adds each metric's value. `outputs` gives predictions and targets; it is called only if a metric needs them.
     fn measure(
         &self,
         outputs: impl FnOnce() -> Result<(Array2<f64>, Array2<f64>)>,
@@ -72,7 +72,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Writes the network where the configuration says so.
+    /// Saves the network after the epochs that the configuration asks for.
     pub(super) fn checkpoint(&self, epoch: usize, history: &TrainingHistory) -> Result<()> {
         let Some(frequency) = self.config.checkpoint_frequency else { return Ok(()) };
         let number = epoch + 1;
@@ -85,7 +85,7 @@ impl Run<'_> {
     }
 }
 
-/// An epoch's figures in a line.
+/// One line about an epoch.
 pub(super) fn shown(epoch: usize, epochs: usize, history: &TrainingHistory) -> String {
     let last = |figures: &[f64]| figures.last().map_or(String::new(), |x| format!("{x:.4}"));
     let mut line = format!("epoch {}/{epochs}: loss {}", epoch + 1, last(&history.train_loss));

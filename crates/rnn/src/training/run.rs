@@ -1,13 +1,13 @@
 //! A training run.
 
-use std::{cell::RefCell, time::Instant};
+use std::time::Instant;
 
 use ndarray::{Array2, s};
 use neurenix::{
     data::{HostArray, random::RandomStream},
     nn::Parameter,
     optim::Optimizer,
-    phynexus::{Tensor, tensor::Generator},
+    phynexus::{DType, Tensor, tensor::Generator},
     train::{self, Progress},
 };
 
@@ -15,19 +15,19 @@ use super::{
     EarlyStopping, LearningRateScheduler, TrainingCallback, TrainingConfig, TrainingHistory, TrainingMethod,
     TrainingState,
     direction::Direction,
+    forward::{Batch, Model},
     search::Searching,
     session::Session,
     shards::Shards,
-    step::{Batch, HALF, Stepper},
 };
 use crate::{LossConfig, LossFunction, Network, NetworkError, OptimizerType, Result, convert, network::time};
 
-/// A training run that is about to begin.
+/// A checked training run, before it begins.
 pub(crate) struct Run<'a> {
     pub(super) network: &'a Network,
     pub(super) config: &'a TrainingConfig,
     pub(super) loss: LossConfig,
-    optimizer: crate::Optimizer,
+    pub(super) optimizer: crate::Optimizer,
     pub(super) inputs: HostArray,
     pub(super) targets: Array2<f64>,
     uploaded_targets: HostArray,
@@ -36,15 +36,15 @@ pub(crate) struct Run<'a> {
     pub(super) shards: Option<Shards>,
 }
 
-/// What an epoch measured on the rows that it trained on.
+/// Measurements on the training rows of an epoch.
 #[derive(Default)]
 pub(super) struct Epoch {
     pub(super) loss_sum: f64,
-    /// What the rows count.
+    /// The total weight of the rows.
     pub(super) mass: f64,
     pub(super) predictions: Vec<f64>,
     pub(super) order: Vec<usize>,
-    /// Whether the run ends with it.
+    /// Whether the run ends after this epoch.
     pub(super) ended: bool,
 }
 
@@ -76,16 +76,17 @@ impl<'a> Run<'a> {
         let augmentation = config.data_augmentation.clone().unwrap_or_default();
         let mixes = augmentation.label_smoothing.is_some() || augmentation.mixup_alpha.is_some();
         if mixes && loss.target_columns(outputs) != network.output_dim() {
-            let message = "label smoothing and mixup need a column for each class: use one-hot targets and CategoricalCrossEntropy";
+            let message = "label smoothing and mixup need one target column per class: use one-hot targets and CategoricalCrossEntropy";
             return Err(NetworkError::training(message));
         }
         let embeds = network.vocabulary().is_some();
         if embeds && augmentation.changes_inputs() {
-            let message = "integers for an embedding cannot be augmented: leave data_augmentation out";
+            let message =
+                "the integer inputs of an embedding cannot be augmented: leave data_augmentation out";
             return Err(NetworkError::training(message));
         }
         if embeds && config.regularization.gradient_penalty.is_some() {
-            let message = "integers for an embedding have no derivatives: leave gradient_penalty out";
+            let message = "the integer inputs of an embedding have no gradient: leave gradient_penalty out";
             return Err(NetworkError::training(message));
         }
         let least_squares =
@@ -116,7 +117,8 @@ impl<'a> Run<'a> {
         let weights = loss.parameters.class_weights.as_deref();
         let counts_nothing = weights.is_some_and(|weights| weights.iter().all(|weight| *weight == 0.0));
         if counts_nothing || loss.mass(rows, targets.iter().copied()) == 0.0 {
-            let message = "class_weights are 0 for the classes of all rows: give one of them a weight";
+            let message =
+                "class_weights are 0 for the classes of all rows: set a positive weight for one of them";
             return Err(NetworkError::training(message));
         }
         let uploaded_targets = convert::host(targets.view(), &[rows, targets.ncols()], dtype)?;
@@ -125,11 +127,11 @@ impl<'a> Run<'a> {
         let parts = config.mixed_precision || config.gradient_accumulation_steps > 1;
         let by_batch = config.method == TrainingMethod::Backpropagation;
         if by_batch && parts && optimizer.optimizer_type() == OptimizerType::Newton {
-            let message = "Newton needs the second derivatives of a whole batch in the network's precision: leave gradient_accumulation_steps and mixed_precision out, or use LBFGS";
+            let message = "Newton needs second derivatives of a whole batch in the network's precision: leave gradient_accumulation_steps and mixed_precision out, or use LBFGS";
             return Err(NetworkError::training(message));
         }
         if by_batch && network.needs_rows() && (rows == 1 || config.batch_size == 1) {
-            let message = "batch normalisation learns nothing from one row at a time: set batch_size to at least 2, and train on as many rows";
+            let message = "batch normalisation needs more than one row per batch: set batch_size to at least 2, and train on at least 2 rows";
             return Err(NetworkError::training(message));
         }
         let seed = config.seed.unwrap_or_else(time);
@@ -154,7 +156,7 @@ impl<'a> Run<'a> {
         if trainable.is_empty() {
             return Err(NetworkError::training("no layer has weights to train: unfreeze or add one"));
         }
-        // Leaves, whatever was frozen or thawed before.
+        // Parameters that were unfrozen are not leaves yet.
         trainable.iter().try_for_each(|parameter| parameter.leaf().map(drop))?;
         Ok(trainable)
     }
@@ -163,12 +165,12 @@ impl<'a> Run<'a> {
     fn framework_optimizer(&self, parameters: Vec<Parameter>) -> Result<Optimizer> {
         let config = self.optimizer.config();
         let optimizer = Optimizer::new(self.optimizer.rule()?, parameters, config.learning_rate)?;
-        // A direction of its own has the weight decay in it.
+        // A direction includes the weight decay.
         let decay = config.weight_decay.filter(|_| !self.optimizer.optimizer_type().has_direction());
         Ok(optimizer.with_weight_decay(decay.unwrap_or(0.0))?)
     }
 
-    /// All epochs.
+    /// Runs all epochs.
     pub(crate) fn all(&self, callbacks: &mut [&mut dyn TrainingCallback]) -> Result<TrainingHistory> {
         let begun = Instant::now();
         let (network, config) = (self.network, self.config);
@@ -187,27 +189,24 @@ impl<'a> Run<'a> {
         };
         let generator = Generator::new(self.seed ^ 0x5851_f42d_4c95_7f2d);
         let twin = match config.mixed_precision {
-            true => Some(network.twin(HALF)?),
+            true => Some(network.twin(DType::BF16)?),
             false => None,
         };
         if config.seed.is_some() {
             network.seed_dropouts(self.seed, 0);
             twin.iter().for_each(|twin| twin.seed_dropouts(self.seed, 0));
         }
-        let stepper = Stepper {
+        let model = Model {
             network,
             loss: &self.loss,
             regularization: &config.regularization,
-            gradient_clip: self.optimizer.config().gradient_clip,
             twin,
             generator: &generator,
-            direction: RefCell::new(direction),
             predicts: self.measures_outputs(),
         };
-        let searching =
-            Searching::new(config.method, &self.optimizer, self.seed, &stepper, trainable, || {
-                self.all_batches(&generator)
-            })?;
+        let searching = Searching::new(config.method, &self.optimizer, self.seed, &model, trainable, || {
+            self.all_batches(&generator)
+        })?;
         let patience = config.early_stopping_patience.unwrap_or(usize::MAX);
         let mut stopping = EarlyStopping::new(patience, config.early_stopping_min_delta);
         let state = TrainingState {
@@ -223,8 +222,11 @@ impl<'a> Run<'a> {
         };
         let mut session = Session {
             run: self,
-            stepper: &stepper,
+            model: &model,
             optimizer,
+            clip_norm: self.optimizer.config().gradient_clip.filter(|_| direction.is_none()),
+            direction,
+            buffers: network.buffers(),
             scheduler,
             searching,
             callbacks,
@@ -241,7 +243,7 @@ impl<'a> Run<'a> {
         session.finish(stopping.is_over())
     }
 
-    /// Rows in batches. Where one row alone is not enough to train on, a last one joins the batch before.
+    /// Divides rows into batches. If the network cannot train on a single row, a last single row joins the batch before.
     pub(super) fn batches(&self, order: &[usize]) -> Vec<Vec<usize>> {
         let size = self.config.batch_size;
         let mut batches: Vec<Vec<usize>> = order.chunks(size).map(<[usize]>::to_vec).collect();
@@ -252,7 +254,7 @@ impl<'a> Run<'a> {
         batches
     }
 
-    /// Rows on the device, changed as the configuration says.
+    /// Rows on the device, augmented as configured.
     pub(super) fn batch(
         &self,
         rows: &[usize],
@@ -283,26 +285,4 @@ impl<'a> Run<'a> {
         let rows: Vec<usize> = (0..self.inputs.rows()).collect();
         rows.chunks(self.config.batch_size).map(|rows| self.batch(rows, &mut random, generator)).collect()
     }
-}
-
-/// Trains a network on several devices at once.
-pub(crate) fn train_on(
-    network: &Network,
-    data: &Array2<f64>,
-    targets: &Array2<f64>,
-    config: &TrainingConfig,
-    devices: &[String],
-) -> Result<TrainingHistory> {
-    let plain = super::RegularizationConfig::default();
-    if config.gradient_accumulation_steps > 1 || config.mixed_precision || config.regularization != plain {
-        let message = "distributed training takes no accumulation, mixed precision or regularisation: use weight_decay of the optimiser, or one device";
-        return Err(NetworkError::training(message));
-    }
-    let mut run = Run::new(network, data, targets, None, config)?;
-    if config.method != TrainingMethod::Backpropagation || run.optimizer.optimizer_type().has_direction() {
-        let message = "distributed training averages gradients: use Backpropagation, and an optimiser other than LBFGS and Newton";
-        return Err(NetworkError::training(message));
-    }
-    run.shards = Some(Shards::new(network, devices, run.seed)?);
-    run.all(&mut [])
 }

@@ -1,4 +1,4 @@
-//! How the learning rate changes.
+//! Schedules of the learning rate.
 
 use std::f64::consts::PI;
 
@@ -7,63 +7,63 @@ use serde::{Deserialize, Serialize};
 
 use crate::{NetworkError, Result, error::within};
 
-/// How the learning rate changes. All count epochs but the last two, which count optimiser steps.
+/// A schedule of the learning rate. `CyclicLR` and `OneCycleLR` count optimiser steps; the others count epochs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum LearningRateSchedule {
-    /// Times `gamma` after every `step_size` epochs.
+    /// Multiplies the rate by `gamma` after every `step_size` epochs.
     StepDecay {
         /// Epochs between changes.
         step_size: usize,
-        /// What it is multiplied by.
+        /// The factor.
         gamma: f64,
     },
-    /// Times `gamma` after every epoch.
+    /// Multiplies the rate by `gamma` after every epoch.
     ExponentialDecay {
-        /// What it is multiplied by.
+        /// The factor.
         gamma: f64,
     },
-    /// Half a cosine from the first rate to `eta_min` over `t_max` epochs, and up again.
+    /// Half a cosine from the initial rate to `eta_min` over `t_max` epochs, and up again.
     CosineAnnealing {
-        /// Epochs down.
+        /// Epochs until the lowest rate.
         t_max: usize,
         /// The lowest rate.
         eta_min: f64,
     },
-    /// Times `factor` when the loss has not improved for more than `patience` epochs, but not below `min_lr`.
+    /// Multiplies the rate by `factor` when the loss has not improved for more than `patience` epochs, but not below `min_lr`.
     ReduceOnPlateau {
-        /// What it is multiplied by.
+        /// The factor.
         factor: f64,
-        /// Epochs without improvement that are put up with.
+        /// Epochs without improvement that are tolerated.
         patience: usize,
         /// The lowest rate.
         min_lr: f64,
     },
-    /// From the first rate to `end_lr` over the run's epochs: the share of the run that is left, to this power.
+    /// From the initial rate to `end_lr` over the run's epochs, in proportion to a power of the remaining share of the run.
     PolynomialDecay {
         /// The power.
         power: f64,
-        /// The last rate.
+        /// The final rate.
         end_lr: f64,
     },
-    /// Up from `base_lr` to `max_lr` in `step_size_up` steps, and down in as many, again and again.
+    /// From `base_lr` to `max_lr` in `step_size_up` steps and back in as many, repeatedly.
     CyclicLR {
         /// The lowest rate.
         base_lr: f64,
         /// The highest rate.
         max_lr: f64,
-        /// Steps up.
+        /// Steps from the lowest rate to the highest.
         step_size_up: usize,
-        /// `triangular`: always so; `triangular2`: half as high in each cycle.
+        /// `triangular`: cycles of equal height; `triangular2`: each cycle is half as high as the one before.
         mode: String,
     },
-    /// Up from a 25th of `max_lr` over a share of the steps, then down to its 250,000th (Smith and Topin, 2018).
+    /// From `max_lr / 25` up to `max_lr` over a share of the steps, then down to `max_lr / 250000` (Smith and Topin, 2018).
     OneCycleLR {
         /// The highest rate.
         max_lr: f64,
-        /// Steps of the cycle; the last rate stays afterwards.
+        /// Steps of the cycle. Afterwards the rate stays at its last value.
         total_steps: usize,
-        /// The share of the steps that go up.
+        /// The share of the steps in which the rate rises.
         pct_start: f64,
         /// `cos` or `linear`.
         anneal_strategy: String,
@@ -71,7 +71,7 @@ pub enum LearningRateSchedule {
 }
 
 impl LearningRateSchedule {
-    /// Checks the numbers.
+    /// Checks the settings.
     pub(crate) fn check(&self) -> Result<()> {
         let count = |name: &str, value: usize| match value {
             0 => Err(NetworkError::invalid_parameter(name, 0, "it must be at least 1")),
@@ -125,7 +125,7 @@ impl LearningRateSchedule {
     }
 }
 
-/// A schedule on its way.
+/// A schedule in progress.
 #[derive(Clone, Debug)]
 pub struct LearningRateScheduler {
     schedule: LearningRateSchedule,
@@ -138,10 +138,10 @@ pub struct LearningRateScheduler {
 }
 
 impl LearningRateScheduler {
-    /// A schedule that begins at this rate, for a run of so many epochs.
+    /// A schedule that begins at `initial_lr`, for a run of `epochs` epochs.
     ///
     /// # Errors
-    /// If a number is outside its range.
+    /// If a setting is out of range.
     pub fn new(
         schedule: LearningRateSchedule,
         initial_lr: f64,
@@ -164,12 +164,12 @@ impl LearningRateScheduler {
         Ok(scheduler)
     }
 
-    /// The rate.
+    /// The current rate.
     pub fn get_lr(&self) -> f64 {
         self.rate
     }
 
-    /// After an optimiser step; the rate from then on.
+    /// Counts an optimiser step. Returns the new rate.
     pub fn step(&mut self) -> f64 {
         if self.schedule.counts_steps() {
             self.done += 1;
@@ -178,7 +178,7 @@ impl LearningRateScheduler {
         self.rate
     }
 
-    /// After an epoch, with its validation loss (training loss where nothing is validated); the rate from then on.
+    /// Counts an epoch, given its validation loss (training loss without validation). Returns the new rate.
     pub fn epoch(&mut self, loss: f64) -> f64 {
         if self.schedule.counts_steps() {
             return self.rate;
@@ -197,7 +197,7 @@ impl LearningRateScheduler {
         self.rate
     }
 
-    /// Begins anew.
+    /// Starts the schedule again.
     pub fn reset(&mut self) {
         (self.done, self.best, self.waited, self.rate) = (0, f64::INFINITY, 0, self.initial);
         if self.schedule.counts_steps() {
@@ -205,7 +205,7 @@ impl LearningRateScheduler {
         }
     }
 
-    /// The rate after so many epochs or steps.
+    /// The rate after `done` epochs or steps.
     fn at(&self, done: usize) -> f64 {
         let n = done as f64;
         let step = |epochs: usize, factor: f64| {

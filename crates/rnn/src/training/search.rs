@@ -1,15 +1,15 @@
-//! A training run by a method that looks at all rows at once: an iteration an epoch.
+//! Training by a method that uses all rows at once, one iteration per epoch.
 
 use neurenix::nn::Parameter;
 
 use super::{
     TrainingMethod,
+    forward::{Batch, Measured, Model},
     methods::{NetworkObjective, Objective, Place, Progress, Search, check_size, search},
-    step::{Batch, Measured, Stepper},
 };
 use crate::{NetworkError, Optimizer, Result};
 
-/// A search under way.
+/// A search in progress.
 pub(super) struct Searching<'a> {
     objective: NetworkObjective<'a>,
     search: Box<dyn Search>,
@@ -17,15 +17,13 @@ pub(super) struct Searching<'a> {
 }
 
 impl<'a> Searching<'a> {
-    /// Begins at the network's weights; nothing for back-propagation.
-    ///
-    /// # Errors
-    /// Too many weights for the method; a loss that is not finite at the beginning.
+    /// A search from the network's weights; `None` for backpropagation. An error if there are too many weights for the method,
+    /// or the initial loss is not finite.
     pub(super) fn new(
         method: TrainingMethod,
         optimizer: &Optimizer,
         seed: u64,
-        stepper: &'a Stepper<'a>,
+        model: &'a Model<'a>,
         parameters: Vec<Parameter>,
         batches: impl FnOnce() -> Result<Vec<Batch>>,
     ) -> Result<Option<Searching<'a>>> {
@@ -33,19 +31,20 @@ impl<'a> Searching<'a> {
         if matches!(method, TrainingMethod::Newton | TrainingMethod::LevenbergMarquardt) {
             check_size(method.name(), parameters.iter().map(|p| p.tensor().len()).sum())?;
         }
-        stepper.network.set_training(false);
-        let mut objective = NetworkObjective::new(stepper, batches()?, parameters);
+        model.network.set_training(false);
+        let mut objective = NetworkObjective::new(model, batches()?, parameters);
         let weights = objective.weights()?;
         let value = objective.value(&weights)?;
         if !value.is_finite() {
-            let message = "the loss over all rows is not finite at the beginning: scale the data, or begin with smaller weights";
+            let message =
+                "the initial loss over all rows is not finite: scale the data, or begin with smaller weights";
             return Err(NetworkError::numerical(message));
         }
         Ok(Some(Searching { objective, search, place: Place { weights, value } }))
     }
 
-    /// An iteration: what the network measures after it, and whether it was the last. If it fails, the weights are as they
-    /// were.
+    /// Runs one iteration. Returns the measurements after it, and whether the search has converged. If it fails, the weights do
+    /// not change.
     pub(super) fn iterate(&mut self, predictions: bool) -> Result<(Measured, bool)> {
         let before = self.place.weights.clone();
         let progress = self.search.iterate(&mut self.objective, &mut self.place);

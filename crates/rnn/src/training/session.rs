@@ -1,4 +1,4 @@
-//! What a run does at each point of the framework's training loop.
+//! The hooks of a run in the framework's training loop.
 
 use std::time::Instant;
 
@@ -7,34 +7,42 @@ use neurenix::{
     nn::Parameter,
     optim::Optimizer,
     phynexus::Tensor,
-    train::{After, EpochBatches, Hooks, Progress},
+    train::{After, EpochBatches, Hooks, Progress, take_step},
 };
 
 use super::{
     LearningRateScheduler, TrainingCallback, TrainingHistory, TrainingState,
+    direction::Direction,
+    forward::Model,
     report::shown,
     run::{Epoch, Run},
     search::Searching,
-    step::{Stepper, lost},
+    step::lost,
 };
 use crate::{NetworkError, Result, network::put};
 
-/// A run under way.
+/// A run in progress.
 pub(super) struct Session<'a, 'c, 'd> {
     pub(super) run: &'a Run<'a>,
-    pub(super) stepper: &'a Stepper<'a>,
+    pub(super) model: &'a Model<'a>,
     pub(super) optimizer: Optimizer,
+    /// For an optimiser that does not follow the gradient itself.
+    pub(super) direction: Option<Direction>,
+    /// The norm that gradients are shortened to; a direction does this itself.
+    pub(super) clip_norm: Option<f64>,
+    /// The network's running statistics.
+    pub(super) buffers: Vec<Parameter>,
     pub(super) scheduler: Option<LearningRateScheduler>,
-    /// Of a method that looks at all rows at once: an iteration is a step, and an epoch.
+    /// For a method that uses all rows at once: an iteration is a step, and an epoch.
     pub(super) searching: Option<Searching<'a>>,
     pub(super) callbacks: &'c mut [&'d mut dyn TrainingCallback],
     pub(super) progress: Progress,
     pub(super) state: TrainingState,
-    /// The epoch under way.
+    /// Measurements of the current epoch.
     pub(super) done: Epoch,
-    /// The random numbers of its augmentation.
+    /// Random numbers for the current epoch's augmentation.
     pub(super) random: RandomStream,
-    /// Weights and running statistics of the best epoch, with early stopping.
+    /// With early stopping, the weights and running statistics of the best epoch.
     pub(super) best: Vec<Tensor>,
     /// When the run began.
     pub(super) begun: Instant,
@@ -47,7 +55,7 @@ impl Session<'_, '_, '_> {
         self.callbacks.iter_mut().for_each(|callback| of(*callback, &mut self.state));
     }
 
-    /// Tells that the run begins.
+    /// Reports that the run begins.
     pub(super) fn begin(&mut self) {
         let Run { network, config, .. } = *self.run;
         if config.verbose {
@@ -57,7 +65,7 @@ impl Session<'_, '_, '_> {
         self.tell(|callback, _| callback.on_train_begin(config));
     }
 
-    /// Ends the run: with the weights of the best epoch, if it stopped early.
+    /// Ends the run. If it stopped early, the weights of the best epoch are restored.
     pub(super) fn finish(mut self, stopped_early: bool) -> Result<TrainingHistory> {
         let network = self.run.network;
         if stopped_early {
@@ -69,7 +77,7 @@ impl Session<'_, '_, '_> {
             put(values)?;
         }
         network.set_training(false);
-        // After the last step there is no loss that would tell.
+        // No loss is computed after the last step.
         if !network.is_finite()? {
             return Err(lost());
         }
@@ -95,7 +103,7 @@ impl Hooks for Session<'_, '_, '_> {
         self.done = Epoch::default();
         self.random = RandomStream::new(run.seed, epoch as u64 + 1);
         run.network.set_training(self.searching.is_none());
-        if let Some(twin) = &self.stepper.twin {
+        if let Some(twin) = &self.model.twin {
             twin.set_training(true);
         }
         let rows = run.inputs.rows();
@@ -116,25 +124,23 @@ impl Hooks for Session<'_, '_, '_> {
             let number = self.state.batch + place;
             self.tell(|callback, state| callback.on_batch_begin(number, state));
             if self.searching.is_none() {
-                uploaded.push(self.run.batch(rows, &mut self.random, self.stepper.generator)?);
+                uploaded.push(self.run.batch(rows, &mut self.random, self.model.generator)?);
             }
         }
-        let mut mass: f64 = uploaded.iter().map(|batch| batch.mass).sum();
-        let measured = match (&mut self.searching, &self.run.shards, uploaded.as_slice()) {
-            (Some(searching), _, _) => {
-                let (measured, is_over) = searching.iterate(self.stepper.predicts)?;
-                (mass, self.done.ended) = (1.0, is_over);
-                measured
+        match &mut self.searching {
+            Some(searching) => {
+                let (measured, is_over) = searching.iterate(self.model.predicts)?;
+                (self.done.loss_sum, self.done.mass, self.done.ended) = (measured.loss, 1.0, is_over);
+                self.done.predictions = measured.predictions;
             }
-            (None, Some(shards), [batch]) => {
-                let (network, clip) = (self.run.network, self.stepper.gradient_clip);
-                shards.step(network, &self.run.loss, batch, clip, &mut self.optimizer)?
+            None => {
+                let network = self.run.network;
+                if let Err(error) = take_step(self, &uploaded, &[], self.clip_norm) {
+                    return Err(if matches!(network.is_finite(), Ok(false)) { lost() } else { error });
+                }
+                self.run.config.regularization.limit_weights(network)?;
             }
-            _ => self.stepper.step(&uploaded, &mut self.optimizer)?,
-        };
-        self.done.loss_sum += measured.loss * mass;
-        self.done.mass += mass;
-        self.done.predictions.extend(measured.predictions);
+        }
         self.done.order.extend(batches.into_iter().flatten());
         Ok(())
     }

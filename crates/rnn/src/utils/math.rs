@@ -1,23 +1,23 @@
-//! Functions of matrices, and derivatives by differences.
+//! Functions of matrices, and numerical derivatives.
 
 use ndarray::Array2;
 
-use crate::{NetworkError, Result, convert};
+use crate::{Result, convert, error::positive};
 
-/// Functions of matrices, and derivatives by differences.
+/// Functions of matrices, and numerical derivatives.
 #[derive(Clone, Copy, Debug)]
 pub struct MathUtils;
 
 impl MathUtils {
-    /// The derivative of a function with respect to each element, by differences of `2 h`.
+    /// The derivatives of a function with respect to each element, by central differences with the step `h`.
     ///
     /// # Errors
-    /// If `h` is not above 0, and the function's.
+    /// If `h` is not above 0, or the function fails.
     pub fn numerical_gradient<F>(func: F, x: &Array2<f64>, h: f64) -> Result<Array2<f64>>
     where
         F: Fn(&Array2<f64>) -> Result<f64>,
     {
-        check_step(h)?;
+        positive("h", h)?;
         let mut gradient = Array2::zeros(x.dim());
         for (index, slope) in gradient.indexed_iter_mut() {
             let at = |by: f64| moved(x, &[(index, by)]);
@@ -26,16 +26,16 @@ impl MathUtils {
         Ok(gradient)
     }
 
-    /// The second derivatives of a function with respect to pairs of elements, which are counted row by row, by differences
-    /// of `2 h`.
+    /// The second derivatives of a function with respect to pairs of elements, in row-major order, by central differences with
+    /// the step `h`.
     ///
     /// # Errors
-    /// If `h` is not above 0, or there is no room for so many pairs, and the function's.
+    /// If `h` is not above 0, there is not enough memory, or the function fails.
     pub fn numerical_hessian<F>(func: F, x: &Array2<f64>, h: f64) -> Result<Array2<f64>>
     where
         F: Fn(&Array2<f64>) -> Result<f64>,
     {
-        check_step(h)?;
+        positive("h", h)?;
         let places: Vec<(usize, usize)> = x.indexed_iter().map(|(index, _)| index).collect();
         let mut hessian = convert::made((places.len(), places.len()), || 0.0)?;
         for (i, &first) in places.iter().enumerate() {
@@ -48,17 +48,17 @@ impl MathUtils {
         Ok(hessian)
     }
 
-    /// Elements between two numbers.
+    /// Clamps elements to a range.
     pub fn clip(x: &Array2<f64>, min_val: f64, max_val: f64) -> Array2<f64> {
         x.mapv(|x| x.max(min_val).min(max_val))
     }
 
-    /// The root of the sum of squares.
+    /// The Euclidean norm of all elements.
     pub fn l2_norm(x: &Array2<f64>) -> f64 {
         x.iter().map(|x| x * x).sum::<f64>().sqrt()
     }
 
-    /// The same: of a matrix it has Frobenius's name.
+    /// The Frobenius norm, which is [`MathUtils::l2_norm`].
     pub fn frobenius_norm(x: &Array2<f64>) -> f64 {
         MathUtils::l2_norm(x)
     }
@@ -68,12 +68,12 @@ impl MathUtils {
         x.iter().any(|x| !x.is_finite())
     }
 
-    /// Another number in the places of those that are not finite.
+    /// Replaces elements that are not finite.
     pub fn replace_nan_inf(x: &Array2<f64>, replacement: f64) -> Array2<f64> {
         x.mapv(|x| if x.is_finite() { x } else { replacement })
     }
 
-    /// Magnitudes.
+    /// Absolute values.
     pub fn abs(x: &Array2<f64>) -> Array2<f64> {
         x.mapv(f64::abs)
     }
@@ -83,7 +83,7 @@ impl MathUtils {
         x.mapv(|x| x * x)
     }
 
-    /// Square roots; NaN below 0.
+    /// Square roots; NaN for negative elements.
     pub fn sqrt(x: &Array2<f64>) -> Array2<f64> {
         x.mapv(f64::sqrt)
     }
@@ -93,13 +93,13 @@ impl MathUtils {
         x.mapv(f64::exp)
     }
 
-    /// Natural logarithms; NaN below 0.
+    /// Natural logarithms; NaN for negative elements.
     pub fn log(x: &Array2<f64>) -> Array2<f64> {
         x.mapv(f64::ln)
     }
 
-    /// Quotients, of which denominators nearer to 0 than `epsilon` are taken for that, with their sign. Where one matrix is
-    /// smaller, NaN.
+    /// Quotients. Denominators closer to 0 than `epsilon` are replaced by `epsilon` with their sign. Elements without a
+    /// denominator are NaN.
     pub fn safe_divide(numerator: &Array2<f64>, denominator: &Array2<f64>, epsilon: f64) -> Array2<f64> {
         let far = |x: f64| if x.abs() < epsilon { epsilon.copysign(x) } else { x };
         Array2::from_shape_fn(numerator.dim(), |index| {
@@ -108,14 +108,7 @@ impl MathUtils {
     }
 }
 
-fn check_step(h: f64) -> Result<()> {
-    if h.is_finite() && h > 0.0 {
-        return Ok(());
-    }
-    Err(NetworkError::invalid_parameter("h", h, "it must be finite and above 0"))
-}
-
-/// A matrix with numbers added to some elements.
+/// A copy of a matrix with numbers added to some elements.
 fn moved(x: &Array2<f64>, by: &[((usize, usize), f64)]) -> Array2<f64> {
     let mut x = x.clone();
     by.iter().for_each(|(index, by)| x[*index] += by);

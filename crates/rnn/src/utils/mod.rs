@@ -1,4 +1,4 @@
-//! Helpers around networks: data made ready, numbers checked, random numbers, times, settings.
+//! Helpers: data preparation, mathematics, random numbers, timing, settings.
 
 mod math;
 mod monitor;

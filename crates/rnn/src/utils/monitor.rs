@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 /// Times (in seconds), bytes and counts by name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PerformanceMonitor {
-    /// Seconds.
+    /// Durations in seconds.
     pub times: HashMap<String, Vec<f64>>,
-    /// Bytes.
+    /// Recorded numbers of bytes.
     pub memory_usage: HashMap<String, Vec<usize>>,
-    /// How often timers of the name were ended.
+    /// The number of finished timers.
     pub counters: HashMap<String, usize>,
 }
 
@@ -21,33 +21,33 @@ fn mean(numbers: impl ExactSizeIterator<Item = f64>) -> Option<f64> {
 }
 
 impl PerformanceMonitor {
-    /// Without figures.
+    /// An empty monitor.
     pub fn new() -> PerformanceMonitor {
         PerformanceMonitor::default()
     }
 
-    /// The beginning of a time; give it to [`PerformanceMonitor::end_timer`].
+    /// The start time for [`PerformanceMonitor::end_timer`].
     pub fn start_timer(&mut self, _name: &str) -> Instant {
         Instant::now()
     }
 
-    /// Adds the time since then.
+    /// Records the time since `start_time`.
     pub fn end_timer(&mut self, name: &str, start_time: Instant) {
         self.times.entry(name.to_owned()).or_default().push(start_time.elapsed().as_secs_f64());
         *self.counters.entry(name.to_owned()).or_default() += 1;
     }
 
-    /// Adds a number of bytes.
+    /// Records a number of bytes.
     pub fn record_memory(&mut self, name: &str, bytes: usize) {
         self.memory_usage.entry(name.to_owned()).or_default().push(bytes);
     }
 
-    /// The mean time, if there is one.
+    /// The mean duration, if there is one.
     pub fn average_time(&self, name: &str) -> Option<f64> {
         mean(self.times.get(name)?.iter().copied())
     }
 
-    /// The times together, if there are any.
+    /// The total duration, if there is one.
     pub fn total_time(&self, name: &str) -> Option<f64> {
         Some(self.times.get(name)?.iter().sum())
     }
@@ -57,17 +57,17 @@ impl PerformanceMonitor {
         mean(self.memory_usage.get(name)?.iter().map(|bytes| *bytes as f64))
     }
 
-    /// The greatest number of bytes, if there is one.
+    /// The maximum number of bytes, if there is one.
     pub fn peak_memory(&self, name: &str) -> Option<usize> {
         self.memory_usage.get(name)?.iter().copied().max()
     }
 
-    /// How often a timer was ended, if it was.
+    /// The number of finished timers, if there are any.
     pub fn count(&self, name: &str) -> Option<usize> {
         self.counters.get(name).copied()
     }
 
-    /// Prints a line a name.
+    /// Prints one line per name.
     pub fn print_summary(&self) {
         let mut names: Vec<&String> = self.times.keys().chain(self.memory_usage.keys()).collect();
         names.sort_unstable();
@@ -79,7 +79,7 @@ impl PerformanceMonitor {
         }
     }
 
-    /// Forgets all figures.
+    /// Clears all records.
     pub fn reset(&mut self) {
         *self = PerformanceMonitor::new();
     }

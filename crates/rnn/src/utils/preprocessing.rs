@@ -1,22 +1,22 @@
-//! Data made ready for training.
+//! Data preparation.
 
 use ndarray::{Array1, Array2, Axis};
 
 use super::RandomUtils;
 use crate::{Matrix, NetworkError, Result, convert, error::within};
 
-/// Makes data ready for training. Columns are features, rows are examples.
+/// Prepares data for training. Columns are features, rows are examples.
 #[derive(Clone, Copy, Debug)]
 pub struct DataPreprocessing;
 
-/// The greatest table of one-hot rows that is made.
+/// The maximum length of one-hot rows.
 const MOST_CLASSES: usize = 1 << 24;
 
 impl DataPreprocessing {
-    /// Every column between 0 and 1, with the columns' least and greatest numbers. A column of one number becomes 0.
+    /// Scales every column to the range from 0 to 1. Returns the columns' minima and maxima too. A constant column becomes 0.
     ///
     /// # Errors
-    /// If there are no rows, or numbers that are not finite.
+    /// If there are no rows, or an element is not finite.
     pub fn min_max_normalize(data: &Array2<f64>) -> Result<(Array2<f64>, Array1<f64>, Array1<f64>)> {
         check(data)?;
         let least = data.fold_axis(Axis(0), f64::INFINITY, |a, b| a.min(*b));
@@ -25,10 +25,10 @@ impl DataPreprocessing {
         Ok((normal, least, greatest))
     }
 
-    /// As [`DataPreprocessing::min_max_normalize`] did with other data.
+    /// Scales data with the results of [`DataPreprocessing::min_max_normalize`].
     ///
     /// # Errors
-    /// If there are more or fewer columns than numbers.
+    /// If the number of columns differs.
     pub fn apply_min_max_normalize(
         data: &Array2<f64>,
         min_vals: &Array1<f64>,
@@ -38,11 +38,11 @@ impl DataPreprocessing {
         Ok(scaled(data, min_vals, &(max_vals - min_vals)))
     }
 
-    /// Every column with mean 0 and standard deviation 1, with the columns' means and deviations. A column of one number
+    /// Scales every column to mean 0 and standard deviation 1. Returns the columns' means and deviations too. A constant column
     /// becomes 0.
     ///
     /// # Errors
-    /// If there are no rows, or numbers that are not finite.
+    /// If there are no rows, or an element is not finite.
     pub fn standardize(data: &Array2<f64>) -> Result<(Array2<f64>, Array1<f64>, Array1<f64>)> {
         check(data)?;
         let rows = data.nrows() as f64;
@@ -52,10 +52,10 @@ impl DataPreprocessing {
         Ok((standard, means, deviations))
     }
 
-    /// As [`DataPreprocessing::standardize`] did with other data.
+    /// Scales data with the results of [`DataPreprocessing::standardize`].
     ///
     /// # Errors
-    /// If there are more or fewer columns than numbers.
+    /// If the number of columns differs.
     pub fn apply_standardize(
         data: &Array2<f64>,
         means: &Array1<f64>,
@@ -65,20 +65,21 @@ impl DataPreprocessing {
         Ok(scaled(data, means, stds))
     }
 
-    /// A row with a 1 at its class for each label. Without a number of classes there are as many as the greatest label needs.
+    /// One-hot rows for labels. The default number of classes is the largest label plus 1.
     ///
     /// # Errors
-    /// If a label is not below the number of classes, or there is no room for the rows.
+    /// If a label is not below the number of classes, or there is not enough memory.
     pub fn to_categorical(labels: &Array1<usize>, num_classes: Option<usize>) -> Result<Array2<f64>> {
         let needed = labels.iter().max().map_or(0, |label| label.saturating_add(1));
         let classes = num_classes.unwrap_or(needed);
         if needed > classes {
             let message =
-                format!("there are labels up to {}, and {classes} classes", needed.saturating_sub(1));
+                format!("expected labels below {classes}, got labels up to {}", needed.saturating_sub(1));
             return Err(NetworkError::data(message));
         }
         if classes > MOST_CLASSES {
-            let message = format!("rows for {classes} classes are too long, at most {MOST_CLASSES} are made");
+            let message =
+                format!("rows for {classes} classes are too long: use at most {MOST_CLASSES} classes");
             return Err(NetworkError::data(message));
         }
         let mut rows = convert::made((labels.len(), classes), || 0.0)?;
@@ -88,19 +89,15 @@ impl DataPreprocessing {
         Ok(rows)
     }
 
-    /// The place of each row's first greatest number; 0 for rows without numbers.
+    /// The index of each row's first maximum; 0 for empty rows.
     pub fn from_categorical(one_hot: &Array2<f64>) -> Array1<usize> {
-        let greatest = |row: ndarray::ArrayView1<'_, f64>| {
-            let better = |best: usize, (i, x): (usize, &f64)| if *x > row[best] { i } else { best };
-            row.iter().enumerate().fold(0, better)
-        };
-        one_hot.rows().into_iter().map(greatest).collect()
+        one_hot.rows().into_iter().map(convert::argmax).collect()
     }
 
-    /// Rows and targets in another order, the same for both.
+    /// Shuffles rows and targets in the same order.
     ///
     /// # Errors
-    /// If they have not as many rows.
+    /// If the numbers of rows differ.
     pub fn shuffle(
         data: &Array2<f64>,
         targets: &Array2<f64>,
@@ -111,11 +108,11 @@ impl DataPreprocessing {
         Ok((data.select(Axis(0), &order), targets.select(Axis(0), &order)))
     }
 
-    /// Data to train on and to test with, then the targets of both; `test_size` is the share of the last ones.
+    /// Splits rows into training data, test data, training targets and test targets. `test_size` is the share of test rows,
+    /// which are taken from the end.
     ///
     /// # Errors
-    /// If data and targets have not as many rows, the share is not between 0 and 1, or it leaves one part without rows though it
-    /// is neither 0 nor 1.
+    /// If the numbers of rows differ, the share is not between 0 and 1, or it is neither 0 nor 1 but one part has no rows.
     pub fn train_test_split(
         data: &Array2<f64>,
         targets: &Array2<f64>,
@@ -129,7 +126,7 @@ impl DataPreprocessing {
         let order = if shuffle { RandomUtils::permutation(rows, seed) } else { (0..rows).collect() };
         let held = (rows as f64 * test_size).round() as usize;
         if rows > 0 && test_size > 0.0 && test_size < 1.0 && (held == 0 || held >= rows) {
-            let reason = format!("of {rows} rows it leaves {held} to test with: take another share");
+            let reason = format!("of {rows} rows it leaves {held} to test with: use another share");
             return Err(NetworkError::invalid_parameter("test_size", test_size, reason));
         }
         let (train, test) = order.split_at(rows - held.min(rows));
@@ -137,10 +134,10 @@ impl DataPreprocessing {
         Ok((part(data, train), part(data, test), part(targets, train), part(targets, test)))
     }
 
-    /// With normal noise of this standard deviation.
+    /// Adds normal noise with the standard deviation `noise_level`.
     ///
     /// # Errors
-    /// If that is negative or not finite.
+    /// If `noise_level` is negative or not finite.
     pub fn add_noise(data: &Array2<f64>, noise_level: f64, seed: Option<u64>) -> Result<Array2<f64>> {
         within("noise_level", noise_level, 0.0, f64::INFINITY)?;
         Ok(data + &RandomUtils::normal_random(data.dim(), 0.0, noise_level, seed)?)
@@ -154,7 +151,7 @@ fn check(data: &Array2<f64>) -> Result<()> {
     convert::check_finite("data", data)
 }
 
-/// Checks that two lists of numbers have one for each column.
+/// Checks that two vectors have an element for each column.
 fn same_length(data: &Array2<f64>, first: &Array1<f64>, second: &Array1<f64>) -> Result<()> {
     match [first, second].into_iter().find(|numbers| numbers.len() != data.ncols()) {
         None => Ok(()),
@@ -165,7 +162,7 @@ fn same_length(data: &Array2<f64>, first: &Array1<f64>, second: &Array1<f64>) ->
     }
 }
 
-/// Less these, and divided by those that are not 0.
+/// Subtracts `less`, and divides by the elements of `by` that are not 0.
 fn scaled(data: &Array2<f64>, less: &Array1<f64>, by: &Array1<f64>) -> Array2<f64> {
     (data - less) / by.mapv(|x| if x == 0.0 { 1.0 } else { x })
 }

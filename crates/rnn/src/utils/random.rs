@@ -1,4 +1,4 @@
-//! Random numbers that follow from a seed on every machine.
+//! Random numbers that are reproducible on every machine.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use neurenix::data::random::RandomStream;
 
 use crate::{NetworkError, Result, convert, error::within, network::time, training::random::normal};
 
-/// Random numbers that follow from a seed; without one, from the time.
+/// Random numbers from a seed; without one, the seed comes from the clock.
 #[derive(Clone, Copy, Debug)]
 pub struct RandomUtils;
 
@@ -16,10 +16,10 @@ fn stream(seed: Option<u64>) -> RandomStream {
 }
 
 impl RandomUtils {
-    /// Numbers from `min` (included) to `max`.
+    /// Uniform numbers from `min` (inclusive) to `max`.
     ///
     /// # Errors
-    /// If `min` is above `max`, or one of them, or their difference, is not finite.
+    /// If `min` is above `max`, or one of them or their difference is not finite.
     pub fn uniform_random(
         shape: (usize, usize),
         min: f64,
@@ -36,7 +36,7 @@ impl RandomUtils {
     /// Normal numbers.
     ///
     /// # Errors
-    /// If the deviation is negative, or a number is not finite.
+    /// If `std` is negative, or one of the numbers is not finite.
     pub fn normal_random(
         shape: (usize, usize),
         mean: f64,
@@ -49,19 +49,23 @@ impl RandomUtils {
         convert::made(shape, || mean + std * normal(&mut random))
     }
 
-    /// `k` different numbers below `n`.
+    /// `k` distinct numbers below `n`.
     ///
     /// # Errors
-    /// If there are not so many, or there is no room for them.
+    /// If `k` is above `n`, or there is not enough memory.
     pub fn random_indices(n: usize, k: usize, seed: Option<u64>) -> Result<Vec<usize>> {
         if k > n {
-            return Err(NetworkError::invalid_parameter("k", k, format!("there are only {n} numbers")));
+            return Err(NetworkError::invalid_parameter(
+                "k",
+                k,
+                format!("it must be at most n, which is {n}"),
+            ));
         }
         let mut chosen = Vec::new();
         chosen
             .try_reserve_exact(k)
             .map_err(|_| NetworkError::memory(format!("there is no room for {k} numbers: ask for fewer")))?;
-        // Fisher's and Yates's exchanges, of which only those that happened are kept: `n` may be anything.
+        // A Fisher-Yates shuffle that stores only the exchanged elements, because `n` may be large.
         let (mut random, mut moved) = (stream(seed), HashMap::new());
         for place in 0..k {
             let other = place + random.below((n - place) as u64) as usize;
@@ -74,7 +78,7 @@ impl RandomUtils {
     /// The numbers below `n` in random order.
     ///
     /// # Panics
-    /// If there is no room for them; [`RandomUtils::random_indices`] returns an error then.
+    /// If there is not enough memory; [`RandomUtils::random_indices`] returns an error then.
     pub fn permutation(n: usize, seed: Option<u64>) -> Vec<usize> {
         let mut order: Vec<usize> = (0..n).collect();
         stream(seed).shuffle(&mut order);

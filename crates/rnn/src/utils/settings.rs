@@ -9,7 +9,7 @@ use crate::{NetworkError, Result};
 /// Settings by name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ConfigManager {
-    /// As JSON has them.
+    /// The settings as JSON values.
     pub settings: HashMap<String, serde_json::Value>,
 }
 
@@ -18,25 +18,25 @@ fn invalid(what: &str, error: serde_json::Error) -> NetworkError {
 }
 
 impl ConfigManager {
-    /// Without settings.
+    /// No settings.
     pub fn new() -> ConfigManager {
         ConfigManager::default()
     }
 
-    /// Sets one. A number that is not finite becomes `null`, since JSON has none.
+    /// Sets a value. A number that is not finite becomes `null`, because JSON cannot represent it.
     ///
     /// # Errors
-    /// If JSON has no other place for the value: a map whose keys are neither text nor numbers.
+    /// If JSON cannot represent the value, such as a map whose keys are neither strings nor numbers.
     pub fn set<T: Serialize>(&mut self, key: &str, value: T) -> Result<()> {
         let value = serde_json::to_value(value).map_err(|error| invalid(key, error))?;
         self.settings.insert(key.to_owned(), value);
         Ok(())
     }
 
-    /// One, if it is there.
+    /// A value, if it is set.
     ///
     /// # Errors
-    /// If it is of another type.
+    /// If it has another type.
     pub fn get<T>(&self, key: &str) -> Result<Option<T>>
     where
         T: for<'de> Deserialize<'de>,
@@ -45,7 +45,7 @@ impl ConfigManager {
         self.settings.get(key).map(own).transpose().map_err(|error| invalid(key, error))
     }
 
-    /// One, or another value if it is not there or of another type.
+    /// A value, or `default` if it is not set or has another type.
     pub fn get_or_default<T>(&self, key: &str, default: T) -> T
     where
         T: for<'de> Deserialize<'de>,
@@ -53,10 +53,10 @@ impl ConfigManager {
         self.get(key).ok().flatten().unwrap_or(default)
     }
 
-    /// Takes the settings of a file in JSON, besides those that are there.
+    /// Adds the settings of a JSON file.
     ///
     /// # Errors
-    /// If the file cannot be read, or is no object of JSON.
+    /// If the file cannot be read, or is not a JSON object.
     pub fn load_from_file<P: AsRef<Path>>(&mut self, path: P) -> Result<()> {
         let path = path.as_ref();
         let text = std::fs::read(path).map_err(|error| neurenix::Error::io("read", path, error))?;
@@ -66,10 +66,10 @@ impl ConfigManager {
         Ok(())
     }
 
-    /// Writes all settings as an object of JSON.
+    /// Writes all settings as a JSON object.
     ///
     /// # Errors
-    /// If the file cannot be written; one that was there stays.
+    /// If the file cannot be written. An existing file is kept.
     pub fn save_to_file<P: AsRef<Path>>(&self, path: P) -> Result<()> {
         let path = path.as_ref();
         let text = serde_json::to_vec_pretty(&self.settings);
@@ -77,12 +77,12 @@ impl ConfigManager {
         Ok(neurenix::io::write_bytes_atomically(path, &text)?)
     }
 
-    /// True if there is one of this name.
+    /// True if there is a setting with this name.
     pub fn contains_key(&self, key: &str) -> bool {
         self.settings.contains_key(key)
     }
 
-    /// Takes one out.
+    /// Removes a setting and returns its value.
     pub fn remove(&mut self, key: &str) -> Option<serde_json::Value> {
         self.settings.remove(key)
     }
@@ -92,7 +92,7 @@ impl ConfigManager {
         self.settings.keys().collect()
     }
 
-    /// Forgets all settings.
+    /// Removes all settings.
     pub fn clear(&mut self) {
         self.settings.clear();
     }

@@ -8,7 +8,7 @@ use rnn::{
 };
 
 /// The error's words.
-fn words<T>(result: Result<T>) -> String {
+pub(crate) fn words<T>(result: Result<T>) -> String {
     let message = result.map(drop).expect_err("it must be refused").to_string();
     assert!(message.len() > 15, "{message}");
     message

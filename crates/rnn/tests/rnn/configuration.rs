@@ -8,13 +8,13 @@ use rnn::{
     RegularizationConfig, Result, TrainingCallback, TrainingConfig, TrainingHistory, TrainingState,
 };
 
-fn data() -> (Array2<f64>, Array2<f64>) {
+pub(crate) fn data() -> (Array2<f64>, Array2<f64>) {
     let x = Array2::from_shape_fn((40, 3), |(i, j)| ((i * 3 + j) as f64 * 0.7).sin());
     let y = Array2::from_shape_fn((40, 2), |(i, j)| ((i * 2 + j) as f64 * 1.3).cos());
     (x, y)
 }
 
-fn builder() -> Result<NetworkBuilder> {
+pub(crate) fn builder() -> Result<NetworkBuilder> {
     Ok(Network::with_input_size(3)?
         .add_layer(LayerBuilder::dense(8).activation(ActivationFunction::Tanh))
         .add_layer(LayerBuilder::dense(2).activation(ActivationFunction::Linear))
@@ -22,7 +22,7 @@ fn builder() -> Result<NetworkBuilder> {
         .seed(5))
 }
 
-fn base() -> TrainingConfig {
+pub(crate) fn base() -> TrainingConfig {
     TrainingConfig {
         max_epochs: 4,
         batch_size: 8,

@@ -10,7 +10,7 @@ use rnn::{
 };
 
 /// Does so with the context of every device.
-fn everywhere(test: impl Fn(&mut GpuContext) -> Result<()>) -> Result<()> {
+pub(crate) fn everywhere(test: impl Fn(&mut GpuContext) -> Result<()>) -> Result<()> {
     let mut manager = GpuManager::new();
     let ids: Vec<usize> = manager.devices().iter().map(|device| device.id).collect();
     for id in ids {

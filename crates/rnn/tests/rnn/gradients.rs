@@ -5,14 +5,7 @@ use rnn::{
     ParametricActivation, Precision, Result,
 };
 
-/// Numbers between -1 and 1 without a pattern, away from kinks.
-fn numbers(rows: usize, columns: usize, seed: u64) -> Array2<f64> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    Array2::from_shape_simple_fn((rows, columns), || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 11) as f64 / (1u64 << 53) as f64 * 2.0 - 1.0
-    })
-}
+use super::formulas::numbers;
 
 fn exact(builder: NetworkBuilder) -> Network {
     builder.precision(Precision::Float64).device("cpu").seed(7).build().unwrap()

@@ -7,6 +7,8 @@ use rnn::{
     TrainingState,
 };
 
+use super::formulas::close;
+
 use TrainingMethod::*;
 
 const BY_SLOPES: [TrainingMethod; 4] = [Newton, QuasiNewton, ConjugateGradient, LevenbergMarquardt];
@@ -167,7 +169,7 @@ fn exclusive_or_is_learnt() -> Result<()> {
 }
 
 /// Weights one after another.
-fn flat(weights: &[Array2<f64>]) -> Vec<f64> {
+pub(crate) fn flat(weights: &[Array2<f64>]) -> Vec<f64> {
     weights.iter().flat_map(|weight| weight.iter().copied()).collect()
 }
 
@@ -191,16 +193,6 @@ fn differences(network: &Network, function: impl Fn(&Network) -> Result<Vec<f64>
         Ok(value(1e-5)?.iter().zip(value(-1e-5)?).map(|(after, before)| (after - before) / 2e-5).collect())
     };
     (0..at.len()).map(along).collect()
-}
-
-fn close(found: &[f64], expected: &[f64], near: f64, what: &str) {
-    assert_eq!(found.len(), expected.len());
-    for (found, expected) in found.iter().zip(expected) {
-        assert!(
-            (found - expected).abs() < near * (1.0 + expected.abs()),
-            "{what}: {found} is not {expected}"
-        );
-    }
 }
 
 #[test]

@@ -5,6 +5,8 @@ use rnn::{
     Result, TrainingConfig,
 };
 
+use super::methods::flat;
+
 /// What an optimiser keeps of one number.
 #[derive(Clone, Copy, Default)]
 struct State {
@@ -146,10 +148,6 @@ fn every_optimiser_takes_the_steps_of_its_formula() -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn flat(weights: &[Array2<f64>]) -> Vec<f64> {
-    weights.iter().flat_map(|weight| weight.iter().copied()).collect()
 }
 
 fn dot(a: &[f64], b: &[f64]) -> f64 {

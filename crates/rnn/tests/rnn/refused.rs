@@ -5,9 +5,7 @@ use rnn::{
     Precision, Result, TrainingConfig, WeightInitialization, gpu::GpuOps,
 };
 
-fn words<T>(result: Result<T>) -> String {
-    result.map(drop).expect_err("it must be refused").to_string()
-}
+use super::bad_input::words;
 
 fn brief() -> TrainingConfig {
     TrainingConfig { max_epochs: 1, validation_split: 0.0, verbose: false, ..TrainingConfig::default() }
@@ -37,7 +35,7 @@ fn weights_of_classes_fit_the_classes() -> Result<()> {
     let weighted = |weights: &[f64]| {
         LossConfig::new(LossFunction::CategoricalCrossEntropy).with_class_weights(weights.to_vec())
     };
-    assert!(words(classes(weighted(&[1.0])?)).contains("class_weights: expected 2, one a class, got 1"));
+    assert!(words(classes(weighted(&[1.0])?)).contains("class_weights: expected 2, one per class, got 1"));
     let mut idle = classes(weighted(&[0.0, 0.0])?)?;
     let targets = Array2::from_elem((4, 2), 0.5);
     assert!(words(idle.train(&Array2::ones((4, 3)), &targets, &brief())).contains("class_weights are 0"));

@@ -2,34 +2,10 @@
 
 use rnn::{
     ActivationFunction, Array2, DistributedTraining, LayerBuilder, LayerType, LossConfig, LossFunction,
-    Network, NetworkBuilder, Optimizer, RegularizationConfig, Result, TrainingConfig,
+    Network, Optimizer, RegularizationConfig, Result, TrainingConfig,
 };
 
-fn data() -> (Array2<f64>, Array2<f64>) {
-    let x = Array2::from_shape_fn((40, 3), |(i, j)| ((i * 3 + j) as f64 * 0.7).sin());
-    let y = Array2::from_shape_fn((40, 2), |(i, j)| ((i * 2 + j) as f64 * 1.3).cos());
-    (x, y)
-}
-
-fn builder() -> Result<NetworkBuilder> {
-    Ok(Network::with_input_size(3)?
-        .add_layer(LayerBuilder::dense(8).activation(ActivationFunction::Tanh))
-        .add_layer(LayerBuilder::dense(2).activation(ActivationFunction::Linear))
-        .device("cpu")
-        .seed(5))
-}
-
-fn base() -> TrainingConfig {
-    TrainingConfig {
-        max_epochs: 4,
-        batch_size: 8,
-        seed: Some(1),
-        verbose: false,
-        validation_split: 0.0,
-        early_stopping_patience: None,
-        ..TrainingConfig::default()
-    }
-}
+use super::configuration::{base, builder, data};
 
 #[test]
 fn rows_of_weighted_classes_count_by_their_weights() -> Result<()> {

@@ -1,16 +1,17 @@
-//! Steps at random, of which those upwards are taken the less often the colder it is.
+//! Simulated annealing: random steps; the lower the temperature, the rarer are accepted steps that increase the value.
 
 use neurenix::data::random::RandomStream;
 
 use super::{Objective, Place, Progress, Search, evolution::spread, vector::along};
 use crate::{Result, training::random::normals};
 
-/// Steps tried in an iteration.
+/// Steps per iteration.
 const TRIES: usize = 50;
-/// What the temperature is multiplied by after an iteration.
+/// The factor of the temperature after each iteration.
 const COOLING: f64 = 0.9;
 
-/// Simulated annealing (Kirkpatrick, Gelatt and Vecchi, 1983); steps are fitted to how many are taken (Corana et al., 1987).
+/// Simulated annealing (Kirkpatrick, Gelatt and Vecchi, 1983) with step sizes adapted to the acceptance rate (Corana et al.,
+/// 1987).
 pub(super) struct Annealing {
     random: RandomStream,
     state: Option<State>,
@@ -33,7 +34,7 @@ impl Annealing {
         Ok(Place { weights, value })
     }
 
-    /// Half of the first steps upwards are to be taken.
+    /// Chooses the initial temperature so that half of the first increasing steps are accepted.
     fn begin(&mut self, objective: &mut dyn Objective, place: &Place) -> Result<State> {
         let step = spread(&place.weights);
         let mut upwards = Vec::new();
@@ -65,7 +66,7 @@ impl Search for Annealing {
                 state.at = tried;
             }
         }
-        // So many are taken where a step is as long as the way to better places.
+        // Keep the acceptance rate between a quarter and a half.
         match taken {
             taken if taken > TRIES / 2 => state.step *= 1.5,
             taken if taken < TRIES / 4 => state.step /= 1.5,

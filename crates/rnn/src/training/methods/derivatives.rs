@@ -1,4 +1,4 @@
-//! Matrices of derivatives, column by column.
+//! Matrices of derivatives.
 
 use neurenix::phynexus::{DType, Tensor};
 
@@ -9,7 +9,7 @@ fn flat(tensors: &[Tensor]) -> Result<Vec<f64>> {
     flattened(tensors.iter().map(|tensor| Ok(tensor.clone())))
 }
 
-/// Vectors of zeros with a single 1, in the shapes of tensors.
+/// Unit vectors, in the shapes of tensors.
 struct Units {
     zeros: Vec<Tensor>,
     lengths: Vec<usize>,
@@ -31,8 +31,8 @@ impl Units {
         self.lengths.iter().sum()
     }
 
-    /// The sum of the products with the vector that has its 1 at this place; nothing if that depends on nothing. The graph is
-    /// the same for all places, so that it is planned once.
+    /// The dot product with the unit vector of this place; `None` if it depends on no leaf. The graph is the same for all
+    /// places, so it is planned once.
     fn product(&self, with: &[Tensor], place: usize) -> Result<Option<Tensor>> {
         let (mut before, mut total) = (0, None::<Tensor>);
         for ((tensor, zeros), &length) in with.iter().zip(&self.zeros).zip(&self.lengths) {
@@ -59,7 +59,7 @@ impl Units {
     }
 }
 
-/// The gradient of a scalar with respect to leaves, one after another, and the matrix of its second derivatives row by row.
+/// The gradient of a scalar with respect to leaves, and the matrix of its second derivatives, row by row.
 pub(crate) fn second_derivatives(total: &Tensor, leaves: &[Tensor]) -> Result<(Vec<f64>, Vec<f64>)> {
     let targets: Vec<&Tensor> = leaves.iter().collect();
     let slopes = total.gradients_create_graph(&targets)?;
@@ -74,7 +74,7 @@ pub(crate) fn second_derivatives(total: &Tensor, leaves: &[Tensor]) -> Result<(V
             row.copy_from_slice(&flat(&rows)?);
         }
     }
-    // Symmetric but for rounding.
+    // Rounding makes it slightly asymmetric.
     for i in 0..count {
         for j in 0..i {
             let mean = 0.5 * (matrix[i * count + j] + matrix[j * count + i]);
@@ -84,10 +84,10 @@ pub(crate) fn second_derivatives(total: &Tensor, leaves: &[Tensor]) -> Result<(V
     Ok((gradient, matrix))
 }
 
-/// The sum over the elements of outputs of the products of their derivatives with respect to leaves: `Jᵀ J`, row by row.
+/// `Jᵀ J`, row by row, for the Jacobian `J` of outputs with respect to leaves.
 pub(super) fn products_of_slopes(outputs: &Tensor, leaves: &[Tensor]) -> Result<Vec<f64>> {
     let targets: Vec<&Tensor> = leaves.iter().collect();
-    // The derivative of `Jᵀ u` along a direction with respect to `u` is a column of `J`, whatever `u` is.
+    // An element of `Jᵀ u` is linear in `u`: its derivative with respect to `u` is a column of `J`.
     let zeros = vec![0.0; outputs.len()];
     let u = convert::tensor(&zeros, outputs.shape(), outputs.dtype(), outputs.device())?.with_grad()?;
     let back = outputs.mul(&u)?.sum(&[], false)?.gradients_create_graph(&targets)?;
@@ -104,7 +104,7 @@ pub(super) fn products_of_slopes(outputs: &Tensor, leaves: &[Tensor]) -> Result<
     convert::values(&columns.matmul(&columns.t()?)?)
 }
 
-/// Adds a share of numbers to others.
+/// Adds `share * numbers`; an empty vector counts as zeros.
 pub(super) fn add_share(to: &mut Vec<f64>, share: f64, numbers: &[f64]) {
     *to = match to.is_empty() {
         true => numbers.iter().map(|x| share * x).collect(),

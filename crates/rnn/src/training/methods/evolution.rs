@@ -1,4 +1,4 @@
-//! An evolution strategy: children around a mean, the better half of which moves it.
+//! An evolution strategy: children are drawn around a mean, and the better half moves it.
 
 use neurenix::data::random::RandomStream;
 
@@ -8,8 +8,7 @@ use super::{
 };
 use crate::{Result, training::random::normals};
 
-/// With weighted recombination and an adaptation of the deviation to the path that the mean takes (Hansen and Ostermeier,
-/// 2001).
+/// An evolution strategy with weighted recombination and cumulative step-size adaptation (Hansen and Ostermeier, 2001).
 pub(super) struct Evolution {
     random: RandomStream,
     state: Option<State>,
@@ -20,7 +19,7 @@ struct State {
     deviation: f64,
     path: Vec<f64>,
     children: usize,
-    /// What each of the better half counts, the best first.
+    /// The weights of the better half, best first.
     shares: Vec<f64>,
 }
 
@@ -30,7 +29,7 @@ impl Evolution {
     }
 }
 
-/// How far weights that are searched at random begin from the network's: half their root mean square, at least 0.1.
+/// The initial deviation of random searches: half the root mean square of the weights, at least 0.1.
 pub(super) fn spread(weights: &[f64]) -> f64 {
     (0.5 * length(weights) / (weights.len().max(1) as f64).sqrt()).max(0.1)
 }
@@ -50,7 +49,7 @@ impl State {
         }
     }
 
-    /// Moves the mean by what the better half has in common, and fits the deviation to the path.
+    /// Moves the mean towards the better half, and adapts the deviation to the path of the mean.
     fn advance(&mut self, better: &[Vec<f64>]) {
         let n = self.mean.len() as f64;
         let mass = 1.0 / self.shares.iter().map(|share| share * share).sum::<f64>();

@@ -1,4 +1,4 @@
-//! A population whose better members have children.
+//! A genetic algorithm.
 
 use neurenix::data::random::RandomStream;
 
@@ -8,18 +8,18 @@ use crate::{
     training::random::{normal, normals},
 };
 
-/// How many members there are, and how many of the best live on.
+/// The number of members, and of the best ones that survive unchanged.
 const MEMBERS: usize = 50;
 const ELITE: usize = 2;
-/// Of so many members drawn the best becomes a parent.
+/// The number of members in a tournament, whose best one becomes a parent.
 const RIVALS: usize = 3;
-/// How far beyond its parents a child may lie, as a share of their distance (Eshelman and Schaffer, 1993).
+/// How far a child may lie outside its parents, relative to their distance (Eshelman and Schaffer, 1993).
 const BEYOND: f64 = 0.5;
 
-/// A genetic algorithm on real numbers: tournaments, blended crossover, mutation by the population's own deviation.
+/// A genetic algorithm on real numbers: tournaments, blended crossover, mutation scaled by the population's deviation.
 pub(super) struct Population {
     random: RandomStream,
-    /// The best first.
+    /// Sorted, best first.
     members: Vec<Place>,
 }
 
@@ -45,7 +45,7 @@ impl Population {
         self.members.sort_by(|a, b| a.value.total_cmp(&b.value));
     }
 
-    /// A parent: the best of a few drawn ones.
+    /// A parent: the winner of a tournament.
     fn parent(&mut self) -> usize {
         (0..RIVALS).map(|_| self.random.below(self.members.len() as u64) as usize).min().unwrap_or(0)
     }

@@ -1,25 +1,25 @@
-//! How far to go along a direction.
+//! The line search.
 
 use super::{
-    Objective,
+    Objective, Place,
     vector::{along, dot},
 };
 use crate::Result;
 
-/// How much of the decrease that the slope promises is enough.
+/// The sufficient share of the decrease that the slope predicts.
 const SUFFICIENT: f64 = 1e-4;
-/// Steps outwards, and halvings inwards, at most.
+/// The maximum number of steps outwards, and of steps inwards.
 const OUTWARDS: usize = 25;
 const INWARDS: usize = 40;
 
 /// A point on the line.
 #[derive(Clone)]
 pub(super) struct Point {
-    /// How far along the direction.
+    /// The distance along the direction.
     pub(super) step: f64,
-    /// The function there.
+    /// The function at this point.
     pub(super) value: f64,
-    /// Its gradient there.
+    /// Its gradient at this point.
     pub(super) gradient: Vec<f64>,
     /// Its derivative along the direction.
     slope: f64,
@@ -27,29 +27,28 @@ pub(super) struct Point {
 
 /// A line through a point.
 pub(super) struct Line<'a> {
-    pub(super) from: &'a [f64],
-    pub(super) value: f64,
+    pub(super) from: &'a Place,
     pub(super) gradient: &'a [f64],
-    /// Along this the function falls.
+    /// A direction of descent.
     pub(super) direction: &'a [f64],
-    /// The share of the first slope that the last one may have.
+    /// The maximum ratio of the final slope to the initial one.
     pub(super) flatness: f64,
 }
 
 impl Line<'_> {
     fn at(&self, objective: &mut dyn Objective, step: f64) -> Result<Point> {
-        let (value, gradient) = objective.slope(&along(self.from, step, self.direction))?;
+        let (value, gradient) = objective.slope(&along(&self.from.weights, step, self.direction))?;
         let slope = dot(&gradient, self.direction);
         let value = if value.is_finite() && slope.is_finite() { value } else { f64::INFINITY };
         Ok(Point { step, value, gradient, slope })
     }
 
-    /// A point that satisfies the strong conditions of Wolfe (Nocedal and Wright, Numerical Optimization, 2006, algorithms 3.5
-    /// and 3.6), or at least lies lower than the beginning; none if rounding hides every decrease.
+    /// A point that satisfies the strong Wolfe conditions (Nocedal and Wright, Numerical Optimization, 2006, algorithms 3.5 and
+    /// 3.6), or at least is lower than the start; `None` if rounding hides every decrease.
     pub(super) fn search(&self, objective: &mut dyn Objective, first: f64) -> Result<Option<Point>> {
         let start = Point {
             step: 0.0,
-            value: self.value,
+            value: self.from.value,
             gradient: self.gradient.to_vec(),
             slope: dot(self.gradient, self.direction),
         };
@@ -76,7 +75,7 @@ impl Line<'_> {
         point.value > start.value + SUFFICIENT * point.step * start.slope
     }
 
-    /// Between two points, of which `low` is the lower one and falls towards `high`.
+    /// Searches between two points. `low` is the lower one, and the function decreases from it towards `high`.
     fn between(
         &self,
         objective: &mut dyn Objective,
@@ -106,7 +105,7 @@ impl Line<'_> {
     }
 }
 
-/// The least point of the cubic through two points and their slopes, not too near to either; their middle without one.
+/// The minimum of the cubic through two points and their slopes, kept away from both; their middle if there is none.
 fn within(low: &Point, high: &Point) -> f64 {
     let width = high.step - low.step;
     let middle = low.step + 0.5 * width;

@@ -1,6 +1,6 @@
-//! Ways to find weights that look at all rows at once, rather than at batches.
+//! Optimisation methods that use all rows at once.
 //!
-//! They see the network as a function of one vector, its trainable weights one after another, and know nothing of layers.
+//! They treat the network as a function of one vector, its trainable weights one after another.
 
 mod annealing;
 mod derivatives;
@@ -16,60 +16,69 @@ mod tests;
 mod vector;
 
 pub(super) use derivatives::second_derivatives;
-pub(super) use newton::{check_size, solve};
-pub(super) use objective::{NetworkObjective, flattened};
-pub(super) use quasi_newton::Memory;
-pub(super) use vector::{dot, sum_of_magnitudes};
+pub(super) use newton::{MOST_DAMPING, check_size, solve};
+pub(super) use objective::{NetworkObjective, flattened, gradient_of, split};
+pub(super) use quasi_newton::{Memory, first_step};
+pub(super) use vector::{difference, dot};
 
 use super::TrainingMethod;
 use crate::{OptimizerConfig, Result};
 
-/// A function of a vector that is to become small.
+/// A function of a vector to minimise.
 pub(crate) trait Objective {
-    /// Its value; infinite where it is no finite number.
+    /// Its value; infinity if it is not finite.
     fn value(&mut self, at: &[f64]) -> Result<f64>;
 
     /// Its value and its gradient.
     fn slope(&mut self, at: &[f64]) -> Result<(f64, Vec<f64>)>;
 
-    /// Its value, its gradient, and a matrix of its curvature row by row.
+    /// Its value, its gradient, and a matrix of its curvature, row by row.
     fn curvature(&mut self, at: &[f64], kind: Curvature) -> Result<(f64, Vec<f64>, Vec<f64>)>;
 }
 
-/// Which matrix says how a function curves.
+/// A matrix that describes the curvature of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Curvature {
     /// All second derivatives.
     Hessian,
-    /// Of a mean of squares: twice the mean of products of the squares' first derivatives.
+    /// For a mean of squared residuals: twice the mean of the products of the residuals' first derivatives.
     GaussNewton,
 }
 
-/// Where a search stands.
+/// A point of a search.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
-    /// The best vector so far.
+    /// The vector.
     pub(crate) weights: Vec<f64>,
-    /// The function there.
+    /// The function at this vector.
     pub(crate) value: f64,
 }
 
-/// What came of an iteration.
+impl Place {
+    /// Computes the value and the gradient at this point.
+    fn slope(&mut self, objective: &mut dyn Objective) -> Result<Vec<f64>> {
+        let (value, gradient) = objective.slope(&self.weights)?;
+        self.value = value;
+        Ok(gradient)
+    }
+}
+
+/// The outcome of an iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// There may be better places.
+    /// There may be better points.
     Going,
-    /// The search finds none any more.
+    /// The search finds no better point.
     Converged,
 }
 
-/// A search for the least value of a function.
+/// A search for the minimum of a function.
 pub(crate) trait Search {
-    /// One iteration. The place never becomes worse.
+    /// One iteration. It never increases the value at `place`, the best point so far.
     fn iterate(&mut self, objective: &mut dyn Objective, place: &mut Place) -> Result<Progress>;
 }
 
-/// The search of a method; none for back-propagation, which is no search over all rows.
+/// The search of a method; `None` for backpropagation.
 pub(crate) fn search(method: TrainingMethod, config: &OptimizerConfig, seed: u64) -> Option<Box<dyn Search>> {
     let damping = config.damping.unwrap_or(DAMPING);
     Some(match method {
@@ -87,7 +96,7 @@ pub(crate) fn search(method: TrainingMethod, config: &OptimizerConfig, seed: u64
     })
 }
 
-/// What is added to the diagonal of a curvature where nobody says how much.
+/// The default damping, which is added to the diagonal of a curvature.
 pub(crate) const DAMPING: f64 = 1e-4;
-/// The pairs of differences that quasi-Newton methods keep where nobody says how many.
+/// The default number of pairs of differences that quasi-Newton methods keep.
 pub(crate) const MEMORY: usize = 20;

@@ -1,4 +1,4 @@
-//! Methods that know the curvature: Newton's, and that of Levenberg and Marquardt.
+//! Newton's method and the Levenberg-Marquardt method.
 
 use super::{
     Curvature, Objective, Place, Progress, Search,
@@ -6,26 +6,26 @@ use super::{
 };
 use crate::{NetworkError, Result};
 
-/// The most weights that methods take which solve a dense system: its matrix has their square as elements.
+/// The maximum number of weights for methods that solve a dense system.
 pub(crate) const MOST_WEIGHTS: usize = 2000;
 
-/// Refuses networks whose matrix would be too large.
+/// Refuses networks with too many weights for a dense system.
 pub(crate) fn check_size(what: &str, weights: usize) -> Result<()> {
     if weights <= MOST_WEIGHTS {
         return Ok(());
     }
     let message = format!(
-        "{what} solves a dense system, for at most {MOST_WEIGHTS} weights, and {weights} are to be trained: use QuasiNewton or LBFGS, or freeze layers"
+        "{what} solves a dense system for at most {MOST_WEIGHTS} weights, but {weights} are trainable: use QuasiNewton or LBFGS, or freeze layers"
     );
     Err(NetworkError::training(message))
 }
 
-/// Beyond this damping a step is as good as none.
-const MOST_DAMPING: f64 = 1e16;
-/// What the damping is divided and multiplied by.
+/// Beyond this damping, a step changes nothing.
+pub(crate) const MOST_DAMPING: f64 = 1e16;
+/// The factor by which the damping changes.
 const FACTOR: f64 = 10.0;
 
-/// Steps that solve a system of the curvature, damped until they lead downwards.
+/// Solves a linear system with the curvature, and increases the damping until the step decreases the value.
 pub(super) struct Newton {
     kind: Curvature,
     damping: f64,
@@ -36,7 +36,7 @@ impl Newton {
         Newton { kind, damping }
     }
 
-    /// What a damping of 1 adds to the diagonal: for squares in proportion to it (Marquardt, 1963).
+    /// The values that a damping of 1 adds to the diagonal. For Gauss-Newton they are proportional to it (Marquardt, 1963).
     fn scales(&self, matrix: &[f64], count: usize) -> Vec<f64> {
         match self.kind {
             Curvature::Hessian => vec![1.0; count],
@@ -71,7 +71,7 @@ impl Search for Newton {
     }
 }
 
-/// Solves a symmetric system, with this added to its diagonal, by Cholesky's factors; nothing unless it is positive definite.
+/// Solves a symmetric system, with `added` on its diagonal, by a Cholesky decomposition; `None` unless it is positive definite.
 pub(crate) fn solve(matrix: &[f64], added: &[f64], right: &[f64]) -> Option<Vec<f64>> {
     let count = right.len();
     let mut factor = matrix.to_vec();
@@ -83,7 +83,7 @@ pub(crate) fn solve(matrix: &[f64], added: &[f64], right: &[f64]) -> Option<Vec<
         }
         let own = row[i] + added[i];
         let rest = own - dot(&row[..i], &row[..i]);
-        // What is left of a singular matrix is rounding.
+        // For a singular matrix, only rounding errors remain.
         if !(rest > 1e-14 * own.abs() && rest.is_finite()) {
             return None;
         }

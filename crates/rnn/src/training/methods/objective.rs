@@ -12,51 +12,45 @@ use super::{
 use crate::{
     Result, convert,
     network::put,
-    training::step::{Batch, Measured, Stepper},
+    training::forward::{Batch, Measured, Model},
 };
 
-/// Dropouts do not drop and normalisations use their running statistics, so that the same weights have the same loss.
+/// The loss over all rows. Dropout is inactive and normalisations use their running statistics, so that the same weights give
+/// the same loss.
 pub(crate) struct NetworkObjective<'a> {
-    stepper: &'a Stepper<'a>,
+    model: &'a Model<'a>,
     batches: Vec<Batch>,
-    /// What all rows count.
+    /// The total weight of all rows.
     mass: f64,
     parameters: Vec<Parameter>,
 }
 
 impl<'a> NetworkObjective<'a> {
-    /// Over these rows, of these weights.
+    /// The loss over these batches, as a function of these weights.
     pub(crate) fn new(
-        stepper: &'a Stepper<'a>,
+        model: &'a Model<'a>,
         batches: Vec<Batch>,
         parameters: Vec<Parameter>,
     ) -> NetworkObjective<'a> {
         let mass = batches.iter().map(|batch| batch.mass).sum();
-        NetworkObjective { stepper, batches, mass, parameters }
+        NetworkObjective { model, batches, mass, parameters }
     }
 
-    /// The weights now.
+    /// The current weights.
     pub(crate) fn weights(&self) -> Result<Vec<f64>> {
         flattened(self.parameters.iter().map(|parameter| Ok(parameter.tensor())))
     }
 
-    /// Puts weights into their places.
+    /// Sets the weights.
     pub(crate) fn put(&self, weights: &[f64]) -> Result<()> {
-        let mut rest = weights;
-        let mut values = Vec::with_capacity(self.parameters.len());
-        for parameter in &self.parameters {
-            let old = parameter.tensor();
-            let (own, after) = rest.split_at(old.len());
-            rest = after;
-            values.push((parameter.clone(), convert::tensor(own, old.shape(), old.dtype(), old.device())?));
-        }
-        put(values)
+        let values = split(&self.parameters, weights).map(|(parameter, own)| Ok((parameter.clone(), own?)));
+        put(values.collect::<Result<Vec<_>>>()?)
     }
 
-    /// The mean loss without what regularisation adds, and the outputs row by row if they are wanted.
+    /// The mean loss without penalties, and the outputs row by row if `predictions` is set.
     pub(crate) fn measure(&self, predictions: bool) -> Result<Measured> {
         let _guard = no_grad();
-        let Stepper { network, loss, .. } = self.stepper;
+        let Model { network, loss, .. } = self.model;
         let scores = network.loss_takes_scores(loss);
         let mut measured = Measured { loss: 0.0, predictions: Vec::new() };
         for batch in &self.batches {
@@ -75,18 +69,17 @@ impl<'a> NetworkObjective<'a> {
         Ok(self.parameters.iter().map(Parameter::leaf).collect::<neurenix::Result<_>>()?)
     }
 
-    /// The loss of a batch with all that is added to it, as its share of the whole.
+    /// The loss of a batch with penalties, times the batch's share of all rows.
     fn total(&self, batch: &Batch) -> Result<Tensor> {
-        let pass = self.stepper.forward(self.stepper.network, batch)?;
-        Ok(pass.total.mul_scalar(batch.mass / self.mass)?)
+        Ok(self.model.forward(batch)?.loss.mul_scalar(batch.mass / self.mass)?)
     }
 }
 
 impl Objective for NetworkObjective<'_> {
     fn value(&mut self, at: &[f64]) -> Result<f64> {
         self.put(at)?;
-        // A penalty on slopes needs their graph.
-        let _guard = self.stepper.regularization.gradient_penalty.is_none().then(no_grad);
+        // A gradient penalty needs the graph.
+        let _guard = self.model.regularization.gradient_penalty.is_none().then(no_grad);
         let mut sum = 0.0;
         for batch in &self.batches {
             sum += convert::values(&self.total(batch)?)?[0];
@@ -112,7 +105,7 @@ impl Objective for NetworkObjective<'_> {
         let (mut gradient, mut matrix) = (Vec::new(), Vec::new());
         if kind == Curvature::GaussNewton {
             let (value, gradient) = self.slope(at)?;
-            let (leaves, network) = (self.leaves()?, self.stepper.network);
+            let (leaves, network) = (self.leaves()?, self.model.network);
             for batch in &self.batches {
                 let outputs = network.outputs(&batch.inputs, true)?;
                 let share = 2.0 / outputs.shape()[1] as f64 / self.mass;
@@ -133,8 +126,8 @@ impl Objective for NetworkObjective<'_> {
     }
 }
 
-/// The gradient for a weight; zeros where the loss does not depend on it.
-fn gradient_of(gradients: &Gradients, parameter: &Parameter) -> Result<Tensor> {
+/// The gradient of a weight; zeros if the loss does not depend on it.
+pub(crate) fn gradient_of(gradients: &Gradients, parameter: &Parameter) -> Result<Tensor> {
     let leaf = parameter.tensor();
     match gradients.get(&leaf) {
         Some(gradient) => Ok(gradient.clone()),
@@ -142,7 +135,20 @@ fn gradient_of(gradients: &Gradients, parameter: &Parameter) -> Result<Tensor> {
     }
 }
 
-/// Numbers of tensors one after another.
+/// Each weight with its part of a vector of all weights, as a tensor of its shape.
+pub(crate) fn split<'a>(
+    parameters: &'a [Parameter],
+    vector: &'a [f64],
+) -> impl Iterator<Item = (&'a Parameter, Result<Tensor>)> {
+    parameters.iter().scan(vector, |rest, parameter| {
+        let tensor = parameter.tensor();
+        let (own, after) = rest.split_at(tensor.len());
+        *rest = after;
+        Some((parameter, convert::tensor(own, tensor.shape(), tensor.dtype(), tensor.device())))
+    })
+}
+
+/// The elements of tensors, one tensor after another.
 pub(crate) fn flattened(tensors: impl IntoIterator<Item = Result<Tensor>>) -> Result<Vec<f64>> {
     let mut all = Vec::new();
     for tensor in tensors {

@@ -1,4 +1,4 @@
-//! Methods that learn the curvature from gradients: limited-memory BFGS, and conjugate gradients.
+//! Methods that estimate the curvature from gradients: limited-memory BFGS and conjugate gradients.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::Result;
 
-/// Differences of places and of gradients, from which the inverse curvature is known.
+/// Differences of points and of gradients, which approximate the inverse curvature.
 #[derive(Clone, Debug)]
 pub(crate) struct Memory {
     most: usize,
@@ -24,7 +24,7 @@ struct Pair {
 }
 
 impl Memory {
-    /// For so many pairs.
+    /// A memory of at most `most` pairs.
     pub(crate) fn new(most: usize) -> Memory {
         Memory { most: most.max(1), pairs: VecDeque::new() }
     }
@@ -37,7 +37,7 @@ impl Memory {
         self.pairs.clear();
     }
 
-    /// Keeps a pair, unless the function does not curve upwards between its places.
+    /// Keeps a pair if the function has positive curvature between its points.
     pub(crate) fn push(&mut self, moved: Vec<f64>, turned: Vec<f64>) {
         let product = dot(&moved, &turned);
         if !(product > 1e-12 * length(&moved) * length(&turned) && product.is_finite()) {
@@ -73,7 +73,7 @@ impl Memory {
 /// Limited-memory BFGS with a line search.
 pub(super) struct QuasiNewton {
     memory: Memory,
-    /// The gradient at the place, once it is known.
+    /// The gradient at the current point, once it is known.
     gradient: Option<Vec<f64>>,
 }
 
@@ -83,34 +83,21 @@ impl QuasiNewton {
     }
 }
 
-/// The first step where nothing is known of the curvature: no weight moves by more than 1.
-fn first_step(gradient: &[f64]) -> f64 {
+/// The first step while the curvature is unknown: no weight moves by more than 1.
+pub(crate) fn first_step(gradient: &[f64]) -> f64 {
     (1.0 / sum_of_magnitudes(gradient)).min(1.0)
 }
 
 impl Search for QuasiNewton {
     fn iterate(&mut self, objective: &mut dyn Objective, place: &mut Place) -> Result<Progress> {
-        let gradient = match self.gradient.take() {
-            Some(gradient) => gradient,
-            None => {
-                let (value, gradient) = objective.slope(&place.weights)?;
-                place.value = value;
-                gradient
-            }
-        };
+        let gradient = self.gradient.take().map_or_else(|| place.slope(objective), Ok)?;
         if length(&gradient) == 0.0 {
             return Ok(Progress::Converged);
         }
         loop {
             let direction = negative(&self.memory.inverse_times(&gradient));
             if dot(&direction, &gradient) < 0.0 {
-                let line = Line {
-                    from: &place.weights,
-                    value: place.value,
-                    gradient: &gradient,
-                    direction: &direction,
-                    flatness: 0.9,
-                };
+                let line = Line { from: place, gradient: &gradient, direction: &direction, flatness: 0.9 };
                 let first = if self.memory.is_empty() { first_step(&gradient) } else { 1.0 };
                 if let Some(point) = line.search(objective, first)? {
                     let weights = along(&place.weights, point.step, &direction);
@@ -125,20 +112,20 @@ impl Search for QuasiNewton {
                 self.gradient = Some(gradient);
                 return Ok(Progress::Converged);
             }
-            // Perhaps the memory misleads.
+            // The memory may be misleading.
             self.memory.clear();
         }
     }
 }
 
-/// Conjugate gradients by Polak and Ribière, begun anew where their factor is negative.
+/// Conjugate gradients (Polak and Ribière), restarted when their factor is negative.
 #[derive(Default)]
 pub(super) struct ConjugateGradient {
     last: Option<Conjugate>,
     since: usize,
 }
 
-/// The gradient at the place, the direction that led there, and how far it was.
+/// The gradient at the current point, and the step that led there.
 struct Conjugate {
     gradient: Vec<f64>,
     before: Vec<f64>,
@@ -148,14 +135,9 @@ struct Conjugate {
 
 impl Search for ConjugateGradient {
     fn iterate(&mut self, objective: &mut dyn Objective, place: &mut Place) -> Result<Progress> {
-        let (gradient, last) = match self.last.take() {
-            Some(last) => (last.gradient.clone(), Some(last)),
-            None => {
-                let (value, gradient) = objective.slope(&place.weights)?;
-                place.value = value;
-                (gradient, None)
-            }
-        };
+        let last = self.last.take();
+        let known = last.as_ref().map(|last| last.gradient.clone());
+        let gradient = known.map_or_else(|| place.slope(objective), Ok)?;
         if length(&gradient) == 0.0 {
             return Ok(Progress::Converged);
         }
@@ -165,7 +147,7 @@ impl Search for ConjugateGradient {
             let factor = dot(&gradient, &change) / dot(&last.before, &last.before);
             let direction = along(&steepest, factor, &last.direction);
             let slope = dot(&gradient, &direction);
-            // The change of value that is expected is that of the iteration before.
+            // The expected change of the value is that of the previous iteration.
             let first = last.step * dot(&last.before, &last.direction) / slope;
             let sound = factor > 0.0 && slope < 0.0 && first.is_finite() && first > 0.0;
             sound.then_some((direction, first))
@@ -173,13 +155,7 @@ impl Search for ConjugateGradient {
         self.since = if conjugate.is_some() { self.since + 1 } else { 0 };
         let plain = (steepest, first_step(&gradient));
         for (direction, first) in conjugate.into_iter().chain([plain]) {
-            let line = Line {
-                from: &place.weights,
-                value: place.value,
-                gradient: &gradient,
-                direction: &direction,
-                flatness: 0.1,
-            };
+            let line = Line { from: place, gradient: &gradient, direction: &direction, flatness: 0.1 };
             if let Some(point) = line.search(objective, first)? {
                 let weights = along(&place.weights, point.step, &direction);
                 *place = Place { weights, value: point.value };

@@ -1,13 +1,13 @@
-//! Particles that fly towards the best places that they and all have seen.
+//! Particle swarm optimisation: particles move towards their own best points and the swarm's.
 
 use neurenix::data::random::RandomStream;
 
 use super::{Objective, Place, Progress, Search, evolution::spread, vector::along};
 use crate::{Result, training::random::normals};
 
-/// How many particles there are.
+/// The number of particles.
 const PARTICLES: usize = 40;
-/// Inertia and attraction under which a swarm contracts (Clerc and Kennedy, 2002).
+/// Inertia and attraction with which a swarm converges (Clerc and Kennedy, 2002).
 const INERTIA: f64 = 0.729_843_8;
 const ATTRACTION: f64 = 1.496_179_8;
 
@@ -28,7 +28,7 @@ impl Swarm {
         Swarm { random: RandomStream::new(seed, 0x7377), particles: Vec::new() }
     }
 
-    /// The first particle is the network's weights, the others are around it.
+    /// The first particle is at the network's weights, the others are around it.
     fn begin(&mut self, objective: &mut dyn Objective, place: &mut Place) -> Result<()> {
         let start = place.clone();
         let (count, around) = (start.weights.len(), spread(&start.weights));

@@ -1,4 +1,4 @@
-//! The searches on functions whose least values are known.
+//! The searches, on functions with known minima.
 
 use super::{newton::MOST_WEIGHTS, *};
 use crate::TrainingMethod;

@@ -1,9 +1,9 @@
-//! Arithmetic of vectors on the host.
+//! Vector arithmetic on the host.
 
-/// Lanes of a sum: as many additions as do not wait for each other.
+/// The number of independent partial sums.
 const LANES: usize = 8;
 
-/// The sum of products.
+/// The dot product.
 pub(crate) fn dot(a: &[f64], b: &[f64]) -> f64 {
     let (a, b) = (&a[..a.len().min(b.len())], &b[..a.len().min(b.len())]);
     let mut lanes = [0.0; LANES];
@@ -17,13 +17,13 @@ pub(crate) fn dot(a: &[f64], b: &[f64]) -> f64 {
     lanes.iter().sum::<f64>() + a_rest.iter().zip(b_rest).map(|(a, b)| a * b).sum::<f64>()
 }
 
-/// The Euclidean length.
+/// The Euclidean norm.
 pub(super) fn length(a: &[f64]) -> f64 {
     dot(a, a).sqrt()
 }
 
 /// The sum of magnitudes.
-pub(crate) fn sum_of_magnitudes(a: &[f64]) -> f64 {
+pub(super) fn sum_of_magnitudes(a: &[f64]) -> f64 {
     a.iter().map(|x| x.abs()).sum()
 }
 
@@ -33,11 +33,11 @@ pub(super) fn along(from: &[f64], step: f64, direction: &[f64]) -> Vec<f64> {
 }
 
 /// `a - b`.
-pub(super) fn difference(a: &[f64], b: &[f64]) -> Vec<f64> {
+pub(crate) fn difference(a: &[f64], b: &[f64]) -> Vec<f64> {
     a.iter().zip(b).map(|(a, b)| a - b).collect()
 }
 
-/// The vector with all signs changed.
+/// `-a`.
 pub(super) fn negative(a: &[f64]) -> Vec<f64> {
     a.iter().map(|x| -x).collect()
 }

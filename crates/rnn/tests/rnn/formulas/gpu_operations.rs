@@ -3,24 +3,15 @@
 use std::f64::consts::PI;
 
 use rnn::{
-    Array2, GpuManager, GpuTensor, LossFunction, Result,
+    Array2, GpuTensor, LossFunction, Result,
     gpu::{GpuContext, GpuOps, RecurrentKind, RecurrentParameters},
 };
 
 use super::{close, dense, flat, numbers, recurrence, sigmoid};
+use crate::gpu::everywhere;
 
 /// What `float32` leaves of the digits.
 const NEAR: f64 = 1e-5;
-
-/// Does so with the context of every device.
-fn everywhere(test: impl Fn(&mut GpuContext) -> Result<()>) -> Result<()> {
-    let mut manager = GpuManager::new();
-    let ids: Vec<usize> = manager.devices().iter().map(|device| device.id).collect();
-    for id in ids {
-        test(manager.create_context(id)?)?;
-    }
-    Ok(())
-}
 
 /// A matrix's elements as a tensor of this shape.
 fn tensor(values: &Array2<f64>, shape: &[usize], context: &mut GpuContext) -> Result<GpuTensor> {

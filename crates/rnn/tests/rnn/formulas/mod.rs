@@ -16,7 +16,7 @@ use rnn::{
 };
 
 /// Numbers between -1 and 1 without a pattern.
-fn numbers(rows: usize, columns: usize, seed: u64) -> Array2<f64> {
+pub(crate) fn numbers(rows: usize, columns: usize, seed: u64) -> Array2<f64> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     Array2::from_shape_simple_fn((rows, columns), || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -30,7 +30,7 @@ fn flat(array: &Array2<f64>) -> Vec<f64> {
 }
 
 /// Asserts that numbers are those expected, but for this share of 1 and their size.
-fn close(found: &[f64], expected: &[f64], near: f64, what: &str) {
+pub(crate) fn close(found: &[f64], expected: &[f64], near: f64, what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}");
     for (place, (found, expected)) in found.iter().zip(expected).enumerate() {
         let off = (found - expected).abs();

@@ -45,7 +45,7 @@ fn files_of_another_version_are_refused() -> Result<()> {
     let bytes = fs::read(&path).unwrap();
     later(refused(changed(&bytes, version, nine), |path| Network::load(path)));
     assert!(
-        refused(changed(&bytes, format, other), |path| Network::load(path)).contains("no network of this")
+        refused(changed(&bytes, format, other), |path| Network::load(path)).contains("not a network of this")
     );
 
     network.save_binary(&path)?;
@@ -53,7 +53,7 @@ fn files_of_another_version_are_refused() -> Result<()> {
     assert_eq!(summed(bytes.clone()), bytes);
     later(refused(summed(changed(&bytes, version, nine)), |path| Network::load_binary(path)));
     let message = refused(summed(changed(&bytes, format, other)), |path| Network::load_binary(path));
-    assert!(message.contains("no network of this"), "{message}");
+    assert!(message.contains("not a network of this"), "{message}");
 
     // As another program writes it: without our checksum. The description is JSON inside JSON.
     network.save_safetensors(&path)?;
@@ -65,7 +65,7 @@ fn files_of_another_version_are_refused() -> Result<()> {
     later(refused(nine, |path| Network::load_safetensors(path)));
     let other = changed(&bytes, &inside(format), &inside(other));
     let message = refused(other, |path| Network::load_safetensors(path));
-    assert!(message.contains("no network of this"), "{message}");
+    assert!(message.contains("not a network of this"), "{message}");
     let message =
         refused(changed(&bytes, "rnn-network", "rnn-netmesh"), |path| Network::load_safetensors(path));
     assert!(message.contains("no network's description"), "{message}");

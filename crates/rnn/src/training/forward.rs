@@ -1,0 +1,72 @@
+//! The forward pass of training: a network, its loss, and the penalties of regularisation.
+
+use neurenix::{
+    phynexus::{Tensor, tensor::Generator},
+    train::Pass,
+};
+
+use super::RegularizationConfig;
+use crate::{LossConfig, Network, Result};
+
+/// A network and what it minimises.
+pub(crate) struct Model<'a> {
+    pub(crate) network: &'a Network,
+    pub(crate) loss: &'a LossConfig,
+    pub(crate) regularization: &'a RegularizationConfig,
+    /// A copy of the network in `bfloat16`, for mixed precision.
+    pub(crate) twin: Option<Network>,
+    /// Random numbers for the configuration's dropout.
+    pub(crate) generator: &'a Generator,
+    /// Whether the outputs are measured.
+    pub(crate) predicts: bool,
+}
+
+/// A batch on the device.
+pub(crate) struct Batch {
+    pub(crate) inputs: Tensor,
+    pub(crate) targets: Tensor,
+    /// The weight of its rows in a mean: their number, or the sum of their classes' weights.
+    pub(crate) mass: f64,
+}
+
+/// Measurements on training rows.
+pub(crate) struct Measured {
+    /// The mean loss over the rows, without penalties.
+    pub(crate) loss: f64,
+    /// The network's outputs, row by row; empty if they are not measured.
+    pub(crate) predictions: Vec<f64>,
+}
+
+impl Model<'_> {
+    /// The loss of a batch with penalties. Measures the loss without them, and the outputs if they are wanted.
+    pub(crate) fn forward(&self, batch: &Batch) -> Result<Pass> {
+        let (targets, dtype) = (&batch.targets, self.network.dtype());
+        let network = self.twin.as_ref().unwrap_or(self.network);
+        if let Some(twin) = &self.twin {
+            twin.take_state(self.network)?;
+        }
+        // Integers for an embedding keep their type: bfloat16 cannot represent all integers above 256.
+        let inputs = match network.vocabulary() {
+            Some(_) => batch.inputs.clone(),
+            None => batch.inputs.to_dtype(network.dtype())?,
+        };
+        let needs_slope = self.regularization.gradient_penalty.is_some();
+        let inputs = if needs_slope { inputs.with_grad()? } else { inputs };
+        let dropout = self.regularization.dropout_rate.map(|rate| (rate, self.generator));
+        let takes_scores = network.loss_takes_scores(self.loss);
+        let scores = network.training_outputs(&inputs, !takes_scores, dropout)?.to_dtype(dtype)?;
+        let loss = network.loss_of(self.loss, &scores, targets)?;
+        let mut total = loss.clone();
+        let penalty = self.regularization.of_inputs(&scores, &inputs)?;
+        let weights = self.regularization.of_weights(self.network)?;
+        for term in penalty.into_iter().chain(weights) {
+            total = total.add(&term.to_dtype(dtype)?)?;
+        }
+        let mut measured = vec![loss];
+        if self.predicts {
+            let scores = scores.detach()?;
+            measured.push(if takes_scores { network.last_activation(&scores)? } else { scores });
+        }
+        Ok(Pass { loss: total, measured })
+    }
+}
