@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::Tensor;
 use crate::{
     DType, Scalar,
-    op::{Binary, Combine, Op, PoolKind},
+    op::{ArgReduce, Binary, Combine, Constant, Iota, Op, Pad, Pool, PoolKind, Reduce, Scan},
 };
 
 /// Known bounds of a tensor's integers.
@@ -98,20 +98,20 @@ impl Extremes {
         let below = |count: usize| Some(Extremes::between(0, i64::try_from(count).ok()? - 1));
         let known = match op {
             Op::Reshape | Op::Permute(_) | Op::Expand | Op::Contiguous | Op::Copy | Op::Cast => of(0)?,
-            Op::Slice { .. } | Op::Gather(_) => bounds(0)?,
-            Op::Reduce { combine: Combine::Max | Combine::Min, .. }
-            | Op::Scan { combine: Combine::Max | Combine::Min, .. } => bounds(0)?,
-            Op::Cat { .. } => {
+            Op::Slice(_) | Op::Gather(_) => bounds(0)?,
+            Op::Reduce(Reduce { combine: Combine::Max | Combine::Min, .. })
+            | Op::Scan(Scan { combine: Combine::Max | Combine::Min, .. }) => bounds(0)?,
+            Op::Cat(_) => {
                 let parts = operands.iter().filter(|part| !part.is_empty()).map(|part| part.known());
                 parts.reduce(|a, b| Some(a?.with(&b?)))??
             }
             Op::Where => bounds(1)?.with(&bounds(2)?),
-            Op::Pad { value, .. } => bounds(0)?.with(&of_scalar(*value)?),
-            Op::Iota { axis } => below(shape[*axis])?,
-            Op::ArgReduce { axis, .. } => below(operands.first()?.shape()[*axis])?,
-            Op::ArgSort { .. } => below(*shape.last()?)?,
-            Op::SearchSorted { .. } => below(operands.first()?.len() + 1)?,
-            Op::Pool(PoolKind::ArgMax, _) => below(operands.first()?.shape()[2..].iter().product())?,
+            Op::Pad(Pad { value, .. }) => bounds(0)?.with(&of_scalar(*value)?),
+            Op::Iota(Iota { axis }) => below(shape[*axis])?,
+            Op::ArgReduce(ArgReduce { axis, .. }) => below(operands.first()?.shape()[*axis])?,
+            Op::ArgSort(_) => below(*shape.last()?)?,
+            Op::SearchSorted(_) => below(operands.first()?.len() + 1)?,
+            Op::Pool(Pool(PoolKind::ArgMax, _)) => below(operands.first()?.shape()[2..].iter().product())?,
             Op::Binary(function) => of_arithmetic(*function, of(0), of(1))?,
             _ => return None,
         };
@@ -171,7 +171,7 @@ impl Tensor {
     /// Returns the known bounds of the tensor's integers or booleans.
     fn known(&self) -> Option<Extremes> {
         match self.node().op() {
-            Op::Constant(value) => of_scalar(*value),
+            Op::Constant(Constant(value)) => of_scalar(*value),
             _ if self.dtype() == DType::Bool => Some(Extremes::between(0, 1)),
             _ => self.node().body().extremes.as_deref().cloned(),
         }

@@ -45,7 +45,7 @@ impl Definition for LogSoftmax {
     fn gradient(&self, call: &Call) -> Result<Option<InputGradients>> {
         let (g, y) = (Formula::wide(call.gradient), Formula::wide(call.output));
         let dx = &g - y.exp() * g.sum(Axes::of([self.axis]));
-        call.each(|_| dx.cast(call.output.dtype())).map(Some)
+        call.each(|_| dx.cast(call.output.dtype()))
     }
 
     fn gradient_reads(&self) -> Reads {
