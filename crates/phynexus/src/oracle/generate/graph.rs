@@ -313,12 +313,8 @@ impl Builder {
                     shape.iter().map(|_| (self.choice.below(3), self.choice.below(3))).collect();
                 let grown: Dims = shape.iter().zip(&padding).map(|(d, (a, b))| a + d + b).collect();
                 if element_count(&grown) <= GREATEST {
-                    self.push(
-                        Op::Pad(Pad { padding, value: Scalar::Int(1).cast(dtype) }),
-                        dtype,
-                        &grown,
-                        &[x],
-                    );
+                    let value = Scalar::Int(1).cast(dtype);
+                    self.push(Op::Pad(Pad { padding, value }), dtype, &grown, &[x]);
                 }
             }
             5 => {
@@ -406,12 +402,8 @@ impl Builder {
                 let sorted = self.add_leaf(sorted);
                 let flat = self.reshaped(x, &[element_count(&shape)]);
                 let right = self.choice.one_in(2);
-                self.push(
-                    Op::SearchSorted(SearchSorted { right }),
-                    DType::I64,
-                    &[element_count(&shape)],
-                    &[sorted, flat],
-                );
+                let op = Op::SearchSorted(SearchSorted { right });
+                self.push(op, DType::I64, &[element_count(&shape)], &[sorted, flat]);
             }
         }
     }
@@ -437,12 +429,8 @@ impl Builder {
         let combine = ScatterMode::Combine(self.choice.of(&[Combine::Sum, Combine::Max, Combine::Prod]));
         let mode = self.choice.of(&[ScatterMode::Set, combine]);
         if !matches!(mode, ScatterMode::Combine(c) if !c.binary().accepts(dtype)) {
-            self.push(
-                Op::Scatter(Scatter(mode, IndexRange::Unknown)),
-                dtype,
-                &[rows, width],
-                &[matrix, index, updates],
-            );
+            let op = Op::Scatter(Scatter(mode, IndexRange::Unknown));
+            self.push(op, dtype, &[rows, width], &[matrix, index, updates]);
         }
     }
 
@@ -464,14 +452,11 @@ impl Builder {
         let Some(out) = geometry.output_size(0, size) else { return };
         let plane = self.reshaped(x, &[1, channels, size]);
         match self.choice.below(5) {
-            0 => self.push(Op::Pool(Pool(PoolKind::Max, geometry)), dtype, &[1, channels, out], &[plane]),
-            1 => self.push(Op::Pool(Pool(PoolKind::Sum, geometry)), dtype, &[1, channels, out], &[plane]),
-            2 => self.push(
-                Op::Pool(Pool(PoolKind::ArgMax, geometry)),
-                DType::I64,
-                &[1, channels, out],
-                &[plane],
-            ),
+            kind @ 0..3 => {
+                let kind = [PoolKind::Max, PoolKind::Sum, PoolKind::ArgMax][kind];
+                let dtype = if kind == PoolKind::ArgMax { DType::I64 } else { dtype };
+                self.push(Op::Pool(Pool(kind, geometry)), dtype, &[1, channels, out], &[plane])
+            }
             3 => {
                 let y = self.leaf(dtype, &[1, channels, out]);
                 self.push(Op::Pool(Pool(PoolKind::Spread, geometry)), dtype, &[1, channels, size], &[y])
@@ -479,12 +464,8 @@ impl Builder {
             _ => {
                 let filter = [3, channels, geometry.kernel[0]];
                 let w = self.leaf(dtype, &filter);
-                let y = self.push(
-                    Op::Conv(Conv(ConvKind::Forward, geometry.clone())),
-                    dtype,
-                    &[1, 3, out],
-                    &[plane, w],
-                );
+                let forward = Op::Conv(Conv(ConvKind::Forward, geometry.clone()));
+                let y = self.push(forward, dtype, &[1, 3, out], &[plane, w]);
                 let gradient = Op::Conv(Conv(ConvKind::InputGradient, geometry.clone()));
                 let back = self.push(gradient, dtype, &[1, channels, size], &[y, w]);
                 self.push(Op::Conv(Conv(ConvKind::FilterGradient, geometry)), dtype, &filter, &[back, y])
