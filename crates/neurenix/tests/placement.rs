@@ -49,7 +49,7 @@ impl Backend for Picky {
             Err(Error::Unsupported { device: "picky:0".to_owned(), message: message.to_owned() })
         };
         match step {
-            Step::Library(library) if matches!(library.node.op, Op::ArgSort { .. } | Op::Gather(_)) => {
+            Step::Library(library) if matches!(library.node.op, Op::ArgSort(_) | Op::Gather(_)) => {
                 refuse("it cannot sort or gather")
             }
             Step::Fused(kernel) if kernel.to_string().contains("exp(") => refuse("exponentials are too hard"),

@@ -1,15 +1,12 @@
-//! Unary, binary and ternary functions and conversions, on every dtype that they support.
+//! Functions of one and of two elements, on every dtype that they support.
 
 use phynexus::{
     DType, Scalar,
-    op::{Binary, Op, Unary},
+    op::{Binary, Constant, ELEMENTWISE, Op, Unary},
     oracle::generate::{Case, CaseLeaf, Choice, Values, random_array},
 };
 
 use super::Entry;
-
-/// Shapes that take different paths in kernels: no axis, empty, one element, odd tails, rows, more than a tile.
-pub(super) const SHAPES: [&[usize]; 8] = [&[], &[0], &[1], &[7], &[3, 0, 2], &[3, 1, 5], &[2, 515], &[4133]];
 
 /// Adds a leaf of random values, in row-major or scattered layout.
 pub(super) fn leaf(
@@ -34,7 +31,7 @@ type Build<'a> = dyn Fn(&mut Case, &[usize], &[u32]) -> u32 + 'a;
 /// Adds a case for every shape and variant. `build` appends nodes to the leaves and returns the output.
 fn cases(operation: &str, dtype: DType, leaves: &[DType], build: &Build<'_>, entries: &mut Vec<Entry>) {
     let mut choice = Choice::new(17);
-    for shape in SHAPES {
+    for shape in ELEMENTWISE {
         for (values, scattered) in VARIANTS {
             if scattered && shape.len() < 2 && values != Values::Tame {
                 continue;
@@ -64,7 +61,8 @@ fn with_constants(op: Binary, dtype: DType, entries: &mut Vec<Entry>) {
             let side = if left { "left" } else { "right" };
             let mut case = Case::new(format!("constant {constant} on the {side}"));
             let x = leaf(&mut case, &mut choice, Values::Special, dtype, &[67], false);
-            let c = case.ir.push(Op::Constant(constant.cast(dtype)), dtype, [67].as_slice().into(), []);
+            let c =
+                case.ir.push(Op::Constant(Constant(constant.cast(dtype))), dtype, [67].as_slice().into(), []);
             let inputs = if left { [c, x] } else { [x, c] };
             let y = case.ir.push(Op::Binary(op), op.result(dtype), [67].as_slice().into(), inputs);
             case.ir.outputs.push(y);
@@ -89,22 +87,6 @@ pub(super) fn entries() -> Vec<Entry> {
             };
             cases(op.name(), dtype, &[dtype, dtype], &build, &mut entries);
             with_constants(op, dtype, &mut entries);
-        }
-        let select = |case: &mut Case, shape: &[usize], ids: &[u32]| {
-            case.ir.push(Op::Where, dtype, shape.into(), ids.iter().copied())
-        };
-        cases("where", dtype, &[DType::Bool, dtype, dtype], &select, &mut entries);
-        for to in DType::ALL {
-            let convert = |case: &mut Case, shape: &[usize], ids: &[u32]| {
-                case.ir.push(Op::Cast, to, shape.into(), ids.iter().copied())
-            };
-            cases("cast", dtype, &[dtype], &convert, &mut entries);
-            if to.size() == dtype.size() && to != DType::Bool {
-                let bits = |case: &mut Case, shape: &[usize], ids: &[u32]| {
-                    case.ir.push(Op::Bitcast, to, shape.into(), ids.iter().copied())
-                };
-                cases("bitcast", dtype, &[dtype], &bits, &mut entries);
-            }
         }
     }
     entries

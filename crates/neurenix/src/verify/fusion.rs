@@ -1,18 +1,17 @@
-//! Graphs that compile to one or more fused kernels, and composites. A composite's expansion and its dedicated kernel
-//! must agree with its definition.
+//! Graphs that compile to one or more fused kernels.
 
 use phynexus::{
     DType, Scalar,
     op::{
-        Axes, Binary, Combine, ConvKind, Geometry, Op, Unary,
-        composite::{SampleOperand, samples},
+        Axes, Binary, Combine, Constant, Conv, ConvKind, Geometry, Iota, Op, Pad, Permute, Reduce, Slice,
+        Unary,
     },
-    oracle::generate::{Case, CaseLeaf, Choice, Values, random_array, random_index, random_operand},
+    oracle::generate::{Case, CaseLeaf, Choice, Values, random_array, random_index},
 };
 
 use super::Entry;
 
-/// The fused graphs and composites, for every float dtype.
+/// The fused graphs, for every float dtype.
 pub(super) fn entries() -> Vec<Entry> {
     let mut entries = Vec::new();
     for dtype in DType::FLOATS {
@@ -24,7 +23,6 @@ pub(super) fn entries() -> Vec<Entry> {
             }
         }
     }
-    composites(&mut entries);
     entries
 }
 
@@ -49,17 +47,13 @@ impl Graph {
         let array = random_array(&mut self.choice, values, self.dtype, shape);
         self.case.leaf(CaseLeaf::contiguous(array))
     }
-    fn operand(&mut self, operand: &SampleOperand) -> u32 {
-        let array = random_operand(&mut self.choice, operand, self.dtype);
-        self.case.leaf(CaseLeaf::contiguous(array))
-    }
     fn index(&mut self, rows: usize, count: usize) -> u32 {
         let array = random_index(&mut self.choice, rows, count, DType::U8);
         self.case.leaf(CaseLeaf::contiguous(array))
     }
     fn constant(&mut self, value: f64, shape: &[usize]) -> u32 {
         let scalar = Scalar::Float(value).cast(self.dtype);
-        self.case.ir.push(Op::Constant(scalar), self.dtype, shape.into(), [])
+        self.case.ir.push(Op::Constant(Constant(scalar)), self.dtype, shape.into(), [])
     }
     fn unary(&mut self, op: Unary, x: u32) -> u32 {
         let (shape, dtype) = (self.shape(x), op.result(self.dtype));
@@ -82,7 +76,7 @@ impl Graph {
     fn reduce(&mut self, combine: Combine, x: u32, axis: usize) -> u32 {
         let mut shape = self.shape(x);
         shape[axis] = 1;
-        let op = Op::Reduce { combine, axes: Axes::of([axis]) };
+        let op = Op::Reduce(Reduce { combine, axes: Axes::of([axis]) });
         self.case.ir.push(op, self.dtype, shape.as_slice().into(), [x])
     }
     fn output(&mut self, x: u32) {
@@ -169,7 +163,7 @@ fn cross_entropy(g: &mut Graph, shape: &[usize; 2]) {
     let logarithm = g.unary(Unary::Log, sum);
     let log_softmax = g.binary(Binary::Sub, shifted, logarithm);
     let dims = shape.as_slice();
-    let class = g.case.ir.push(Op::Iota { axis: 1 }, DType::U8, dims.into(), []);
+    let class = g.case.ir.push(Op::Iota(Iota { axis: 1 }), DType::U8, dims.into(), []);
     let column = g.case.ir.push(Op::Reshape, DType::U8, [shape[0], 1].as_slice().into(), [target]);
     let wide = g.expand(column, dims);
     // Classes above 255 wrap, here as on every device.
@@ -228,7 +222,7 @@ fn transposes(g: &mut Graph, shape: &[usize; 2]) {
     let y = g.unary(Unary::Tanh, x);
     let turned = [shape[1], shape[0]];
     let dtype = g.dtype;
-    let permutation = Op::Permute([1u8, 0].as_slice().into());
+    let permutation = Op::Permute(Permute([1u8, 0].as_slice().into()));
     let t = g.case.ir.push(permutation.clone(), dtype, turned.as_slice().into(), [y]);
     let z = g.leaf(&turned);
     let sum = g.binary(Binary::Add, t, z);
@@ -243,7 +237,7 @@ fn transposes(g: &mut Graph, shape: &[usize; 2]) {
 fn product(g: &mut Graph, &[rows, inner]: &[usize; 2]) {
     let (x, w, bias) = (g.leaf(&[rows, inner]), g.leaf(&[6, inner]), g.leaf(&[1, 6]));
     let dtype = g.dtype;
-    let permutation = Op::Permute([1u8, 0].as_slice().into());
+    let permutation = Op::Permute(Permute([1u8, 0].as_slice().into()));
     let turned = g.case.ir.push(permutation, dtype, [inner, 6].as_slice().into(), [w]);
     let dot = g.case.ir.push(Op::Dot, dtype, [rows, 6].as_slice().into(), [x, turned]);
     let biased = g.binary(Binary::Add, dot, bias);
@@ -293,7 +287,8 @@ fn convolution(g: &mut Graph, &[rows, columns]: &[usize; 2]) {
     let (x, w, bias) = (g.leaf(&[1, 2, rows, columns]), g.leaf(&[3, 2, 3, 3]), g.leaf(&[1, 3, 1, 1]));
     let dtype = g.dtype;
     let shape = [1, 3, height, width];
-    let conv = g.case.ir.push(Op::Conv(ConvKind::Forward, geometry), dtype, shape.as_slice().into(), [x, w]);
+    let conv =
+        g.case.ir.push(Op::Conv(Conv(ConvKind::Forward, geometry)), dtype, shape.as_slice().into(), [x, w]);
     let biased = g.binary(Binary::Add, conv, bias);
     let result = g.unary(Unary::Tanh, biased);
     g.output(result);
@@ -305,9 +300,11 @@ fn padding(g: &mut Graph, &[rows, columns]: &[usize; 2]) {
     let dtype = g.dtype;
     let y = g.unary(Unary::Exp, x);
     let wide = [rows + 3, columns + 2];
-    let pad = Op::Pad { padding: [(1, 2), (2, 0)].as_slice().into(), value: Scalar::Float(-1.0).cast(dtype) };
+    let pad =
+        Op::Pad(Pad { padding: [(1, 2), (2, 0)].as_slice().into(), value: Scalar::Float(-1.0).cast(dtype) });
     let padded = g.case.ir.push(pad, dtype, wide.as_slice().into(), [y]);
-    let slice = Op::Slice { start: [0, columns + 1].as_slice().into(), step: [2, -1].as_slice().into() };
+    let slice =
+        Op::Slice(Slice { start: [0, columns + 1].as_slice().into(), step: [2, -1].as_slice().into() });
     let shape = [wide[0].div_ceil(2), wide[1]];
     let sliced = g.case.ir.push(slice, dtype, shape.as_slice().into(), [padded]);
     let scaled = g.scaled(Binary::Mul, sliced, 3.0);
@@ -315,22 +312,4 @@ fn padding(g: &mut Graph, &[rows, columns]: &[usize; 2]) {
     g.output(padded);
     g.output(scaled);
     g.output(rows);
-}
-
-/// The samples of every composite.
-fn composites(entries: &mut Vec<Entry>) {
-    let cases = samples()
-        .into_iter()
-        .flat_map(|sample| sample.tested_dtypes().into_iter().map(move |dtype| (sample.clone(), dtype)));
-    for (sample, dtype) in cases {
-        let mut graph = Graph::new(sample.to_string(), dtype);
-        let inputs: Vec<u32> = sample.operands.iter().map(|operand| graph.operand(operand)).collect();
-        let operation = sample.composite.name();
-        match graph.case.composite(sample.composite, &inputs) {
-            Ok(output) => graph.output(output),
-            // Operands that do not fit are the sample's fault: the case without an output fails, with the reason.
-            Err(error) => graph.case.name = format!("{}: {error}", graph.case.name),
-        }
-        entries.push(Entry::new(operation, dtype.name(), graph.case));
-    }
 }

@@ -13,8 +13,8 @@ mod fusion;
 mod kinds;
 mod large;
 mod report;
+mod samples;
 mod steady;
-mod structured;
 mod tensors;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -99,7 +99,7 @@ impl Entry {
 
 fn entries() -> Vec<Entry> {
     let mut entries = elementwise::entries();
-    entries.extend(structured::entries());
+    entries.extend(samples::entries());
     entries.extend(fusion::entries());
     entries.extend(custom::entries());
     entries

@@ -2,7 +2,7 @@
 
 use phynexus::{
     DType, Device, Result, Tensor,
-    op::{Binary, Op},
+    op::{Binary, Op, Permute},
     oracle::{
         OracleArray, compare, evaluate,
         generate::{Case, CaseLeaf, Choice, Values, random_array},
@@ -90,7 +90,7 @@ fn views_of_updated_data(device: Device) -> Result<Outcome> {
     x = x.mul(&y)?.add(&x)?;
     x.evaluate()?;
     let turned: [usize; 2] = [SHAPE[1], SHAPE[0]];
-    let permute = Op::Permute([1u8, 0].as_slice().into());
+    let permute = Op::Permute(Permute([1u8, 0].as_slice().into()));
     let old = case.ir.push(permute.clone(), DType::F32, turned.as_slice().into(), [0]);
     check(&mut outcome, "the view of the old values", &case, old, &view)?;
     // An update of the view does not change the base tensor.

@@ -4,7 +4,7 @@ use phynexus::{
     DType, Error, Kind, Result,
     device::Support,
     kernel::step::Operand,
-    op::{Combine, Op, ScatterMode, ir::IrNode},
+    op::{ArgReduce, ArgSort, Cat, Combine, Op, Scan, Scatter, ScatterMode, SearchSorted, ir::IrNode},
 };
 
 use super::{Routine, misfit};
@@ -20,19 +20,19 @@ pub(super) fn support(node: &IrNode, operands: &[DType]) -> Support {
         |combine: Combine| node.dtype != DType::Bool || matches!(combine, Combine::Max | Combine::Min);
     let fits = match &node.op {
         Op::Gather(_) => operands.get(1).is_some_and(|i| i.is_integer()),
-        Op::Scatter(mode, _) => {
+        Op::Scatter(Scatter(mode, _)) => {
             operands.get(1).is_some_and(|i| i.is_integer())
                 && match mode {
                     ScatterMode::Set => true,
                     ScatterMode::Combine(combine) => arithmetic(*combine),
                 }
         }
-        Op::Scan { combine, .. } => arithmetic(*combine) && operands == [node.dtype],
-        Op::ArgReduce { .. } | Op::ArgSort { .. } | Op::SearchSorted { .. } => {
+        Op::Scan(Scan { combine, .. }) => arithmetic(*combine) && operands == [node.dtype],
+        Op::ArgReduce(_) | Op::ArgSort(_) | Op::SearchSorted(_) => {
             node.dtype.kind() == Kind::Signed && node.dtype.size() == 8
         }
         Op::RandomBits => node.dtype == DType::U32 && operands == [DType::U32],
-        Op::Cat { .. } => operands.iter().all(|o| *o == node.dtype),
+        Op::Cat(_) => operands.iter().all(|o| *o == node.dtype),
         _ => false,
     };
     if fits { Support::Routine } else { not(node.op.name()) }
@@ -79,10 +79,10 @@ impl Indexing {
         }
         let size = node.dtype.size();
         let task = match &node.op {
-            Op::Gather(_) | Op::Scatter(..) => {
+            Op::Gather(_) | Op::Scatter(_) => {
                 let &[rows, width] = first else { return Err(misfit(name, operands)) };
                 match &node.op {
-                    Op::Scatter(mode, _) => {
+                    Op::Scatter(Scatter(mode, _)) => {
                         if shape(2)? != [shape(1)?.iter().product(), width] {
                             return Err(misfit(name, operands));
                         }
@@ -91,21 +91,21 @@ impl Indexing {
                     _ => Task::Gather { rows, row_bytes: width * size },
                 }
             }
-            Op::Scan { combine, axis, reverse } if *axis < first.len() => {
+            Op::Scan(Scan { combine, axis, reverse }) if *axis < first.len() => {
                 Task::Scan { combine: *combine, axis: along(first, *axis), reverse: *reverse }
             }
-            Op::ArgReduce { combine, axis } if *axis < first.len() => {
+            Op::ArgReduce(ArgReduce { combine, axis }) if *axis < first.len() => {
                 Task::ArgReduce { least: *combine == Combine::Min, axis: along(first, *axis) }
             }
-            Op::ArgSort { descending } => {
+            Op::ArgSort(ArgSort { descending }) => {
                 let (n, rows) = first.split_last().map_or((1, 1), |(n, lead)| (*n, lead.iter().product()));
                 Task::ArgSort { descending: *descending, rows, n }
             }
-            Op::SearchSorted { right } if operands.len() == 2 && dtypes[0] == dtypes[1] => {
+            Op::SearchSorted(SearchSorted { right }) if operands.len() == 2 && dtypes[0] == dtypes[1] => {
                 Task::SearchSorted { right: *right }
             }
             Op::RandomBits if first.iter().product::<usize>() == 4 => Task::RandomBits,
-            Op::Cat { axis } if *axis < first.len() => {
+            Op::Cat(Cat { axis }) if *axis < first.len() => {
                 let Axis { outer, inner, .. } = along(first, *axis);
                 let sizes = operands.iter().map(|o| o.layout.shape[*axis]).collect();
                 Task::Cat { sizes, outer, inner_bytes: inner * size }

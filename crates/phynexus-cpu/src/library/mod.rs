@@ -20,7 +20,7 @@ use phynexus::{
     device::{Binding, Executable, Support},
     kernel::step::{Library, Operand},
     op::{
-        Composite, ConvKind, Op,
+        Composite, Conv, ConvKind, Op, Pool,
         composite::{AttentionGradient, ClassIndex},
         ir::IrNode,
     },
@@ -70,8 +70,8 @@ trait InBlocks {
 pub(crate) fn support(node: &IrNode, operands: &[DType]) -> Support {
     match &node.op {
         Op::Dot => dot::support(node.dtype, operands),
-        Op::Conv(_, geometry) => convolution::support(geometry, node.dtype, operands),
-        Op::Pool(kind, geometry) => pooling::support(*kind, geometry, operands),
+        Op::Conv(Conv(_, geometry)) => convolution::support(geometry, node.dtype, operands),
+        Op::Pool(Pool(kind, geometry)) => pooling::support(*kind, geometry, operands),
         Op::Composite(composite) => composite_support(composite, operands),
         Op::Custom(call) if call.kernel().has_cpu_function() => Support::Routine,
         Op::Custom(call) => {
@@ -121,7 +121,7 @@ fn composite_support(composite: &Composite, operands: &[DType]) -> Support {
 pub(crate) fn epilogue(node: &IrNode) -> bool {
     match &node.op {
         Op::Dot => true,
-        Op::Conv(kind, _) => *kind != ConvKind::FilterGradient,
+        Op::Conv(Conv(kind, _)) => *kind != ConvKind::FilterGradient,
         _ => false,
     }
 }
@@ -136,10 +136,10 @@ pub(crate) fn compile(step: &Library) -> Result<Arc<dyn Executable>> {
     }
     let routine: Box<dyn Routine> = match &step.node.op {
         Op::Dot => Box::new(dot::Dot::new(&step.node, &step.operands)?),
-        Op::Conv(kind, geometry) => {
+        Op::Conv(Conv(kind, geometry)) => {
             Box::new(convolution::Convolution::new(*kind, geometry, &step.node, &step.operands)?)
         }
-        Op::Pool(kind, geometry) => {
+        Op::Pool(Pool(kind, geometry)) => {
             Box::new(pooling::Pooling::new(*kind, geometry, &step.node, &step.operands)?)
         }
         Op::Composite(Composite::Attention(attention)) => {

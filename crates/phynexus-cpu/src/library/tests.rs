@@ -9,7 +9,7 @@ use phynexus::{
         step::{Library, Operand, Step},
         view,
     },
-    op::{ConvKind, Geometry, Op, Unary, ir::IrNode},
+    op::{Conv, ConvKind, Geometry, Op, Unary, ir::IrNode},
     shape::{Layout, contiguous_strides},
 };
 use smallvec::SmallVec;
@@ -133,7 +133,7 @@ fn operands_that_must_be_row_major_are() {
     let (x, w) = ([1.0, 2.0, 3.0, 4.0, 5.0], [10.0, 1.0]);
     let (xbuf, wbuf, y) = (upload(&x), upload(&w), upload(&[0.0; 4]));
     let step = Library {
-        node: node(Op::Conv(ConvKind::Forward, geometry), &[1, 1, 4]),
+        node: node(Op::Conv(Conv(ConvKind::Forward, geometry)), &[1, 1, 4]),
         operands: vec![operand(&[1, 1, 5], &[5, 5, 1]), operand(&[1, 1, 2], &[2, 2, 1])],
         epilogue: None,
     };

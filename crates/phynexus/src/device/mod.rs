@@ -79,31 +79,31 @@ impl Support {
             Op::Composite(_) => Support::Body,
             Op::Constant(_)
             | Op::Buffer
-            | Op::Iota { .. }
+            | Op::Iota(_)
             | Op::Reshape
             | Op::Permute(_)
             | Op::Expand
-            | Op::Pad { .. }
-            | Op::Slice { .. }
+            | Op::Pad(_)
+            | Op::Slice(_)
             | Op::Unary(_)
             | Op::Binary(_)
             | Op::Where
             | Op::Cast
             | Op::Bitcast
-            | Op::Reduce { .. }
+            | Op::Reduce(_)
             | Op::Contiguous
             | Op::Copy => Support::Fused,
-            Op::Cat { .. }
+            Op::Cat(_)
             | Op::RandomBits
-            | Op::ArgReduce { .. }
-            | Op::Scan { .. }
+            | Op::ArgReduce(_)
+            | Op::Scan(_)
             | Op::Gather(_)
-            | Op::Scatter(..)
-            | Op::ArgSort { .. }
-            | Op::SearchSorted { .. }
+            | Op::Scatter(_)
+            | Op::ArgSort(_)
+            | Op::SearchSorted(_)
             | Op::Dot
-            | Op::Conv(..)
-            | Op::Pool(..)
+            | Op::Conv(_)
+            | Op::Pool(_)
             | Op::Custom(_) => Support::Routine,
         }
     }

@@ -148,7 +148,7 @@ impl<D: Driver> Backend for Gpu<D> {
     }
 
     fn epilogue(&self, node: &IrNode) -> bool {
-        matches!(node.op.exact(), Op::Dot | Op::Conv(..))
+        matches!(node.op.exact(), Op::Dot | Op::Conv(_))
     }
 
     fn allocate(&self, bytes: usize) -> Result<Buffer> {

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use crate::{
     Error, Result, Tensor,
     graph::node::Node,
-    op::{Op, formula::Formula},
+    op::{Op, Pad, Slice, formula::Formula},
 };
 
 /// Sums at least one tensor. All have the same shape and dtype.
@@ -60,7 +60,7 @@ impl Slices {
     /// Returns the slice inside this tensor, if the tensor is a zero-padded slice.
     fn of(tensor: &Tensor) -> Option<Slices> {
         match tensor.node().op() {
-            Op::Pad { padding, value } if value.as_f64() == 0.0 => {
+            Op::Pad(Pad { padding, value }) if value.as_f64() == 0.0 => {
                 let sources = tensor.node().sources();
                 Some(Slices {
                     parts: sources.iter().cloned().map(Tensor::from_node).collect(),
@@ -129,7 +129,9 @@ fn place(tensor: &Tensor) -> Option<(Arc<Node>, usize)> {
         let [source] = sources.as_slice() else { return None };
         match node.op() {
             Op::Reshape => node = source.clone(),
-            Op::Slice { start, step } if step.as_slice() == [1] => return Some((source.clone(), start[0])),
+            Op::Slice(Slice { start, step }) if step.as_slice() == [1] => {
+                return Some((source.clone(), start[0]));
+            }
             _ => return None,
         }
     }

@@ -443,9 +443,8 @@ impl Sweep {
             let inputs: SmallVec<[Term; 3]> = sources.into_iter().map(|node| Term::Recorded(node)).collect();
             let (output, gradient) = (Term::Recorded(node.clone()), Term::Recorded(gradient.into_node()));
             let op = node.op();
-            let call =
-                rule::Call { op, inputs: &inputs, output: &output, gradient: &gradient, needs: &needs };
-            let found = match (rule::input_gradients(&call)?, op) {
+            let call = rule::Call { inputs: &inputs, output: &output, gradient: &gradient, needs: &needs };
+            let found = match (op.operation().gradient(&call)?, op) {
                 (Some(found), _) => found,
                 (None, Op::Composite(composite)) => differentiate_body(composite, &call)?,
                 (None, _) => return Err(Error::internal("gradients", op.name())),

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::{Tensor, node::Node};
 use crate::{
     DType, Scalar,
-    op::{Binary, Combine, Op, PoolKind},
+    op::{ArgReduce, Binary, Combine, Constant, Iota, Op, Pad, Pool, PoolKind, Reduce, Scan},
     shape::element_count,
 };
 
@@ -100,21 +100,21 @@ impl Extremes {
         let below = |count: usize| Some(Extremes::between(0, i64::try_from(count).ok()? - 1));
         let known = match op {
             Op::Reshape | Op::Permute(_) | Op::Expand | Op::Contiguous | Op::Copy | Op::Cast => of(0)?,
-            Op::Slice { .. } | Op::Gather(_) => bounds(0)?,
-            Op::Reduce { combine: Combine::Max | Combine::Min, .. }
-            | Op::Scan { combine: Combine::Max | Combine::Min, .. } => bounds(0)?,
-            Op::Cat { .. } => {
+            Op::Slice(_) | Op::Gather(_) => bounds(0)?,
+            Op::Reduce(Reduce { combine: Combine::Max | Combine::Min, .. })
+            | Op::Scan(Scan { combine: Combine::Max | Combine::Min, .. }) => bounds(0)?,
+            Op::Cat(_) => {
                 let parts = operands.iter().filter(|part| !part.signature.shape.contains(&0));
                 let parts = parts.map(|part| part.known());
                 parts.reduce(|a, b| Some(a?.with(&b?)))??
             }
             Op::Where => bounds(1)?.with(&bounds(2)?),
-            Op::Pad { value, .. } => bounds(0)?.with(&of_scalar(*value)?),
-            Op::Iota { axis } => below(shape[*axis])?,
-            Op::ArgReduce { axis, .. } => below(first()?[*axis])?,
-            Op::ArgSort { .. } => below(*shape.last()?)?,
-            Op::SearchSorted { .. } => below(element_count(first()?) + 1)?,
-            Op::Pool(PoolKind::ArgMax, _) => below(element_count(&first()?[2..]))?,
+            Op::Pad(Pad { value, .. }) => bounds(0)?.with(&of_scalar(*value)?),
+            Op::Iota(Iota { axis }) => below(shape[*axis])?,
+            Op::ArgReduce(ArgReduce { axis, .. }) => below(first()?[*axis])?,
+            Op::ArgSort(_) => below(*shape.last()?)?,
+            Op::SearchSorted(_) => below(element_count(first()?) + 1)?,
+            Op::Pool(Pool(PoolKind::ArgMax, _)) => below(element_count(&first()?[2..]))?,
             Op::Binary(function) => of_arithmetic(*function, of(0), of(1))?,
             _ => return None,
         };
@@ -168,7 +168,7 @@ impl Node {
     /// Returns the known bounds of its integers or booleans.
     fn known(&self) -> Option<Extremes> {
         match self.op() {
-            Op::Constant(value) => of_scalar(*value),
+            Op::Constant(Constant(value)) => of_scalar(*value),
             _ if self.signature.dtype == DType::Bool => Some(Extremes::between(0, 1)),
             _ => self.body().extremes.as_deref().cloned(),
         }

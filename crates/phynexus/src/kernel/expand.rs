@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     DType, Error, Result,
-    op::{Composite, Op, TensorType},
+    op::{Composite, Constant, Op, TensorType},
 };
 
 impl Step {
@@ -80,7 +80,7 @@ impl Fused {
                     values.push(operand);
                     continue;
                 }
-                Op::Constant(scalar) => Operation::Constant(*scalar),
+                Op::Constant(Constant(scalar)) => Operation::Constant(*scalar),
                 Op::Unary(function) => Operation::Unary(*function, of(0)),
                 Op::Binary(function) => Operation::Binary(*function, of(0), of(1)),
                 Op::Where => Operation::Select(of(0), of(1), of(2)),

@@ -5,7 +5,11 @@ use std::fmt;
 use smallvec::SmallVec;
 
 use super::index::{Atom, Index, Ranges, Term};
-use crate::{Error, Result, op::Op, shape::element_count};
+use crate::{
+    Error, Result,
+    op::{Op, Pad, Permute, Slice},
+    shape::element_count,
+};
 
 /// A list of coordinates, one per axis.
 pub type Coordinates = SmallVec<[Index; 4]>;
@@ -236,7 +240,7 @@ pub fn through(
         Op::Reshape if element_count(input_shape) == element_count(output_shape) => {
             plain(through_reshape(input_shape, output_shape, coordinates, ranges))
         }
-        Op::Permute(permutation) if same_rank && permutation.len() == input_shape.len() => {
+        Op::Permute(Permute(permutation)) if same_rank && permutation.len() == input_shape.len() => {
             let mut input = Coordinates::from_elem(Index::default(), input_shape.len());
             for (coordinate, &axis) in coordinates.iter().zip(permutation) {
                 *input.get_mut(usize::from(axis)).ok_or_else(mismatch)? = coordinate.clone();
@@ -249,13 +253,13 @@ pub fn through(
             };
             plain(coordinates.iter().zip(input_shape).map(one).collect())
         }
-        Op::Slice { start, step }
+        Op::Slice(Slice { start, step })
             if same_rank && start.len() == step.len() && step.len() == input_shape.len() =>
         {
             let stepped = coordinates.iter().zip(start.iter().zip(step));
             plain(stepped.map(|(c, (&start, &step))| c.scale(step as i64).shift(start as i64)).collect())
         }
-        Op::Pad { padding, .. } if same_rank && padding.len() == input_shape.len() => {
+        Op::Pad(Pad { padding, .. }) if same_rank && padding.len() == input_shape.len() => {
             let mut mask = Mask::default();
             let mut input = Coordinates::new();
             for ((coordinate, &extent), &(before, _)) in coordinates.iter().zip(input_shape).zip(padding) {

@@ -16,6 +16,9 @@ pub enum Combine {
 }
 
 impl Combine {
+    /// Every way.
+    pub const ALL: [Combine; 4] = [Combine::Sum, Combine::Prod, Combine::Max, Combine::Min];
+
     /// The name of the reduction.
     pub fn name(self) -> &'static str {
         match self {

@@ -6,7 +6,10 @@ use std::ops::{Add, Div, Mul, Neg, Sub};
 
 use smallvec::SmallVec;
 
-use super::{Axes, Binary, Combine, IndexRange, Op, ScatterMode, Unary, composite::tf32, term::Term};
+use super::{
+    Axes, Binary, Cat, Combine, Constant, Gather, IndexRange, Iota, Op, Pad, Permute, Reduce, Scan, Scatter,
+    ScatterMode, Slice, Unary, composite::tf32, term::Term,
+};
 use crate::{DType, Error, Result, Scalar, shape::Dims};
 
 /// A term under construction, or the first error. Operands of binary operations must have the same rank and dtype; axes
@@ -38,12 +41,12 @@ impl Formula {
 
     /// A tensor of this shape filled with `value`, on this formula's device.
     pub(crate) fn constant(&self, dtype: DType, shape: &[usize], value: Scalar) -> Formula {
-        self.then(|t| t.record_beside(Op::Constant(value.cast(dtype)), dtype, shape.into(), &[]))
+        self.then(|t| t.record_beside(Op::Constant(Constant(value.cast(dtype))), dtype, shape.into(), &[]))
     }
 
     /// A tensor of this shape with the index along `axis`, on this formula's device.
     pub(crate) fn iota(&self, dtype: DType, shape: &[usize], axis: usize) -> Formula {
-        self.then(|t| t.record_beside(Op::Iota { axis }, dtype, shape.into(), &[]))
+        self.then(|t| t.record_beside(Op::Iota(Iota { axis }), dtype, shape.into(), &[]))
     }
 
     /// A constant of this formula's shape, dtype and device.
@@ -124,7 +127,7 @@ impl Formula {
         let shrink = |t: &Term| {
             t.shape().iter().enumerate().map(|(axis, &d)| if axes.contains(axis) { 1 } else { d }).collect()
         };
-        self.node(Op::Reduce { combine, axes }, shrink)
+        self.node(Op::Reduce(Reduce { combine, axes }), shrink)
     }
 
     /// Sums over axes, which become size 1.
@@ -134,7 +137,7 @@ impl Formula {
 
     /// The cumulative combination along an axis.
     pub(crate) fn scan(&self, combine: Combine, axis: usize, reverse: bool) -> Formula {
-        self.node(Op::Scan { combine, axis, reverse }, |t| t.shape().into())
+        self.node(Op::Scan(Scan { combine, axis, reverse }), |t| t.shape().into())
     }
 
     /// Changes the shape; elements keep their row-major order.
@@ -150,7 +153,7 @@ impl Formula {
     /// Axis i of the result is axis `permutation[i]`.
     pub(crate) fn permute(&self, permutation: &[usize]) -> Formula {
         let order = permutation.iter().map(|&axis| axis as u8).collect();
-        self.node(Op::Permute(order), |t| permutation.iter().map(|&axis| t.shape()[axis]).collect())
+        self.node(Op::Permute(Permute(order)), |t| permutation.iter().map(|&axis| t.shape()[axis]).collect())
     }
 
     /// Swaps the last two axes.
@@ -179,7 +182,7 @@ impl Formula {
             shape[axis] = count;
             let mut from = Dims::from_elem(0, t.rank());
             from[axis] = start;
-            let op = Op::Slice { start: from, step: SmallVec::from_elem(1, t.rank()) };
+            let op = Op::Slice(Slice { start: from, step: SmallVec::from_elem(1, t.rank()) });
             Term::record(op, t.dtype(), shape, &[t])
         })
     }
@@ -200,7 +203,7 @@ impl Formula {
             start[axis] = t.shape()[axis].saturating_sub(1);
             let mut step = SmallVec::from_elem(1, t.rank());
             step[axis] = -1;
-            Term::record(Op::Slice { start, step }, t.dtype(), t.shape().into(), &[t])
+            Term::record(Op::Slice(Slice { start, step }), t.dtype(), t.shape().into(), &[t])
         })
     }
 
@@ -211,7 +214,7 @@ impl Formula {
                 return Ok(t.clone());
             }
             let shape = t.shape().iter().zip(padding).map(|(d, p)| d + p.0 + p.1).collect();
-            let op = Op::Pad { padding: padding.into(), value: value.into().cast(t.dtype()) };
+            let op = Op::Pad(Pad { padding: padding.into(), value: value.into().cast(t.dtype()) });
             Term::record(op, t.dtype(), shape, &[t])
         })
     }
@@ -243,7 +246,7 @@ impl Formula {
             }
             let mut shape: Dims = first.shape().into();
             shape[axis] = parts.iter().map(|p| p.shape()[axis]).sum();
-            Term::record(Op::Cat { axis }, first.dtype(), shape, &parts.iter().collect::<Vec<_>>())
+            Term::record(Op::Cat(Cat { axis }), first.dtype(), shape, &parts.iter().collect::<Vec<_>>())
         };
         Formula(record())
     }
@@ -269,7 +272,7 @@ impl Formula {
         let record = || {
             let (x, index) = (self.0.clone()?, index.0.clone()?);
             let shape = Dims::from_slice(&[index.shape()[0], x.shape()[1]]);
-            Term::record(Op::Gather(range), x.dtype(), shape, &[&x, &index])
+            Term::record(Op::Gather(Gather(range)), x.dtype(), shape, &[&x, &index])
         };
         Formula(record())
     }
@@ -283,7 +286,12 @@ impl Formula {
     ) -> Formula {
         let record = || {
             let (x, index, updates) = (self.0.clone()?, index.0.clone()?, updates.0.clone()?);
-            Term::record(Op::Scatter(mode, range), x.dtype(), x.shape().into(), &[&x, &index, &updates])
+            Term::record(
+                Op::Scatter(Scatter(mode, range)),
+                x.dtype(),
+                x.shape().into(),
+                &[&x, &index, &updates],
+            )
         };
         Formula(record())
     }

@@ -2,14 +2,14 @@
 
 use smallvec::SmallVec;
 
-use super::Op;
+use super::{Op, Permute, Slice};
 use crate::shape::Layout;
 
 /// The layout of a view, if strides can express it.
 pub(crate) fn view_layout(op: &Op, shape: &[usize], input: &Layout) -> Option<Layout> {
     match op {
         Op::Reshape => reshape_layout(shape, input),
-        Op::Permute(permutation) => Some(Layout {
+        Op::Permute(Permute(permutation)) => Some(Layout {
             shape: shape.into(),
             strides: permutation.iter().map(|&p| input.strides[p as usize]).collect(),
             offset: input.offset,
@@ -19,7 +19,7 @@ pub(crate) fn view_layout(op: &Op, shape: &[usize], input: &Layout) -> Option<La
             let strides = input.strides.iter().enumerate().map(keep).collect();
             Some(Layout { shape: shape.into(), strides, offset: input.offset })
         }
-        Op::Slice { start, step } => {
+        Op::Slice(Slice { start, step }) => {
             if shape.contains(&0) {
                 return Some(Layout {
                     shape: shape.into(),

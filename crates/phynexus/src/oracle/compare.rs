@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use super::{
-    array::{OracleArray, every_coordinate, from_scalar},
-    number::{Interval, Number},
-};
 use crate::dtype::read_scalars;
-use crate::{DType, shape::Dims};
+use crate::{
+    DType,
+    op::reference::{Interval, Number, OracleArray, every_coordinate, from_scalar},
+    shape::Dims,
+};
 
 /// An element outside the oracle's bounds.
 #[derive(Clone, Debug)]

@@ -10,8 +10,6 @@ use std::{
 };
 
 use super::{
-    array::{OracleArray, every_coordinate, from_scalar},
-    elements,
     kernel::{self, Bytes, computed, to_scalar},
     lowered::LoweredStep,
 };
@@ -27,7 +25,11 @@ use crate::{
         lower::Target,
         step::{Library, Operand, Step},
     },
-    op::{Composite, Op, ir::IrNode},
+    op::{
+        Composite, Op,
+        ir::IrNode,
+        reference::{OracleArray, every_coordinate, from_scalar},
+    },
 };
 
 /// Returns the reference device, which is not registered.
@@ -150,7 +152,7 @@ fn run_library(library: &Library, bound: &Bound) -> Result<()> {
         .collect::<Result<_>>()?;
     let node = &library.node;
     let dtype = node.dtype;
-    let numbers = elements(node, &operands.iter().collect::<Vec<_>>())?;
+    let numbers = node.op.operation().reference(node, &operands.iter().collect::<Vec<_>>())?;
     let bytes: Vec<u8> =
         numbers.into_iter().flat_map(|n| scalar_bytes(to_scalar(computed(n), dtype), dtype)).collect();
     match &library.epilogue {

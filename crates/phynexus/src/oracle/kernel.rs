@@ -1,16 +1,13 @@
 //! Interprets fused kernels, one element at a time, in the specified order.
 
-use super::{
-    accumulate::Accumulator,
-    array::{OracleArray, from_scalar},
-    elementwise,
-    number::{Interval, Number},
-};
 use crate::dtype::read_scalars;
 use crate::{
     DType, Error, Result, Scalar,
     dtype::scalar_bytes,
     kernel::fused::{Fused, Instruction, Operation},
+    op::reference::{
+        Accumulator, Interval, Number, OracleArray, elementwise, every_coordinate, from_scalar, wrap,
+    },
     shape::Dims,
 };
 
@@ -44,7 +41,7 @@ pub(super) fn to_scalar(number: Number, dtype: DType) -> Scalar {
 
 /// Every point of a space in row-major order, appended to `prefix`.
 fn points(prefix: &[usize], extents: &[usize]) -> Vec<Vec<usize>> {
-    super::array::every_coordinate(extents).map(|at| [prefix, &at].concat()).collect()
+    every_coordinate(extents).map(|at| [prefix, &at].concat()).collect()
 }
 
 /// Runs a kernel.
@@ -122,9 +119,7 @@ fn step(
         Operation::Coordinate(index) if dtype.is_float() => {
             Number::Float(Interval::point(index.evaluate(point) as f64).rounded(dtype.compute()))
         }
-        Operation::Coordinate(index) => {
-            Number::Integer(super::integer::wrap(index.evaluate(point).into(), dtype))
-        }
+        Operation::Coordinate(index) => Number::Integer(wrap(index.evaluate(point).into(), dtype)),
         Operation::Unary(op, x) => elementwise::unary(*op, value(*x)?, dtype_of(*x)),
         Operation::Binary(op, x, y) => elementwise::binary(*op, value(*x)?, value(*y)?, dtype_of(*x)),
         Operation::Select(c, x, y) => elementwise::select(value(*c)?, value(*x)?, value(*y)?),
@@ -132,7 +127,7 @@ fn step(
         Operation::Cast(x) => elementwise::cast(value(*x)?, dtype),
         Operation::Call(composite, x) => {
             let operand = OracleArray { dtype: dtype_of(*x), shape: Dims::new(), elements: vec![value(*x)?] };
-            super::opened(composite, &[&operand])?.pop().unwrap_or(Number::Undetermined)
+            composite.evaluate(&[&operand])?.pop().unwrap_or(Number::Undetermined)
         }
         Operation::Bitcast(x) => elementwise::bitcast(value(*x)?, dtype_of(*x), dtype),
         Operation::Reduce(..) => {

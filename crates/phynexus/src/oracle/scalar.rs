@@ -4,23 +4,25 @@ use crate::dtype::read_scalars;
 use crate::{
     DType, Scalar,
     dtype::scalar_bytes,
-    op::{Binary, Unary},
-    oracle::{self, Number, from_scalar},
+    op::{
+        Binary, Unary,
+        reference::{Number, elementwise, from_scalar},
+    },
 };
 
 /// A unary function of a number of `dtype`; `None` if the result is undetermined.
 pub(super) fn unary(op: Unary, dtype: DType, a: Scalar) -> Option<Scalar> {
-    number(oracle::unary(op, from_scalar(a), dtype), op.result(dtype))
+    number(elementwise::unary(op, from_scalar(a), dtype), op.result(dtype))
 }
 
 /// A binary function of two numbers of `dtype`; `None` if the result is undetermined.
 pub(super) fn binary(op: Binary, dtype: DType, a: Scalar, b: Scalar) -> Option<Scalar> {
-    number(oracle::binary(op, from_scalar(a), from_scalar(b), dtype), op.result(dtype))
+    number(elementwise::binary(op, from_scalar(a), from_scalar(b), dtype), op.result(dtype))
 }
 
 /// Converts to `dtype`; `None` if the result is undetermined.
 pub(super) fn cast(dtype: DType, a: Scalar) -> Option<Scalar> {
-    number(oracle::cast(from_scalar(a), dtype), dtype)
+    number(elementwise::cast(from_scalar(a), dtype), dtype)
 }
 
 /// A number of `dtype` as kernels hold it: 16-bit floats as `f32`.

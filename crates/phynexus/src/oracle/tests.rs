@@ -5,8 +5,12 @@ use smallvec::smallvec;
 
 use super::*;
 use crate::{
-    DType, Element, Scalar,
-    op::{Axes, Binary, Combine, ConvKind, Geometry, IndexRange, PoolKind, ScatterMode, Unary},
+    DType, Element, Error, Scalar,
+    op::{
+        ArgReduce, ArgSort, Axes, Binary, Cat, Combine, Conv, ConvKind, Gather, Geometry, IndexRange, Iota,
+        Op, Pad, Permute, Pool, PoolKind, Reduce, Scan, Scatter, ScatterMode, SearchSorted, Slice, Unary,
+        ir::Ir,
+    },
 };
 
 fn array<T: Element>(values: &[T], shape: &[usize]) -> OracleArray {
@@ -49,23 +53,23 @@ fn some(values: &[i128]) -> Vec<Option<i128>> {
 fn views_and_joins() {
     let x = array(&[0i32, 1, 2, 3, 4, 5], &[2, 3]);
     let one = |op, shape: &[usize]| values(&apply(op, DType::I32, shape, std::slice::from_ref(&x)));
-    assert_eq!(one(Op::Permute(smallvec![1, 0]), &[3, 2]), [0., 3., 1., 4., 2., 5.]);
-    assert_eq!(one(Op::Slice { start: smallvec![1, 2], step: smallvec![1, -2] }, &[1, 2]), [5., 3.]);
-    let pad = Op::Pad { padding: smallvec![(1, 0), (0, 1)], value: Scalar::Int(7) };
+    assert_eq!(one(Op::Permute(Permute(smallvec![1, 0])), &[3, 2]), [0., 3., 1., 4., 2., 5.]);
+    assert_eq!(one(Op::Slice(Slice { start: smallvec![1, 2], step: smallvec![1, -2] }), &[1, 2]), [5., 3.]);
+    let pad = Op::Pad(Pad { padding: smallvec![(1, 0), (0, 1)], value: Scalar::Int(7) });
     assert_eq!(one(pad, &[3, 4]), [7., 7., 7., 7., 0., 1., 2., 7., 3., 4., 5., 7.]);
     let y = array(&[8i32, 9], &[2, 1]);
-    let cat = apply(Op::Cat { axis: 1 }, DType::I32, &[2, 4], &[x.clone(), y.clone()]);
+    let cat = apply(Op::Cat(Cat { axis: 1 }), DType::I32, &[2, 4], &[x.clone(), y.clone()]);
     assert_eq!(values(&cat), [0., 1., 2., 8., 3., 4., 5., 9.]);
     assert_eq!(values(&apply(Op::Expand, DType::I32, &[2, 2], &[y])), [8., 8., 9., 9.]);
-    assert_eq!(values(&apply(Op::Iota { axis: 1 }, DType::F32, &[2, 2], &[])), [0., 1., 0., 1.]);
-    assert_eq!(values(&apply(Op::Iota { axis: 0 }, DType::I8, &[130], &[]))[129], -127.0);
+    assert_eq!(values(&apply(Op::Iota(Iota { axis: 1 }), DType::F32, &[2, 2], &[])), [0., 1., 0., 1.]);
+    assert_eq!(values(&apply(Op::Iota(Iota { axis: 0 }), DType::I8, &[130], &[]))[129], -127.0);
 }
 
 #[test]
 fn reductions_and_scans() {
     let x = array(&[1f32, f32::NAN, 3., -4., 5., 6.], &[2, 3]);
     let reduce = |combine, axes, shape: &[usize]| {
-        values(&apply(Op::Reduce { combine, axes }, DType::F32, shape, std::slice::from_ref(&x)))
+        values(&apply(Op::Reduce(Reduce { combine, axes }), DType::F32, shape, std::slice::from_ref(&x)))
     };
     let max = reduce(Combine::Max, Axes(2), &[2, 1]);
     assert!(max[0].is_nan() && max[1] == 6.0);
@@ -77,22 +81,26 @@ fn reductions_and_scans() {
         (Combine::Max, f64::NEG_INFINITY),
         (Combine::Min, f64::INFINITY),
     ] {
-        let result =
-            apply(Op::Reduce { combine, axes: Axes(1) }, DType::F32, &[1, 2], std::slice::from_ref(&empty));
+        let result = apply(
+            Op::Reduce(Reduce { combine, axes: Axes(1) }),
+            DType::F32,
+            &[1, 2],
+            std::slice::from_ref(&empty),
+        );
         assert_eq!(values(&result), [expected; 2]);
     }
     let bytes = array(&[200u8, 100, 3], &[3]);
     let sum = apply(
-        Op::Reduce { combine: Combine::Sum, axes: Axes(1) },
+        Op::Reduce(Reduce { combine: Combine::Sum, axes: Axes(1) }),
         DType::U8,
         &[1],
         std::slice::from_ref(&bytes),
     );
     assert_eq!(values(&sum), [47.0]);
-    let scan = Op::Scan { combine: Combine::Sum, axis: 0, reverse: true };
+    let scan = Op::Scan(Scan { combine: Combine::Sum, axis: 0, reverse: true });
     assert_eq!(values(&apply(scan, DType::U8, &[3], &[bytes])), [47., 103., 3.]);
     let arg = |combine, x: &OracleArray| {
-        ints(&apply(Op::ArgReduce { combine, axis: 0 }, DType::I64, &[1], std::slice::from_ref(x)))
+        ints(&apply(Op::ArgReduce(ArgReduce { combine, axis: 0 }), DType::I64, &[1], std::slice::from_ref(x)))
     };
     assert_eq!(arg(Combine::Max, &array(&[1f32, 5., 5., 2.], &[4])), some(&[1]));
     assert_eq!(arg(Combine::Min, &array(&[1f32, f32::NAN, 0., f32::NAN], &[4])), some(&[1]));
@@ -102,7 +110,7 @@ fn reductions_and_scans() {
 #[test]
 fn sums_that_could_overflow_on_the_way_are_undetermined() {
     let sum = |x: &[f32]| {
-        let op = Op::Reduce { combine: Combine::Sum, axes: Axes(1) };
+        let op = Op::Reduce(Reduce { combine: Combine::Sum, axes: Axes(1) });
         apply(op, DType::F32, &[1], &[array(x, &[x.len()])]).elements[0]
     };
     let big = f32::MAX;
@@ -139,7 +147,7 @@ fn bounds_hold_for_every_order_of_a_sum_and_are_not_loose() {
         ((state >> 40) as f32 / (1u32 << 23) as f32 - 1.0) * 3.0
     };
     let x: Vec<f32> = (0..500).map(|_| next()).collect();
-    let op = Op::Reduce { combine: Combine::Sum, axes: Axes(1) };
+    let op = Op::Reduce(Reduce { combine: Combine::Sum, axes: Axes(1) });
     let expected = apply(op, DType::F32, &[1], &[array(&x, &[500])]);
     let forward: f32 = x.iter().sum();
     let backward: f32 = x.iter().rev().sum();
@@ -237,15 +245,16 @@ fn special_values_of_functions() {
 #[test]
 fn sorting_and_searching() {
     let x = array(&[3f32, f32::NAN, 1., 3., f32::NEG_INFINITY, -0., 0.], &[7]);
-    let sort =
-        |descending| ints(&apply(Op::ArgSort { descending }, DType::I64, &[7], std::slice::from_ref(&x)));
+    let sort = |descending| {
+        ints(&apply(Op::ArgSort(ArgSort { descending }), DType::I64, &[7], std::slice::from_ref(&x)))
+    };
     assert_eq!(sort(false), some(&[4, 5, 6, 2, 0, 3, 1]));
     assert_eq!(sort(true), some(&[1, 0, 3, 2, 5, 6, 4]));
     let sorted = array(&[1i16, 2, 2, 5], &[4]);
     let wanted = array(&[0i16, 2, 5, 9], &[4]);
     let search = |right| {
         let leaves = [sorted.clone(), wanted.clone()];
-        ints(&apply(Op::SearchSorted { right }, DType::I64, &[4], &leaves))
+        ints(&apply(Op::SearchSorted(SearchSorted { right }), DType::I64, &[4], &leaves))
     };
     assert_eq!(search(false), some(&[0, 1, 3, 4]));
     assert_eq!(search(true), some(&[0, 3, 4, 4]));
@@ -255,12 +264,13 @@ fn sorting_and_searching() {
 fn gather_and_scatter() {
     let x = array(&[0i32, 1, 10, 11, 20, 21], &[3, 2]);
     let index = array(&[-1i8, 0, -1], &[3]);
-    let rows = apply(Op::Gather(IndexRange::Unknown), DType::I32, &[3, 2], &[x.clone(), index.clone()]);
+    let rows =
+        apply(Op::Gather(Gather(IndexRange::Unknown)), DType::I32, &[3, 2], &[x.clone(), index.clone()]);
     assert_eq!(values(&rows), [20., 21., 0., 1., 20., 21.]);
     let updates = array(&[1i32, 2, 3, 4, 5, 6], &[3, 2]);
     let scatter = |mode| {
         values(&apply(
-            Op::Scatter(mode, IndexRange::Unknown),
+            Op::Scatter(Scatter(mode, IndexRange::Unknown)),
             DType::I32,
             &[3, 2],
             &[x.clone(), index.clone(), updates.clone()],
@@ -271,7 +281,7 @@ fn gather_and_scatter() {
     let mut ir = Ir::default();
     let a = ir.push(Op::Buffer, DType::I32, smallvec![3, 2], []);
     let b = ir.push(Op::Buffer, DType::U8, smallvec![1], []);
-    let c = ir.push(Op::Gather(IndexRange::Unknown), DType::I32, smallvec![1, 2], [a, b]);
+    let c = ir.push(Op::Gather(Gather(IndexRange::Unknown)), DType::I32, smallvec![1, 2], [a, b]);
     ir.outputs.push(c);
     assert!(matches!(evaluate(&ir, &[x, array(&[3u8], &[1])]), Err(Error::Index { index: 3, size: 3, .. })));
 }
@@ -292,7 +302,7 @@ fn convolution_and_its_gradients_are_one_bilinear_form() {
     let fill = |n: usize, k: i64| (0..n as i64).map(|i| (i * k + 3) % 7 - 3).collect::<Vec<i64>>();
     let (xs, ws, ys) = (array(&fill(20, 5), &x), array(&fill(8, 3), &w), array(&fill(6, 2), &y));
     let conv = |kind, shape: &[usize], a: &OracleArray, b: &OracleArray| {
-        values(&apply(Op::Conv(kind, geometry()), DType::I64, shape, &[a.clone(), b.clone()]))
+        values(&apply(Op::Conv(Conv(kind, geometry())), DType::I64, shape, &[a.clone(), b.clone()]))
     };
     let forward = conv(ConvKind::Forward, &y, &xs, &ws);
     // Output 0 of group 0 covers the padding and x[.., 0], so it uses the second taps of the filter's two channels.
@@ -310,14 +320,14 @@ fn pooling() {
     let x = array(&[1f32, 4., 2., f32::NAN, 0.], &[1, 1, 5]);
     let window = Geometry { groups: 1, ..geometry() };
     let pool = |kind, dtype| {
-        values(&apply(Op::Pool(kind, window.clone()), dtype, &[1, 1, 3], std::slice::from_ref(&x)))
+        values(&apply(Op::Pool(Pool(kind, window.clone())), dtype, &[1, 1, 3], std::slice::from_ref(&x)))
     };
     let max = pool(PoolKind::Max, DType::F32);
     assert!(max[0] == 1.0 && max[1] == 4.0 && max[2].is_nan());
     assert_eq!(pool(PoolKind::ArgMax, DType::I64), [0., 1., 3.]);
     assert_eq!(pool(PoolKind::Sum, DType::F32)[..2], [1., 6.]);
     let y = array(&[1f32, 10., 100.], &[1, 1, 3]);
-    let spread = apply(Op::Pool(PoolKind::Spread, window), DType::F32, &[1, 1, 5], &[y]);
+    let spread = apply(Op::Pool(Pool(PoolKind::Spread, window)), DType::F32, &[1, 1, 5], &[y]);
     assert_eq!(values(&spread), [1., 10., 10., 100., 100.]);
 }
 

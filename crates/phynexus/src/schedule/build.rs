@@ -14,7 +14,7 @@ use crate::{
         view::{self, Coordinates, Mask},
     },
     op::{
-        Binary, Op,
+        Binary, Constant, Iota, Op, Pad, Reduce,
         ir::{Id, Ir},
     },
     shape::{Layout, contiguous_strides},
@@ -179,7 +179,7 @@ impl Builder<'_> {
     /// If this kernel itself stores the node at other coordinates: it would read elements before storing them.
     fn stored(&self, id: Id, coordinates: &Coordinates) -> Result<bool> {
         match self.homes[id as usize] {
-            _ if matches!(self.ir.node(id).op, Op::Constant(_) | Op::Iota { .. }) => Ok(false),
+            _ if matches!(self.ir.node(id).op, Op::Constant(_) | Op::Iota(_)) => Ok(false),
             Home::Leaf => Ok(true),
             Home::Stored(group) if group == self.id => {
                 let result = self.group.epilogue.as_ref().filter(|_| self.group.library == Some(id));
@@ -225,8 +225,8 @@ impl Builder<'_> {
         let node = self.ir.node(id);
         let operand = |builder: &mut Self, n: usize| builder.value(node.inputs[n], coordinates, mask);
         let operation = match &node.op {
-            Op::Constant(scalar) => Operation::Constant(*scalar),
-            Op::Iota { axis } => {
+            Op::Constant(Constant(scalar)) => Operation::Constant(*scalar),
+            Op::Iota(Iota { axis }) => {
                 let coordinate = Operation::Coordinate(self.placed(&coordinates[*axis]));
                 let wide = self.emit(coordinate, node.dtype.compute());
                 return Ok(if node.dtype.compute() == node.dtype {
@@ -236,14 +236,14 @@ impl Builder<'_> {
                 });
             }
             Op::Contiguous | Op::Copy => return operand(self, 0),
-            Op::Reshape | Op::Permute(_) | Op::Expand | Op::Slice { .. } => {
+            Op::Reshape | Op::Permute(_) | Op::Expand | Op::Slice(_) => {
                 let input = node.inputs[0];
                 let shape = &self.ir.node(input).shape;
                 let (inner, _) =
                     view::through(&node.op, shape, &node.shape, coordinates, &self.group.ranges)?;
                 return self.value(input, &inner, mask);
             }
-            Op::Pad { value, .. } => return self.pad(id, *value, coordinates, mask),
+            Op::Pad(Pad { value, .. }) => return self.pad(id, *value, coordinates, mask),
             Op::Unary(op) => Operation::Unary(*op, operand(self, 0)?),
             Op::Binary(op) => Operation::Binary(*op, operand(self, 0)?, operand(self, 1)?),
             Op::Where => Operation::Select(operand(self, 0)?, operand(self, 1)?, operand(self, 2)?),
@@ -252,7 +252,7 @@ impl Builder<'_> {
                 Operation::Call(composite.clone(), operand(self, 0)?)
             }
             Op::Bitcast => Operation::Bitcast(operand(self, 0)?),
-            Op::Reduce { combine, axes } => {
+            Op::Reduce(Reduce { combine, axes }) => {
                 let input = node.inputs[0];
                 let inner = reduce_coordinates(coordinates, *axes, &self.ir.node(input).shape, self.group);
                 let value = self.value(input, &inner, mask)?;

@@ -53,8 +53,8 @@ pub(super) fn costs(ir: &Ir, answers: &Answers) -> Vec<Cost> {
     let mut costs: Vec<Cost> = Vec::with_capacity(ir.nodes.len());
     for (id, node) in ir.nodes.iter().enumerate() {
         let own = match node.op {
-            Op::Constant(_) | Op::Iota { .. } => Cost::default(),
-            Op::Buffer | Op::Reduce { .. } | Op::Contiguous => Cost::loading(id as Id),
+            Op::Constant(_) | Op::Iota(_) => Cost::default(),
+            Op::Buffer | Op::Reduce(_) | Op::Contiguous => Cost::loading(id as Id),
             _ if answers.is_routine(ir, id as Id) => Cost::loading(id as Id),
             ref op => {
                 let operations = match op {
@@ -66,7 +66,7 @@ pub(super) fn costs(ir: &Ir, answers: &Answers) -> Vec<Cost> {
                     Op::Unary(_) => 4,
                     Op::Binary(op) if op.row().slow => 4,
                     Op::Composite(_) => 8,
-                    Op::Binary(_) | Op::Where | Op::Cast | Op::Bitcast | Op::Pad { .. } => 1,
+                    Op::Binary(_) | Op::Where | Op::Cast | Op::Bitcast | Op::Pad(_) => 1,
                     _ => 0,
                 };
                 let mut cost = Cost { operations, ..Cost::default() };

@@ -12,7 +12,7 @@ use crate::{
     DType,
     device::Device,
     kernel::fused::{Fused, Operation},
-    op::{ConvKind, Op},
+    op::{Conv, ConvKind, Op, Pool},
     shape::element_count,
     text::{counted, show_bytes, show_count, show_shape},
 };
@@ -74,7 +74,7 @@ impl PlannedStep {
             bytes_written: bytes(true),
             operations,
             own_peak: match &step.step {
-                Step::Library(library) if matches!(library.node.op, Op::Dot | Op::Conv(..)) => {
+                Step::Library(library) if matches!(library.node.op, Op::Dot | Op::Conv(_)) => {
                     library.operands.first().is_some_and(|operand| operand.dtype != DType::F32)
                 }
                 Step::Library(library) => library.node.op.exact() != &library.node.op,
@@ -92,7 +92,7 @@ fn library_operations(step: &PlannedStep) -> u64 {
     match library.node.op.exact() {
         Op::Dot => 2 * result * shape(0).last().copied().unwrap_or(0) as u64,
         // Every output element uses every element of its filter. The gradients compute the same products.
-        Op::Conv(kind, geometry) => {
+        Op::Conv(Conv(kind, geometry)) => {
             let (output, filter) = match kind {
                 ConvKind::Forward => (result, shape(1)),
                 ConvKind::InputGradient => (element_count(shape(0)) as u64, shape(1)),
@@ -101,7 +101,7 @@ fn library_operations(step: &PlannedStep) -> u64 {
             let window: usize = geometry.kernel.iter().product();
             2 * output * (filter.get(1).copied().unwrap_or(0) * window) as u64
         }
-        Op::Pool(_, geometry) => result * geometry.kernel.iter().product::<usize>() as u64,
+        Op::Pool(Pool(_, geometry)) => result * geometry.kernel.iter().product::<usize>() as u64,
         _ => result,
     }
 }

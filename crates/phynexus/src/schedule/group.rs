@@ -33,7 +33,7 @@ use crate::{
         view::{self, Coordinates},
     },
     op::{
-        Axes, Op,
+        Axes, Op, Reduce,
         ir::{Id, Ir, IrNode},
     },
     shape::{Layout, contiguous_strides, element_count},
@@ -234,14 +234,14 @@ impl Grouper<'_> {
     /// The uses at which the node is computed inline, or `None` if it must have a buffer.
     fn inline(&mut self, id: Id, uses: &[Use]) -> Result<Option<SmallVec<[Use; 2]>>> {
         let (i, node) = (id as usize, self.ir.node(id));
-        if matches!(node.op, Op::Constant(_) | Op::Iota { .. }) {
+        if matches!(node.op, Op::Constant(_) | Op::Iota(_)) {
             return Ok(Some(uses.into()));
         }
         let full = |grouper: &Grouper, u: &Use| grouper.groups[u.group as usize].size >= LARGEST_KERNEL;
         if uses.iter().any(|u| full(self, u)) {
             return Ok(None);
         }
-        if let Op::Reduce { axes, .. } = node.op {
+        if let Op::Reduce(Reduce { axes, .. }) = node.op {
             let [only] = uses else { return Ok(None) };
             if only.masked || !self.join_phase(only, node, axes) {
                 return Ok(None);
@@ -310,7 +310,7 @@ impl Grouper<'_> {
             let group = &self.groups[candidate.group as usize];
             // A reduction first becomes a phase, which may fix the columns. This is undone if the store does not fit.
             let (ranges, columns) = (group.ranges.clone(), group.columns.clone());
-            if let Op::Reduce { axes, .. } = node.op {
+            if let Op::Reduce(Reduce { axes, .. }) = node.op {
                 if !self.join_phase(candidate, node, axes) {
                     continue;
                 }
@@ -352,7 +352,7 @@ impl Grouper<'_> {
         let node = self.ir.node(id);
         let mut group = Group { ranges: Ranges::of(&node.shape), ..Group::default() };
         let coordinates: Coordinates = group.ranges.coordinates();
-        if let Op::Reduce { axes, .. } = node.op {
+        if let Op::Reduce(Reduce { axes, .. }) = node.op {
             let input = &self.ir.node(node.inputs[0]).shape;
             let first = group.ranges.len();
             group.ranges.0.extend(axes.iter().map(|a| input[a]).filter(|&d| d != 1));
@@ -368,14 +368,14 @@ impl Grouper<'_> {
         let node = self.ir.node(id);
         self.groups[u.group as usize].size += 1;
         match &node.op {
-            Op::Reduce { axes, .. } => {
+            Op::Reduce(Reduce { axes, .. }) => {
                 let input = node.inputs[0];
                 let group = &self.groups[u.group as usize];
                 let coordinates =
                     reduce_coordinates(&u.coordinates, *axes, &self.ir.node(input).shape, group);
                 self.need(input, Use { coordinates, ..u.clone() });
             }
-            op if op.is_view() || matches!(op, Op::Pad { .. }) => {
+            op if op.is_view() || matches!(op, Op::Pad(_)) => {
                 let input = node.inputs[0];
                 let ranges = &self.groups[u.group as usize].ranges;
                 let shape = &self.ir.node(input).shape;

@@ -66,7 +66,7 @@ fn layouts(ir: &Ir, leaves: &[Layout]) -> Vec<Option<Layout>> {
     let mut layouts: Vec<Option<Layout>> = Vec::with_capacity(ir.nodes.len());
     for (id, node) in ir.nodes.iter().enumerate() {
         layouts.push(match &node.op {
-            Op::Constant(_) | Op::Iota { .. } => None,
+            Op::Constant(_) | Op::Iota(_) => None,
             op if op.is_view() => layouts[node.inputs[0] as usize].as_ref().map(|layout| {
                 view_layout(op, &node.shape, layout).unwrap_or_else(|| Layout::contiguous(&node.shape))
             }),

@@ -13,7 +13,7 @@ use crate::{
     device::{Device, Support},
     hash::FastBuild,
     op::{
-        Axes, Binary, Composite, Op, TensorType, Unary,
+        Axes, Binary, Composite, Constant, Op, Permute, Reduce, Slice, TensorType, Unary,
         composite::Tf32,
         ir::{Id, Ir, IrNode},
     },
@@ -52,7 +52,7 @@ impl Rewriter {
             } else {
                 let inputs: SmallVec<[Id; 3]> = node.inputs.iter().map(|&i| renamed[i as usize]).collect();
                 match &node.op {
-                    Op::Permute(p) if uses[node.inputs[0] as usize] == 1 && swaps_last_two(p) => {
+                    Op::Permute(Permute(p)) if uses[node.inputs[0] as usize] == 1 && swaps_last_two(p) => {
                         self.transpose(IrNode { inputs, ..node.clone() })?
                     }
                     _ => self.add(IrNode { inputs, ..node.clone() })?,
@@ -89,7 +89,7 @@ impl Rewriter {
 
     fn constant(&self, id: Id) -> Option<Scalar> {
         match self.out.node(id).op {
-            Op::Constant(scalar) => Some(scalar),
+            Op::Constant(Constant(scalar)) => Some(scalar),
             _ => None,
         }
     }
@@ -98,7 +98,7 @@ impl Rewriter {
         use Simplified::{Is, Node};
         let constant_like = |node: &IrNode, scalar: Scalar| {
             Node(IrNode {
-                op: Op::Constant(scalar.cast(node.dtype)),
+                op: Op::Constant(Constant(scalar.cast(node.dtype))),
                 inputs: SmallVec::new(),
                 ..node.clone()
             })
@@ -106,13 +106,13 @@ impl Rewriter {
         let Some(&first) = node.inputs.first() else { return Ok(Node(node)) };
         let operand = self.out.node(first).clone();
         match &node.op {
-            Op::Reshape | Op::Permute(_) | Op::Expand | Op::Slice { .. } => {
-                if let Op::Constant(scalar) = operand.op {
+            Op::Reshape | Op::Permute(_) | Op::Expand | Op::Slice(_) => {
+                if let Op::Constant(Constant(scalar)) = operand.op {
                     return Ok(constant_like(&node, scalar));
                 }
                 let unchanged = match &node.op {
-                    Op::Permute(p) => p.iter().enumerate().all(|(i, &p)| i == usize::from(p)),
-                    Op::Slice { step, .. } => {
+                    Op::Permute(Permute(p)) => p.iter().enumerate().all(|(i, &p)| i == usize::from(p)),
+                    Op::Slice(Slice { step, .. }) => {
                         node.shape == operand.shape && (step.iter().all(|&s| s == 1) || node.is_empty())
                     }
                     _ => node.shape == operand.shape,
@@ -125,8 +125,9 @@ impl Rewriter {
                         node.inputs = operand.inputs;
                         return self.simplify(node);
                     }
-                    (Op::Permute(outer), Op::Permute(inner)) => {
-                        node.op = Op::Permute(outer.iter().map(|&i| inner[usize::from(i)]).collect());
+                    (Op::Permute(Permute(outer)), Op::Permute(Permute(inner))) => {
+                        node.op =
+                            Op::Permute(Permute(outer.iter().map(|&i| inner[usize::from(i)]).collect()));
                         node.inputs = operand.inputs;
                         return self.simplify(node);
                     }
@@ -137,7 +138,7 @@ impl Rewriter {
                 if operand.dtype == node.dtype {
                     return Ok(Is(first));
                 }
-                if let Op::Constant(scalar) = operand.op {
+                if let Op::Constant(Constant(scalar)) = operand.op {
                     return Ok(constant_like(&node, scalar));
                 }
             }
@@ -145,7 +146,7 @@ impl Rewriter {
                 if let Op::Unary(Unary::Neg) = operand.op {
                     return Ok(Is(operand.inputs[0]));
                 }
-                if let Op::Constant(Scalar::Float(x)) = operand.op {
+                if let Op::Constant(Constant(Scalar::Float(x))) = operand.op {
                     return Ok(constant_like(&node, Scalar::Float(-x)));
                 }
             }
@@ -158,22 +159,22 @@ impl Rewriter {
                 if then == otherwise {
                     return Ok(Is(then));
                 }
-                if let Op::Constant(condition) = operand.op {
+                if let Op::Constant(Constant(condition)) = operand.op {
                     return Ok(Is(if condition.as_bool() { then } else { otherwise }));
                 }
                 if let Some(condition) = self.sign_of_rectified(first, otherwise)? {
                     node.inputs[0] = condition;
                 }
             }
-            Op::Reduce { combine, .. } if operand.is_empty() && !node.is_empty() => {
+            Op::Reduce(Reduce { combine, .. }) if operand.is_empty() && !node.is_empty() => {
                 return Ok(constant_like(&node, combine.identity(node.dtype)));
             }
-            Op::Reduce { axes, .. } => {
+            Op::Reduce(Reduce { axes, .. }) => {
                 let kept = Axes::of(axes.iter().filter(|&a| operand.shape[a] != 1));
                 if kept == Axes::default() {
                     return Ok(Is(first));
                 }
-                if let Op::Reduce { axes, .. } = &mut node.op {
+                if let Op::Reduce(Reduce { axes, .. }) = &mut node.op {
                     *axes = kept;
                 }
             }
@@ -196,7 +197,7 @@ impl Rewriter {
         if let (Some(x), Some(y)) = (self.constant(a), self.constant(b))
             && let Some(scalar) = fold(binary, x, y, node.dtype)
         {
-            return Ok(Node(IrNode { op: Op::Constant(scalar), inputs: SmallVec::new(), ..node }));
+            return Ok(Node(IrNode { op: Op::Constant(Constant(scalar)), inputs: SmallVec::new(), ..node }));
         }
         let Some(constant) = self.constant(b) else { return Ok(Node(node)) };
         let float = node.dtype.is_float();
@@ -361,7 +362,8 @@ mod tests {
         let a = ir.push(Op::Buffer, DType::F32, [3, 4][..].into(), []);
         let b = ir.push(Op::Buffer, DType::F32, [4, 5][..].into(), []);
         let product = ir.push(Op::Dot, DType::F32, [3, 5][..].into(), [a, b]);
-        let transposed = ir.push(Op::Permute([1, 0][..].into()), DType::F32, [5, 3][..].into(), [product]);
+        let transposed =
+            ir.push(Op::Permute(Permute([1, 0][..].into())), DType::F32, [5, 3][..].into(), [product]);
         ir.outputs = vec![transposed];
         let out = rewrite(&ir, crate::tensor::null_device()).unwrap();
         let result = out.node(out.outputs[0]);
@@ -380,7 +382,7 @@ mod tests {
         let mut ir = Ir::default();
         let x = ir.push(Op::Buffer, DType::F32, shape(), []);
         let g = ir.push(Op::Buffer, DType::F32, shape(), []);
-        let zero = ir.push(Op::Constant(Scalar::Float(0.0)), DType::F32, shape(), []);
+        let zero = ir.push(Op::Constant(Constant(Scalar::Float(0.0))), DType::F32, shape(), []);
         let mask = ir.push(Op::Binary(Binary::Le), DType::Bool, shape(), [x, zero]);
         let rectified = ir.push(Op::Where, DType::F32, shape(), [mask, zero, x]);
         let gradient = ir.push(Op::Where, DType::F32, shape(), [mask, zero, g]);
@@ -390,7 +392,7 @@ mod tests {
         assert_eq!(condition(out.outputs[1]).inputs[0], out.outputs[0]);
         assert_eq!(out.node(condition(out.outputs[0]).inputs[0]).op, Op::Buffer);
         // A comparison with a constant other than 0 stays.
-        let one = ir.push(Op::Constant(Scalar::Float(1.0)), DType::F32, shape(), []);
+        let one = ir.push(Op::Constant(Constant(Scalar::Float(1.0))), DType::F32, shape(), []);
         let other = ir.push(Op::Binary(Binary::Le), DType::Bool, shape(), [x, one]);
         ir.push(Op::Where, DType::F32, shape(), [other, one, x]);
         let gradient = ir.push(Op::Where, DType::F32, shape(), [other, one, g]);

@@ -11,7 +11,7 @@ use crate::{
     device::Support,
     kernel::fused::Fused,
     op::{
-        Axes, Binary, Combine, Op, Unary,
+        Axes, Binary, Combine, Constant, Op, Permute, Reduce, Unary,
         ir::{Id, Ir},
     },
     schedule::answers::Answers,
@@ -45,10 +45,10 @@ impl Graph {
     fn reduce(&mut self, combine: Combine, a: Id, axis: usize) -> Id {
         let mut shape = self.shape(a);
         shape[axis] = 1;
-        self.add(Op::Reduce { combine, axes: Axes::of([axis]) }, &shape, &[a])
+        self.add(Op::Reduce(Reduce { combine, axes: Axes::of([axis]) }), &shape, &[a])
     }
     fn constant(&mut self, value: f64, shape: &[usize]) -> Id {
-        self.add(Op::Constant(Scalar::Float(value)), shape, &[])
+        self.add(Op::Constant(Constant(Scalar::Float(value))), shape, &[])
     }
     fn softmax(&mut self, x: Id, axis: usize) -> (Id, Id) {
         let max = self.reduce(Combine::Max, x, axis);
@@ -244,7 +244,7 @@ fn transposed_uses_are_recomputed_when_cheap_and_stored_when_not() {
         for _ in 0..if expensive { 4 } else { 0 } {
             a = g.unary(Unary::Sin, a);
         }
-        let transposed = g.add(Op::Permute([1u8, 0].as_slice().into()), &[64, 64], &[a]);
+        let transposed = g.add(Op::Permute(Permute([1u8, 0].as_slice().into())), &[64, 64], &[a]);
         let y = g.binary(Binary::Add, a, transposed);
         g.kernels(&[y]).len()
     };

@@ -11,7 +11,6 @@ use crate::{
     graph::node::{Node, Sources, shared},
     op::{
         Op,
-        gradient::rule,
         ir::{Id, Ir},
     },
 };
@@ -136,7 +135,7 @@ impl Walker {
             let data = data.clone();
             drop(body);
             self.add(node.clone(), SmallVec::new(), Some(data));
-        } else if body.sources.is_empty() && !matches!(node.op(), Op::Constant(_) | Op::Iota { .. }) {
+        } else if body.sources.is_empty() && !matches!(node.op(), Op::Constant(_) | Op::Iota(_)) {
             let message = format!("{} has neither data nor operands", node.op().name());
             return Err(Error::internal("evaluate", message));
         } else {
@@ -206,7 +205,7 @@ impl Pending {
             if self.is_leaf[i] || privacy == Privacy::Private || !node.keeps_sources() {
                 continue;
             }
-            let reads = rule::reads(node.op());
+            let reads = node.op().operation().gradient_reads();
             kept[i] |= reads.result;
             for (position, &operand) in operands.iter().enumerate() {
                 let needs = |other: usize| self.nodes[operands[other] as usize].requires_grad;
@@ -215,7 +214,7 @@ impl Pending {
         }
         // Pending constants are inlined into their readers.
         for (i, node) in self.nodes.iter().enumerate().filter(|(i, _)| !self.is_leaf[*i]) {
-            kept[i] &= !matches!(node.op(), Op::Constant(_) | Op::Iota { .. });
+            kept[i] &= !matches!(node.op(), Op::Constant(_) | Op::Iota(_));
         }
         self.key.push(self.nodes[0].device.identity() << 1 | u64::from(placement::is_strict()));
         let mut leaves = self.leaves.iter().peekable();

@@ -1,6 +1,10 @@
 //! Conversions: dtype, bits, device.
 
-use crate::{DType, Error, Result, Tensor, device::Device, op::Op};
+use crate::{
+    DType, Error, Result, Tensor,
+    device::Device,
+    op::{Constant, Op},
+};
 
 impl Tensor {
     /// Converts to another dtype. Floats are truncated towards zero to integers: they saturate at 64 bits, then wrap to
@@ -9,9 +13,15 @@ impl Tensor {
         if self.dtype() == dtype {
             return Ok(self.clone());
         }
-        if let Op::Constant(value) = self.node().op() {
+        if let Op::Constant(Constant(value)) = self.node().op() {
             let value = value.cast(dtype);
-            return Tensor::record_on(self.device(), Op::Constant(value), dtype, self.shape().into(), &[]);
+            return Tensor::record_on(
+                self.device(),
+                Op::Constant(Constant(value)),
+                dtype,
+                self.shape().into(),
+                &[],
+            );
         }
         Tensor::record(Op::Cast, dtype, self.shape().into(), &[self])
     }
@@ -36,8 +46,14 @@ impl Tensor {
         if self.device() == device {
             return Ok(self.clone());
         }
-        if let &Op::Constant(value) = self.node().op() {
-            return Tensor::record_on(device, Op::Constant(value), self.dtype(), self.shape().into(), &[]);
+        if let &Op::Constant(Constant(value)) = self.node().op() {
+            return Tensor::record_on(
+                device,
+                Op::Constant(Constant(value)),
+                self.dtype(),
+                self.shape().into(),
+                &[],
+            );
         }
         Tensor::record_on(device, Op::Copy, self.dtype(), self.shape().into(), &[self])
     }

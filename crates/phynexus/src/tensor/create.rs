@@ -8,7 +8,7 @@ use crate::{
     device::{Device, Storage},
     graph::Extremes,
     host_memory,
-    op::Op,
+    op::{Constant, Iota, Op},
     schedule::backlog,
     shape::{Dims, Layout, check_rank, checked_element_count},
     text::counted,
@@ -50,7 +50,7 @@ impl Tensor {
 
     /// A tensor filled with `value`.
     pub fn full(shape: &[usize], value: impl Into<Scalar>, dtype: DType, device: Device) -> Result<Tensor> {
-        Tensor::record_on(device, Op::Constant(value.into().cast(dtype)), dtype, shape.into(), &[])
+        Tensor::record_on(device, Op::Constant(Constant(value.into().cast(dtype))), dtype, shape.into(), &[])
     }
 
     /// A tensor filled with 0 (or false).
@@ -87,7 +87,7 @@ impl Tensor {
 
     /// Each element is its index along `axis`, as `dtype`.
     pub(super) fn iota(shape: Dims, axis: usize, dtype: DType, device: Device) -> Result<Tensor> {
-        Tensor::record_on(device, Op::Iota { axis }, dtype, shape, &[])
+        Tensor::record_on(device, Op::Iota(Iota { axis }), dtype, shape, &[])
     }
 
     /// A vector of the values from `start` (inclusive) to `stop` (exclusive) in increments of `step`. Element i is

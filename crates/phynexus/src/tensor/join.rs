@@ -2,7 +2,7 @@
 
 use crate::{
     DType, Error, Result, Tensor, host_memory, interrupt,
-    op::Op,
+    op::{Cat, Op},
     shape::{Dims, normalize_axis},
 };
 
@@ -38,7 +38,7 @@ impl Tensor {
         if let [only] = converted.as_slice() {
             return Ok(only.clone());
         }
-        Tensor::record(Op::Cat { axis }, dtype, shape, &converted.iter().collect::<Vec<_>>())
+        Tensor::record(Op::Cat(Cat { axis }), dtype, shape, &converted.iter().collect::<Vec<_>>())
     }
 
     /// Joins tensors of the same shape along a new axis `dim` of the result.

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use crate::{
     Error, Result, Scalar, Tensor,
-    op::Op,
+    op::{Constant, Op, Pad, Permute, Slice},
     shape::{Dims, checked_element_count, normalize_axis},
     text::counted,
 };
@@ -15,8 +15,8 @@ impl Tensor {
         if self.shape() == &shape[..] {
             return Ok(self.clone());
         }
-        if let &Op::Constant(value) = self.node().op() {
-            return Tensor::record_on(self.device(), Op::Constant(value), self.dtype(), shape, &[]);
+        if let &Op::Constant(Constant(value)) = self.node().op() {
+            return Tensor::record_on(self.device(), Op::Constant(Constant(value)), self.dtype(), shape, &[]);
         }
         Tensor::record(Op::Reshape, self.dtype(), shape, &[self])
     }
@@ -79,11 +79,11 @@ impl Tensor {
             return Ok(self.clone());
         }
         let shape: Dims = order.iter().map(|&axis| self.shape()[axis]).collect();
-        if let &Op::Constant(value) = self.node().op() {
-            return Tensor::record_on(self.device(), Op::Constant(value), self.dtype(), shape, &[]);
+        if let &Op::Constant(Constant(value)) = self.node().op() {
+            return Tensor::record_on(self.device(), Op::Constant(Constant(value)), self.dtype(), shape, &[]);
         }
         let order = order.iter().map(|&axis| axis as u8).collect();
-        Tensor::record(Op::Permute(order), self.dtype(), shape, &[self])
+        Tensor::record(Op::Permute(Permute(order)), self.dtype(), shape, &[self])
     }
 
     /// Swaps two axes.
@@ -159,7 +159,7 @@ impl Tensor {
         let Some(shape) = self.shape().iter().zip(padding).map(grown).collect::<Option<Dims>>() else {
             return Err(Error::argument("pad", "the padded size would exceed the address space"));
         };
-        Tensor::record(Op::Pad { padding: padding.into(), value }, self.dtype(), shape, &[self])
+        Tensor::record(Op::Pad(Pad { padding: padding.into(), value }), self.dtype(), shape, &[self])
     }
 
     /// Records a valid strided slice: `shape[i]` elements from `start[i]` with `step[i]` along each axis.
@@ -170,10 +170,10 @@ impl Tensor {
         if self.shape() == &shape[..] && start.iter().all(|&s| s == 0) && step.iter().all(|&s| s == 1) {
             return Ok(self.clone());
         }
-        if let &Op::Constant(value) = self.node().op() {
-            return Tensor::record_on(self.device(), Op::Constant(value), self.dtype(), shape, &[]);
+        if let &Op::Constant(Constant(value)) = self.node().op() {
+            return Tensor::record_on(self.device(), Op::Constant(Constant(value)), self.dtype(), shape, &[]);
         }
-        Tensor::record(Op::Slice { start, step }, self.dtype(), shape, &[self])
+        Tensor::record(Op::Slice(Slice { start, step }), self.dtype(), shape, &[self])
     }
 
     /// Slices one axis; the range must be valid.

@@ -2,7 +2,7 @@
 
 use crate::{
     DType, Error, Kind, Result, Scalar, Tensor,
-    op::Op,
+    op::{Constant, Op},
     shape::{Dims, broadcast, dims},
 };
 
@@ -13,8 +13,14 @@ impl Tensor {
         if self.shape() == shape {
             return Ok(self.clone());
         }
-        if let &Op::Constant(value) = self.node().op() {
-            return Tensor::record_on(self.device(), Op::Constant(value), self.dtype(), shape.into(), &[]);
+        if let &Op::Constant(Constant(value)) = self.node().op() {
+            return Tensor::record_on(
+                self.device(),
+                Op::Constant(Constant(value)),
+                self.dtype(),
+                shape.into(),
+                &[],
+            );
         }
         let added = shape.len() - self.rank();
         let aligned = if added == 0 {
@@ -31,7 +37,13 @@ impl Tensor {
 
     /// A constant with this tensor's shape and device.
     pub(super) fn constant_like(&self, value: Scalar, dtype: DType) -> Result<Tensor> {
-        Tensor::record_on(self.device(), Op::Constant(value.cast(dtype)), dtype, dims(self.shape()), &[])
+        Tensor::record_on(
+            self.device(),
+            Op::Constant(Constant(value.cast(dtype))),
+            dtype,
+            dims(self.shape()),
+            &[],
+        )
     }
 
     /// Applies a function of several steps. 16-bit floats are computed in `float32` and rounded once, at the end.

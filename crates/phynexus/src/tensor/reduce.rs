@@ -3,7 +3,7 @@
 use super::operands::floating;
 use crate::{
     DType, Error, Result, Scalar, Tensor,
-    op::{Axes, Combine, Op},
+    op::{ArgReduce, Axes, Combine, Op, Reduce},
     shape::{Dims, element_count, normalize_axis},
 };
 
@@ -41,7 +41,7 @@ impl Tensor {
             self.clone()
         } else {
             let shape = reduced_shape(self.shape(), wide, true);
-            Tensor::record(Op::Reduce { combine, axes: wide }, self.dtype(), shape, &[self])?
+            Tensor::record(Op::Reduce(Reduce { combine, axes: wide }), self.dtype(), shape, &[self])?
         };
         reduced.reshaped(reduced_shape(self.shape(), axes, keepdim))
     }
@@ -133,7 +133,7 @@ impl Tensor {
         if self.shape()[axis] == 0 && element_count(&shape) > 0 {
             return Err(Error::shape(op, &[self.shape()], "an empty axis has no maximum or minimum"));
         }
-        let index = Tensor::record(Op::ArgReduce { combine, axis }, DType::I64, shape, &[self])?;
+        let index = Tensor::record(Op::ArgReduce(ArgReduce { combine, axis }), DType::I64, shape, &[self])?;
         index.reshaped(reduced_shape(self.shape(), axes, keepdim))
     }
 

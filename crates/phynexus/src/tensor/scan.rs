@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     DType, Error, Result, Scalar, Tensor,
-    op::{Combine, Op},
+    op::{Combine, Op, Scan},
     shape::{element_count, normalize_axis},
 };
 
@@ -43,7 +43,7 @@ impl Tensor {
             return Ok((self.clone(), self.constant_like(Scalar::Int(0), DType::I64)?));
         }
         let along = |x: &Tensor, combine| {
-            let op = Op::Scan { combine, axis, reverse: false };
+            let op = Op::Scan(Scan { combine, axis, reverse: false });
             Tensor::record(op, x.dtype(), x.shape().into(), &[x])
         };
         let x = self.stored()?;
@@ -96,7 +96,12 @@ impl Tensor {
         if self.shape()[axis] <= 1 {
             return Ok(x);
         }
-        Tensor::record(Op::Scan { combine, axis, reverse: false }, x.dtype(), self.shape().into(), &[&x])
+        Tensor::record(
+            Op::Scan(Scan { combine, axis, reverse: false }),
+            x.dtype(),
+            self.shape().into(),
+            &[&x],
+        )
     }
 
     /// The p-norm over `axes` (all if empty): `sum(|x|^p)^(1/p)`. p = infinity gives the greatest absolute value,

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use crate::{
     DType, Error, Result, Scalar, Tensor, host_memory, interrupt,
-    op::{Combine, IndexRange, Op, ScatterMode},
+    op::{Combine, Gather, IndexRange, Op, Scatter, ScatterMode},
     schedule::capture::is_recording,
     shape::{Dims, element_count, normalize_axis},
 };
@@ -70,7 +70,7 @@ impl Tensor {
     /// Selects rows of a matrix: `[N, D]` at index `[M]` gives `[M, D]`.
     pub(super) fn rows(&self, index: &Tensor, range: IndexRange) -> Result<Tensor> {
         let shape = Dims::from_slice(&[index.len(), self.shape()[1]]);
-        Tensor::record(Op::Gather(range), self.dtype(), shape, &[self, index])
+        Tensor::record(Op::Gather(Gather(range)), self.dtype(), shape, &[self, index])
     }
 
     /// Updates rows of a matrix `[N, D]` at index `[M]` by `[M, D]`.
@@ -80,7 +80,12 @@ impl Tensor {
         (index, range): (&Tensor, IndexRange),
         updates: &Tensor,
     ) -> Result<Tensor> {
-        Tensor::record(Op::Scatter(mode, range), self.dtype(), self.shape().into(), &[self, index, updates])
+        Tensor::record(
+            Op::Scatter(Scatter(mode, range)),
+            self.dtype(),
+            self.shape().into(),
+            &[self, index, updates],
+        )
     }
 
     /// The axis order with `axis` first.

@@ -3,7 +3,7 @@
 use super::operands::promote2;
 use crate::{
     DType, Error, Result, Tensor, host_memory, interrupt,
-    op::Op,
+    op::{ArgSort, Op, SearchSorted},
     shape::{Dims, normalize_axis},
 };
 
@@ -27,7 +27,8 @@ impl Tensor {
         }
         let axis = normalize_axis("argsort", dim, self.shape())? as i64;
         let last = self.move_axis(axis, -1)?;
-        let order = Tensor::record(Op::ArgSort { descending }, DType::I64, last.shape().into(), &[&last])?;
+        let order =
+            Tensor::record(Op::ArgSort(ArgSort { descending }), DType::I64, last.shape().into(), &[&last])?;
         order.move_axis(-1, axis)
     }
 
@@ -69,7 +70,7 @@ impl Tensor {
         }
         let (sorted, wanted) = promote2(self, values)?;
         let flat = wanted.reshaped(Dims::from_slice(&[wanted.len()]))?;
-        let op = Op::SearchSorted { right };
+        let op = Op::SearchSorted(SearchSorted { right });
         Tensor::record(op, DType::I64, flat.shape().into(), &[&sorted, &flat])?
             .reshaped(values.shape().into())
     }

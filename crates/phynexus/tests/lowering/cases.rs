@@ -3,7 +3,10 @@
 use phynexus::{
     DType,
     kernel::{check::Limits, lower::Target},
-    op::{Axes, Binary, Combine, ConvKind, Geometry, IndexRange, Op, ScatterMode, Unary, composite::Tf32},
+    op::{
+        ArgReduce, ArgSort, Axes, Binary, Cat, Combine, Conv, ConvKind, Gather, Geometry, IndexRange, Op,
+        Permute, Reduce, Scan, Scatter, ScatterMode, SearchSorted, Unary, composite::Tf32,
+    },
     oracle::generate::{Case, CaseLeaf, Choice, Values, random_array},
 };
 
@@ -112,7 +115,7 @@ pub(crate) fn products() -> Vec<Case> {
             let operands = [(operand, &[k, m][..]), (operand, &[n, k][..])];
             let mut case = one(&mut choice, Op::Dot, (result, &[m, n]), &operands, false);
             let turn = |case: &mut Case, of: u32, shape: &[usize]| {
-                let op = Op::Permute([1u8, 0].into_iter().collect());
+                let op = Op::Permute(Permute([1u8, 0].into_iter().collect()));
                 case.ir.push(op, operand, shape.into(), [of])
             };
             case.ir.outputs.clear();
@@ -144,7 +147,7 @@ pub(crate) fn rounded() -> Vec<Case> {
         let mut leaf = |case: &mut Case, shape: [usize; 2]| {
             let values = random_array(&mut choice, Values::Tame, f, &shape);
             let x = case.leaf(CaseLeaf::contiguous(values));
-            let turn = Op::Permute([1, 0].as_slice().into());
+            let turn = Op::Permute(Permute([1, 0].as_slice().into()));
             case.ir.push(turn, f, [shape[1], shape[0]].as_slice().into(), [x])
         };
         let (a, b) = (leaf(&mut case, [k, m]), leaf(&mut case, [n, k]));
@@ -183,7 +186,7 @@ pub(crate) fn convolutions() -> Vec<Case> {
                 (ConvKind::FilterGradient, w, x, y),
             ] {
                 let operands = [(dtype, &a[..]), (dtype, &b[..])];
-                let op = Op::Conv(kind, geometry.clone());
+                let op = Op::Conv(Conv(kind, geometry.clone()));
                 cases.push(one(&mut choice, op, (dtype, &result), &operands, dtype == DType::F16));
             }
         }
@@ -193,7 +196,7 @@ pub(crate) fn convolutions() -> Vec<Case> {
     let padding = [(1, 1); 2].into_iter().collect();
     let geometry = Geometry { kernel: pair(3), stride: pair(1), dilation: pair(1), padding, groups: 1 };
     let (f, x, w) = (DType::F16, [1, 8, 6, 8], [16, 8, 3, 3]);
-    let op = Op::Conv(ConvKind::Forward, geometry);
+    let op = Op::Conv(Conv(ConvKind::Forward, geometry));
     cases.push(one(&mut choice, op, (f, &[1, 16, 6, 8]), &[(f, &x), (f, &w)], false));
     cases
 }
@@ -207,26 +210,26 @@ pub(crate) fn reductions_sorts_and_scans() -> Vec<Case> {
         let mut small = shape.clone();
         small[axis] = 1;
         for combine in [Combine::Sum, Combine::Max] {
-            let op = Op::Reduce { combine, axes: Axes::of([axis]) };
+            let op = Op::Reduce(Reduce { combine, axes: Axes::of([axis]) });
             cases.push(one(&mut choice, op, (f, &small), &[(f, &shape)], false));
         }
-        let op = Op::ArgReduce { combine: Combine::Max, axis };
+        let op = Op::ArgReduce(ArgReduce { combine: Combine::Max, axis });
         cases.push(one(&mut choice, op, (DType::I64, &small), &[(DType::F16, &shape)], true));
         for reverse in [false, true] {
-            let op = Op::Scan { combine: Combine::Sum, axis, reverse };
+            let op = Op::Scan(Scan { combine: Combine::Sum, axis, reverse });
             cases.push(one(&mut choice, op, (f, &shape), &[(f, &shape)], reverse));
         }
     }
     // Neighbouring invocations reduce neighbouring columns, several of which share a word of memory.
     for (dtype, shape) in [(DType::BF16, [70, 40]), (DType::I8, [300, 12]), (DType::F16, [9, 21])] {
         for combine in [Combine::Sum, Combine::Max] {
-            let op = Op::Reduce { combine, axes: Axes::of([0]) };
+            let op = Op::Reduce(Reduce { combine, axes: Axes::of([0]) });
             cases.push(one(&mut choice, op, (dtype, &[1, shape[1]]), &[(dtype, &shape)], false));
         }
     }
     for (shape, descending) in [([3, 1000], false), ([1, 2100], true), ([2, 129], true), ([4, 1], false)] {
         for dtype in [DType::F32, DType::I8, DType::BF16] {
-            let op = Op::ArgSort { descending };
+            let op = Op::ArgSort(ArgSort { descending });
             cases.push(one(&mut choice, op, (DType::I64, &shape), &[(dtype, &shape)], dtype == DType::I8));
         }
     }
@@ -235,7 +238,7 @@ pub(crate) fn reductions_sorts_and_scans() -> Vec<Case> {
     let shape = [2, 4200];
     let x = case.leaf(CaseLeaf::contiguous(random_array(&mut choice, Values::Tame, f, &shape)));
     let over = |case: &mut Case, combine, of| {
-        let op = Op::Reduce { combine, axes: Axes::of([1]) };
+        let op = Op::Reduce(Reduce { combine, axes: Axes::of([1]) });
         let small = case.ir.push(op, f, [2, 1].as_slice().into(), [of]);
         (small, case.ir.push(Op::Expand, f, shape.as_slice().into(), [small]))
     };
@@ -258,15 +261,19 @@ pub(crate) fn empty() -> Vec<Case> {
     };
     let cases = [
         case(Op::Dot, (f, &[3, 4]), &[(f, &[3, 0]), (f, &[0, 4])]),
-        case(Op::SearchSorted { right: true }, (i, &[3]), &[(f, &[0]), (f, &[3])]),
-        case(Op::Reduce { combine: Combine::Max, axes: Axes::of([0]) }, (f, &[1, 2]), &[(f, &[0, 2])]),
-        case(Op::Gather(IndexRange::Unknown), (f, &[0, 2]), &[(f, &[3, 2]), (i, &[0])]),
+        case(Op::SearchSorted(SearchSorted { right: true }), (i, &[3]), &[(f, &[0]), (f, &[3])]),
         case(
-            Op::Scatter(ScatterMode::Set, IndexRange::Unknown),
+            Op::Reduce(Reduce { combine: Combine::Max, axes: Axes::of([0]) }),
+            (f, &[1, 2]),
+            &[(f, &[0, 2])],
+        ),
+        case(Op::Gather(Gather(IndexRange::Unknown)), (f, &[0, 2]), &[(f, &[3, 2]), (i, &[0])]),
+        case(
+            Op::Scatter(Scatter(ScatterMode::Set, IndexRange::Unknown)),
             (f, &[3, 2]),
             &[(f, &[3, 2]), (i, &[0]), (f, &[0, 2])],
         ),
-        case(Op::Cat { axis: 0 }, (f, &[2, 2]), &[(f, &[0, 2]), (f, &[2, 2])]),
+        case(Op::Cat(Cat { axis: 0 }), (f, &[2, 2]), &[(f, &[0, 2]), (f, &[2, 2])]),
     ];
     cases.into()
 }

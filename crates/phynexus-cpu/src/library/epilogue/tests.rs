@@ -7,7 +7,7 @@ use phynexus::{
     DType, Scalar,
     device::{Binding, Executable},
     op::{
-        Binary, ConvKind, Geometry, Op,
+        Binary, Constant, Conv, ConvKind, Geometry, Op, Permute,
         ir::{Id, Ir},
     },
     oracle::{
@@ -48,7 +48,7 @@ impl Graph {
         let (bias, residual) = (self.leaf(&one), self.leaf(&shape));
         let bias = self.push(Op::Expand, &shape, &[bias]);
         let sum = self.push(Op::Binary(Binary::Add), &shape, &[x, bias]);
-        let zero = self.push(Op::Constant(Scalar::Int(0).cast(self.dtype)), &shape, &[]);
+        let zero = self.push(Op::Constant(Constant(Scalar::Int(0).cast(self.dtype))), &shape, &[]);
         let positive = self.push(Op::Binary(Binary::Max), &shape, &[sum, zero]);
         self.push(Op::Binary(Binary::Sub), &shape, &[positive, residual])
     }
@@ -147,7 +147,7 @@ fn results_are_stored_transposed_and_in_other_dtypes() {
     let (a, b) = (g.leaf(&[70, 9]), g.leaf(&[9, 130]));
     let product = g.push(Op::Dot, &[70, 130], &[a, b]);
     let y = g.follow(product, 1);
-    let turned = g.push(Op::Permute([1u8, 0].as_slice().into()), &[130, 70], &[y]);
+    let turned = g.push(Op::Permute(Permute([1u8, 0].as_slice().into())), &[130, 70], &[y]);
     let y = g.push(Op::Contiguous, &[130, 70], &[turned]);
     g.check(product, y);
     let mut g = Graph::new(DType::BF16);
@@ -191,7 +191,7 @@ fn convolutions_and_their_input_gradients() {
             for (kind, left, result) in [(ConvKind::Forward, &x, &y), (ConvKind::InputGradient, &y, &x)] {
                 let mut g = Graph::new(*dtype);
                 let (left, w) = (g.leaf(left), g.leaf(&filter));
-                let conv = g.push(Op::Conv(kind, geometry.clone()), result, &[left, w]);
+                let conv = g.push(Op::Conv(Conv(kind, geometry.clone())), result, &[left, w]);
                 let y = g.follow(conv, 1);
                 g.check(conv, y);
             }

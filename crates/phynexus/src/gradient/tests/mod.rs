@@ -3,4 +3,5 @@
 mod composites;
 pub(crate) mod harness;
 mod primitives;
+mod samples;
 mod sweep;

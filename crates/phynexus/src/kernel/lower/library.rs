@@ -9,7 +9,7 @@ use crate::{
         step::{Library, Operand},
         view::{Coordinates, flat},
     },
-    op::{Binary, Combine, ConvKind, Geometry, Op, PoolKind, Unary},
+    op::{ArgReduce, Binary, Combine, Conv, ConvKind, Geometry, Op, Pool, PoolKind, Unary},
     shape::contiguous_strides,
 };
 
@@ -22,9 +22,9 @@ pub(super) fn fused(library: &Library) -> Option<(Fused, Option<Product>)> {
     let other = |(draft, result): (Draft, Value)| (finish(draft, result, library), None);
     Some(match node.op.exact() {
         Op::Dot => summed(dot(library)),
-        Op::Conv(kind, geometry) => summed(conv(library, *kind, geometry)),
-        Op::Pool(kind, geometry) => other(pool(library, *kind, geometry)),
-        Op::ArgReduce { combine, axis } => other(arg_reduce(library, *combine, *axis)),
+        Op::Conv(Conv(kind, geometry)) => summed(conv(library, *kind, geometry)),
+        Op::Pool(Pool(kind, geometry)) => other(pool(library, *kind, geometry)),
+        Op::ArgReduce(ArgReduce { combine, axis }) => other(arg_reduce(library, *combine, *axis)),
         _ => return None,
     })
 }

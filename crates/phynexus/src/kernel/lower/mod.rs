@@ -39,7 +39,7 @@ use super::{
 use crate::{
     DType, Error,
     kernel::step::{Library, Step},
-    op::{Composite, Op},
+    op::{ArgSort, Cat, Composite, Gather, Op, Scan, Scatter, SearchSorted},
 };
 
 /// The properties of a device that lowering depends on. Equal targets give the same kernels.
@@ -194,7 +194,7 @@ fn lower_library(library: &Library, target: &Target, lowered: &mut Lowered) -> R
     };
     match &library.node.op {
         _ if library.node.is_empty() => {}
-        Op::Cat { axis } => {
+        Op::Cat(Cat { axis }) => {
             for (input, copy) in library::cat(library, *axis).iter().enumerate() {
                 lower_fused(copy, &[Source::Binding(input), result], target, lowered)?;
             }
@@ -203,15 +203,17 @@ fn lower_library(library: &Library, target: &Target, lowered: &mut Lowered) -> R
             let words = library::random_bits(library);
             lower_fused(&words, &[Source::Binding(0), result], target, lowered)?;
         }
-        Op::Gather(range) => indexed::gather(library, *range, result, target, lowered)?,
-        Op::Scatter(mode, range) => {
+        Op::Gather(Gather(range)) => indexed::gather(library, *range, result, target, lowered)?,
+        Op::Scatter(Scatter(mode, range)) => {
             scatter::lower(library, (*mode, *range), result, target, lowered)?;
         }
-        Op::SearchSorted { right } => indexed::search_sorted(library, *right, result, target, lowered),
-        Op::Scan { combine, axis, reverse } => {
+        Op::SearchSorted(SearchSorted { right }) => {
+            indexed::search_sorted(library, *right, result, target, lowered)
+        }
+        Op::Scan(Scan { combine, axis, reverse }) => {
             scan::lower(library, (*combine, *axis, *reverse), result, target, lowered);
         }
-        Op::ArgSort { descending } => sort::lower(library, *descending, result, target, lowered)?,
+        Op::ArgSort(ArgSort { descending }) => sort::lower(library, *descending, result, target, lowered)?,
         op => return Err(Unsupported(format!("{} has no kernel for GPUs", op.name()))),
     }
     let Some(epilogue) = &library.epilogue else { return Ok(()) };

@@ -3,6 +3,7 @@ use proptest::{prelude::*, test_runner::RngSeed};
 use super::super::index::tests::points;
 use super::*;
 use crate::Scalar;
+use crate::op::{Pad, Permute, Slice};
 use crate::shape::{Dims, contiguous_strides};
 
 /// A random view and its output's shape, for any input shape.
@@ -33,7 +34,7 @@ fn view_of(shape: &[usize], kind: u8, seeds: &[usize]) -> (Op, Vec<usize>) {
             let mut order: Vec<u8> = (0..shape.len() as u8).collect();
             order.sort_by_key(|&axis| seed(usize::from(axis)));
             let output = order.iter().map(|&axis| shape[usize::from(axis)]).collect();
-            (Op::Permute(order.into_iter().collect()), output)
+            (Op::Permute(Permute(order.into_iter().collect())), output)
         }
         2 => {
             let stretched = |(i, &n): (usize, &usize)| if n == 1 { 1 + seed(i) % 3 } else { n };
@@ -50,13 +51,13 @@ fn view_of(shape: &[usize], kind: u8, seeds: &[usize]) -> (Op, Vec<usize>) {
                 steps.push(step);
                 output.push(count);
             }
-            (Op::Slice { start, step: steps }, output)
+            (Op::Slice(Slice { start, step: steps }), output)
         }
         _ => {
             let padding: SmallVec<[(usize, usize); 4]> =
                 (0..shape.len()).map(|i| (seed(i) % 3, seed(i + 1) % 3)).collect();
             let output = shape.iter().zip(&padding).map(|(n, (a, b))| n + a + b).collect();
-            (Op::Pad { padding, value: Scalar::Int(-1) }, output)
+            (Op::Pad(Pad { padding, value: Scalar::Int(-1) }), output)
         }
     }
 }
@@ -75,7 +76,7 @@ fn apply(op: &Op, shape: &[usize], data: &[i64], output: &[usize]) -> Vec<i64> {
             let point: Vec<i64> = point.into_iter().map(|p| p as i64).collect();
             match op {
                 Op::Reshape => data[flat],
-                Op::Permute(permutation) => {
+                Op::Permute(Permute(permutation)) => {
                     let mut at = vec![0; shape.len()];
                     for (i, &axis) in permutation.iter().enumerate() {
                         at[usize::from(axis)] = point[i];
@@ -87,12 +88,12 @@ fn apply(op: &Op, shape: &[usize], data: &[i64], output: &[usize]) -> Vec<i64> {
                         point.iter().zip(shape).map(|(&p, &n)| if n == 1 { 0 } else { p }).collect();
                     read(&at).unwrap()
                 }
-                Op::Slice { start, step } => {
+                Op::Slice(Slice { start, step }) => {
                     let at: Vec<i64> =
                         (0..shape.len()).map(|i| start[i] as i64 + step[i] as i64 * point[i]).collect();
                     read(&at).unwrap()
                 }
-                Op::Pad { padding, value } => {
+                Op::Pad(Pad { padding, value }) => {
                     let at: Vec<i64> = (0..shape.len()).map(|i| point[i] - padding[i].0 as i64).collect();
                     read(&at).unwrap_or(value.as_i64())
                 }
@@ -217,7 +218,7 @@ fn splitting_makes_reshapes_affine() {
     // [6, 4] permuted to [4, 6], then flattened: the flat range of 24 splits into 4 and 6.
     let ranges = Ranges::of(&[24]);
     let (rows, _) = through(&Op::Reshape, &[4, 6], &[24], &ranges.coordinates(), &ranges).unwrap();
-    let permute = Op::Permute(SmallVec::from_slice(&[1, 0]));
+    let permute = Op::Permute(Permute(SmallVec::from_slice(&[1, 0])));
     let (source, _) = through(&permute, &[6, 4], &[4, 6], &rows, &ranges).unwrap();
     let index = flat(&source, &[4, 1], 0);
     assert_eq!(index.strides(1), None);
@@ -239,13 +240,13 @@ fn divisors_that_do_not_nest_leave_a_range_whole() {
 #[test]
 fn padding_masks_are_bounds() {
     let ranges = Ranges::of(&[5]);
-    let pad = Op::Pad { padding: SmallVec::from_slice(&[(2, 0)]), value: Scalar::Float(0.0) };
+    let pad = Op::Pad(Pad { padding: SmallVec::from_slice(&[(2, 0)]), value: Scalar::Float(0.0) });
     let (inner, mask) = through(&pad, &[3], &[5], &ranges.coordinates(), &ranges).unwrap();
     assert_eq!(inner[0].to_string(), "r0 - 2");
     let mask = mask.unwrap();
     assert_eq!(mask.conditions(), &[Condition { index: Index::range(0, &ranges), low: 2, high: 5 }]);
     // Reading only existing elements leaves no mask.
-    let slice = Op::Slice { start: SmallVec::from_slice(&[2]), step: SmallVec::from_slice(&[1]) };
+    let slice = Op::Slice(Slice { start: SmallVec::from_slice(&[2]), step: SmallVec::from_slice(&[1]) });
     let three = Ranges::of(&[3]);
     let (padded, _) = through(&slice, &[5], &[3], &three.coordinates(), &three).unwrap();
     assert_eq!(through(&pad, &[3], &[5], &padded, &three).unwrap(), (three.coordinates(), None));

@@ -36,7 +36,7 @@ impl Definition for Mish {
         let (g, x) = (Formula::wide(call.gradient), Formula::wide(&call.inputs[0]));
         let t = softplus(&x, 1.0, THRESHOLD).tanh();
         let dx = g * (&t + &x * x.sigmoid() * (1.0 - &t * &t));
-        call.each(|_| dx.cast(call.output.dtype())).map(Some)
+        call.each(|_| dx.cast(call.output.dtype()))
     }
 
     fn is_elementwise(&self) -> bool {

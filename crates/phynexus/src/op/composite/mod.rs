@@ -26,7 +26,6 @@ mod pack;
 mod quantize;
 mod quantize_linear;
 mod recurrent;
-mod sample;
 mod silu;
 mod softmax;
 mod softplus;
@@ -36,7 +35,6 @@ pub(crate) mod tf32;
 
 pub(crate) use attention::output as attention_output;
 pub use recurrent::Cell;
-pub use sample::{Sample, SampleDType, SampleOperand, SampleValues};
 pub use tf32::{MatmulPrecision, float32_matmul_precision, set_float32_matmul_precision};
 
 use smallvec::SmallVec;
@@ -44,7 +42,10 @@ use smallvec::SmallVec;
 use super::{
     Op,
     gradient::rule::{Call, InputGradients, Reads},
-    ir::Ir,
+    ir::{Ir, IrNode},
+    operation::{Check, Operation},
+    reference::{Interval, Number, OracleArray, evaluate, round_to_tf32},
+    sample::{self, Sample},
     term::draft,
 };
 use crate::{
@@ -121,7 +122,7 @@ macro_rules! composites {
         }
 
         /// Calls of every composite, for tests.
-        pub fn samples() -> Vec<Sample> {
+        fn samples() -> Vec<Sample> {
             [$($name::samples()),*].concat()
         }
     };
@@ -196,14 +197,54 @@ impl Composite {
         self.definition().body(operands)
     }
 
-    /// The operands' gradients by a formula; `None` where the body is to be differentiated.
-    pub(in crate::op) fn gradient(&self, call: &Call) -> Result<Option<InputGradients>> {
+    /// The elements of the result by the body, except that the signs of zeros are open: a device's own kernel may
+    /// compute them differently.
+    pub(crate) fn evaluate(&self, inputs: &[&OracleArray]) -> Result<Vec<Number>> {
+        let types: Vec<TensorType> = inputs.iter().map(|i| TensorType::new(i.dtype, &i.shape)).collect();
+        let body = self.draft(&types)?;
+        let mut operands: Vec<OracleArray> = inputs.iter().copied().cloned().collect();
+        if let Composite::Tf32(_) = self {
+            operands.iter_mut().flat_map(|operand| &mut operand.elements).for_each(round_to_tf32);
+        }
+        let outputs = evaluate(&body, &operands)?;
+        let unsigned = |number: Number| match number {
+            Number::Float(x) if x.low == 0.0 && x.high == 0.0 => {
+                Number::Float(Interval { low: -0.0, high: 0.0, ..x })
+            }
+            other => other,
+        };
+        Ok(outputs.into_iter().next().into_iter().flat_map(|output| output.elements).map(unsigned).collect())
+    }
+}
+
+impl Operation for Composite {
+    fn name(&self) -> &'static str {
+        self.definition().name()
+    }
+
+    fn operands(&self) -> Option<usize> {
+        None
+    }
+
+    /// Composites are checked when they are recorded.
+    fn check(&self, _: &IrNode, _: &[&IrNode]) -> Check {
+        Ok(())
+    }
+
+    fn gradient(&self, call: &Call) -> Result<Option<InputGradients>> {
         self.definition().gradient(call)
     }
 
-    /// What [`Composite::gradient`], or the body's derivative, reads.
-    pub(in crate::op) fn gradient_reads(&self) -> Reads {
+    fn gradient_reads(&self) -> Reads {
         self.definition().gradient_reads()
+    }
+
+    fn reference(&self, _: &IrNode, inputs: &[&OracleArray]) -> Result<Vec<Number>> {
+        self.evaluate(inputs)
+    }
+
+    fn samples() -> Vec<Sample> {
+        samples()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     Error, Result, Scalar,
-    op::{Binary, Op, formula::Formula, term::Term},
+    op::{Binary, Cat, Constant, Op, Pad, formula::Formula, term::Term},
     shape::{Dims, checked_element_count, element_count},
 };
 
@@ -60,7 +60,7 @@ fn part(packed: &Term, start: usize, count: usize, depth: usize) -> Result<Optio
         return Ok(Some(Formula::of(packed).narrow(0, start, count)));
     };
     match (op, sources.as_slice()) {
-        (Op::Constant(value), _) if zero(*value) => return Ok(None),
+        (Op::Constant(Constant(value)), _) if zero(*value) => return Ok(None),
         (Op::Binary(Binary::Add), [a, b]) if depth > 0 => {
             let one = part(a, start, count, depth - 1)?;
             let other = part(b, start, count, depth - 1)?;
@@ -69,7 +69,7 @@ fn part(packed: &Term, start: usize, count: usize, depth: usize) -> Result<Optio
                 (one, other) => one.or(other),
             });
         }
-        (Op::Pad { padding, value }, [inner]) if zero(*value) && depth > 0 => {
+        (Op::Pad(Pad { padding, value }), [inner]) if zero(*value) && depth > 0 => {
             let (first, end) = (padding[0].0, padding[0].0 + inner.len());
             if end <= start || start + count <= first {
                 return Ok(None);
@@ -82,7 +82,7 @@ fn part(packed: &Term, start: usize, count: usize, depth: usize) -> Result<Optio
                 return Ok(Some(padded));
             }
         }
-        (Op::Cat { axis: 0 }, parts) if depth > 0 => {
+        (Op::Cat(Cat { axis: 0 }), parts) if depth > 0 => {
             let mut first = 0;
             for source in parts {
                 let end = first + source.len();

@@ -32,7 +32,7 @@ impl Definition for Silu {
         let (g, x) = (Formula::wide(call.gradient), Formula::wide(&call.inputs[0]));
         let s = x.sigmoid();
         let dx = g * &s * (x * (1.0 - &s) + 1.0);
-        call.each(|_| dx.cast(call.output.dtype())).map(Some)
+        call.each(|_| dx.cast(call.output.dtype()))
     }
 
     fn is_elementwise(&self) -> bool {

@@ -9,11 +9,9 @@ use super::{
 use crate::{
     DType, Error, Result,
     op::{
-        ConvKind, Geometry, Op,
-        gradient::{
-            linear,
-            rule::{self, Call, InputGradients, Reads},
-        },
+        Conv, ConvKind, Geometry, Op,
+        gradient::rule::{Call, InputGradients, Reads},
+        primitive::dot,
         term::{TensorType, Term},
     },
     shape::Dims,
@@ -101,8 +99,8 @@ impl Definition for Tf32 {
     fn name(&self) -> &'static str {
         match *self.op {
             Op::Dot => "dot_tf32",
-            Op::Conv(ConvKind::InputGradient, _) => "conv_input_gradient_tf32",
-            Op::Conv(ConvKind::FilterGradient, _) => "conv_filter_gradient_tf32",
+            Op::Conv(Conv(ConvKind::InputGradient, _)) => "conv_input_gradient_tf32",
+            Op::Conv(Conv(ConvKind::FilterGradient, _)) => "conv_filter_gradient_tf32",
             _ => "conv_tf32",
         }
     }
@@ -125,21 +123,21 @@ impl Definition for Tf32 {
     /// Those of the exact operation, whose products may round their factors too.
     fn gradient(&self, call: &Call) -> Result<Option<InputGradients>> {
         match &*self.op {
-            Op::Dot => call.each(|i| linear::dot(call, i, true)).map(Some),
-            Op::Conv(kind, geometry) => call.each(|i| linear::conv(*kind, geometry, call, i, true)).map(Some),
+            Op::Dot => call.each(|i| dot::operand_gradient(call, i, true)),
+            Op::Conv(conv) => call.each(|i| conv.operand_gradient(call, i, true)),
             _ => Ok(None),
         }
     }
 
     fn gradient_reads(&self) -> Reads {
-        rule::reads(&self.op)
+        self.op.operation().gradient_reads()
     }
 
     fn samples() -> Vec<Sample> {
         let pair = |x: usize| Dims::from_slice(&[x, x]);
         let padding = [(1, 1); 2].into_iter().collect();
         let geometry = Geometry { kernel: pair(3), stride: pair(1), dilation: pair(1), padding, groups: 1 };
-        let conv = |kind| Op::Conv(kind, geometry.clone());
+        let conv = |kind| Op::Conv(Conv(kind, geometry.clone()));
         let (x, w, y) = ([1, 2, 5, 6], [3, 2, 3, 3], [1, 3, 5, 6]);
         let call = |op: Op, shape: &[usize], operands: [&[usize]; 2]| {
             let operands = operands.map(|shape| SampleOperand::new(shape).fixed(DType::F32));

@@ -59,7 +59,7 @@ impl CustomCall {
 }
 
 /// The gradients of a launch's inputs.
-pub(crate) fn input_gradients(custom: &CustomCall, call: &Call) -> Result<InputGradients> {
+pub(super) fn input_gradients(custom: &CustomCall, call: &Call) -> Result<InputGradients> {
     let kernel = custom.kernel();
     let Some(rule) = &kernel.0.gradient else {
         let hint = format!(

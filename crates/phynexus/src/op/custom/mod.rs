@@ -9,14 +9,16 @@
 //! | `parameters` | checks of machine code against the signature |
 //! | `host` | the CPU function |
 //! | `gradient` | the derivative, as another kernel or as a function |
+//! | `operation` | a launch among the operations of the graph |
 //! | `diagnostics` | compiler messages with the source lines they refer to |
 
 mod arguments;
 mod builder;
 pub mod diagnostics;
-pub(crate) mod gradient;
+mod gradient;
 mod host;
 mod kernel;
+mod operation;
 mod parameters;
 mod pattern;
 

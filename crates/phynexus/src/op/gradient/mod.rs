@@ -1,9 +1,6 @@
-//! Gradient rules, graph to graph: a table that maps each operation to the operations of its derivative, which can be
+//! What gradient rules know and give. A rule is part of its operation: it makes nodes of the derivative, which can be
 //! fused, printed and differentiated like any other. Also the per-thread switch for recording gradients.
 
-mod indexing;
-pub(super) mod linear;
-mod reduction;
 pub(crate) mod rule;
 
 use std::{cell::Cell, marker::PhantomData};

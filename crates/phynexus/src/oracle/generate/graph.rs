@@ -6,13 +6,17 @@ mod products;
 use smallvec::{SmallVec, smallvec};
 
 use super::{
-    super::array::OracleArray,
     Case, CaseLeaf,
     random::{Choice, Values, random_array, random_index, random_sorted},
 };
 use crate::{
     DType, Scalar,
-    op::{Axes, Binary, Combine, ConvKind, Geometry, IndexRange, Op, PoolKind, ScatterMode, Unary},
+    op::{
+        ArgReduce, ArgSort, Axes, Binary, Cat, Combine, Constant, Conv, ConvKind, Gather, Geometry,
+        IndexRange, Iota, Op, Pad, Permute, Pool, PoolKind, Reduce, Scan, Scatter, ScatterMode, SearchSorted,
+        Slice, Unary,
+    },
+    oracle::OracleArray,
     shape::{Dims, element_count},
 };
 
@@ -135,7 +139,7 @@ impl Builder {
                 } else {
                     Scalar::Int(3)
                 };
-                self.push(Op::Constant(value.cast(dtype)), dtype, shape, &[])
+                self.push(Op::Constant(Constant(value.cast(dtype))), dtype, shape, &[])
             }
             1 => self.leaf(dtype, shape),
             _ if known.is_empty() => {
@@ -271,7 +275,7 @@ impl Builder {
         };
         let small: Dims =
             shape.iter().enumerate().map(|(a, &d)| if axes.contains(a) { 1 } else { d }).collect();
-        let sum = self.push(Op::Reduce { combine, axes }, dtype, &small, &[x]);
+        let sum = self.push(Op::Reduce(Reduce { combine, axes }), dtype, &small, &[x]);
         if self.choice.one_in(2) && !shape.contains(&0) {
             let back = self.expanded(sum, &shape);
             let op =
@@ -288,7 +292,7 @@ impl Builder {
                 let mut order: SmallVec<[u8; 8]> = (0..rank as u8).collect();
                 (1..rank).for_each(|i| order.swap(i, self.choice.below(i + 1)));
                 let moved: Dims = order.iter().map(|&p| shape[usize::from(p)]).collect();
-                self.push(Op::Permute(order), dtype, &moved, &[x]);
+                self.push(Op::Permute(Permute(order)), dtype, &moved, &[x]);
             }
             1 => {
                 let shape = self.split_or_merge(&shape);
@@ -302,14 +306,15 @@ impl Builder {
                     size.push(n);
                     step.push(t);
                 }
-                self.push(Op::Slice { start, step }, dtype, &size, &[x]);
+                self.push(Op::Slice(Slice { start, step }), dtype, &size, &[x]);
             }
             4 => {
                 let padding: SmallVec<[(usize, usize); 4]> =
                     shape.iter().map(|_| (self.choice.below(3), self.choice.below(3))).collect();
                 let grown: Dims = shape.iter().zip(&padding).map(|(d, (a, b))| a + d + b).collect();
                 if element_count(&grown) <= GREATEST {
-                    self.push(Op::Pad { padding, value: Scalar::Int(1).cast(dtype) }, dtype, &grown, &[x]);
+                    let value = Scalar::Int(1).cast(dtype);
+                    self.push(Op::Pad(Pad { padding, value }), dtype, &grown, &[x]);
                 }
             }
             5 => {
@@ -325,7 +330,7 @@ impl Builder {
                 let mut joined = shape.clone();
                 joined[axis] *= 2;
                 if element_count(&joined) <= GREATEST {
-                    self.push(Op::Cat { axis }, dtype, &joined, &[x, y]);
+                    self.push(Op::Cat(Cat { axis }), dtype, &joined, &[x, y]);
                 }
             }
             _ => {}
@@ -375,20 +380,20 @@ impl Builder {
                 let combine = self.choice.of(&[Combine::Max, Combine::Min]);
                 let mut small = shape.clone();
                 small[axis] = 1;
-                self.push(Op::ArgReduce { combine, axis }, DType::I64, &small, &[x]);
+                self.push(Op::ArgReduce(ArgReduce { combine, axis }), DType::I64, &small, &[x]);
             }
             1 => {
                 let combine = self.choice.of(&[Combine::Sum, Combine::Max, Combine::Min, Combine::Prod]);
                 if combine.binary().accepts(dtype) {
                     let reverse = self.choice.one_in(2);
-                    self.push(Op::Scan { combine, axis, reverse }, dtype, &shape, &[x]);
+                    self.push(Op::Scan(Scan { combine, axis, reverse }), dtype, &shape, &[x]);
                 }
             }
             2 => {
                 let descending = self.choice.one_in(2);
                 // The bounds of computed floats in long rows overlap, which would leave the order undetermined.
                 if shape.last().is_some_and(|&width| width <= 64) {
-                    self.push(Op::ArgSort { descending }, DType::I64, &shape, &[x]);
+                    self.push(Op::ArgSort(ArgSort { descending }), DType::I64, &shape, &[x]);
                 }
             }
             _ => {
@@ -397,7 +402,8 @@ impl Builder {
                 let sorted = self.add_leaf(sorted);
                 let flat = self.reshaped(x, &[element_count(&shape)]);
                 let right = self.choice.one_in(2);
-                self.push(Op::SearchSorted { right }, DType::I64, &[element_count(&shape)], &[sorted, flat]);
+                let op = Op::SearchSorted(SearchSorted { right });
+                self.push(op, DType::I64, &[element_count(&shape)], &[sorted, flat]);
             }
         }
     }
@@ -416,19 +422,15 @@ impl Builder {
         let index = random_index(&mut self.choice, rows, count, index_dtype);
         let index = self.add_leaf(index);
         if self.choice.one_in(2) {
-            self.push(Op::Gather(IndexRange::Unknown), dtype, &[count, width], &[matrix, index]);
+            self.push(Op::Gather(Gather(IndexRange::Unknown)), dtype, &[count, width], &[matrix, index]);
             return;
         }
         let updates = self.leaf(dtype, &[count, width]);
         let combine = ScatterMode::Combine(self.choice.of(&[Combine::Sum, Combine::Max, Combine::Prod]));
         let mode = self.choice.of(&[ScatterMode::Set, combine]);
         if !matches!(mode, ScatterMode::Combine(c) if !c.binary().accepts(dtype)) {
-            self.push(
-                Op::Scatter(mode, IndexRange::Unknown),
-                dtype,
-                &[rows, width],
-                &[matrix, index, updates],
-            );
+            let op = Op::Scatter(Scatter(mode, IndexRange::Unknown));
+            self.push(op, dtype, &[rows, width], &[matrix, index, updates]);
         }
     }
 
@@ -450,25 +452,23 @@ impl Builder {
         let Some(out) = geometry.output_size(0, size) else { return };
         let plane = self.reshaped(x, &[1, channels, size]);
         match self.choice.below(5) {
-            0 => self.push(Op::Pool(PoolKind::Max, geometry), dtype, &[1, channels, out], &[plane]),
-            1 => self.push(Op::Pool(PoolKind::Sum, geometry), dtype, &[1, channels, out], &[plane]),
-            2 => self.push(Op::Pool(PoolKind::ArgMax, geometry), DType::I64, &[1, channels, out], &[plane]),
+            kind @ 0..3 => {
+                let kind = [PoolKind::Max, PoolKind::Sum, PoolKind::ArgMax][kind];
+                let dtype = if kind == PoolKind::ArgMax { DType::I64 } else { dtype };
+                self.push(Op::Pool(Pool(kind, geometry)), dtype, &[1, channels, out], &[plane])
+            }
             3 => {
                 let y = self.leaf(dtype, &[1, channels, out]);
-                self.push(Op::Pool(PoolKind::Spread, geometry), dtype, &[1, channels, size], &[y])
+                self.push(Op::Pool(Pool(PoolKind::Spread, geometry)), dtype, &[1, channels, size], &[y])
             }
             _ => {
                 let filter = [3, channels, geometry.kernel[0]];
                 let w = self.leaf(dtype, &filter);
-                let y = self.push(
-                    Op::Conv(ConvKind::Forward, geometry.clone()),
-                    dtype,
-                    &[1, 3, out],
-                    &[plane, w],
-                );
-                let gradient = Op::Conv(ConvKind::InputGradient, geometry.clone());
+                let forward = Op::Conv(Conv(ConvKind::Forward, geometry.clone()));
+                let y = self.push(forward, dtype, &[1, 3, out], &[plane, w]);
+                let gradient = Op::Conv(Conv(ConvKind::InputGradient, geometry.clone()));
                 let back = self.push(gradient, dtype, &[1, channels, size], &[y, w]);
-                self.push(Op::Conv(ConvKind::FilterGradient, geometry), dtype, &filter, &[back, y])
+                self.push(Op::Conv(Conv(ConvKind::FilterGradient, geometry)), dtype, &filter, &[back, y])
             }
         };
     }
@@ -482,7 +482,7 @@ impl Builder {
         } else if !shape.is_empty() {
             let dtype = self.choice.of(&DType::ALL[1..]);
             let axis = self.choice.below(shape.len());
-            self.push(Op::Iota { axis }, dtype, &shape, &[]);
+            self.push(Op::Iota(Iota { axis }), dtype, &shape, &[]);
         }
     }
 }

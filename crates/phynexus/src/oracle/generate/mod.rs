@@ -12,11 +12,14 @@ pub use graph::{random_case, random_case_of};
 pub use random::{Choice, Values, random_array, random_index, random_operand, random_sorted};
 pub use shrink::shrink;
 
-use super::array::{OracleArray, every_coordinate};
 use crate::{
     Result, Tensor,
     device::{Device, Storage},
-    op::{Composite, Op, ir::Ir},
+    op::{
+        Composite, Op,
+        ir::Ir,
+        reference::{OracleArray, every_coordinate},
+    },
     shape::Layout,
     text::show_shape,
 };

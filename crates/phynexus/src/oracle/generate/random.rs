@@ -1,13 +1,11 @@
 //! Reproducible choices and values for generated cases.
 
-use super::super::{
-    array::{OracleArray, from_scalar},
-    integer,
-    number::{Number, round},
-};
 use crate::{
     DType,
-    op::composite::{SampleOperand, SampleValues},
+    op::{
+        SampleOperand, SampleValues,
+        reference::{Number, OracleArray, from_scalar, greatest, least_normal, round, ulp, wrap},
+    },
     shape::element_count,
 };
 
@@ -81,13 +79,13 @@ fn float(choice: &mut Choice, values: Values, dtype: DType) -> Number {
         0.5,
         2.5,
         round(f64::MAX, dtype),
-        super::super::number::greatest(dtype),
-        -super::super::number::greatest(dtype),
-        super::super::number::least_normal(dtype),
-        super::super::number::ulp(0.0, dtype),
-        -super::super::number::ulp(0.0, dtype) * 3.0,
-        super::super::number::least_normal(dtype) * 0.3,
-        super::super::number::least_normal(dtype) * -0.7,
+        greatest(dtype),
+        -greatest(dtype),
+        least_normal(dtype),
+        ulp(0.0, dtype),
+        -ulp(0.0, dtype) * 3.0,
+        least_normal(dtype) * 0.3,
+        least_normal(dtype) * -0.7,
     ];
     let x = match values {
         Values::Special if choice.one_in(3) => choice.of(&special),
@@ -111,7 +109,7 @@ fn whole(choice: &mut Choice, values: Values, dtype: DType) -> Number {
         Values::Positive => 1 + choice.below(9) as i128,
         Values::Tame => choice.below(13) as i128 - 6,
     };
-    Number::Integer(integer::wrap(x, dtype))
+    Number::Integer(wrap(x, dtype))
 }
 
 /// Positions from -`rows` to `rows` - 1 that fit `dtype`.
@@ -125,11 +123,16 @@ pub fn random_index(choice: &mut Choice, rows: usize, count: usize, dtype: DType
     OracleArray { dtype, shape: [count].as_slice().into(), elements: (0..count).map(element).collect() }
 }
 
-/// Values for an operand of a composite's sample, where the dtype `tested` is tested.
-pub fn random_operand(choice: &mut Choice, operand: &SampleOperand, tested: DType) -> OracleArray {
+/// Values for an operand of a sample, where the dtype `tested` is tested; `values` for one that may have any.
+pub fn random_operand(
+    choice: &mut Choice,
+    operand: &SampleOperand,
+    tested: DType,
+    values: Values,
+) -> OracleArray {
     let (dtype, shape) = (operand.dtype.for_tested(tested), operand.shape.as_slice());
     match operand.values {
-        SampleValues::Signed => random_array(choice, Values::Tame, dtype, shape),
+        SampleValues::Signed => random_array(choice, values, dtype, shape),
         SampleValues::Positive => random_array(choice, Values::Positive, dtype, shape),
         SampleValues::Probability => {
             let element = |_| {
@@ -147,6 +150,8 @@ pub fn random_operand(choice: &mut Choice, operand: &SampleOperand, tested: DTyp
             let indices = random_index(choice, classes, element_count(shape), DType::U8);
             OracleArray { dtype, shape: shape.into(), ..indices }
         }
+        SampleValues::Index(rows) => random_index(choice, rows, element_count(shape), dtype),
+        SampleValues::Sorted => random_sorted(choice, dtype, element_count(shape)),
     }
 }
 

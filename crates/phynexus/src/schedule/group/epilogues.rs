@@ -26,7 +26,7 @@ impl Grouper<'_> {
         let node = self.ir.node(id);
         // An epilogue may store in place. An operation that can fail on its data must run before anything is stored in
         // place.
-        let fails = matches!(node.op, Op::Gather(_) | Op::Scatter(..));
+        let fails = matches!(node.op, Op::Gather(_) | Op::Scatter(_));
         self.limits.answers.is_routine(self.ir, id)
             && !fails
             && !node.is_empty()
@@ -61,7 +61,7 @@ impl Grouper<'_> {
             };
             let stored = at != id && (self.stored[at as usize] || !self.readers[at as usize].is_empty());
             match &node.op {
-                Op::Reduce { .. } => return Ok(None),
+                Op::Reduce(_) => return Ok(None),
                 // The result is read at two different places.
                 _ if found == Some(at) => return Ok(None),
                 _ if self.takes_epilogue(at) && stores_once(&kernel, &node.shape, &coordinates) => {

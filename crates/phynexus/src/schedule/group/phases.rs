@@ -10,7 +10,7 @@ use crate::{
         view::{self, Coordinates},
     },
     op::{
-        Axes, Op,
+        Axes, Op, Reduce,
         ir::{Id, Ir, IrNode},
     },
 };
@@ -26,7 +26,7 @@ pub(super) fn follow_from_reductions(ir: &Ir) -> Vec<bool> {
     let mut follows: Vec<bool> = Vec::with_capacity(ir.nodes.len());
     for node in &ir.nodes {
         follows.push(match &node.op {
-            Op::Reduce { .. } => true,
+            Op::Reduce(_) => true,
             op if op.is_elementwise() || op.is_view() => node.inputs.iter().any(|&i| follows[i as usize]),
             _ => false,
         });
@@ -75,7 +75,7 @@ impl Grouper<'_> {
     /// reduction becomes an additional output of that kernel.
     pub(super) fn sibling(&mut self, id: Id, uses: &[Use]) -> Result<Option<Use>> {
         let node = self.ir.node(id);
-        let Op::Reduce { axes, .. } = node.op else { return Ok(None) };
+        let Op::Reduce(Reduce { axes, .. }) = node.op else { return Ok(None) };
         let input = node.inputs[0];
         let readers: SmallVec<[GroupId; 4]> =
             uses.iter().map(|u| u.group).chain(self.readers[id as usize].iter().copied()).collect();
@@ -128,7 +128,7 @@ impl Grouper<'_> {
                 break;
             }
             let node = self.ir.node(id);
-            if matches!(node.op, Op::Constant(_) | Op::Iota { .. }) {
+            if matches!(node.op, Op::Constant(_) | Op::Iota(_)) {
                 continue;
             }
             for u in &self.uses[id as usize] {
@@ -160,7 +160,7 @@ impl Grouper<'_> {
                 break;
             }
             match &node.op {
-                Op::Reduce { axes, .. } => {
+                Op::Reduce(Reduce { axes, .. }) => {
                     let depends = |range: usize| coordinates.iter().any(|c| c.depends_on(range));
                     let unused = (0..ranges.len()).filter(|&r| ranges.0[r] != 1 && !depends(r));
                     let input = &self.ir.node(node.inputs[0]).shape;
@@ -193,7 +193,7 @@ impl Grouper<'_> {
             let node = self.ir.node(id);
             looked_at += 1;
             match &node.op {
-                Op::Reduce { axes, .. } => return Some((id, *axes)),
+                Op::Reduce(Reduce { axes, .. }) => return Some((id, *axes)),
                 op if op.is_elementwise() || op.is_view() => stack.extend(node.inputs.iter().copied()),
                 _ => {}
             }

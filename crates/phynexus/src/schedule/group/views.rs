@@ -25,7 +25,7 @@ impl Grouper<'_> {
     }
 
     fn can_be_stored(&self, id: Id) -> bool {
-        !matches!(self.ir.node(id).op, Op::Constant(_) | Op::Iota { .. })
+        !matches!(self.ir.node(id).op, Op::Constant(_) | Op::Iota(_))
     }
 
     /// Follows a chain of views back to the nearest node whose buffer can express the view with strides. Returns that

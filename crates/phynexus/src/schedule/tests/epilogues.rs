@@ -6,6 +6,7 @@ use super::*;
 use crate::{
     device::Storage,
     device::Support,
+    op::{Pad, Permute, Reduce, Scan, Slice},
     oracle::{
         self,
         generate::{CaseLeaf, Choice, Values, random_array},
@@ -95,13 +96,15 @@ fn a_path_through_another_step_forbids_an_epilogue() {
     let mut g = Graph::default();
     let (x, w) = (g.leaf(&[32, 32]), g.leaf(&[32, 32]));
     let product = g.dot(x, w);
-    let scan = g.add(Op::Scan { combine: Combine::Sum, axis: 0, reverse: false }, &[32, 32], &[product]);
+    let scan =
+        g.add(Op::Scan(Scan { combine: Combine::Sum, axis: 0, reverse: false }), &[32, 32], &[product]);
     let sum = g.binary(Binary::Add, product, scan);
     assert_eq!(g.formed(&[sum]), [false, false]);
     let mut g = Graph::default();
     let (x, w) = (g.leaf(&[32, 32]), g.leaf(&[32, 32]));
     let product = g.dot(x, w);
-    let total = g.add(Op::Reduce { combine: Combine::Sum, axes: Axes::of([0, 1]) }, &[1, 1], &[product]);
+    let total =
+        g.add(Op::Reduce(Reduce { combine: Combine::Sum, axes: Axes::of([0, 1]) }), &[1, 1], &[product]);
     let sum = g.binary(Binary::Add, product, total);
     assert_eq!(g.formed(&[sum]), [false]);
 }
@@ -122,7 +125,7 @@ fn reshapes_and_permutations_are_followed() {
     let product = g.dot(x, w);
     let split = g.add(Op::Reshape, &[6, 8, 64], &[product]);
     let y = g.bias(split);
-    let turned = g.add(Op::Permute([1u8, 0, 2].as_slice().into()), &[8, 6, 64], &[y]);
+    let turned = g.add(Op::Permute(Permute([1u8, 0, 2].as_slice().into())), &[8, 6, 64], &[y]);
     let y = g.add(Op::Contiguous, &[8, 6, 64], &[turned]);
     let [Some(kernel)] = &g.epilogues(&[y], 64)[..] else { panic!("no epilogue") };
     assert_eq!(kernel.rows.as_slice(), [48, 64]);
@@ -141,12 +144,12 @@ fn results_read_elsewhere_than_at_the_own_element_have_no_epilogue() {
     };
     let mut g = Graph::default();
     let p = product(&mut g);
-    let turned = g.add(Op::Permute([1u8, 0].as_slice().into()), &[32, 32], &[p]);
+    let turned = g.add(Op::Permute(Permute([1u8, 0].as_slice().into())), &[32, 32], &[p]);
     let both = g.binary(Binary::Add, p, turned);
     assert_eq!(g.formed(&[both]), [false], "read at two places");
     let mut g = Graph::default();
     let p = product(&mut g);
-    let slice = Op::Slice { start: [0, 16].as_slice().into(), step: [1, 1].as_slice().into() };
+    let slice = Op::Slice(Slice { start: [0, 16].as_slice().into(), step: [1, 1].as_slice().into() });
     let half = g.add(slice, &[32, 16], &[p]);
     let y = g.unary(Unary::Exp, half);
     assert_eq!(g.formed(&[y]), [false], "a part");
@@ -159,7 +162,7 @@ fn results_read_elsewhere_than_at_the_own_element_have_no_epilogue() {
     assert_eq!(g.formed(&[y]), [false], "repeated");
     let mut g = Graph::default();
     let p = product(&mut g);
-    let pad = Op::Pad { padding: [(1, 0), (0, 0)].as_slice().into(), value: Scalar::Float(0.0) };
+    let pad = Op::Pad(Pad { padding: [(1, 0), (0, 0)].as_slice().into(), value: Scalar::Float(0.0) });
     let padded = g.add(pad, &[33, 32], &[p]);
     let y = g.unary(Unary::Exp, padded);
     assert_eq!(g.formed(&[y]), [false], "padded");

@@ -5,6 +5,7 @@ use super::{
     *,
 };
 use crate::{
+    op::{Permute, Scatter, Slice},
     oracle::{
         self,
         generate::{CaseLeaf, Choice, Values, random_array},
@@ -16,7 +17,7 @@ use crate::{
 fn swapped(g: &mut Graph, x: Id) -> Id {
     let mut shape = g.shape(x);
     shape.swap(0, 1);
-    g.add(Op::Permute([1u8, 0].as_slice().into()), &shape, &[x])
+    g.add(Op::Permute(Permute([1u8, 0].as_slice().into())), &shape, &[x])
 }
 
 fn names(plan: &Plan) -> Vec<String> {
@@ -73,7 +74,7 @@ fn a_view_that_strides_cannot_say_is_stored_once_for_its_transpose_too() {
     let mut g = Graph::default();
     let (x, a, b) = (g.leaf(&[4, 6, 8]), g.leaf(&[32, 5]), g.leaf(&[6, 5]));
     let sines = g.unary(Unary::Sin, x);
-    let heads = g.add(Op::Permute([1u8, 0, 2].as_slice().into()), &[6, 4, 8], &[sines]);
+    let heads = g.add(Op::Permute(Permute([1u8, 0, 2].as_slice().into())), &[6, 4, 8], &[sines]);
     let rows = g.add(Op::Reshape, &[6, 32], &[heads]);
     let product = g.dot(rows, a);
     let columns = swapped(&mut g, rows);
@@ -105,7 +106,7 @@ fn intermediate_results_take_the_place_of_what_is_read_for_the_last_time() {
     let mut g = Graph::default();
     let (x, w, v) = (g.leaf(&[16, 8]), g.leaf(&[8, 32]), g.leaf(&[32, 4]));
     let scores = g.dot(x, w);
-    let backwards = Op::Slice { start: [15, 0].as_slice().into(), step: [-1, 1].as_slice().into() };
+    let backwards = Op::Slice(Slice { start: [15, 0].as_slice().into(), step: [-1, 1].as_slice().into() });
     let turned = g.add(backwards, &[16, 32], &[scores]);
     let (weights, _) = g.softmax(turned, 1);
     let y = g.dot(weights, v);
@@ -122,7 +123,7 @@ fn what_is_made_of_leaves_alone_is_made_when_it_is_needed() {
     let table = g.constant(0.0, &[16, 8]);
     let updates = g.dot(x, w);
     let y = g.add(
-        Op::Scatter(crate::op::ScatterMode::Set, crate::op::IndexRange::Unknown),
+        Op::Scatter(Scatter(crate::op::ScatterMode::Set, crate::op::IndexRange::Unknown)),
         &[16, 8],
         &[table, index, updates],
     );

@@ -2,7 +2,7 @@
 
 use crate::{
     DType, Error, Result, Tensor,
-    op::{ConvKind, Geometry, Op},
+    op::{Conv, ConvKind, Geometry, Op},
     shape::Dims,
 };
 
@@ -120,8 +120,12 @@ impl Arguments<'_> {
             Self::shorten_stride(&mut geometry, d, size);
         }
         let (x, weight) = self.promoted(&x)?;
-        let y =
-            Tensor::record_product(Op::Conv(ConvKind::Forward, geometry), x.dtype(), shape, [&x, &weight])?;
+        let y = Tensor::record_product(
+            Op::Conv(Conv(ConvKind::Forward, geometry)),
+            x.dtype(),
+            shape,
+            [&x, &weight],
+        )?;
         self.finish(y, weight.shape()[0], lacks_batch)
     }
 
@@ -165,7 +169,7 @@ impl Arguments<'_> {
         }
         let (x, weight) = self.promoted(&x)?;
         let y = Tensor::record_product(
-            Op::Conv(ConvKind::InputGradient, geometry),
+            Op::Conv(Conv(ConvKind::InputGradient, geometry)),
             x.dtype(),
             shape,
             [&x, &weight],

@@ -3,7 +3,7 @@
 use crate::{
     DType, Error, Result, Scalar, Tensor,
     op::{
-        Op,
+        Iota, Op,
         composite::{BinaryCrossEntropy, ClassIndex, Composite, CrossEntropy},
     },
 };
@@ -151,7 +151,8 @@ fn class_reduced(
 /// numbers rather than gathering, so that it fuses with surrounding operations.
 fn one_of(rows: &Tensor, target: &Tensor) -> Result<Tensor> {
     let shape = [target.len(), rows.shape()[1]];
-    let column = Tensor::record_on(rows.device(), Op::Iota { axis: 1 }, DType::I64, shape[..].into(), &[])?;
+    let column =
+        Tensor::record_on(rows.device(), Op::Iota(Iota { axis: 1 }), DType::I64, shape[..].into(), &[])?;
     let hit = column.eq(&target.to_dtype(DType::I64)?.unsqueeze(1)?)?;
     hit.where_(rows, &rows.zeros_like()?)?.sum(&[1], false)
 }

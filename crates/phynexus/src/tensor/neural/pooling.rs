@@ -2,7 +2,7 @@
 
 use crate::{
     DType, Error, Result, Scalar, Tensor,
-    op::{Geometry, Op, PoolKind},
+    op::{Geometry, Iota, Op, Pool, PoolKind},
     shape::Dims,
 };
 
@@ -69,7 +69,7 @@ impl Window<'_> {
         let (geometry, spatial) = self.geometry(&x)?;
         let shape: Dims = x.shape()[..2].iter().copied().chain(spatial).collect();
         let dtype = if kind == PoolKind::ArgMax { DType::I64 } else { x.dtype() };
-        let y = Tensor::record(Op::Pool(kind, geometry), dtype, shape, &[&x])?;
+        let y = Tensor::record(Op::Pool(Pool(kind, geometry)), dtype, shape, &[&x])?;
         if lacks_batch { y.squeeze(0) } else { Ok(y) }
     }
 
@@ -101,7 +101,7 @@ impl Window<'_> {
             let shape =
                 [1, 1].iter().chain(&sum.shape()[sum.rank() - self.kernel.len()..]).copied().collect();
             let ones = ones.pad(&sides, 1.0)?;
-            Tensor::record(Op::Pool(PoolKind::Sum, inner), wide.dtype(), shape, &[&ones])?
+            Tensor::record(Op::Pool(Pool(PoolKind::Sum, inner)), wide.dtype(), shape, &[&ones])?
         } else {
             self.one(&ones, PoolKind::Sum)?
         };
@@ -123,7 +123,7 @@ fn check_float(op: &'static str, x: &Tensor) -> Result<()> {
 fn adaptive_windows(x: &Tensor, size: usize, out: usize) -> Result<Tensor> {
     let iota = |axis: usize| {
         let shape = Dims::from_slice(&[size, out]);
-        Tensor::record_on(x.device(), Op::Iota { axis }, DType::I64, shape, &[])
+        Tensor::record_on(x.device(), Op::Iota(Iota { axis }), DType::I64, shape, &[])
     };
     let (position, window) = (iota(0)?, iota(1)?.mul_scalar(size as i64)?);
     let start = window.floor_divide_scalar(out as i64)?;

@@ -9,7 +9,7 @@ use phynexus::{
         loops::AxisKind,
         lower::{Source, Target, lower},
     },
-    op::{Combine, IndexRange, Op, ScatterMode, ir::IrNode},
+    op::{Combine, IndexRange, Op, Scatter, ScatterMode, ir::IrNode},
     oracle::{
         OracleArray,
         generate::{Case, CaseLeaf, Choice, Values, random_array},
@@ -37,7 +37,7 @@ fn skewed(rows: usize, width: usize, count: usize, mode: ScatterMode, dtype: DTy
     let table = case.leaf(CaseLeaf::contiguous(table));
     let index = case.leaf(CaseLeaf::contiguous(index));
     let updates = case.leaf(CaseLeaf::contiguous(updates));
-    let op = Op::Scatter(mode, IndexRange::Unknown);
+    let op = Op::Scatter(Scatter(mode, IndexRange::Unknown));
     let id = case.ir.push(op, dtype, [rows, width].as_slice().into(), [table, index, updates]);
     case.ir.outputs.push(id);
     case
@@ -65,7 +65,7 @@ fn no_invocation_combines_many_updates() {
     for (rows, width, count) in [(2, 64, 100_000), (2, 1, 1_000_000), (50_000, 8, 100_000)] {
         let operand = |dtype, shape: &[usize]| Operand { dtype, layout: Layout::contiguous(shape) };
         let node = IrNode {
-            op: Op::Scatter(ScatterMode::Combine(Combine::Sum), IndexRange::Known),
+            op: Op::Scatter(Scatter(ScatterMode::Combine(Combine::Sum), IndexRange::Known)),
             dtype: DType::F32,
             shape: [rows, width].as_slice().into(),
             inputs: Default::default(),

@@ -5,7 +5,7 @@ use smallvec::smallvec;
 use super::{Builder, GREATEST};
 use crate::{
     DType,
-    op::{Binary, Op},
+    op::{Binary, Op, Permute, Slice},
     shape::element_count,
 };
 
@@ -49,13 +49,13 @@ impl Builder {
         let left = self.lying(dtype, [rows, terms]);
         let right = self.lying(dtype, [terms, columns]);
         let dot = self.push(Op::Dot, dtype, &[rows, columns], &[left, right]);
-        self.push(Op::Permute(smallvec![1, 0]), dtype, &[columns, rows], &[dot]);
+        self.push(Op::Permute(Permute(smallvec![1, 0])), dtype, &[columns, rows], &[dot]);
     }
 
     /// A new matrix in row-major layout, transposed, or every second column of one through a pending sum.
     fn lying(&mut self, dtype: DType, [rows, columns]: [usize; 2]) -> u32 {
         let transposed = |builder: &mut Builder, shape: [usize; 2], x: u32| {
-            builder.push(Op::Permute(smallvec![1, 0]), dtype, &shape, &[x])
+            builder.push(Op::Permute(Permute(smallvec![1, 0])), dtype, &shape, &[x])
         };
         match self.choice.below(4) {
             0 | 1 => self.leaf(dtype, &[rows, columns]),
@@ -67,7 +67,7 @@ impl Builder {
                 let leaf = self.leaf(dtype, &[rows, 2 * columns]);
                 let doubled = self.push(Op::Binary(Binary::Add), dtype, &[rows, 2 * columns], &[leaf, leaf]);
                 let (start, step) = (smallvec![0, 1], smallvec![1, 2]);
-                self.push(Op::Slice { start, step }, dtype, &[rows, columns], &[doubled])
+                self.push(Op::Slice(Slice { start, step }), dtype, &[rows, columns], &[doubled])
             }
         }
     }

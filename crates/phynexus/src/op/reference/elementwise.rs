@@ -33,7 +33,7 @@ pub(crate) fn binary(op: Binary, a: Number, b: Number, dtype: DType) -> Number {
 }
 
 /// Selects one of two numbers.
-pub(super) fn select(condition: Number, then: Number, otherwise: Number) -> Number {
+pub(crate) fn select(condition: Number, then: Number, otherwise: Number) -> Number {
     match condition {
         Number::Integer(0) => otherwise,
         Number::Integer(_) => then,
@@ -97,7 +97,7 @@ fn round_to_odd(x: i128) -> f64 {
 
 /// Reinterprets the bits as another dtype. The bits of a NaN, or of a float that is not known exactly, are
 /// undetermined.
-pub(super) fn bitcast(x: Number, from: DType, to: DType) -> Number {
+pub(crate) fn bitcast(x: Number, from: DType, to: DType) -> Number {
     let scalar = match x {
         Number::Undetermined => return Number::Undetermined,
         Number::Integer(x) if from.kind() == crate::Kind::Signed => Scalar::Int(x as i64),
@@ -118,7 +118,7 @@ pub(super) fn bitcast(x: Number, from: DType, to: DType) -> Number {
 }
 
 /// The values as stored in a buffer.
-pub(super) fn stored(x: &OracleArray) -> Vec<Number> {
+pub(crate) fn stored(x: &OracleArray) -> Vec<Number> {
     let store = |n: &Number| match n {
         Number::Float(interval) => Number::Float(interval.rounded(x.dtype)),
         other => *other,

@@ -11,7 +11,7 @@ use crate::{DType, op::Combine};
 /// multiply-adds. A sum of n terms is within n + 1 roundings of the sum of their magnitudes (Higham, "Accuracy and
 /// Stability of Numerical Algorithms", 4.2). A product of n factors is within n roundings of its value.
 #[derive(Clone, Debug)]
-pub(super) struct Accumulator {
+pub(crate) struct Accumulator {
     combine: Combine,
     dtype: DType,
     /// The type to which each combination is rounded.
@@ -41,12 +41,12 @@ pub(super) struct Accumulator {
 
 impl Accumulator {
     /// An empty combination; 16-bit floats are combined in `f32`.
-    pub(super) fn new(combine: Combine, dtype: DType) -> Accumulator {
+    pub(crate) fn new(combine: Combine, dtype: DType) -> Accumulator {
         Accumulator::with_precision(combine, dtype, dtype.compute())
     }
 
     /// An empty combination whose steps may each be rounded to `precision`.
-    pub(super) fn with_precision(combine: Combine, dtype: DType, precision: DType) -> Accumulator {
+    pub(crate) fn with_precision(combine: Combine, dtype: DType, precision: DType) -> Accumulator {
         let identity = combine.identity(dtype);
         Accumulator {
             combine,
@@ -69,7 +69,7 @@ impl Accumulator {
     }
 
     /// Adds a number to the combination.
-    pub(super) fn push(&mut self, number: Number) {
+    pub(crate) fn push(&mut self, number: Number) {
         self.count += 1;
         match number {
             Number::Undetermined => self.undetermined = true,
@@ -83,7 +83,7 @@ impl Accumulator {
     }
 
     /// Adds a product of two numbers, which a device may or may not round before the addition.
-    pub(super) fn push_product(&mut self, a: Number, b: Number) {
+    pub(crate) fn push_product(&mut self, a: Number, b: Number) {
         self.products = true;
         match (a, b) {
             (Number::Integer(a), Number::Integer(b)) => self.push(Number::Integer(a.wrapping_mul(b))),
@@ -105,7 +105,7 @@ impl Accumulator {
     }
 
     /// Adds zero times this number, which a device may skip. It has an effect only if the product is NaN.
-    pub(super) fn push_zero_times(&mut self, number: Number) {
+    pub(crate) fn push_zero_times(&mut self, number: Number) {
         self.undetermined |= match number {
             Number::Integer(_) => false,
             Number::Float(x) => !x.magnitude().is_finite(),
@@ -160,7 +160,7 @@ impl Accumulator {
     }
 
     /// The combination of all numbers so far.
-    pub(super) fn result(&self) -> Number {
+    pub(crate) fn result(&self) -> Number {
         if self.undetermined {
             // A NaN is final.
             return if self.nan { Number::NAN } else { Number::Undetermined };

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// A unary operation on an operand of `dtype`.
-pub(super) fn unary(op: Unary, x: Interval, dtype: DType) -> Number {
+pub(crate) fn unary(op: Unary, x: Interval, dtype: DType) -> Number {
     let f = op.row().meaning;
     match op {
         Unary::IsNan => return Number::bool(x.is_nan()),
@@ -123,7 +123,7 @@ fn corners(a: Interval, b: Interval, ulps: f64, dtype: DType, f: impl Fn(f64, f6
 }
 
 /// A product before any rounding to `dtype`: what enters a sum of products.
-pub(super) fn product(a: Interval, b: Interval) -> Number {
+pub(crate) fn product(a: Interval, b: Interval) -> Number {
     let could_be_nan =
         |x: Interval, y: Interval| !x.is_point() && x.contains_zero() && y.magnitude().is_infinite();
     if a.is_nan() || b.is_nan() {
@@ -136,7 +136,7 @@ pub(super) fn product(a: Interval, b: Interval) -> Number {
 }
 
 /// A `float32` that a device may have rounded to the nearest of TF32, whose significands have 11 bits.
-pub(super) fn round_to_tf32(number: &mut Number) {
+pub(crate) fn round_to_tf32(number: &mut Number) {
     const ROUNDING: f64 = 1.0 / (1 << 11) as f64;
     /// Half the distance of subnormal numbers.
     const LEAST: f64 = f32::MIN_POSITIVE as f64 * ROUNDING;
@@ -155,7 +155,7 @@ pub(super) fn round_to_tf32(number: &mut Number) {
 }
 
 /// A binary operation on operands of `dtype`.
-pub(super) fn binary(op: Binary, a: Interval, b: Interval, dtype: DType) -> Number {
+pub(crate) fn binary(op: Binary, a: Interval, b: Interval, dtype: DType) -> Number {
     if op.is_comparison() {
         return compare(op, a, b);
     }

@@ -1,11 +1,13 @@
 //! Arrays of numbers, in row-major order.
 
-use super::number::Number;
+use super::{
+    integer,
+    number::{Interval, Number},
+};
 use crate::dtype::read_scalars;
 use crate::{
     DType, Error, Result, Scalar,
     dtype::scalar_bytes,
-    oracle::integer,
     shape::{Dims, checked_element_count, contiguous_strides, element_count},
 };
 
@@ -46,13 +48,13 @@ impl OracleArray {
     }
 
     /// Fills an array with this scalar.
-    pub(super) fn filled(scalar: Scalar, dtype: DType, shape: &[usize]) -> OracleArray {
+    pub(crate) fn filled(scalar: Scalar, dtype: DType, shape: &[usize]) -> OracleArray {
         let element = from_scalar(scalar.cast(dtype));
         OracleArray { dtype, shape: shape.into(), elements: vec![element; element_count(shape)] }
     }
 
     /// The element at these coordinates.
-    pub(super) fn at(&self, coordinates: &[usize]) -> Number {
+    pub(crate) fn at(&self, coordinates: &[usize]) -> Number {
         self.elements[flat_index(&self.shape, coordinates)]
     }
 }
@@ -68,16 +70,16 @@ pub(crate) fn from_scalar(scalar: Scalar) -> Number {
 }
 
 /// A count or position as an element of `dtype`.
-pub(super) fn counted(i: usize, dtype: DType) -> Number {
+pub(crate) fn counted(i: usize, dtype: DType) -> Number {
     if dtype.is_float() {
-        Number::Float(super::number::Interval::point(i as f64).settled(dtype))
+        Number::Float(Interval::point(i as f64).settled(dtype))
     } else {
         Number::Integer(integer::wrap(i as i128, dtype))
     }
 }
 
 /// The coordinates of all elements in row-major order.
-pub(super) fn every_coordinate(shape: &[usize]) -> impl Iterator<Item = Dims> + use<> {
+pub(crate) fn every_coordinate(shape: &[usize]) -> impl Iterator<Item = Dims> + use<> {
     let strides = contiguous_strides(shape);
     let shape: Dims = shape.into();
     (0..element_count(&shape))
@@ -85,6 +87,6 @@ pub(super) fn every_coordinate(shape: &[usize]) -> impl Iterator<Item = Dims> + 
 }
 
 /// The row-major position of these coordinates.
-pub(super) fn flat_index(shape: &[usize], coordinates: &[usize]) -> usize {
+pub(crate) fn flat_index(shape: &[usize], coordinates: &[usize]) -> usize {
     coordinates.iter().zip(contiguous_strides(shape)).map(|(&c, s)| c * s as usize).sum()
 }

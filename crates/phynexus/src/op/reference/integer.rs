@@ -15,21 +15,21 @@ fn is_signed(dtype: DType) -> bool {
 }
 
 /// The value of `dtype` that equals `x` modulo 2 to the width.
-pub(super) fn wrap(x: i128, dtype: DType) -> i128 {
+pub(crate) fn wrap(x: i128, dtype: DType) -> i128 {
     let bits = width(dtype);
     let low = x & ((1 << bits) - 1);
     if is_signed(dtype) && low >> (bits - 1) == 1 { low - (1 << bits) } else { low }
 }
 
 /// A float truncated towards zero and saturated at the type's limits; NaN gives 0.
-pub(super) fn from_float(x: f64, dtype: DType) -> i128 {
+pub(crate) fn from_float(x: f64, dtype: DType) -> i128 {
     let values = 1i128 << width(dtype);
     let least = if is_signed(dtype) { -values / 2 } else { 0 };
     (x as i128).clamp(least, least + values - 1)
 }
 
 /// A unary operation on an integer of `dtype`.
-pub(super) fn unary(op: Unary, x: i128, dtype: DType) -> Option<i128> {
+pub(crate) fn unary(op: Unary, x: i128, dtype: DType) -> Option<i128> {
     let result = match op {
         Unary::Neg => -x,
         Unary::Abs => x.abs(),
@@ -41,7 +41,7 @@ pub(super) fn unary(op: Unary, x: i128, dtype: DType) -> Option<i128> {
 }
 
 /// A binary operation on integers of `dtype`; comparisons give 0 or 1.
-pub(super) fn binary(op: Binary, a: i128, b: i128, dtype: DType) -> Option<i128> {
+pub(crate) fn binary(op: Binary, a: i128, b: i128, dtype: DType) -> Option<i128> {
     let result = op.row().integer?(a, b, width(dtype));
     Some(if op.is_comparison() { result } else { wrap(result, dtype) })
 }

@@ -51,7 +51,7 @@ impl Interval {
     }
 
     /// Ordered bounds of these values, none of which is NaN; -0 orders below +0.
-    pub(super) fn hull(value: f64, bounds: impl IntoIterator<Item = f64>) -> Interval {
+    pub(crate) fn hull(value: f64, bounds: impl IntoIterator<Item = f64>) -> Interval {
         let widen = |i: Interval, x: f64| Interval {
             low: if x.total_cmp(&i.low).is_lt() { x } else { i.low },
             high: if x.total_cmp(&i.high).is_gt() { x } else { i.high },
@@ -61,7 +61,7 @@ impl Interval {
     }
 
     /// Bounds moved outwards by `ulps` units in the last place of `dtype`.
-    pub(super) fn widened(self, ulps: f64, dtype: DType) -> Interval {
+    pub(crate) fn widened(self, ulps: f64, dtype: DType) -> Interval {
         Interval {
             low: self.low - ulps * ulp(self.low, dtype),
             high: self.high + ulps * ulp(self.high, dtype),
@@ -71,12 +71,12 @@ impl Interval {
 
     /// The interval as a device that computes in `dtype` holds it: bounds are rounded, for 16-bit floats to `f32`
     /// first.
-    pub(super) fn settled(self, dtype: DType) -> Interval {
+    pub(crate) fn settled(self, dtype: DType) -> Interval {
         self.rounded(dtype.compute()).rounded(dtype)
     }
 
     /// The interval as stored in a buffer or produced by a cast: bounds are rounded to `dtype`.
-    pub(super) fn rounded(self, dtype: DType) -> Interval {
+    pub(crate) fn rounded(self, dtype: DType) -> Interval {
         Interval {
             value: round(self.value, dtype),
             low: round(self.low, dtype),
@@ -142,7 +142,7 @@ pub fn ulp(x: f64, dtype: DType) -> f64 {
 
 /// `x` rounded to the nearest value of `dtype`, ties to even, overflowing to infinity. (`half`'s conversion from `f64`
 /// drops the low 32 bits first, so it can miss a tie by one.)
-pub(super) fn round(x: f64, dtype: DType) -> f64 {
+pub(crate) fn round(x: f64, dtype: DType) -> f64 {
     if dtype == DType::F64 || !x.is_finite() {
         return x;
     }
@@ -152,17 +152,17 @@ pub(super) fn round(x: f64, dtype: DType) -> f64 {
 }
 
 /// The greatest finite value of a float type.
-pub(super) const fn greatest(dtype: DType) -> f64 {
+pub(crate) const fn greatest(dtype: DType) -> f64 {
     format(dtype).greatest
 }
 
 /// The least positive normal value of a float type.
-pub(super) fn least_normal(dtype: DType) -> f64 {
+pub(crate) fn least_normal(dtype: DType) -> f64 {
     power_of_two(format(dtype).least_exponent)
 }
 
 /// The relative error of one rounding: half the spacing at 1.
-pub(super) fn unit_roundoff(dtype: DType) -> f64 {
+pub(crate) fn unit_roundoff(dtype: DType) -> f64 {
     power_of_two(-format(dtype).precision)
 }
 

@@ -1,0 +1,110 @@
+//! The samples of primitives and composites, and products whose factors may be rounded.
+
+use phynexus::{
+    DType,
+    op::{Conv, ConvKind, Geometry, Op, Permute, Sample, composite::Tf32, samples},
+    oracle::generate::{Case, CaseLeaf, Choice, Values, random_operand},
+};
+
+use super::{Entry, elementwise::leaf};
+
+/// All cases of operations that are not elementwise functions.
+pub(super) fn entries() -> Vec<Entry> {
+    let mut entries = Vec::new();
+    for sample in samples() {
+        for dtype in sample.tested_dtypes() {
+            match sample.op {
+                // The body and a device's own kernel must agree with the definition on ordinary values.
+                Op::Composite(_) => add(&sample, dtype, sample.to_string(), PLAIN, &mut entries),
+                _ => add_variants(&sample, dtype, &mut entries),
+            }
+        }
+    }
+    rounded(&mut entries);
+    entries
+}
+
+/// The values of operands that may have any, and whether operands are scattered in memory.
+type Variant = (Values, bool);
+const PLAIN: Variant = (Values::Tame, false);
+const VARIANTS: [Variant; 3] = [PLAIN, (Values::Tame, true), (Values::Special, false)];
+
+fn add_variants(sample: &Sample, dtype: DType, entries: &mut Vec<Entry>) {
+    if sample.operands.is_empty() {
+        return add(sample, dtype, sample.to_string(), PLAIN, entries);
+    }
+    for (values, scattered) in VARIANTS {
+        let name = format!("{sample}, {values:?} values, scattered {scattered}");
+        add(sample, dtype, name, (values, scattered), entries);
+    }
+}
+
+/// A generator that depends on the case's name only, so that adding a case leaves the layouts of others as they are.
+fn choice(name: &str) -> Choice {
+    Choice::new(name.bytes().fold(5u64, |seed, b| seed.wrapping_mul(31).wrapping_add(b.into())))
+}
+
+fn add(sample: &Sample, dtype: DType, name: String, (values, scattered): Variant, entries: &mut Vec<Entry>) {
+    let mut choice = choice(&name);
+    let mut case = Case::new(name);
+    let mut operand = |operand| {
+        let array = random_operand(&mut choice, operand, dtype, values);
+        case.leaf(match scattered {
+            true => CaseLeaf::scattered(array, &mut choice),
+            false => CaseLeaf::contiguous(array),
+        })
+    };
+    let inputs: Vec<u32> = sample.operands.iter().map(&mut operand).collect();
+    match sample.result(dtype) {
+        Ok((result, shape)) => {
+            let output = case.ir.push(sample.op.clone(), result, shape, inputs);
+            case.ir.outputs.push(output);
+        }
+        // Operands that do not fit are the sample's fault: the case without an output fails, with the reason.
+        Err(error) => case.name = format!("{}: {error}", case.name),
+    }
+    entries.push(Entry::new(sample.op.name(), dtype.name(), case));
+}
+
+/// Products and convolutions whose factors may be rounded: with sizes that fill tiles and sizes that do not, and with
+/// transposed factors.
+fn rounded(entries: &mut Vec<Entry>) {
+    let mut one = |op: Op, shape: &[usize], operands: [&[usize]; 2], transposed: bool| {
+        let product = Op::Composite(Tf32 { op: Box::new(op), shape: shape.into() }.into());
+        for (values, scattered) in VARIANTS.into_iter().take(if transposed { 1 } else { 3 }) {
+            let turned = if transposed { "transposed " } else { "" };
+            let name =
+                format!("{product:?} of {turned}{operands:?}, {values:?} values, scattered {scattered}");
+            let mut choice = choice(&name);
+            let mut case = Case::new(name);
+            let inputs = operands.map(|shape| {
+                if !transposed {
+                    return leaf(&mut case, &mut choice, values, DType::F32, shape, scattered);
+                }
+                let x = leaf(&mut case, &mut choice, values, DType::F32, &[shape[1], shape[0]], scattered);
+                let turn = Op::Permute(Permute([1, 0].as_slice().into()));
+                case.ir.push(turn, DType::F32, shape.into(), [x])
+            });
+            let output = case.ir.push(product.clone(), DType::F32, shape.into(), inputs);
+            case.ir.outputs.push(output);
+            entries.push(Entry::new(product.name(), DType::F32.name(), case));
+        }
+    };
+    let sizes = [(40, 41, 36), (66, 40, 50), (24, 264, 16), (130, 72, 260), (9, 8, 8), (3, 1, 4), (2, 0, 3)];
+    for (m, k, n) in sizes {
+        one(Op::Dot, &[m, n], [&[m, k], &[k, n]], false);
+        one(Op::Dot, &[m, n], [&[m, k], &[k, n]], true);
+    }
+    one(Op::Dot, &[3, 40, 36], [&[3, 40, 24], &[3, 24, 36]], false);
+    let pair = |x: usize| [x, x].into_iter().collect();
+    let padding = [(1, 1); 2].into_iter().collect();
+    let geometry = Geometry { kernel: pair(3), stride: pair(1), dilation: pair(1), padding, groups: 1 };
+    let [x, w, y]: [&[usize]; 3] = [&[2, 8, 7, 8], &[16, 8, 3, 3], &[2, 16, 7, 8]];
+    for (kind, result, operands) in [
+        (ConvKind::Forward, y, [x, w]),
+        (ConvKind::InputGradient, x, [y, w]),
+        (ConvKind::FilterGradient, w, [x, y]),
+    ] {
+        one(Op::Conv(Conv(kind, geometry.clone())), result, operands, false);
+    }
+}

@@ -1,0 +1,106 @@
+//! Matrix products.
+
+use super::{
+    Call, Check, Formula, InputGradients, IrNode, Number, Op, Operation, OracleArray, Reads, Sample,
+    SampleOperand, need,
+};
+use crate::{
+    DType, Result,
+    op::{Combine, reference::Accumulator},
+    shape::element_count,
+};
+
+/// Matrix product `[.., M, K]` times `[.., K, N]` with equal leading dimensions. Sums are accumulated in `f32` for
+/// 16-bit floats and in the node's dtype otherwise (so `int8` operands with an `int32` node give exact products).
+#[derive(Debug)]
+pub struct Dot;
+
+impl Operation for Dot {
+    fn name(&self) -> &'static str {
+        "dot"
+    }
+
+    fn operands(&self) -> Option<usize> {
+        Some(2)
+    }
+
+    fn check(&self, node: &IrNode, inputs: &[&IrNode]) -> Check {
+        let (a, b, rank) = (inputs[0], inputs[1], node.shape.len());
+        need(rank >= 2 && a.shape.len() == rank && b.shape.len() == rank, "operands of another rank")?;
+        let batch = rank - 2;
+        let leading = a.shape[..batch] == node.shape[..batch] && b.shape[..batch] == node.shape[..batch];
+        let inner = a.shape[rank - 1] == b.shape[batch];
+        let outer = a.shape[batch] == node.shape[batch] && b.shape[rank - 1] == node.shape[rank - 1];
+        need(leading && inner && outer, "shapes do not fit")?;
+        factors(node, a, b)
+    }
+
+    fn gradient(&self, call: &Call) -> Result<Option<InputGradients>> {
+        call.each(|position| operand_gradient(call, position, false))
+    }
+
+    fn gradient_reads(&self) -> Reads {
+        Reads::CROSSWISE
+    }
+
+    fn reference(&self, node: &IrNode, inputs: &[&OracleArray]) -> Result<Vec<Number>> {
+        let (a, b, rank) = (inputs[0], inputs[1], node.shape.len());
+        let (m, n, k) = (node.shape[rank - 2], node.shape[rank - 1], a.shape[rank - 1]);
+        let mut out = Vec::with_capacity(node.len());
+        for batch in 0..element_count(&node.shape[..rank - 2]) {
+            for row in 0..m {
+                for column in 0..n {
+                    let mut sum = Accumulator::new(Combine::Sum, node.dtype);
+                    for i in 0..k {
+                        sum.push_product(
+                            a.elements[(batch * m + row) * k + i],
+                            b.elements[(batch * k + i) * n + column],
+                        );
+                    }
+                    out.push(sum.result());
+                }
+            }
+        }
+        Ok(out)
+    }
+
+    fn samples() -> Vec<Sample> {
+        // Batch, rows, inner dimension, columns.
+        let sizes = [
+            (None, 1, 1, 1),
+            (None, 3, 5, 7),
+            (None, 33, 65, 17),
+            (None, 2, 0, 3),
+            (None, 0, 4, 3),
+            (Some(3), 4, 5, 6),
+            (Some(2), 1, 40, 1),
+            (Some(0), 2, 2, 2),
+            (None, 1, 70, 19),
+            (None, 19, 70, 1),
+        ];
+        let sample = |(batch, m, k, n): (Option<usize>, usize, usize, usize)| {
+            let with = |a: usize, b: usize| -> Vec<usize> { batch.into_iter().chain([a, b]).collect() };
+            let operands = [SampleOperand::new(&with(m, k)), SampleOperand::new(&with(k, n))];
+            let product = Sample::primitive(Op::Dot, &with(m, n), operands);
+            [product.clone(), product.giving(DType::I32).only(&[DType::I8, DType::U8])]
+        };
+        sizes.into_iter().flat_map(sample).collect()
+    }
+}
+
+/// Both factors of a sum of products have one dtype, which is a float if the sum is; bool has no products.
+pub(super) fn factors(node: &IrNode, a: &IrNode, b: &IrNode) -> Check {
+    let one_kind = a.dtype.is_float() == node.dtype.is_float() && node.dtype != DType::Bool;
+    need(a.dtype == b.dtype && one_kind && a.dtype != DType::Bool, "wrong dtypes")
+}
+
+/// The gradient of a factor. It may round its factors to TF32 if the product may.
+pub(in crate::op) fn operand_gradient(call: &Call, position: usize, may_round: bool) -> Formula {
+    // The product may be wider than its factors (16-bit factors, a float32 product).
+    let dtype = call.output.dtype();
+    let own = call.inputs[position].dtype();
+    let other = call.input(1 - position).cast(dtype).transpose();
+    let (left, right) = if position == 0 { (call.gradient(), other) } else { (other, call.gradient()) };
+    let product = left.product(&right, may_round);
+    product.cast(own)
+}
