@@ -57,12 +57,17 @@ impl Operation for Pad {
     }
 
     fn samples() -> Vec<Sample> {
-        let calls: [(&[(usize, usize)], &[usize], &[usize]); 3] =
-            [(&[(1, 2)], &[5], &[8]), (&[(0, 0), (2, 1)], &[3, 300], &[3, 303]), (&[(1, 1)], &[0], &[2])];
-        let sample = |dtype: DType, (padding, from, to): (&[(usize, usize)], &[usize], &[usize])| {
+        let sample = |dtype: DType, padding: &[(usize, usize)], from: &[usize], to: &[usize]| {
             let pad = Pad { padding: padding.into(), value: Scalar::Int(1).cast(dtype) };
             Sample::primitive(Op::Pad(pad), to, [SampleOperand::new(from)]).only(&[dtype])
         };
-        DType::ALL.into_iter().flat_map(|dtype| calls.map(|call| sample(dtype, call))).collect()
+        let samples = |dtype| {
+            [
+                sample(dtype, &[(1, 2)], &[5], &[8]),
+                sample(dtype, &[(0, 0), (2, 1)], &[3, 300], &[3, 303]),
+                sample(dtype, &[(1, 1)], &[0], &[2]),
+            ]
+        };
+        DType::ALL.into_iter().flat_map(samples).collect()
     }
 }
