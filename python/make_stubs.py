@@ -123,9 +123,9 @@ def python_methods() -> list[ast.stmt]:
         listed = re.search(r"__all__ = \[.*?\]", (HERE / "neurenix" / f"{name}.py").read_text(), re.DOTALL)
         assert listed is not None
         shared |= set(ast.literal_eval(listed.group().removeprefix("__all__ = ")))
-    for name in ("random", "_methods", "_special", "_places"):
+    for name in ("random", "_methods", "_special", "_in_place"):
         tree = ast.parse((HERE / "neurenix" / f"{name}.py").read_text())
-        wanted = None if name == "_places" else shared
+        wanted = None if name == "_in_place" else shared
         for each in tree.body:
             if isinstance(each, ast.FunctionDef) and each.name != "attach" and not each.name.startswith("_"):
                 if wanted is None or each.name in wanted:

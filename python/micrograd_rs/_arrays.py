@@ -289,24 +289,24 @@ class _Array:
                 reached[id(array), id(tensor)] = array, tensor
                 waiting.extend(array._parents)
         one = nx.full_like(self._tensor.detach(), 1)
-        slopes = self._slopes([tensor for _, tensor in reached.values()], one)
-        for (array, _), gradient in zip(reached.values(), slopes, strict=True):
+        gradients = self._gradients([tensor for _, tensor in reached.values()], one)
+        for (array, _), gradient in zip(reached.values(), gradients, strict=True):
             array._grad = gradient if array._grad is None else array._grad + gradient
         self._grad = one
 
-    def _slopes(self, tensors: list[Any], one: Any) -> list[Any]:
+    def _gradients(self, tensors: list[Any], one: Any) -> list[Any]:
         if not tensors:
             return []
         scale = _SCALE if self._scaled else 1.0
         while True:
-            slopes = [slope.detach() for slope in _engine.gradients(self._tensor, tensors, one * scale)]
+            gradients = [gradient.detach() for gradient in _engine.gradients(self._tensor, tensors, one * scale)]
             # Nothing to unscale: no f16 is involved, or the scale is already at its minimum.
             if scale == 1.0:
-                return slopes
-            slopes = [slope / scale for slope in slopes]
-            _engine.evaluate(slopes)
-            if all(math.isfinite(slope.float().abs().max().item()) for slope in slopes if slope.numel()):
-                return slopes
+                return gradients
+            gradients = [gradient / scale for gradient in gradients]
+            _engine.evaluate(gradients)
+            if all(math.isfinite(gradient.float().abs().max().item()) for gradient in gradients if gradient.numel()):
+                return gradients
             scale /= 2
 
 

@@ -66,7 +66,7 @@ from ._placement import Placement as Placement
 from ._placement import is_strict_placement as is_strict_placement
 from ._placement import on_fallback as on_fallback
 from ._placement import set_strict_placement as set_strict_placement
-from ._places import attach as _attach
+from ._in_place import attach as _attach
 from ._reductions import *  # noqa: F403
 from ._special import *  # noqa: F403
 from ._table import *  # noqa: F403

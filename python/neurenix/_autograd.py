@@ -98,8 +98,8 @@ def value_and_grad(
     With ``has_aux``, the function returns a pair; only its first element is differentiated.
 
     >>> import neurenix as nx
-    >>> value, slope = nx.value_and_grad(lambda x: (x * x).sum())(nx.Tensor([1.0, 2.0]))
-    >>> value.item(), slope.tolist()
+    >>> value, gradient = nx.value_and_grad(lambda x: (x * x).sum())(nx.Tensor([1.0, 2.0]))
+    >>> value.item(), gradient.tolist()
     (5.0, [2.0, 4.0])
     """
     numbers = _numbers("grad", function, argnums)
@@ -107,11 +107,11 @@ def value_and_grad(
     @functools.wraps(function)
     def differentiated(*args: Any, **kwargs: Any) -> Any:
         value, inputs, attached, aux = _called("grad", function, numbers, args, kwargs, has_aux)
-        slopes = _slopes(value, inputs)
+        gradients = _gradients(value, inputs)
         if not attached:
-            value, slopes = value.detach(), [each.detach() for each in slopes]
-        slope = slopes[0] if isinstance(argnums, int) else tuple(slopes)
-        return ((value, aux), slope) if has_aux else (value, slope)
+            value, gradients = value.detach(), [each.detach() for each in gradients]
+        gradient = gradients[0] if isinstance(argnums, int) else tuple(gradients)
+        return ((value, aux), gradient) if has_aux else (value, gradient)
 
     return differentiated
 
@@ -157,7 +157,7 @@ def _requires_grad(argument: Any) -> bool:
     return isinstance(argument, Tensor) and argument.requires_grad
 
 
-def _slopes(value: Tensor, variables: list[Tensor], grad_output: Tensor | None = None) -> list[Tensor]:
+def _gradients(value: Tensor, variables: list[Tensor], grad_output: Tensor | None = None) -> list[Tensor]:
     """Differentiable gradients; zeros where the value does not depend on a variable."""
     if not value.requires_grad:
         return [_engine.full_like(variable.detach(), 0) for variable in variables]
@@ -193,8 +193,8 @@ def grad(
 
     @functools.wraps(function)
     def gradient(*args: Any, **kwargs: Any) -> Any:
-        value, slope = both(*args, **kwargs)
-        return (slope, value[1]) if has_aux else slope
+        value, gradient = both(*args, **kwargs)
+        return (gradient, value[1]) if has_aux else gradient
 
     return gradient
 
@@ -214,7 +214,7 @@ def jacobian(function: Callable[..., Tensor], argnums: int | Sequence[int] = 0) 
         value, inputs, attached, _ = _called("jacobian", function, numbers, args, kwargs)
         size = value.numel()
         basis = _engine.eye(size, dtype=value.dtype, device=value.device)
-        rows = [_slopes(value, inputs, basis[i].reshape(value.shape)) for i in range(size)]
+        rows = [_gradients(value, inputs, basis[i].reshape(value.shape)) for i in range(size)]
         tables = []
         for place, variable in enumerate(inputs):
             shape = tuple(value.shape) + tuple(variable.shape)

@@ -146,7 +146,7 @@ def logaddexp(x1: Any, x2: Any, /) -> Tensor:
     return _engine.logaddexp(x1, _tensor(x2, x1))
 
 
-def _no_slope(gradient: Tensor) -> None:
+def _no_gradient(gradient: Tensor) -> None:
     raise RuntimeError("nextafter has no gradient: detach() its operands first")
 
 
@@ -160,7 +160,7 @@ def nextafter(x1: Any, x2: Any, /) -> Tensor:
         # The sum carries the operands' graph, so that ``backward`` reaches the hook.
         found = nextafter(x1.detach(), x2.detach())
         result = where(full_like(found, True, dtype="bool"), found, x1 + x2)
-        result.register_hook(_no_slope)
+        result.register_hook(_no_gradient)
         return result
     return _engine.nextafter(x1, x2)
 

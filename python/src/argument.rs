@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use crate::{
     error::{Failure, Result, type_error, value_error},
-    place::PyTensor,
+    variable::PyTensor,
 };
 
 /// The name of an object's type, for error messages.
@@ -193,7 +193,7 @@ pub(crate) fn whole_numbers(object: &Bound<'_, PyAny>) -> Result<Vec<i64>> {
 }
 
 /// Integers given as separate arguments or as one sequence: ``reshape(2, 3)`` or ``reshape((2, 3))``.
-pub(crate) fn spread(arguments: &Bound<'_, PyTuple>) -> Result<Vec<i64>> {
+pub(crate) fn varargs(arguments: &Bound<'_, PyTuple>) -> Result<Vec<i64>> {
     if arguments.len() == 1 {
         return whole_numbers(&arguments.get_item(0)?);
     }
@@ -201,8 +201,8 @@ pub(crate) fn spread(arguments: &Bound<'_, PyTuple>) -> Result<Vec<i64>> {
 }
 
 /// Sizes given as separate arguments or as one sequence.
-pub(crate) fn spread_sizes(arguments: &Bound<'_, PyTuple>) -> Result<Vec<usize>> {
-    spread(arguments)?.into_iter().map(size).collect()
+pub(crate) fn varargs_sizes(arguments: &Bound<'_, PyTuple>) -> Result<Vec<usize>> {
+    varargs(arguments)?.into_iter().map(size).collect()
 }
 
 /// One integer per spatial dimension, or one integer for all of them.
@@ -253,8 +253,8 @@ pub(crate) fn number(object: &Bound<'_, PyAny>) -> Result<Option<Scalar>> {
     if let Ok(float) = object.cast::<PyFloat>() {
         return Ok(Some(Scalar::Float(float.value())));
     }
-    if let Ok(truth) = object.cast::<PyBool>() {
-        return Ok(Some(Scalar::Bool(truth.is_true())));
+    if let Ok(value) = object.cast::<PyBool>() {
+        return Ok(Some(Scalar::Bool(value.is_true())));
     }
     if object.is_instance_of::<PyInt>() {
         return Ok(Some(match object.extract::<i64>() {

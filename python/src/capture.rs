@@ -71,11 +71,11 @@ impl PyCaptured {
 impl PyTensor {
     /// Replaces the tensor that this object holds; the new one may have another dtype and device.
     fn _exchange(&self, value: &PyTensor) -> Result<()> {
-        let place = self.place();
-        let trainable = place.is_trainable();
-        place.set_trainable(false);
-        let result = place.convert_to(value.place().tensor());
-        place.set_trainable(trainable);
+        let variable = self.variable();
+        let trainable = variable.is_trainable();
+        variable.set_trainable(false);
+        let result = variable.convert_to(value.variable().tensor());
+        variable.set_trainable(trainable);
         Ok(result?)
     }
 }

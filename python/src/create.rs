@@ -8,7 +8,7 @@ use phynexus::{
 use pyo3::{prelude::*, types::PyTuple};
 
 use crate::{
-    argument::{Count, Number, Seed, Shape, fits, spread_sizes},
+    argument::{Count, Number, Seed, Shape, fits, varargs_sizes},
     device::{Named, chosen},
     dtype::Wanted,
     error::{Result, type_error, value_error},
@@ -52,7 +52,7 @@ macro_rules! filled {
             requires_grad: bool,
         ) -> Result<PyTensor> {
             let (dtype, device) = wanted(dtype, device)?;
-            made(Tensor::full(&spread_sizes(size)?, $value, dtype, device)?, requires_grad)
+            made(Tensor::full(&varargs_sizes(size)?, $value, dtype, device)?, requires_grad)
         }
     )+ };
 }
@@ -232,7 +232,7 @@ macro_rules! random {
             let (dtype, device) = wanted(dtype, device)?;
             let generator = self::generator(generator.map(|given| given.get()));
             let sizes = match size {
-                None => spread_sizes(sizes)?,
+                None => varargs_sizes(sizes)?,
                 Some(size) if sizes.is_empty() => size.0,
                 Some(_) => return Err(type_error(concat!(stringify!($name), ": got sizes both by position and as size="))),
             };

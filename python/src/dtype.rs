@@ -1,6 +1,6 @@
 //! Element types in Python.
 
-use phynexus::{DType, Device, Kind};
+use phynexus::{DType, DTypeKind, Device};
 use pyo3::{
     IntoPyObjectExt,
     prelude::*,
@@ -46,7 +46,7 @@ impl PyDType {
     /// Whether the type can represent negative numbers.
     #[getter]
     fn is_signed(&self) -> bool {
-        matches!(self.0.kind(), Kind::Signed | Kind::Float)
+        matches!(self.0.kind(), DTypeKind::Signed | DTypeKind::Float)
     }
     fn __repr__(&self) -> String {
         format!("neurenix.{}", self.0.name())

@@ -22,11 +22,11 @@ mod linalg;
 mod mathematics;
 mod optim;
 mod picture;
-mod place;
 mod placement;
 mod precision;
 mod profile;
 mod tensor;
+mod variable;
 
 use std::ffi::OsString;
 
@@ -106,7 +106,6 @@ mod _engine {
         },
         optim::{PyOptimizer, half_cosine, optimizer_settings},
         picture::curves_png,
-        place::{PyTensor, stand_in::StandIns},
         placement::{PyPlacement, is_strict_placement, on_fallback, set_strict_placement},
         plan_count,
         precision::{autocast_dtype, set_autocast_dtype},
@@ -121,6 +120,7 @@ mod _engine {
             movement::{broadcast_shapes, cat, einsum, meshgrid, stack, where_},
             numpy::from_bytes,
         },
+        variable::{PyTensor, stand_in::StandIns},
     };
     #[allow(non_upper_case_globals)]
     #[pymodule_export]

@@ -26,7 +26,7 @@ pub(crate) struct PyOptimizer {
 /// A rule's settings by name.
 type Options = HashMap<String, f64>;
 /// A parameter group as Python passes it: parameters, learning rate, weight decay, options of the rule.
-type Group<'py> = (Vec<Bound<'py, PyTensor>>, f64, f64, Options);
+type ParameterGroup<'py> = (Vec<Bound<'py, PyTensor>>, f64, f64, Options);
 
 fn known(name: &str) -> Result<Rule> {
     Rule::named(name).ok_or_else(|| value_error(format!("{name:?} is no update rule")))
@@ -53,8 +53,8 @@ pub(crate) fn half_cosine(start: f64, end: f64, angle: f64) -> f64 {
     neurenix::optim::half_cosine(start, end, angle)
 }
 
-fn places(parameters: &[Bound<'_, PyTensor>]) -> Vec<neurenix::nn::Parameter> {
-    parameters.iter().map(|parameter| parameter.get().place().into_owned()).collect()
+fn variables(parameters: &[Bound<'_, PyTensor>]) -> Vec<neurenix::nn::Parameter> {
+    parameters.iter().map(|parameter| parameter.get().variable().into_owned()).collect()
 }
 
 impl PyOptimizer {
@@ -67,18 +67,18 @@ impl PyOptimizer {
 #[pymethods]
 impl PyOptimizer {
     #[new]
-    fn new(name: String, groups: Vec<Group<'_>>) -> Result<PyOptimizer> {
+    fn new(name: String, groups: Vec<ParameterGroup<'_>>) -> Result<PyOptimizer> {
         let mut optimizer: Option<Optimizer> = None;
         for (parameters, rate, decay, options) in groups {
-            let (rule, places) = (rule(&name, &options)?, places(&parameters));
+            let (rule, variables) = (rule(&name, &options)?, variables(&parameters));
             // The base learning rate is 1, so a group's factor is its learning rate.
             match &mut optimizer {
                 None => {
-                    let mut first = Optimizer::new(rule, places, 1.0)?;
+                    let mut first = Optimizer::new(rule, variables, 1.0)?;
                     first.set_group(0, rate, decay)?;
                     optimizer = Some(first);
                 }
-                Some(optimizer) => optimizer.add_group_with(rule, places, rate, decay)?,
+                Some(optimizer) => optimizer.add_group_with(rule, variables, rate, decay)?,
             }
         }
         match optimizer {
@@ -87,10 +87,10 @@ impl PyOptimizer {
         }
     }
     /// Adds a parameter group.
-    fn add_group(&self, py: Python<'_>, group: Group<'_>) -> Result<()> {
+    fn add_group(&self, py: Python<'_>, group: ParameterGroup<'_>) -> Result<()> {
         let (parameters, rate, decay, options) = group;
         let rule = rule(&self.rule, &options)?;
-        Ok(self.lock(py).add_group_with(rule, places(&parameters), rate, decay)?)
+        Ok(self.lock(py).add_group_with(rule, variables(&parameters), rate, decay)?)
     }
     /// Replaces the options of the rule for one group.
     fn set_options(&self, py: Python<'_>, group: usize, options: Options) -> Result<()> {
@@ -107,11 +107,11 @@ impl PyOptimizer {
             for (group, (rate, decay)) in settings.into_iter().enumerate() {
                 optimizer.set_group(group, rate, decay)?;
             }
-            let places: Vec<_> = optimizer.parameters().cloned().collect();
-            let leaves = places
+            let variables: Vec<_> = optimizer.parameters().cloned().collect();
+            let leaves = variables
                 .iter()
-                .filter(|place| place.is_trainable())
-                .map(|place| place.leaf())
+                .filter(|variable| variable.is_trainable())
+                .map(|variable| variable.leaf())
                 .collect::<neurenix::Result<Vec<_>>>()?;
             let kept: Vec<Option<Tensor>> = leaves.iter().map(Tensor::grad).collect();
             let gradients = Gradients::take_from(&leaves.iter().collect::<Vec<_>>());
@@ -128,10 +128,10 @@ impl PyOptimizer {
                 return Err(error.into());
             }
             drop(taken);
-            let updated = places
+            let updated = variables
                 .iter()
-                .filter(|place| place.is_trainable())
-                .map(|place| place.leaf())
+                .filter(|variable| variable.is_trainable())
+                .map(|variable| variable.leaf())
                 .collect::<neurenix::Result<Vec<_>>>()?;
             put_back(&updated);
             Ok(())

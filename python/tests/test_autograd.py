@@ -35,8 +35,8 @@ def test_gradients_agree_with_finite_differences(name: str) -> None:
     for i in np.ndindex(start.shape):
         step = np.zeros_like(start)
         step[i] = 1e-6
-        slope = (function(nx.Tensor(start + step)).item() - function(nx.Tensor(start - step)).item()) / 2e-6
-        assert x.grad[i].item() == pytest.approx(slope, rel=1e-5, abs=1e-7)
+        derivative = (function(nx.Tensor(start + step)).item() - function(nx.Tensor(start - step)).item()) / 2e-6
+        assert x.grad[i].item() == pytest.approx(derivative, rel=1e-5, abs=1e-7)
 
 
 def test_gradients_add_up_until_they_are_cleared() -> None:
@@ -107,11 +107,11 @@ def test_what_cannot_be_differentiated_is_refused() -> None:
 
 
 def test_gradient_functions() -> None:
-    slope = nx.grad(lambda x: x**3)
-    assert slope(nx.Tensor(2.0)).item() == pytest.approx(12)
-    assert nx.grad(slope)(nx.Tensor(2.0)).item() == pytest.approx(12)
-    assert nx.grad(nx.grad(slope))(nx.Tensor(2.0)).item() == pytest.approx(6)
-    assert not slope(nx.Tensor(2.0)).requires_grad
+    derivative = nx.grad(lambda x: x**3)
+    assert derivative(nx.Tensor(2.0)).item() == pytest.approx(12)
+    assert nx.grad(derivative)(nx.Tensor(2.0)).item() == pytest.approx(12)
+    assert nx.grad(nx.grad(derivative))(nx.Tensor(2.0)).item() == pytest.approx(6)
+    assert not derivative(nx.Tensor(2.0)).requires_grad
     value, (da, db) = nx.value_and_grad(lambda a, b: (a * b).sum(), (0, 1))(nx.Tensor([1.0, 2.0]), nx.Tensor([3.0, 4.0]))
     assert value.item() == 11 and da.tolist() == [3.0, 4.0] and db.tolist() == [1.0, 2.0]
     j = nx.jacobian(lambda x: nx.stack([x.sum(), (x * x).sum()]))(nx.Tensor([1.0, 2.0]))
@@ -161,9 +161,9 @@ def test_gradients_reach_what_a_function_closes_over() -> None:
     outer = nx.grad(lambda a: nx.jacobian(lambda x: a * x * x)(nx.Tensor([3.0])).sum())
     assert outer(nx.Tensor(2.0)).item() == 6.0
     w = nx.Tensor([2.0, -1.0], requires_grad=True)
-    slope = nx.grad(lambda x: ((w * x) ** 2).sum())(nx.Tensor([1.0, 3.0]))
-    (slope**2).sum().backward()
-    assert w.grad.tolist() == [128.0, -144.0], "a penalty on a slope: d/dw (2 w^2 x)^2 = 16 w^3 x^2"
+    derivative = nx.grad(lambda x: ((w * x) ** 2).sum())(nx.Tensor([1.0, 3.0]))
+    (derivative**2).sum().backward()
+    assert w.grad.tolist() == [128.0, -144.0], "a penalty on a gradient: d/dw (2 w^2 x)^2 = 16 w^3 x^2"
 
 
 def test_a_leaf_replaced_after_the_forward_pass_is_not_forgotten_silently() -> None:

@@ -39,14 +39,14 @@ def test_threads_record_a_model_beside_each_other() -> None:
         thread.start()
     meeting.wait()
     (model(x) ** 2).sum().backward()
-    slopes = [parameter.grad for parameter in model.parameters()]
+    derivatives = [parameter.grad for parameter in model.parameters()]
     meeting.wait()
     for thread in threads:
         thread.join()
     met.set()
     assert len(results) == 4 and all(nx.allclose(result, expected) for result in results)
     assert all(parameter.requires_grad for parameter in model.parameters())
-    assert all(slope is not None and bool((slope != 0).any()) for slope in slopes)
+    assert all(derivative is not None and bool((derivative != 0).any()) for derivative in derivatives)
     nx.optim.SGD(model.parameters(), lr=0.5).step()
     with nx.no_grad():
         assert nx.allclose(compiled(x), model(x).softmax(1)), "a replay uses the weights as they are now"

@@ -117,7 +117,7 @@ def test_what_a_kernels_gradient_raises_keeps_its_class() -> None:
     assert x.grad is None
 
 
-def test_the_slopes_of_clamp_at_its_bounds_are_pytorchs() -> None:
+def test_the_derivatives_of_clamp_at_its_bounds_are_pytorchs() -> None:
     x = nx.Tensor([-1.0, 0.0, 0.5, 1.0, 2.0], requires_grad=True)
     x.clamp(0.0, 1.0).sum().backward()
     assert x.grad.tolist() == [0.0, 0.0, 1.0, 0.0, 0.0]
@@ -258,7 +258,7 @@ def test_what_fits_just() -> None:
     assert nx.rand(3).tolist() == first
 
 
-def test_the_slopes_of_atan2_at_the_origin_are_zero() -> None:
+def test_the_derivatives_of_atan2_at_the_origin_are_zero() -> None:
     y, x = nx.zeros(3, requires_grad=True), nx.zeros(3, requires_grad=True)
     nx.atan2(y, x).sum().backward()
     assert y.grad.tolist() == [0.0] * 3 and x.grad.tolist() == [0.0] * 3

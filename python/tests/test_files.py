@@ -16,7 +16,7 @@ import neurenix as nx
 import pytest
 
 
-def test_truth_values_are_zero_or_one(tmp_path: Path) -> None:
+def test_bools_are_zero_or_one(tmp_path: Path) -> None:
     header = json.dumps({"t": {"dtype": "BOOL", "shape": [4], "data_offsets": [0, 4]}}).encode()
     path = tmp_path / "other.safetensors"
     path.write_bytes(len(header).to_bytes(8, "little") + header + bytes([0, 1, 128, 255]))

@@ -11,7 +11,7 @@ import pytest
 F = nx.nn.functional
 
 
-def test_normalize_has_slopes_at_zero() -> None:
+def test_normalize_has_derivatives_at_zero() -> None:
     x = nx.Tensor([[3.0, 4.0], [0.0, 0.0]], requires_grad=True)
     result = F.normalize(x, eps=0.5)
     np.testing.assert_allclose(result.detach().numpy(), [[0.6, 0.8], [0.0, 0.0]], rtol=1e-6)

@@ -19,7 +19,7 @@ def numbers(*shape: int, dtype: str = "float64") -> np.ndarray:
     return np.random.default_rng(7).standard_normal(shape).astype(dtype)
 
 
-def slopes(function: Callable[[nx.Tensor], nx.Tensor], at: list[float]) -> tuple[list[float], list[float]]:
+def derivatives(function: Callable[[nx.Tensor], nx.Tensor], at: list[float]) -> tuple[list[float], list[float]]:
     """The gradient from the graph, and from central differences."""
     x = nx.tensor(at, dtype=nx.float64, requires_grad=True)
     function(x).sum().backward()
@@ -281,7 +281,7 @@ def test_erfc_is_exact_where_it_is_small() -> None:
     assert x.grad is not None
     exact = [-2 / math.sqrt(math.pi) * math.exp(-place * place) for place in places]
     assert np.allclose(x.grad.numpy(), exact, rtol=1e-9, atol=0)
-    assert np.allclose(*slopes(nx.erfc, [-2.0, 0.2, 0.8, 2.5, 5.0]), rtol=1e-6, atol=1e-12)
+    assert np.allclose(*derivatives(nx.erfc, [-2.0, 0.2, 0.8, 2.5, 5.0]), rtol=1e-6, atol=1e-12)
     far = nx.tensor([-1e20, 100.0, 1e30], requires_grad=True)
     nx.erfc(far).sum().backward()
     assert far.grad is not None and far.grad.tolist() == [0.0, 0.0, 0.0]
@@ -300,7 +300,7 @@ def test_erfinv_is_the_inverse_of_erf() -> None:
     assert np.allclose([math.erf(y) for y in low.tolist()], [-0.9, 0.1, 0.999, 1 - 2.0**-24], rtol=2e-6)
     edges = nx.erfinv(nx.Tensor([1.0, -1.0, 1.5, float("nan")])).tolist()
     assert edges[:2] == [math.inf, -math.inf] and all(math.isnan(edge) for edge in edges[2:])
-    assert np.allclose(*slopes(nx.erfinv, [-0.95, -0.5, 0.0, 0.3, 0.84, 0.9, 0.999]), rtol=1e-6)
+    assert np.allclose(*derivatives(nx.erfinv, [-0.95, -0.5, 0.0, 0.3, 0.84, 0.9, 0.999]), rtol=1e-6)
     x = nx.tensor([-0.9, 0.3, 0.85, 0.9999, 1 - 2.0**-53], dtype=nx.float64, requires_grad=True)
     y = nx.erfinv(x)
     y.sum().backward()

@@ -86,10 +86,10 @@ def test_retain_grad() -> None:
 def test_create_graph() -> None:
     x = nx.Tensor([2.0, 3.0], requires_grad=True)
     (x**3).sum().backward(create_graph=True)
-    slope = x.grad
-    assert slope.tolist() == [12.0, 27.0] and slope.requires_grad
+    gradient = x.grad
+    assert gradient.tolist() == [12.0, 27.0] and gradient.requires_grad
     x.grad = None
-    slope.sum().backward()
+    gradient.sum().backward()
     assert x.grad.tolist() == [12.0, 18.0] and not x.grad.requires_grad
     x.grad = None
     with pytest.raises(RuntimeError, match="create_graph"):

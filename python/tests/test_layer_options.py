@@ -189,8 +189,8 @@ def test_bicubic_images_are_the_cubic_convolution(sizes: tuple[int, int], corner
     found = F.interpolate(x, sizes, mode="bicubic", align_corners=corners)
     assert np.allclose(found.detach().numpy(), expected, atol=1e-5)
     found.sum().backward()
-    slope = matrix(4, sizes[0]).sum(0)[:, None] * matrix(6, sizes[1]).sum(0)
-    assert x.grad is not None and np.allclose(x.grad.numpy(), np.broadcast_to(slope, a.shape), atol=1e-5)
+    gradient = matrix(4, sizes[0]).sum(0)[:, None] * matrix(6, sizes[1]).sum(0)
+    assert x.grad is not None and np.allclose(x.grad.numpy(), np.broadcast_to(gradient, a.shape), atol=1e-5)
 
 
 def test_layers_of_channels_and_slopes() -> None:

@@ -21,8 +21,8 @@ from micrograd_rs import MLP, Device, Layer, Neuron, Tensor, Value
 class Plain:
     """micrograd's rules in Python, the reference for `Value`."""
 
-    def __init__(self, data: float, prev: tuple[Plain, ...] = (), slopes: tuple[float, ...] = ()) -> None:
-        self.data, self.grad, self.prev, self.slopes = data, 0.0, prev, slopes
+    def __init__(self, data: float, prev: tuple[Plain, ...] = (), derivatives: tuple[float, ...] = ()) -> None:
+        self.data, self.grad, self.prev, self.derivatives = data, 0.0, prev, derivatives
 
     def __add__(self, other: Plain) -> Plain:
         return Plain(self.data + other.data, (self, other), (1.0, 1.0))
@@ -54,8 +54,8 @@ class Plain:
         visit(self)
         self.grad = 1.0
         for value in reversed(order):
-            for operand, slope in zip(value.prev, value.slopes, strict=True):
-                operand.grad += slope * value.grad
+            for operand, derivative in zip(value.prev, value.derivatives, strict=True):
+                operand.grad += derivative * value.grad
 
 
 def test_the_example_of_the_readme_of_micrograd() -> None:
@@ -120,7 +120,7 @@ def test_repr_is_short() -> None:
 
 
 @pytest.mark.parametrize(
-    ("function", "exact", "slope"),
+    ("function", "exact", "derivative"),
     [
         ("exp", math.exp, math.exp),
         ("log", math.log, lambda x: 1 / x),
@@ -128,21 +128,21 @@ def test_repr_is_short() -> None:
         ("sigmoid", lambda x: 1 / (1 + math.exp(-x)), lambda x: math.exp(-x) / (1 + math.exp(-x)) ** 2),
     ],
 )
-def test_functions(function: str, exact: Any, slope: Any) -> None:
+def test_functions(function: str, exact: Any, derivative: Any) -> None:
     for x in (0.3, 1.0, 4.5):
         value = Value(x)
         result = getattr(value, function)()
         result.backward()
         assert result._op == function
         assert result.data == pytest.approx(exact(x), rel=1e-14)
-        assert value.grad == pytest.approx(slope(x), rel=1e-12)
+        assert value.grad == pytest.approx(derivative(x), rel=1e-12)
 
 
 def test_sigmoid_does_not_overflow() -> None:
     assert Value(-1000.0).sigmoid().data == 0.0 and Value(1000.0).sigmoid().data == 1.0
 
 
-def test_relu_at_zero_has_no_slope() -> None:
+def test_relu_at_zero_has_no_derivative() -> None:
     a = Value(0.0)
     a.relu().backward()
     assert a.grad == 0.0

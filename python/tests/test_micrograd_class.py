@@ -280,7 +280,7 @@ def test_values_of_one_thread_are_dropped_by_another() -> None:
     assert before - sys.getallocatedblocks() > 4 * 3 * 20_000 - 1000
 
 
-def test_the_power_of_exponent_zero_has_no_slope() -> None:
+def test_the_power_of_exponent_zero_has_no_derivative() -> None:
     for number in (0.0, 2.0):
         x = Value(number)
         y = x**0

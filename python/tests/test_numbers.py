@@ -103,7 +103,7 @@ def test_probabilities_are_checked() -> None:
     assert drawn(nx.ones(3)).tolist() == [1.0] * 3
 
 
-def test_the_slope_of_copysign() -> None:
+def test_the_derivative_of_copysign() -> None:
     x = nx.tensor([2.0, -3.0, 0.0, 5.0], requires_grad=True)
     y = nx.tensor([-1.0, -0.0, 2.0, NAN], requires_grad=True)
     result = nx.copysign(x, y)
@@ -113,7 +113,7 @@ def test_the_slope_of_copysign() -> None:
     assert math.copysign(1.0, nx.copysign(nx.zeros(1), nx.tensor([-2.0], requires_grad=True)).item()) == -1.0
 
 
-def test_nextafter_has_no_slope() -> None:
+def test_nextafter_has_no_derivative() -> None:
     x = nx.tensor([1.0, 0.0], requires_grad=True)
     result = nx.nextafter(x, nx.tensor([2.0, -1.0]))
     assert result.tolist() == np.nextafter(np.float32([1, 0]), np.float32([2, -1])).tolist()

@@ -378,7 +378,7 @@ def test_size_is_a_number_and_a_function() -> None:
     assert x.__array_namespace__() is nx
 
 
-def test_a_truth_value_is_a_mask_of_one_element() -> None:
+def test_a_bool_is_a_mask_of_one_element() -> None:
     x = nx.Tensor([1.0, 2.0])
     assert x[True].tolist() == [[1.0, 2.0]] and x[False].shape == (0, 2)
     point = nx.Tensor(3.0)

@@ -6,7 +6,7 @@ use pyo3::{prelude::*, sync::MutexExt};
 
 use crate::{
     launch,
-    value::{Value, graph::Kind, object::Held},
+    value::{Value, graph::Op, object::Held},
     walk::{order, walking},
 };
 
@@ -18,14 +18,14 @@ static TURN: Mutex<()> = Mutex::new(());
 pub(crate) fn run(root: &Bound<'_, Value>) -> PyResult<()> {
     let (py, value) = (root.py(), root.get());
     let elsewhere = walking(py, |walk| {
-        let order = order(value, walk, |value| !matches!(value.kind, Kind::Leaf));
+        let order = order(value, walk, |value| !matches!(value.op, Op::Leaf));
         value.grad.set(1.0);
-        if order.moved || !value.place.is_cpu() {
+        if order.moved || !value.device_id.is_cpu() {
             let moved = order.moved;
             return Some((order.operands_first(), moved));
         }
         for value in order {
-            value.kind.differentiate(value.data.get(), value.grad.get());
+            value.op.differentiate(value.data.get(), value.grad.get());
         }
         None
     });

@@ -17,22 +17,22 @@ use crate::{
 
 /// The device of a value: the CPU, or an index into the list of used devices. One byte, because every value has one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Place(u8);
+pub(crate) struct DeviceId(u8);
 
 static USED: Mutex<Vec<Device>> = Mutex::new(Vec::new());
 
-impl Place {
-    pub(crate) const CPU: Place = Place(0);
+impl DeviceId {
+    pub(crate) const CPU: DeviceId = DeviceId(0);
 
     #[inline]
     pub(crate) fn is_cpu(self) -> bool {
-        self == Place::CPU
+        self == DeviceId::CPU
     }
 
-    /// The place of an engine device.
-    fn of(device: Device) -> PyResult<Place> {
+    /// The number of an engine device.
+    fn of(device: Device) -> PyResult<DeviceId> {
         if device.name() == "cpu" {
-            return Ok(Place::CPU);
+            return Ok(DeviceId::CPU);
         }
         let mut used = USED.lock().unwrap_or_else(PoisonError::into_inner);
         let at = used.iter().position(|known| *known == device).unwrap_or_else(|| {
@@ -40,7 +40,7 @@ impl Place {
             used.len() - 1
         });
         match u8::try_from(at + 1) {
-            Ok(place) => Ok(Place(place)),
+            Ok(device_id) => Ok(DeviceId(device_id)),
             Err(_) => Err(PyRuntimeError::new_err("values are on more than 255 devices")),
         }
     }
@@ -56,10 +56,10 @@ impl Place {
         self.device().map_or("cpu", Device::name)
     }
 
-    /// The place for a pickled name: the CPU if there is no such device.
-    pub(crate) fn restored(py: Python<'_>, name: &str) -> PyResult<Place> {
+    /// The device for a pickled name: the CPU if there is no such device.
+    pub(crate) fn restored(py: Python<'_>, name: &str) -> PyResult<DeviceId> {
         let find = host()?.find_device;
-        py.detach(|| find(name).map_or(Ok(Place::CPU), Place::of))
+        py.detach(|| find(name).map_or(Ok(DeviceId::CPU), DeviceId::of))
     }
 
     /// A sort key.
@@ -74,14 +74,14 @@ impl Place {
 }
 
 /// The first device that is a hardware GPU and not an emulator.
-fn first_gpu() -> PyResult<Option<Place>> {
+fn first_gpu() -> PyResult<Option<DeviceId>> {
     static FIRST: OnceLock<Option<Device>> = OnceLock::new();
     let register = host()?.register_devices;
     let first = FIRST.get_or_init(|| {
         register();
         devices().into_iter().find(|device| device.info().nature == DeviceNature::Hardware)
     });
-    first.map(Place::of).transpose()
+    first.map(DeviceId::of).transpose()
 }
 
 /// The exception for a missing GPU. Its notes, which Python shows below the message, give the reasons.
@@ -103,7 +103,7 @@ const ANY_GPU: &str = "gpu";
 
 #[derive(Clone, Copy)]
 enum Which {
-    Here(Place),
+    Here(DeviceId),
     /// `Device.GPU`, which is looked up when it is used.
     AnyGpu,
 }
@@ -111,54 +111,54 @@ enum Which {
 /// The device of a value: ``Device.cpu()``, or ``Device.gpu()`` for any hardware GPU of the engine.
 #[pyclass(name = "Device", module = "micrograd_rs", frozen)]
 #[derive(Clone, Copy)]
-pub(crate) struct PlaceDevice(Which);
+pub(crate) struct PyDevice(Which);
 
-impl PlaceDevice {
-    pub(crate) fn at(place: Place) -> PlaceDevice {
-        PlaceDevice(Which::Here(place))
+impl PyDevice {
+    pub(crate) fn at(device_id: DeviceId) -> PyDevice {
+        PyDevice(Which::Here(device_id))
     }
 
-    /// The place of a device argument; the CPU if there is none.
-    pub(crate) fn chosen(py: Python<'_>, named: Option<&PlaceDevice>) -> PyResult<Place> {
-        named.map_or(Ok(Place::CPU), |named| named.place(py))
+    /// The device of a device argument; the CPU if there is none.
+    pub(crate) fn chosen(py: Python<'_>, named: Option<&PyDevice>) -> PyResult<DeviceId> {
+        named.map_or(Ok(DeviceId::CPU), |named| named.device_id(py))
     }
 
-    pub(crate) fn place(&self, py: Python<'_>) -> PyResult<Place> {
+    pub(crate) fn device_id(&self, py: Python<'_>) -> PyResult<DeviceId> {
         match self.0 {
-            Which::Here(place) => Ok(place),
+            Which::Here(device_id) => Ok(device_id),
             Which::AnyGpu => match py.detach(first_gpu)? {
-                Some(place) => Ok(place),
+                Some(device_id) => Ok(device_id),
                 None => Err(no_gpu(py)),
             },
         }
     }
 
     fn is_cpu(&self) -> bool {
-        matches!(self.0, Which::Here(Place::CPU))
+        matches!(self.0, Which::Here(DeviceId::CPU))
     }
 }
 
 #[pymethods]
-impl PlaceDevice {
+impl PyDevice {
     #[classattr]
-    const CPU: PlaceDevice = PlaceDevice(Which::Here(Place::CPU));
+    const CPU: PyDevice = PyDevice(Which::Here(DeviceId::CPU));
     /// Any GPU. If there is none, using it raises an error.
     #[classattr]
-    const GPU: PlaceDevice = PlaceDevice(Which::AnyGpu);
+    const GPU: PyDevice = PyDevice(Which::AnyGpu);
 
     #[new]
-    fn new() -> PlaceDevice {
-        PlaceDevice::CPU
+    fn new() -> PyDevice {
+        PyDevice::CPU
     }
     /// Returns the CPU.
     #[staticmethod]
-    fn cpu() -> PlaceDevice {
-        PlaceDevice::CPU
+    fn cpu() -> PyDevice {
+        PyDevice::CPU
     }
     /// Returns a hardware GPU. Raises ``RuntimeError`` if there is none.
     #[staticmethod]
-    fn gpu(py: Python<'_>) -> PyResult<PlaceDevice> {
-        PlaceDevice::GPU.place(py).map(PlaceDevice::at)
+    fn gpu(py: Python<'_>) -> PyResult<PyDevice> {
+        PyDevice::GPU.device_id(py).map(PyDevice::at)
     }
     /// Returns whether there is a hardware GPU.
     #[staticmethod]
@@ -167,19 +167,19 @@ impl PlaceDevice {
     }
     /// Returns the engine device of this name, including emulators; for tests.
     #[staticmethod]
-    fn _named(py: Python<'_>, name: &str) -> PyResult<PlaceDevice> {
+    fn _named(py: Python<'_>, name: &str) -> PyResult<PyDevice> {
         let find = host()?.find_device;
-        py.detach(|| find(name).and_then(Place::of)).map(PlaceDevice::at)
+        py.detach(|| find(name).and_then(DeviceId::of)).map(PyDevice::at)
     }
     /// The engine's name of the device, such as ``"cpu"`` or ``"cuda:0"``.
     #[getter]
     fn name(&self, py: Python<'_>) -> PyResult<&'static str> {
-        Ok(self.place(py)?.name())
+        Ok(self.device_id(py)?.name())
     }
     /// The number type of values on this device: ``"f64"``, or ``"f32"`` on a GPU without f64.
     #[getter]
     fn dtype(&self, py: Python<'_>) -> PyResult<&'static str> {
-        match self.place(py)?.device() {
+        match self.device_id(py)?.device() {
             Some(device) if !py.detach(|| is_wide(device)).map_err(exception)? => Ok("f32"),
             _ => Ok("f64"),
         }
@@ -188,31 +188,31 @@ impl PlaceDevice {
         u8::from(!self.is_cpu())
     }
     fn __eq__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<bool> {
-        if let Ok(other) = other.cast::<PlaceDevice>() {
+        if let Ok(other) = other.cast::<PyDevice>() {
             let other = other.get();
             if self.is_cpu() || other.is_cpu() {
                 return Ok(self.is_cpu() == other.is_cpu());
             }
-            let place = |device: &PlaceDevice| match device.0 {
-                Which::Here(place) => Ok(Some(place)),
+            let device_id = |device: &PyDevice| match device.0 {
+                Which::Here(device_id) => Ok(Some(device_id)),
                 Which::AnyGpu => py.detach(first_gpu),
             };
-            return Ok(place(self)? == place(other)?);
+            return Ok(device_id(self)? == device_id(other)?);
         }
         Ok(other.extract::<i64>().is_ok_and(|number| number == i64::from(self.__int__())))
     }
     fn __reduce__<'py>(&self, py: Python<'py>) -> Reduced<'py, (&'static str,)> {
         let name = match self.0 {
-            Which::Here(place) => place.name(),
+            Which::Here(device_id) => device_id.name(),
             Which::AnyGpu => ANY_GPU,
         };
-        reduced::<PlaceDevice, _>(py, (name,))
+        reduced::<PyDevice, _>(py, (name,))
     }
     #[classmethod]
-    fn _restored(class: &Bound<'_, PyType>, name: &str) -> PyResult<PlaceDevice> {
+    fn _restored(class: &Bound<'_, PyType>, name: &str) -> PyResult<PyDevice> {
         match name {
-            ANY_GPU => Ok(PlaceDevice::GPU),
-            name => Place::restored(class.py(), name).map(PlaceDevice::at),
+            ANY_GPU => Ok(PyDevice::GPU),
+            name => DeviceId::restored(class.py(), name).map(PyDevice::at),
         }
     }
     fn __str__(&self) -> &'static str {

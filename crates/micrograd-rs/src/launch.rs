@@ -10,12 +10,12 @@ use std::{
 use pyo3::{exceptions::PyRuntimeError, prelude::*, sync::MutexExt};
 
 use crate::{
-    device::Place,
+    device::DeviceId,
     host::host,
     kernel::launch,
     value::{
         Value,
-        graph::{Function, Kind},
+        graph::{Function, Op},
         object::{Held, is_held_elsewhere},
     },
     walk::{order, walking},
@@ -74,41 +74,41 @@ pub(crate) fn evaluate(root: &Bound<'_, Value>) -> PyResult<()> {
     let py = root.py();
     let pending = |value: &Value| value.pending.load(Relaxed);
     let order = walking(py, |walk| order(root.get(), walk, pending).operands_first());
-    compute(py, root.get().place, &order)
+    compute(py, root.get().device_id, &order)
 }
 
 /// Computes all recorded values of a device.
-pub(crate) fn evaluate_all(py: Python<'_>, place: Place) -> PyResult<()> {
+pub(crate) fn evaluate_all(py: Python<'_>, device_id: DeviceId) -> PyResult<()> {
     let all: Vec<Py<Value>> = recorded(py, |recorded| {
-        let here = recorded.values.iter().filter(|value| value.get().place == place);
+        let here = recorded.values.iter().filter(|value| value.get().device_id == device_id);
         here.map(|value| value.clone_ref(py)).collect()
     });
     let pending: Vec<&Value> =
         all.iter().map(|value| value.get()).filter(|value| value.pending.load(Relaxed)).collect();
-    compute(py, place, &pending)
+    compute(py, device_id, &pending)
 }
 
-fn compute(py: Python<'_>, place: Place, order: &[&Value]) -> PyResult<()> {
+fn compute(py: Python<'_>, device_id: DeviceId, order: &[&Value]) -> PyResult<()> {
     if order.is_empty() {
         return Ok(());
     }
     for piece in pieces(order) {
-        Tape::of(piece).run(py, place, false)?;
+        Tape::of(piece).run(py, device_id, false)?;
     }
     forget(py, order.len());
     Ok(())
 }
 
 /// Computes the pending values of an order and adds to the gradients of their operands.
-fn differentiate(py: Python<'_>, place: Place, order: &[&Value]) -> PyResult<()> {
+fn differentiate(py: Python<'_>, device_id: DeviceId, order: &[&Value]) -> PyResult<()> {
     let pieces = pieces(order);
     if pieces.len() > 1 {
         for piece in &pieces {
-            Tape::of(piece).run(py, place, false)?;
+            Tape::of(piece).run(py, device_id, false)?;
         }
     }
     for piece in pieces.iter().rev() {
-        Tape::of(piece).run(py, place, true)?;
+        Tape::of(piece).run(py, device_id, true)?;
     }
     forget(py, order.len());
     Ok(())
@@ -124,8 +124,8 @@ fn pieces<'a, 'b>(order: &'b [&'a Value]) -> Vec<&'b [&'a Value]> {
     for (at, value) in order.iter().enumerate() {
         // The cost of copying the value and operands from other parts, for which up to twice the room is reserved, and
         // of visiting them forward and backward.
-        let more = match &value.kind {
-            Kind::Dot(dot) => 12 + 10 * dot.parameters.len(),
+        let more = match &value.op {
+            Op::Dot(dot) => 12 + 10 * dot.parameters.len(),
             _ => 12,
         };
         if work + more > WORK && at > start {
@@ -143,37 +143,37 @@ fn pieces<'a, 'b>(order: &'b [&'a Value]) -> Vec<&'b [&'a Value]> {
 pub(crate) fn backward(root: &Bound<'_, Value>, order: Vec<&Value>, moved: bool) -> PyResult<()> {
     let (py, root) = (root.py(), root.get());
     if !moved {
-        return differentiate(py, root.place, &order);
+        return differentiate(py, root.device_id, &order);
     }
     let pending: Vec<&Value> = order.iter().copied().filter(|value| value.pending.load(Relaxed)).collect();
-    compute(py, root.place, &pending)?;
+    compute(py, root.device_id, &pending)?;
     // The number of copies between a value and its leaves. A value never depends on one with the same number on another
     // device.
     let mut moves: HashMap<*const Value, usize> = HashMap::new();
-    let mut groups: HashMap<(usize, u8), (Place, Vec<&Value>)> = HashMap::new();
+    let mut groups: HashMap<(usize, u8), (DeviceId, Vec<&Value>)> = HashMap::new();
     for value in order {
         let mut count = 0;
-        for operand in value.kind.operands(py) {
+        for operand in value.op.operands(py) {
             count = count.max(moves.get(&std::ptr::from_ref(operand.get())).copied().unwrap_or(0));
         }
-        count += usize::from(matches!(value.kind, Kind::Moved(_)));
+        count += usize::from(matches!(value.op, Op::Moved(_)));
         moves.insert(value, count);
         groups
-            .entry((count, value.place.number()))
-            .or_insert_with(|| (value.place, Vec::new()))
+            .entry((count, value.device_id.number()))
+            .or_insert_with(|| (value.device_id, Vec::new()))
             .1
             .push(value);
     }
     let mut groups: Vec<_> = groups.into_iter().collect();
     groups.sort_unstable_by_key(|(key, _)| std::cmp::Reverse(*key));
-    for (_, (place, values)) in groups {
-        if !place.is_cpu() && values.iter().any(|value| !matches!(value.kind, Kind::Moved(_))) {
-            differentiate(py, place, &values)?;
+    for (_, (device_id, values)) in groups {
+        if !device_id.is_cpu() && values.iter().any(|value| !matches!(value.op, Op::Moved(_))) {
+            differentiate(py, device_id, &values)?;
         }
         walking(py, |_| {
             for value in values.iter().rev() {
-                if place.is_cpu() || matches!(value.kind, Kind::Moved(_)) {
-                    value.kind.differentiate(value.data.get(), value.grad.get());
+                if device_id.is_cpu() || matches!(value.op, Op::Moved(_)) {
+                    value.op.differentiate(value.data.get(), value.grad.get());
                 }
             }
         });
@@ -193,7 +193,7 @@ struct Tape<'a> {
 }
 
 /// The kernel's operation codes.
-mod operation {
+mod opcode {
     pub(super) const LEAF: i32 = 0;
     pub(super) const ADD: i32 = 1;
     pub(super) const MUL: i32 = 2;
@@ -211,32 +211,32 @@ impl<'a> Tape<'a> {
     fn of(order: &[&'a Value]) -> Tape<'a> {
         let mut tape = Tape::default();
         for value in order {
-            let code = match &value.kind {
-                Kind::Leaf | Kind::Moved(_) => [operation::LEAF, 0, 0],
-                Kind::Add(a, b) => [operation::ADD, tape.slot(a.get()), tape.slot(b.get())],
-                Kind::Mul(a, b) => [operation::MUL, tape.slot(a.get()), tape.slot(b.get())],
-                Kind::Pow(a, _) => [operation::POW, tape.slot(a.get()), 0],
-                Kind::Apply(function, a) => {
+            let code = match &value.op {
+                Op::Leaf | Op::Moved(_) => [opcode::LEAF, 0, 0],
+                Op::Add(a, b) => [opcode::ADD, tape.slot(a.get()), tape.slot(b.get())],
+                Op::Mul(a, b) => [opcode::MUL, tape.slot(a.get()), tape.slot(b.get())],
+                Op::Pow(a, _) => [opcode::POW, tape.slot(a.get()), 0],
+                Op::Apply(function, a) => {
                     let code = match function {
-                        Function::Relu => operation::RELU,
-                        Function::Exp => operation::EXP,
-                        Function::Log => operation::LOG,
-                        Function::Tanh => operation::TANH,
-                        Function::Sigmoid => operation::SIGMOID,
+                        Function::Relu => opcode::RELU,
+                        Function::Exp => opcode::EXP,
+                        Function::Log => opcode::LOG,
+                        Function::Tanh => opcode::TANH,
+                        Function::Sigmoid => opcode::SIGMOID,
                     };
                     [code, tape.slot(a.get()), 0]
                 }
-                Kind::Dot(dot) => {
+                Op::Dot(dot) => {
                     let weights: Vec<i32> = dot.pairs().map(|(w, _)| tape.slot(w.get())).collect();
                     let inputs: Vec<i32> = dot.pairs().map(|(_, x)| tape.slot(x.get())).collect();
                     let bias = dot.bias().map(|bias| tape.slot(bias.get()));
                     let (start, count) = (tape.operands.len(), weights.len());
                     tape.operands.extend(weights.into_iter().chain(inputs).chain(bias));
-                    [operation::DOT, small(start), small(count)]
+                    [opcode::DOT, small(start), small(count)]
                 }
             };
-            let [operation, a, b] = code;
-            tape.push(value, [operation, a, b, i32::from(!value.pending.load(Relaxed))]);
+            let [opcode, a, b] = code;
+            tape.push(value, [opcode, a, b, i32::from(!value.pending.load(Relaxed))]);
         }
         tape
     }
@@ -252,13 +252,13 @@ impl<'a> Tape<'a> {
     fn slot(&mut self, value: &'a Value) -> i32 {
         match self.slots.get(&std::ptr::from_ref(value)) {
             Some(slot) => *slot,
-            None => self.push(value, [operation::LEAF, 0, 0, 1]),
+            None => self.push(value, [opcode::LEAF, 0, 0, 1]),
         }
     }
 
     /// Computes pending numbers and, if `gradients` is set, gradients, and writes both back.
-    fn run(self, py: Python<'_>, place: Place, gradients: bool) -> PyResult<()> {
-        let Some(device) = place.device() else { return Ok(()) };
+    fn run(self, py: Python<'_>, device_id: DeviceId, gradients: bool) -> PyResult<()> {
+        let Some(device) = device_id.device() else { return Ok(()) };
         let count = self.values.len();
         // Use few distinct sizes, so that plans and memory are reused.
         let room = count.next_power_of_two().max(16);
@@ -275,7 +275,7 @@ impl<'a> Tape<'a> {
         let mut given = vec![0.0; 3 * room];
         for (at, value) in self.values.iter().enumerate() {
             given[at] = value.data.get();
-            given[room + at] = if let Kind::Pow(_, exponent) = value.kind { exponent } else { 0.0 };
+            given[room + at] = if let Op::Pow(_, exponent) = value.op { exponent } else { 0.0 };
             given[2 * room + at] = value.grad.get();
         }
         let results = (host()?.compute)(py, Box::new(|| launch(device, &code, &operands, given)))?;

@@ -46,6 +46,6 @@ pub fn register(engine: &Bound<'_, PyModule>, host: Host) -> PyResult<()> {
     module.add_class::<network::Neuron>()?;
     module.add_class::<network::Layer>()?;
     module.add_class::<network::Mlp>()?;
-    module.add_class::<device::PlaceDevice>()?;
+    module.add_class::<device::PyDevice>()?;
     engine.add_submodule(&module)
 }

@@ -13,13 +13,13 @@ use pyo3::{
 
 use crate::{
     Reduced,
-    device::{Place, PlaceDevice},
+    device::{DeviceId, PyDevice},
     host::Count,
     operators::common,
     reduced,
     value::{
         Value,
-        graph::{Dot, Function, Inputs, Kind},
+        graph::{Dot, Function, Inputs, Op},
         object::Held,
     },
 };
@@ -33,21 +33,21 @@ struct Unit {
 }
 
 impl Unit {
-    fn new(uniform: &Bound<'_, PyAny>, nin: usize, nonlinear: bool, place: Place) -> PyResult<Unit> {
+    fn new(uniform: &Bound<'_, PyAny>, nin: usize, nonlinear: bool, device_id: DeviceId) -> PyResult<Unit> {
         let py = uniform.py();
         let mut parameters = Vec::new();
         for _ in 0..nin {
-            parameters.push(Value::leaf(py, uniform.call1((-1.0, 1.0))?.extract()?, place)?);
+            parameters.push(Value::leaf(py, uniform.call1((-1.0, 1.0))?.extract()?, device_id)?);
         }
-        parameters.push(Value::leaf(py, 0.0, place)?);
+        parameters.push(Value::leaf(py, 0.0, device_id)?);
         Ok(Unit { parameters: parameters.into(), nonlinear })
     }
 
-    fn call(&self, py: Python<'_>, place: Place, inputs: &Arc<Inputs>) -> PyResult<Py<Value>> {
+    fn call(&self, py: Python<'_>, device_id: DeviceId, inputs: &Arc<Inputs>) -> PyResult<Py<Value>> {
         let dot = Dot { parameters: self.parameters.clone(), inputs: inputs.clone() };
-        let sum = Value::result(py, place, Kind::Dot(Box::new(dot)))?;
+        let sum = Value::result(py, device_id, Op::Dot(Box::new(dot)))?;
         if self.nonlinear {
-            return Value::result(py, place, Kind::Apply(Function::Relu, sum));
+            return Value::result(py, device_id, Op::Apply(Function::Relu, sum));
         }
         Ok(sum)
     }
@@ -67,18 +67,18 @@ type Kept = (usize, String, Vec<(bool, Vec<Py<Value>>)>);
 struct Row {
     units: Vec<Unit>,
     nin: usize,
-    place: Place,
+    device_id: DeviceId,
 }
 
 impl Row {
     /// Draws weights like micrograd, with Python's `random.uniform`.
-    fn new(py: Python<'_>, nin: usize, nout: usize, nonlinear: bool, place: Place) -> PyResult<Row> {
+    fn new(py: Python<'_>, nin: usize, nout: usize, nonlinear: bool, device_id: DeviceId) -> PyResult<Row> {
         let uniform = py.import("random")?.getattr("uniform")?;
         let mut units = Vec::new();
         for _ in 0..nout {
-            units.push(Unit::new(&uniform, nin, nonlinear, place)?);
+            units.push(Unit::new(&uniform, nin, nonlinear, device_id)?);
         }
-        Ok(Row { units, nin, place })
+        Ok(Row { units, nin, device_id })
     }
 
     fn call(&self, py: Python<'_>, values: Vec<Py<Value>>) -> PyResult<Vec<Py<Value>>> {
@@ -89,10 +89,10 @@ impl Row {
             )));
         }
         for value in &values {
-            common(self.place, value.get().place)?;
+            common(self.device_id, value.get().device_id)?;
         }
         let inputs = Inputs::new(values.into());
-        self.units.iter().map(|unit| unit.call(py, self.place, &inputs)).collect()
+        self.units.iter().map(|unit| unit.call(py, self.device_id, &inputs)).collect()
     }
 
     fn parameters<'a>(&'a self, py: Python<'a>) -> impl Iterator<Item = Py<Value>> + 'a {
@@ -111,11 +111,11 @@ impl Row {
         let unit = |unit: &Unit| {
             (unit.nonlinear, unit.parameters.iter().map(|parameter| parameter.clone_ref(py)).collect())
         };
-        (self.nin, self.place.name().to_owned(), self.units.iter().map(unit).collect())
+        (self.nin, self.device_id.name().to_owned(), self.units.iter().map(unit).collect())
     }
 
     fn restored(py: Python<'_>, (nin, device, units): Kept) -> PyResult<Row> {
-        let place = Place::restored(py, &device)?;
+        let device_id = DeviceId::restored(py, &device)?;
         let unit = |(nonlinear, parameters): (bool, Vec<Py<Value>>)| {
             if Some(parameters.len()) != nin.checked_add(1) {
                 let count = parameters.len();
@@ -124,14 +124,14 @@ impl Row {
                 )));
             }
             for parameter in &parameters {
-                common(place, parameter.get().place)?;
-                if !matches!(parameter.get().kind, Kind::Leaf) {
+                common(device_id, parameter.get().device_id)?;
+                if !matches!(parameter.get().op, Op::Leaf) {
                     return Err(PyValueError::new_err("the parameters of a neuron must be leaf values"));
                 }
             }
             Ok(Unit { parameters: parameters.into(), nonlinear })
         };
-        Ok(Row { units: units.into_iter().map(unit).collect::<PyResult<_>>()?, nin, place })
+        Ok(Row { units: units.into_iter().map(unit).collect::<PyResult<_>>()?, nin, device_id })
     }
 
     fn show(&self) -> String {
@@ -193,10 +193,10 @@ impl Neuron {
         py: Python<'_>,
         nin: Count,
         nonlin: bool,
-        device: Option<&Bound<'_, PlaceDevice>>,
+        device: Option<&Bound<'_, PyDevice>>,
     ) -> PyResult<Neuron> {
-        let place = PlaceDevice::chosen(py, device.map(|device| device.get()))?;
-        Ok(Neuron(Row::new(py, nin.0, 1, nonlin, place)?))
+        let device_id = PyDevice::chosen(py, device.map(|device| device.get()))?;
+        Ok(Neuron(Row::new(py, nin.0, 1, nonlin, device_id)?))
     }
     fn __call__<'py>(&self, x: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         given(x.py(), self.0.call(x.py(), inputs(x)?)?)
@@ -254,10 +254,10 @@ impl Layer {
         nin: Count,
         nout: Count,
         nonlin: bool,
-        device: Option<&Bound<'_, PlaceDevice>>,
+        device: Option<&Bound<'_, PyDevice>>,
     ) -> PyResult<Layer> {
-        let place = PlaceDevice::chosen(py, device.map(|device| device.get()))?;
-        Ok(Layer(Row::new(py, nin.0, nout.0, nonlin, place)?))
+        let device_id = PyDevice::chosen(py, device.map(|device| device.get()))?;
+        Ok(Layer(Row::new(py, nin.0, nout.0, nonlin, device_id)?))
     }
     /// Returns a value if there is one neuron, else a list of values.
     fn __call__<'py>(&self, x: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
@@ -266,8 +266,8 @@ impl Layer {
     /// The neurons, as a new list. They share the layer's parameters.
     #[getter]
     fn neurons(&self) -> Vec<Neuron> {
-        let (nin, place) = (self.0.nin, self.0.place);
-        self.0.units.iter().map(|unit| Neuron(Row { units: vec![unit.clone()], nin, place })).collect()
+        let (nin, device_id) = (self.0.nin, self.0.device_id);
+        self.0.units.iter().map(|unit| Neuron(Row { units: vec![unit.clone()], nin, device_id })).collect()
     }
     /// Returns the parameters of all neurons.
     fn parameters(&self, py: Python<'_>) -> Vec<Py<Value>> {
@@ -305,11 +305,12 @@ impl Mlp {
         py: Python<'_>,
         nin: Count,
         nouts: Vec<Count>,
-        device: Option<&Bound<'_, PlaceDevice>>,
+        device: Option<&Bound<'_, PyDevice>>,
     ) -> PyResult<Mlp> {
-        let place = PlaceDevice::chosen(py, device.map(|device| device.get()))?;
+        let device_id = PyDevice::chosen(py, device.map(|device| device.get()))?;
         let widths = std::iter::once(&nin).chain(&nouts);
-        let layer = |(at, (&Count(nin), &Count(nout)))| Row::new(py, nin, nout, at + 1 < nouts.len(), place);
+        let layer =
+            |(at, (&Count(nin), &Count(nout)))| Row::new(py, nin, nout, at + 1 < nouts.len(), device_id);
         Ok(Mlp(widths.zip(&nouts).enumerate().map(layer).collect::<PyResult<_>>()?))
     }
     /// Returns a value if the last layer has one neuron, else a list of values.

@@ -11,11 +11,11 @@ use pyo3::{
 
 use crate::{
     Reduced, backward,
-    device::{Place, PlaceDevice},
+    device::{DeviceId, PyDevice},
     launch, reduced,
     value::{
         Value,
-        graph::{Function, Kind},
+        graph::{Function, Op},
         object::{self, Held, as_value, share},
     },
 };
@@ -23,18 +23,18 @@ use crate::{
 impl Value {
     /// A result on a device: computed now on the CPU, with all others when it is read on a GPU.
     #[inline]
-    pub(crate) fn result(py: Python<'_>, place: Place, kind: Kind) -> PyResult<Py<Value>> {
-        if !place.is_cpu() {
-            return Value::recorded(py, place, kind);
+    pub(crate) fn result(py: Python<'_>, device_id: DeviceId, op: Op) -> PyResult<Py<Value>> {
+        if !device_id.is_cpu() {
+            return Value::recorded(py, device_id, op);
         }
-        let data = kind.evaluate();
-        object::new(py, Value::with(data, place, kind))
+        let data = op.evaluate();
+        object::new(py, Value::with(data, device_id, op))
     }
 
     /// A result on a GPU. Not inlined, so that sums and products on the CPU fit into their slots.
     #[inline(never)]
-    fn recorded(py: Python<'_>, place: Place, kind: Kind) -> PyResult<Py<Value>> {
-        let value = object::new(py, Value::with(0.0, place, kind))?;
+    fn recorded(py: Python<'_>, device_id: DeviceId, op: Op) -> PyResult<Py<Value>> {
+        let value = object::new(py, Value::with(0.0, device_id, op))?;
         value.get().pending.store(true, Relaxed);
         launch::remember(py, &value);
         Ok(value)
@@ -43,24 +43,24 @@ impl Value {
 
 #[inline]
 fn sum(py: Python<'_>, a: Py<Value>, b: Py<Value>) -> PyResult<Py<Value>> {
-    let place = common(a.get().place, b.get().place)?;
-    Value::result(py, place, Kind::Add(a, b))
+    let device_id = common(a.get().device_id, b.get().device_id)?;
+    Value::result(py, device_id, Op::Add(a, b))
 }
 
 #[inline]
 fn product(py: Python<'_>, a: Py<Value>, b: Py<Value>) -> PyResult<Py<Value>> {
-    let place = common(a.get().place, b.get().place)?;
-    Value::result(py, place, Kind::Mul(a, b))
+    let device_id = common(a.get().device_id, b.get().device_id)?;
+    Value::result(py, device_id, Op::Mul(a, b))
 }
 
 #[inline]
 fn inverse(value: &Bound<'_, Value>) -> PyResult<Py<Value>> {
-    Value::result(value.py(), value.get().place, Kind::Pow(share(value), -1.0))
+    Value::result(value.py(), value.get().device_id, Op::Pow(share(value), -1.0))
 }
 
 /// The device of both operands; an error if they differ.
 #[inline]
-pub(crate) fn common(a: Place, b: Place) -> PyResult<Place> {
+pub(crate) fn common(a: DeviceId, b: DeviceId) -> PyResult<DeviceId> {
     if a == b {
         return Ok(a);
     }
@@ -95,7 +95,7 @@ fn operand(value: &Bound<'_, Value>, other: &Bound<'_, PyAny>) -> PyResult<Optio
     if let Some(other) = as_value(other) {
         return Ok(Some(share(other)));
     }
-    let leaf = |number| Value::leaf(value.py(), number, value.get().place);
+    let leaf = |number| Value::leaf(value.py(), number, value.get().device_id);
     number(other)?.map(leaf).transpose()
 }
 
@@ -151,14 +151,14 @@ pub(crate) fn multiply(left: &Bound<'_, PyAny>, right: &Bound<'_, PyAny>) -> Ans
 pub(crate) fn subtract(left: &Bound<'_, PyAny>, right: &Bound<'_, PyAny>) -> Answer {
     match Operands::of(left, right) {
         Operands::Left(a, b) => {
-            let (py, place) = (a.py(), a.get().place);
+            let (py, device_id) = (a.py(), a.get().device_id);
             let negated = match as_value(b) {
                 Some(b) => {
-                    common(place, b.get().place)?;
+                    common(device_id, b.get().device_id)?;
                     negative(b)?
                 }
                 None => match number(b)? {
-                    Some(number) => Value::leaf(py, -number, place)?,
+                    Some(number) => Value::leaf(py, -number, device_id)?,
                     None => return Ok(None),
                 },
             };
@@ -177,14 +177,14 @@ pub(crate) fn subtract(left: &Bound<'_, PyAny>, right: &Bound<'_, PyAny>) -> Ans
 pub(crate) fn divide(left: &Bound<'_, PyAny>, right: &Bound<'_, PyAny>) -> Answer {
     match Operands::of(left, right) {
         Operands::Left(a, b) => {
-            let (py, place) = (a.py(), a.get().place);
+            let (py, device_id) = (a.py(), a.get().device_id);
             let inverse = match as_value(b) {
                 Some(b) => {
-                    common(place, b.get().place)?;
+                    common(device_id, b.get().device_id)?;
                     inverse(b)?
                 }
                 None => match number(b)? {
-                    Some(number) => Value::leaf(py, number.powf(-1.0), place)?,
+                    Some(number) => Value::leaf(py, number.powf(-1.0), device_id)?,
                     None => return Ok(None),
                 },
             };
@@ -201,7 +201,7 @@ pub(crate) fn divide(left: &Bound<'_, PyAny>, right: &Bound<'_, PyAny>) -> Answe
 /// ``-a`` is ``a * -1``.
 #[inline]
 pub(crate) fn negative(value: &Bound<'_, Value>) -> PyResult<Py<Value>> {
-    let minus_one = Value::leaf(value.py(), -1.0, value.get().place)?;
+    let minus_one = Value::leaf(value.py(), -1.0, value.get().device_id)?;
     product(value.py(), share(value), minus_one)
 }
 
@@ -212,7 +212,7 @@ pub(crate) fn power(base: &Bound<'_, PyAny>, exponent: &Bound<'_, PyAny>) -> Ans
     if as_value(exponent).is_some() {
         return Ok(None);
     }
-    let power = |number| Value::result(value.py(), value.get().place, Kind::Pow(share(value), number));
+    let power = |number| Value::result(value.py(), value.get().device_id, Op::Pow(share(value), number));
     number(exponent)?.map(power).transpose()
 }
 
@@ -246,18 +246,18 @@ pub(crate) fn compare(
 /// Applies a function to a value.
 #[inline]
 pub(crate) fn apply(value: &Bound<'_, Value>, function: Function) -> PyResult<Py<Value>> {
-    Value::result(value.py(), value.get().place, Kind::Apply(function, share(value)))
+    Value::result(value.py(), value.get().device_id, Op::Apply(function, share(value)))
 }
 
 /// Implements the constructor.
 pub(crate) fn made(data: &Bound<'_, PyAny>, device: &Bound<'_, PyAny>) -> PyResult<Py<Value>> {
     let number = data.extract::<f64>()?;
-    let device = if device.is_none() { None } else { Some(place_device(device)?) };
-    Value::leaf(data.py(), number, PlaceDevice::chosen(data.py(), device.map(|device| device.get()))?)
+    let device = if device.is_none() { None } else { Some(py_device(device)?) };
+    Value::leaf(data.py(), number, PyDevice::chosen(data.py(), device.map(|device| device.get()))?)
 }
 
-fn place_device<'a, 'py>(object: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound<'py, PlaceDevice>> {
-    Ok(object.cast::<PlaceDevice>()?)
+fn py_device<'a, 'py>(object: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound<'py, PyDevice>> {
+    Ok(object.cast::<PyDevice>()?)
 }
 
 /// Returns the number, computing it if necessary.
@@ -273,9 +273,9 @@ pub(crate) fn data(value: &Bound<'_, Value>) -> PyResult<f64> {
 #[inline]
 pub(crate) fn set_data(value: &Bound<'_, Value>, number: f64) -> PyResult<()> {
     let held = value.get();
-    if !held.place.is_cpu() {
+    if !held.device_id.is_cpu() {
         // Recorded expressions must use the old number.
-        launch::evaluate_all(value.py(), held.place)?;
+        launch::evaluate_all(value.py(), held.device_id)?;
     }
     held.data.set(number);
     Ok(())
@@ -289,35 +289,35 @@ pub(crate) fn set_grad(value: &Bound<'_, Value>, gradient: f64) {
     value.get().grad.set(gradient);
 }
 
-pub(crate) fn device(value: &Bound<'_, Value>) -> PyResult<PlaceDevice> {
-    Ok(PlaceDevice::at(value.get().place))
+pub(crate) fn device(value: &Bound<'_, Value>) -> PyResult<PyDevice> {
+    Ok(PyDevice::at(value.get().device_id))
 }
 
 /// Returns the operands, in order.
 pub(crate) fn operands(value: &Bound<'_, Value>) -> PyResult<Vec<Py<Value>>> {
-    Ok(value.get().kind.operands(value.py()))
+    Ok(value.get().op.operands(value.py()))
 }
 
 /// Returns the name of the operation that created the value; empty for a leaf.
 pub(crate) fn operation(value: &Bound<'_, Value>) -> PyResult<String> {
-    Ok(match &value.get().kind {
-        Kind::Leaf => String::new(),
-        Kind::Add(..) => "+".to_owned(),
-        Kind::Mul(..) => "*".to_owned(),
-        Kind::Pow(_, exponent) => format!("**{exponent}"),
-        Kind::Apply(function, _) => function.name().to_owned(),
-        Kind::Moved(_) => "to_device".to_owned(),
-        Kind::Dot(_) => "dot".to_owned(),
+    Ok(match &value.get().op {
+        Op::Leaf => String::new(),
+        Op::Add(..) => "+".to_owned(),
+        Op::Mul(..) => "*".to_owned(),
+        Op::Pow(_, exponent) => format!("**{exponent}"),
+        Op::Apply(function, _) => function.name().to_owned(),
+        Op::Moved(_) => "to_device".to_owned(),
+        Op::Dot(_) => "dot".to_owned(),
     })
 }
 
 /// Returns the value on another device, or the value itself if it is already there.
 pub(crate) fn to(value: &Bound<'_, Value>, device: &Bound<'_, PyAny>) -> PyResult<Py<Value>> {
-    let place = place_device(device)?.get().place(value.py())?;
-    if place == value.get().place {
+    let device_id = py_device(device)?.get().device_id(value.py())?;
+    if device_id == value.get().device_id {
         return Ok(share(value));
     }
-    object::new(value.py(), Value::with(data(value)?, place, Kind::Moved(share(value))))
+    object::new(value.py(), Value::with(data(value)?, device_id, Op::Moved(share(value))))
 }
 
 /// Adds to the gradient of every value that this one depends on. Returns Python's `None`.
@@ -335,7 +335,7 @@ pub(crate) fn zero_grad(value: &Bound<'_, Value>) -> PyResult<Py<PyAny>> {
 /// A pickled or copied value is a leaf with the number, the gradient and the device. Its operands are not included.
 pub(crate) fn reduce<'py>(value: &Bound<'py, Value>) -> Reduced<'py, (f64, f64, &'static str)> {
     let held = value.get();
-    reduced::<Value, _>(value.py(), (data(value)?, held.grad.get(), held.place.name()))
+    reduced::<Value, _>(value.py(), (data(value)?, held.grad.get(), held.device_id.name()))
 }
 
 /// Restores a value from a pickle or copy.
@@ -345,8 +345,8 @@ pub(crate) fn restored(
     device: &Bound<'_, PyAny>,
 ) -> PyResult<Py<Value>> {
     let py = data.py();
-    let place = Place::restored(py, &device.extract::<String>()?)?;
-    let value = Value::leaf(py, data.extract::<f64>()?, place)?;
+    let device_id = DeviceId::restored(py, &device.extract::<String>()?)?;
+    let value = Value::leaf(py, data.extract::<f64>()?, device_id)?;
     value.get().grad.set(grad.extract::<f64>()?);
     Ok(value)
 }

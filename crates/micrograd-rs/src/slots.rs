@@ -23,11 +23,11 @@ use pyo3::{
 };
 
 use crate::{
-    device::Place,
+    device::DeviceId,
     operators::{self, Answer},
     value::{
         Value,
-        graph::{Function, Kind},
+        graph::{Function, Op},
         object::{self, Held, as_value, share},
     },
 };
@@ -81,7 +81,7 @@ fn is_plain(operand: &Bound<'_, PyAny>) -> bool {
 /// Whether a value is on the CPU, where nothing is pending.
 #[inline]
 fn is_here(value: &Bound<'_, Value>) -> bool {
-    value.get().place.is_cpu()
+    value.get().device_id.is_cpu()
 }
 
 /// Wraps an object that Python passes.
@@ -112,21 +112,21 @@ unsafe fn this<'a, 'py>(object: Pointer) -> Borrowed<'a, 'py, Value> {
 fn of_two_here(
     left: &Bound<'_, PyAny>,
     right: &Bound<'_, PyAny>,
-    kind: impl FnOnce(Py<Value>, Py<Value>) -> Kind,
+    op: impl FnOnce(Py<Value>, Py<Value>) -> Op,
 ) -> Option<Py<Value>> {
     let (left, right) = (as_value(left)?, as_value(right)?);
     if !(is_here(left) && is_here(right)) {
         return None;
     }
-    Value::result(left.py(), Place::CPU, kind(share(left), share(right))).ok()
+    Value::result(left.py(), DeviceId::CPU, op(share(left), share(right))).ok()
 }
 
 macro_rules! binary_operators {
-    ($($name:ident $($kind:expr)?;)*) => {$(
+    ($($name:ident $($op:expr)?;)*) => {$(
         unsafe extern "C" fn $name(left: Pointer, right: Pointer) -> Pointer {
             // SAFETY: Python calls slots on attached threads, with objects that it keeps alive until they return.
             let (left, right) = unsafe { (passed(left), passed(right)) };
-            $(if let Some(result) = of_two_here(&left, &right, $kind) {
+            $(if let Some(result) = of_two_here(&left, &right, $op) {
                 return result.into_ptr();
             })?
             let plain = is_plain(&left) && is_plain(&right);
@@ -136,9 +136,9 @@ macro_rules! binary_operators {
 }
 
 binary_operators! {
-    add Kind::Add;
+    add Op::Add;
     subtract;
-    multiply Kind::Mul;
+    multiply Op::Mul;
     divide;
 }
 
@@ -181,12 +181,12 @@ unsafe extern "C" fn compare(left: Pointer, right: Pointer, comparison: c_int) -
     let (left, right) = unsafe { (passed(left), passed(right)) };
     let (py, plain) = (left.py(), is_plain(&left) && is_plain(&right));
     run(py, plain, null_mut(), || {
-        let truth = match CompareOp::from_raw(comparison) {
+        let holds = match CompareOp::from_raw(comparison) {
             Some(comparison) => operators::compare(&left, &right, comparison)?,
             None => None,
         };
-        Ok(match truth {
-            Some(truth) => PyBool::new(py, truth).to_owned().into_ptr(),
+        Ok(match holds {
+            Some(holds) => PyBool::new(py, holds).to_owned().into_ptr(),
             None => py.NotImplemented().into_ptr(),
         })
     })
@@ -354,7 +354,9 @@ unsafe extern "C" fn new(_: *mut ffi::PyTypeObject, positional: Pointer, named: 
         && let Ok(number) = only.get_borrowed_item(0)
         && PyFloat::is_exact_type_of(&number)
     {
-        return run(py, true, null_mut(), || Ok(Value::leaf(py, number.extract()?, Place::CPU)?.into_ptr()));
+        return run(py, true, null_mut(), || {
+            Ok(Value::leaf(py, number.extract()?, DeviceId::CPU)?.into_ptr())
+        });
     }
     run(py, false, null_mut(), || {
         // SAFETY: Python passes a tuple, and a dictionary or null, and keeps them alive.

@@ -8,10 +8,10 @@ KERNEL micrograd_tape(GLOBAL const int* code, GLOBAL const int* operands, GLOBAL
     int count = code[0];
     int room = 16;
     while (room < count) room *= 2;
-    GLOBAL REAL* slopes = results + room;
+    GLOBAL REAL* gradients = results + room;
     for (int i = 0; i < room; i++) {
         results[i] = given[i];
-        slopes[i] = given[2 * room + i];
+        gradients[i] = given[2 * room + i];
     }
     REAL one = 1;
     for (int i = 0; i < count; i++) {
@@ -41,34 +41,34 @@ KERNEL micrograd_tape(GLOBAL const int* code, GLOBAL const int* operands, GLOBAL
     for (int i = count - 1; i >= 0; i--) {
         GLOBAL const int* step = code + 4 + 4 * i;
         int a = step[1], b = step[2];
-        REAL slope = slopes[i], y = results[i];
+        REAL gradient = gradients[i], y = results[i];
         switch (step[0]) {
-            case 1: slopes[a] += slope; slopes[b] += slope; break;
+            case 1: gradients[a] += gradient; gradients[b] += gradient; break;
             case 2: {
                 REAL left = results[a], right = results[b];
-                slopes[a] += right * slope;
-                slopes[b] += left * slope;
+                gradients[a] += right * gradient;
+                gradients[b] += left * gradient;
                 break;
             }
             case 3: {
                 REAL exponent = given[room + i];
-                if (exponent != 0) slopes[a] += exponent * pow(results[a], exponent - one) * slope;
+                if (exponent != 0) gradients[a] += exponent * pow(results[a], exponent - one) * gradient;
                 break;
             }
             case 4: {
                 for (int k = 0; k < b; k++) {
                     int w = operands[a + k], x = operands[a + b + k];
-                    slopes[w] += results[x] * slope;
-                    slopes[x] += results[w] * slope;
+                    gradients[w] += results[x] * gradient;
+                    gradients[x] += results[w] * gradient;
                 }
-                slopes[operands[a + 2 * b]] += slope;
+                gradients[operands[a + 2 * b]] += gradient;
                 break;
             }
-            case 5: slopes[a] += (y > 0 ? slope : 0 * slope); break;
-            case 6: slopes[a] += y * slope; break;
-            case 7: slopes[a] += slope / results[a]; break;
-            case 8: slopes[a] += (one - y * y) * slope; break;
-            case 9: slopes[a] += y * (one - y) * slope; break;
+            case 5: gradients[a] += (y > 0 ? gradient : 0 * gradient); break;
+            case 6: gradients[a] += y * gradient; break;
+            case 7: gradients[a] += gradient / results[a]; break;
+            case 8: gradients[a] += (one - y * y) * gradient; break;
+            case 9: gradients[a] += y * (one - y) * gradient; break;
         }
     }
 }

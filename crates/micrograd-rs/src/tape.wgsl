@@ -64,37 +64,37 @@ fn micrograd_tape() {
         let step = 4 + 4 * i;
         let a = code[step + 1];
         let b = code[step + 2];
-        let slope = results[room + i];
+        let gradient = results[room + i];
         let y = results[i];
         switch (code[step]) {
             case 1: {
-                results[room + a] += slope;
-                results[room + b] += slope;
+                results[room + a] += gradient;
+                results[room + b] += gradient;
             }
             case 2: {
                 let left = results[a];
                 let right = results[b];
-                results[room + a] += right * slope;
-                results[room + b] += left * slope;
+                results[room + a] += right * gradient;
+                results[room + b] += left * gradient;
             }
             case 3: {
                 let exponent = given[room + i];
-                if (exponent != 0.0) { results[room + a] += exponent * power(results[a], exponent - 1.0) * slope; }
+                if (exponent != 0.0) { results[room + a] += exponent * power(results[a], exponent - 1.0) * gradient; }
             }
             case 4: {
                 for (var k = 0; k < b; k++) {
                     let w = operands[a + k];
                     let x = operands[a + b + k];
-                    results[room + w] += results[x] * slope;
-                    results[room + x] += results[w] * slope;
+                    results[room + w] += results[x] * gradient;
+                    results[room + x] += results[w] * gradient;
                 }
-                results[room + operands[a + 2 * b]] += slope;
+                results[room + operands[a + 2 * b]] += gradient;
             }
-            case 5: { if (y > 0.0) { results[room + a] += slope; } }
-            case 6: { results[room + a] += y * slope; }
-            case 7: { results[room + a] += slope / results[a]; }
-            case 8: { results[room + a] += (1.0 - y * y) * slope; }
-            case 9: { results[room + a] += y * (1.0 - y) * slope; }
+            case 5: { if (y > 0.0) { results[room + a] += gradient; } }
+            case 6: { results[room + a] += y * gradient; }
+            case 7: { results[room + a] += gradient / results[a]; }
+            case 8: { results[room + a] += (1.0 - y * y) * gradient; }
+            case 9: { results[room + a] += y * (1.0 - y) * gradient; }
             default: {}
         }
     }

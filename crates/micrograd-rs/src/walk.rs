@@ -8,7 +8,7 @@ use std::{
 
 use pyo3::{Python, sync::MutexExt};
 
-use crate::value::{Value, graph::Kind};
+use crate::value::{Value, graph::Op};
 
 /// The number of walks so far: each marks the values that it visits with its own. Holding it is the right to add to
 /// gradients.
@@ -76,12 +76,12 @@ pub(crate) fn order<'a, 'w>(
     enter(root, null_mut());
     let mut value = root;
     loop {
-        if let Some(operand) = value.kind.find_operand(walk.0, new) {
+        if let Some(operand) = value.op.find_operand(walk.0, new) {
             enter(operand, pointer(value));
             value = operand;
             continue;
         }
-        order.moved |= matches!(value.kind, Kind::Moved(_));
+        order.moved |= matches!(value.op, Op::Moved(_));
         let from: *mut Value = value.link.load(Relaxed).cast();
         value.link.store(order.next.cast(), Relaxed);
         order.next = pointer(value);

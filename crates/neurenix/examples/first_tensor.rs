@@ -27,8 +27,8 @@ fn main() -> Result<()> {
     // The gradient of the sum of x^3 is 3 x^2.
     let x = Tensor::from_slice(&[1f64, -2.0, 0.5], &[3], device)?.with_grad()?;
     x.pow_scalar(3)?.sum(&[], false)?.backward()?;
-    let slope = x.grad().map(|g| g.to_vec::<f64>()).transpose()?;
-    assert_eq!(slope, Some(vec![3.0, 12.0, 0.75]));
+    let gradient = x.grad().map(|g| g.to_vec::<f64>()).transpose()?;
+    assert_eq!(gradient, Some(vec![3.0, 12.0, 0.75]));
 
     // Points near the line 2 x - 1; gradient descent finds its slope and intercept.
     let generator = Generator::new(0);

@@ -28,14 +28,14 @@ pub enum Error {
         source: io::Error,
     },
     /// A file violates its format: it is truncated, corrupt, or of an unsupported kind.
-    #[error("{}: not a valid {format} file{place}: {}", printable(&path.to_string_lossy()), printable(message))]
+    #[error("{}: not a valid {format} file{location}: {}", printable(&path.to_string_lossy()), printable(message))]
     Format {
         /// The file.
         path: PathBuf,
         /// The format's name, such as "NumPy .npy".
         format: &'static str,
         /// Where in the file.
-        place: Place,
+        location: Location,
         /// What is wrong and how to fix it.
         message: String,
     },
@@ -68,9 +68,9 @@ impl fmt::Debug for Error {
     }
 }
 
-/// A place in a file.
+/// A location in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Location {
     /// The file as a whole.
     Whole,
     /// A byte offset from 0. In a compressed file it counts decompressed bytes.
@@ -88,14 +88,14 @@ pub enum Place {
     Part(String),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Whole => Ok(()),
-            Place::Byte(position) => write!(f, ", at byte {position}"),
-            Place::Cell { line, column } => write!(f, ", line {line}, column {}", printable(column)),
-            Place::Line(line) => write!(f, ", line {line}"),
-            Place::Part(name) => write!(f, ", in {name:?}"),
+            Location::Whole => Ok(()),
+            Location::Byte(position) => write!(f, ", at byte {position}"),
+            Location::Cell { line, column } => write!(f, ", line {line}, column {}", printable(column)),
+            Location::Line(line) => write!(f, ", line {line}"),
+            Location::Part(name) => write!(f, ", in {name:?}"),
         }
     }
 }
@@ -110,8 +110,13 @@ impl Error {
         }
     }
     /// Creates an [`Error::Format`] about `path`.
-    pub fn format(path: &Path, format: &'static str, place: Place, message: impl Into<String>) -> Error {
-        Error::Format { path: path.to_owned(), format, place, message: message.into() }
+    pub fn format(
+        path: &Path,
+        format: &'static str,
+        location: Location,
+        message: impl Into<String>,
+    ) -> Error {
+        Error::Format { path: path.to_owned(), format, location, message: message.into() }
     }
     /// Creates an [`Error::Data`].
     pub fn data(subject: impl Into<String>, message: impl Into<String>) -> Error {
@@ -163,13 +168,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_name_the_file_the_place_and_the_remedy() {
+    fn messages_name_the_file_the_location_and_the_remedy() {
         let path = Path::new("a/b.npy");
         let error = Error::io("write", path, io::Error::from(io::ErrorKind::StorageFull));
         assert!(error.to_string().starts_with("cannot write a/b.npy: "), "{error}");
         assert!(error.to_string().contains("the disk is full"), "{error}");
-        let place = Place::Cell { line: 3, column: "age".into() };
-        let error = Error::format(path, "CSV", place, "the value is missing");
+        let location = Location::Cell { line: 3, column: "age".into() };
+        let error = Error::format(path, "CSV", location, "the value is missing");
         assert_eq!(
             error.to_string(),
             "a/b.npy: not a valid CSV file, line 3, column age: the value is missing"
@@ -177,8 +182,8 @@ mod tests {
         let error = Error::from(phynexus::Error::argument("one_hot", "classes must be positive"));
         assert_eq!(error.to_string(), "one_hot: classes must be positive");
         let evil = Path::new("a\u{1b}[2J\n\u{9b}31m");
-        let place = Place::Cell { line: 3, column: "\u{1b}]0;title\u{7}".into() };
-        let error_in_file = Error::format(evil, "CSV", place, "\r\u{202e}x is missing");
+        let location = Location::Cell { line: 3, column: "\u{1b}]0;title\u{7}".into() };
+        let error_in_file = Error::format(evil, "CSV", location, "\r\u{202e}x is missing");
         assert_eq!(
             error_in_file.to_string(),
             "a\\u{1b}[2J\\n\\u{9b}31m: not a valid CSV file, line 3, column \\u{1b}]0;title\\u{7}: \\r\\u{202e}x is missing"

@@ -30,7 +30,7 @@ fn main() -> Result<()> {
     let (weight, bias) = (random(&[columns])?, random(&[columns])?);
     let labels = generator.randint(0, columns as i64, &[rows], DType::I64, device)?.evaluated()?;
     let tracked = x.with_grad()?;
-    let slope = |y: Tensor, by: &Tensor| -> Result<Tensor> {
+    let gradient = |y: Tensor, by: &Tensor| -> Result<Tensor> {
         let loss = y.mul(by)?.sum(&[], false)?;
         Ok(loss.gradients(&[&tracked])?.swap_remove(0))
     };
@@ -46,9 +46,9 @@ fn main() -> Result<()> {
     report(&filter, "mean of squares", || x.square()?.mean(&[], false))?;
     report(&filter, "softmax of columns", || x.softmax(0))?;
     report(&filter, "exp", || x.exp())?;
-    report(&filter, "softmax, gradient", || slope(tracked.softmax(-1)?, &by))?;
+    report(&filter, "softmax, gradient", || gradient(tracked.softmax(-1)?, &by))?;
     report(&filter, "layer norm, gradient", || {
-        slope(tracked.layer_norm(&[columns], None, None, 1e-5)?, &by)
+        gradient(tracked.layer_norm(&[columns], None, None, 1e-5)?, &by)
     })?;
     report(&filter, "cross-entropy, gradient", || {
         Ok(tracked.cross_entropy(&labels, None, 0.0)?.gradients(&[&tracked])?.swap_remove(0))

@@ -227,19 +227,19 @@ mod tests {
             Scalar,
             kernel::{
                 Ranges,
-                fused::{Fused, Instruction, Operation, Parameter, Store},
+                fused::{FusedOp, Fusion, Instruction, Parameter, Store},
             },
         };
         let cpu = Cpu { pool: Arc::new(Pool::new(NAME)) };
         let index = phynexus::kernel::Index::range(0, &Ranges::of(&[8]));
-        let load = Operation::Load { parameter: 0, index: index.scale(-1), mask: None, fill: Scalar::Int(0) };
+        let load = FusedOp::Load { parameter: 0, index: index.scale(-1), mask: None, fill: Scalar::Int(0) };
         let parameter = |written| Parameter { dtype: DType::U8, written };
-        let kernel = Fused {
+        let kernel = Fusion {
             rows: [8].as_slice().into(),
             instructions: vec![Instruction { operation: load, dtype: DType::U8, per_column: false }],
             stores: vec![Store { parameter: 1, value: 0, index }],
             parameters: vec![parameter(false), parameter(true)],
-            ..Fused::default()
+            ..Fusion::default()
         };
         let step = cpu.compile(&Step::Fused(kernel)).unwrap();
         let (from, to) = (cpu.allocate(8).unwrap(), cpu.allocate(8).unwrap());

@@ -53,7 +53,7 @@ impl Axis {
 }
 
 /// Computes a pooling: of a tensor with `input` extents (`Max`, `ArgMax`, `Sum`; the result has `output` extents), or
-/// of one with `output` extents (`Spread`; the result has `input` extents). Source and result have `dtype`, except that
+/// of one with `output` extents (`SumBackward`; the result has `input` extents). Source and result have `dtype`, except that
 /// the result of `ArgMax` is `int64`. 16-bit floats are summed in `f32` and rounded once; integer sums wrap. NaN is
 /// greater than every number. A window entirely in the padding has the smallest possible maximum (minus infinity for
 /// floats), at position 0.
@@ -71,7 +71,7 @@ pub unsafe fn pooling(
     result: *mut u8,
 ) -> Result<()> {
     let axes = shape.axes()?;
-    if dtype == DType::Bool && matches!(kind, PoolKind::Sum | PoolKind::Spread) {
+    if dtype == DType::Bool && matches!(kind, PoolKind::Sum | PoolKind::SumBackward) {
         return Err(Error::dtype("pooling", &[dtype], "bool is not numeric; cast it first"));
     }
     // SAFETY: guaranteed by the caller.
@@ -159,8 +159,8 @@ unsafe fn run<T: Element>(
     let output: usize = axes.iter().map(|a| a.output).product();
     let taps: usize = axes.iter().map(|a| a.taps.len()).product();
     let (from_size, to_size) =
-        if matches!(kind, PoolKind::Spread) { (output, input) } else { (input, output) };
-    let memory = Memory { source: source.cast::<T>(), result };
+        if matches!(kind, PoolKind::SumBackward) { (output, input) } else { (input, output) };
+    let memory = PoolPointers { source: source.cast::<T>(), result };
     let group = (1usize << 15).div_ceil((output * taps + input).max(1));
     pool::parallel_for(planes.div_ceil(group), &|task| {
         let room = Scratch::new::<T::Wide>(to_size);
@@ -169,7 +169,7 @@ unsafe fn run<T: Element>(
             unsafe {
                 let source = std::slice::from_raw_parts(memory.source().add(plane * from_size), from_size);
                 let wide = room.start::<T::Wide>();
-                let start = if matches!(kind, PoolKind::Sum | PoolKind::Spread) {
+                let start = if matches!(kind, PoolKind::Sum | PoolKind::SumBackward) {
                     T::Wide::default()
                 } else {
                     T::LEAST
@@ -213,15 +213,15 @@ unsafe fn run<T: Element>(
 }
 
 /// Source and result, shared by threads.
-struct Memory<T> {
+struct PoolPointers<T> {
     source: *const T,
     result: *mut u8,
 }
 
 // SAFETY: the source is only read, and tasks write disjoint planes of the result.
-unsafe impl<T> Sync for Memory<T> {}
+unsafe impl<T> Sync for PoolPointers<T> {}
 
-impl<T> Memory<T> {
+impl<T> PoolPointers<T> {
     fn source(&self) -> *const T {
         self.source
     }

@@ -1,7 +1,7 @@
 //! Shared test code of this crate: values of every dtype, and their bytes.
 
 use phynexus::op::Combine;
-use phynexus::{DType, Element, Kind, Scalar};
+use phynexus::{DType, DTypeKind, Element, Scalar};
 
 use crate::by_dtype::by_dtype;
 
@@ -79,7 +79,7 @@ pub(crate) fn combine_reference(combine: Combine, a: Scalar, b: Scalar, accumula
         };
         return Scalar::Float(result).cast(accumulator);
     }
-    let less = if a.kind() == Kind::Signed { a.as_i64() < b.as_i64() } else { a.as_u64() < b.as_u64() };
+    let less = if a.kind() == DTypeKind::Signed { a.as_i64() < b.as_i64() } else { a.as_u64() < b.as_u64() };
     match combine {
         Combine::Sum => Scalar::UInt(a.as_u64().wrapping_add(b.as_u64())).cast(accumulator),
         Combine::Prod => Scalar::UInt(a.as_u64().wrapping_mul(b.as_u64())).cast(accumulator),

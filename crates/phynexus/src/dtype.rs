@@ -43,7 +43,7 @@ pub enum DType {
 
 /// The kind of values of a [`DType`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
+pub enum DTypeKind {
     /// `bool`.
     Bool,
     /// `u8` to `u64`.
@@ -75,23 +75,23 @@ impl DType {
     }
 
     /// Returns the kind of its values.
-    pub const fn kind(self) -> Kind {
+    pub const fn kind(self) -> DTypeKind {
         match self {
-            Bool => Kind::Bool,
-            U8 | U16 | U32 | U64 => Kind::Unsigned,
-            I8 | I16 | I32 | I64 => Kind::Signed,
-            F16 | BF16 | F32 | F64 => Kind::Float,
+            Bool => DTypeKind::Bool,
+            U8 | U16 | U32 | U64 => DTypeKind::Unsigned,
+            I8 | I16 | I32 | I64 => DTypeKind::Signed,
+            F16 | BF16 | F32 | F64 => DTypeKind::Float,
         }
     }
 
     /// Returns true for `f16`, `bf16`, `f32` and `f64`.
     pub const fn is_float(self) -> bool {
-        matches!(self.kind(), Kind::Float)
+        matches!(self.kind(), DTypeKind::Float)
     }
 
     /// Returns true for the integer dtypes, signed and unsigned, and false for `bool`.
     pub const fn is_integer(self) -> bool {
-        matches!(self.kind(), Kind::Signed | Kind::Unsigned)
+        matches!(self.kind(), DTypeKind::Signed | DTypeKind::Unsigned)
     }
 
     /// The public name: `"float32"`, `"int64"`, `"bool"`.
@@ -142,14 +142,14 @@ impl DType {
         }
         let (a, b) = if self.kind() <= other.kind() { (self, other) } else { (other, self) };
         match (a.kind(), b.kind()) {
-            (Kind::Bool, _) => b,
-            (Kind::Float, Kind::Float) => match (a, b) {
+            (DTypeKind::Bool, _) => b,
+            (DTypeKind::Float, DTypeKind::Float) => match (a, b) {
                 (F16, BF16) | (BF16, F16) => F32,
                 _ => a.max(b),
             },
-            (_, Kind::Float) => b,
-            (Kind::Unsigned, Kind::Signed) if a.size() < b.size() => b,
-            (Kind::Unsigned, Kind::Signed) => match a {
+            (_, DTypeKind::Float) => b,
+            (DTypeKind::Unsigned, DTypeKind::Signed) if a.size() < b.size() => b,
+            (DTypeKind::Unsigned, DTypeKind::Signed) => match a {
                 U8 => I16,
                 U16 => I32,
                 U32 => I64,
@@ -163,9 +163,9 @@ impl DType {
     /// the dtype itself.
     pub const fn accumulator(self) -> DType {
         match self.kind() {
-            Kind::Bool | Kind::Signed => I64,
-            Kind::Unsigned => U64,
-            Kind::Float => self,
+            DTypeKind::Bool | DTypeKind::Signed => I64,
+            DTypeKind::Unsigned => U64,
+            DTypeKind::Float => self,
         }
     }
 
@@ -293,12 +293,12 @@ impl Scalar {
     }
 
     /// Returns the kind of the value.
-    pub const fn kind(self) -> Kind {
+    pub const fn kind(self) -> DTypeKind {
         match self {
-            Scalar::Bool(_) => Kind::Bool,
-            Scalar::Int(_) => Kind::Signed,
-            Scalar::UInt(_) => Kind::Unsigned,
-            Scalar::Float(_) => Kind::Float,
+            Scalar::Bool(_) => DTypeKind::Bool,
+            Scalar::Int(_) => DTypeKind::Signed,
+            Scalar::UInt(_) => DTypeKind::Unsigned,
+            Scalar::Float(_) => DTypeKind::Float,
         }
     }
 }

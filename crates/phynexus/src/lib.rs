@@ -72,7 +72,7 @@ pub mod tensor;
 pub mod text;
 
 pub use device::Device;
-pub use dtype::{DType, Element, Kind, Scalar};
+pub use dtype::{DType, DTypeKind, Element, Scalar};
 pub use error::{Error, Result};
 pub use gradient::{GradientMode, Gradients, no_grad};
 pub use graph::Tensor;

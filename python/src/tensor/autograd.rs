@@ -16,19 +16,19 @@ use crate::{
     dtype::tensor_of,
     error::{Failure, Result, runtime_error, type_error},
     interrupt::compute,
-    place::stand_in::Special,
+    variable::stand_in::Special,
 };
 
 impl PyTensor {
     /// Whether this tensor is a leaf that accumulates gradients.
     pub(crate) fn collects(&self) -> bool {
-        self.place().is_trainable() && !self.special.is_plain()
+        self.variable().is_trainable() && !self.special.is_plain()
     }
 
     /// Turns this tensor into a leaf that accumulates gradients.
     pub(crate) fn require_grad(&self) -> Result<()> {
-        let place = self.place();
-        let dtype = place.tensor().dtype();
+        let variable = self.variable();
+        let dtype = variable.tensor().dtype();
         if !dtype.is_float() {
             return Err(runtime_error(format!(
                 "{} cannot require gradients: only floating-point tensors can",
@@ -36,11 +36,11 @@ impl PyTensor {
             )));
         }
         if self.special.is_plain() {
-            self.special.part(Parameter::buffer(place.tensor().detach()?));
+            self.special.part(Parameter::buffer(variable.tensor().detach()?));
         }
-        let place = self.place();
-        place.set_trainable(true);
-        place.leaf()?;
+        let variable = self.variable();
+        variable.set_trainable(true);
+        variable.leaf()?;
         Ok(())
     }
 }
@@ -50,11 +50,11 @@ impl PyTensor {
     /// Whether autograd tracks this tensor.
     #[getter]
     fn requires_grad(&self) -> bool {
-        !self.special.is_plain() && (self.collects() || self.place().tensor().requires_grad())
+        !self.special.is_plain() && (self.collects() || self.variable().tensor().requires_grad())
     }
     #[setter]
     fn set_requires_grad(&self, requires_grad: bool) -> Result<()> {
-        let tensor = self.place().tensor();
+        let tensor = self.variable().tensor();
         if !requires_grad && !self.collects() && !self.special.is_plain() && tensor.requires_grad() {
             return Err(runtime_error("requires_grad can be turned off only for leaves: use detach()"));
         }
@@ -66,9 +66,9 @@ impl PyTensor {
             let flow = tensor.requires_grad() && !self.special.is_plain();
             return if flow { Ok(()) } else { self.require_grad() };
         }
-        let gradient = self.place().leaf()?.grad();
-        self.place().set_trainable(false);
-        self.place().leaf()?.set_grad(gradient);
+        let gradient = self.variable().leaf()?.grad();
+        self.variable().set_trainable(false);
+        self.variable().leaf()?.set_grad(gradient);
         Ok(())
     }
     /// Sets ``requires_grad`` in place and returns the tensor.
@@ -80,7 +80,7 @@ impl PyTensor {
     /// Whether this tensor is a leaf of the autograd graph: created by the user, or not tracked at all.
     #[getter]
     fn is_leaf(&self) -> bool {
-        self.special.is_plain() || self.collects() || !self.place().tensor().requires_grad()
+        self.special.is_plain() || self.collects() || !self.variable().tensor().requires_grad()
     }
     /// The gradient that ``backward`` accumulated, or ``None``.
     #[getter]
@@ -89,8 +89,10 @@ impl PyTensor {
             return Ok(None);
         }
         let gradient = self.tensor()?.grad();
-        Ok(gradient
-            .map(|gradient| PyTensor { owner: Some(self.place().into_owned()), ..PyTensor::wrap(gradient) }))
+        Ok(gradient.map(|gradient| PyTensor {
+            owner: Some(self.variable().into_owned()),
+            ..PyTensor::wrap(gradient)
+        }))
     }
     #[setter]
     fn set_grad(&self, gradient: Option<&PyTensor>) -> Result<()> {
@@ -117,7 +119,7 @@ impl PyTensor {
     }
     /// Clears the accumulated gradient.
     fn _clear_grad(&self) -> Result<()> {
-        if self.place().is_trainable() {
+        if self.variable().is_trainable() {
             self.tensor()?.set_grad(None);
         }
         Ok(())
@@ -165,12 +167,12 @@ impl PyTensor {
     /// Whether ``retain_grad`` was called on this non-leaf tensor.
     #[getter]
     fn retains_grad(&self) -> bool {
-        !self.special.is_plain() && self.place().tensor().retains_grad()
+        !self.special.is_plain() && self.variable().tensor().retains_grad()
     }
     /// Returns the values without gradients, like ``data``. The result shares in-place changes with a leaf, but not
     /// with the result of a tracked operation, so it does not keep that result's graph alive.
     fn detach(&self) -> Result<PyTensor> {
-        let tensor = self.place().tensor();
+        let tensor = self.variable().tensor();
         if tensor.requires_grad() && !self.collects() && !self.special.is_plain() {
             return Ok(self.view_of(tensor.detach()?));
         }
@@ -181,12 +183,12 @@ impl PyTensor {
         if slf.get().special.is_plain() {
             return Ok(slf.clone());
         }
-        let place = slf.get().place();
-        if place.is_trainable() {
-            place.set_trainable(false);
+        let variable = slf.get().variable();
+        if variable.is_trainable() {
+            variable.set_trainable(false);
         }
-        let detached = place.tensor().detach()?;
-        place.set(detached)?;
+        let detached = variable.tensor().detach()?;
+        variable.set(detached)?;
         Ok(slf.clone())
     }
     /// The values without gradients. In-place changes of ``data`` change this tensor. Assign a tensor of the same shape
@@ -194,7 +196,7 @@ impl PyTensor {
     #[getter]
     fn data(&self) -> PyTensor {
         PyTensor {
-            own: self.place().into_owned(),
+            own: self.variable().into_owned(),
             owner: self.owner.clone(),
             viewed: self.viewed.clone(),
             special: Special::plain(),
@@ -209,9 +211,9 @@ impl PyTensor {
             return Err(phynexus::Error::shape("data", &[old.shape(), value.shape()], hint).into());
         }
         let gradient = old.grad();
-        self.place().convert_to(value.to_dtype(old.dtype())?.to_device(old.device())?)?;
-        if gradient.is_some() && self.place().is_trainable() {
-            self.place().leaf()?.set_grad(gradient);
+        self.variable().convert_to(value.to_dtype(old.dtype())?.to_device(old.device())?)?;
+        if gradient.is_some() && self.variable().is_trainable() {
+            self.variable().leaf()?.set_grad(gradient);
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 //!
 //! In several passes, the collector compares the references that objects show with their reference counts. A shown
 //! reference must therefore be owned exactly once and be shown in every pass. A tensor shows its hooks only if no graph
-//! holds it and no thread computes. Other handles of the place, such as an optimiser's or that of `data`, neither show
+//! holds it and no thread computes. Other handles of the variable, such as an optimiser's or that of `data`, neither show
 //! nor call them.
 
 use std::any::Any;
@@ -39,7 +39,7 @@ impl PyTensor {
     pub(super) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         let mut result = Ok(());
         if is_quiet() && !self.special.is_plain() {
-            self.place().with_own_hooks(&mut |hooks| {
+            self.variable().with_own_hooks(&mut |hooks| {
                 hooks.visit_own(&mut |hook| {
                     if let (Ok(()), Some(hook)) = (&result, (hook as &dyn Any).downcast_ref::<PyHook>()) {
                         result = visit.call(&hook.0);
@@ -53,7 +53,7 @@ impl PyTensor {
     pub(super) fn clear(&self) {
         let mut taken = Vec::new();
         if is_quiet() && !self.special.is_plain() {
-            self.place().with_own_hooks(&mut |hooks| taken.append(&mut hooks.take_own()));
+            self.variable().with_own_hooks(&mut |hooks| taken.append(&mut hooks.take_own()));
         }
         // Dropped without any lock held, because this may run Python code.
         drop(taken);

@@ -296,7 +296,7 @@ fn capsule<'py>(py: Python<'py>, content: *mut c_void, name: &'static CStr) -> P
 impl PyTensor {
     /// Returns the device as DLPack's pair of device type and index.
     fn __dlpack_device__(&self) -> Result<(i32, i32)> {
-        let device = self.place().tensor().device();
+        let device = self.variable().tensor().device();
         place_of(device).ok_or_else(|| not_handed_over(device))
     }
 

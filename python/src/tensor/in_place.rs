@@ -15,7 +15,7 @@ impl PyTensor {
     pub(super) fn view_of(&self, tensor: Tensor) -> PyTensor {
         let viewed = match &self.viewed {
             Some(watch) if watch.is_held() => watch.clone(),
-            _ => self.owner.as_ref().map_or_else(|| self.place().watch(), Parameter::watch),
+            _ => self.owner.as_ref().map_or_else(|| self.variable().watch(), Parameter::watch),
         };
         PyTensor { viewed: Some(viewed), ..PyTensor::wrap(tensor) }
     }
@@ -55,8 +55,8 @@ impl PyTensor {
 
     /// As `assign`, without the warning about views.
     pub(super) fn replace(&self, value: Tensor) -> Result<()> {
-        let place = self.place();
-        let old = if place.is_trainable() { place.leaf()? } else { place.tensor() };
+        let variable = self.variable();
+        let old = if variable.is_trainable() { variable.leaf()? } else { variable.tensor() };
         if value.shape() != old.shape() {
             let hint = "an in-place operation cannot change the shape";
             return Err(Error::shape("in place", &[old.shape(), value.shape()], hint).into());
@@ -76,7 +76,7 @@ impl PyTensor {
             self.special.part(Parameter::buffer(value.clone()));
             return put(&self.own, value.detach()?);
         }
-        let is_constant = place.is_trainable() || self.special.is_plain();
+        let is_constant = variable.is_trainable() || self.special.is_plain();
         let value = if is_constant { value.detach()? } else { value };
         if let Some(owner) = &self.owner {
             let leaf = owner.leaf()?;
@@ -88,16 +88,16 @@ impl PyTensor {
             let shared = self.own.tensor();
             put(&self.own, value.detach()?.to_dtype(shared.dtype())?.to_device(shared.device())?)?;
         }
-        put(&place, value)
+        put(&variable, value)
     }
 }
 
 /// Stores a value and keeps the accumulated gradient.
-fn put(place: &Parameter, value: Tensor) -> Result<()> {
-    let gradient = if place.is_trainable() { place.leaf()?.grad() } else { None };
-    place.set(value)?;
+fn put(variable: &Parameter, value: Tensor) -> Result<()> {
+    let gradient = if variable.is_trainable() { variable.leaf()?.grad() } else { None };
+    variable.set(value)?;
     if gradient.is_some() {
-        place.leaf()?.set_grad(gradient);
+        variable.leaf()?.set_grad(gradient);
     }
     Ok(())
 }

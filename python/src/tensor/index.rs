@@ -98,8 +98,8 @@ fn specifications(key: &Bound<'_, PyAny>, tensor: &Tensor) -> Result<Vec<IndexSp
 
 /// A Python bool or 0-d `bool` tensor as an index: a mask of one element over an added axis.
 fn single_mask(key: &Bound<'_, PyAny>, tensor: &Tensor) -> Result<Option<Tensor>> {
-    if let Ok(truth) = key.cast::<PyBool>() {
-        return Ok(Some(Tensor::full(&[1], truth.is_true(), DType::Bool, tensor.device())?));
+    if let Ok(value) = key.cast::<PyBool>() {
+        return Ok(Some(Tensor::full(&[1], value.is_true(), DType::Bool, tensor.device())?));
     }
     let Ok(mask) = key.cast::<PyTensor>() else { return Ok(None) };
     let mask = mask.get().tensor()?;

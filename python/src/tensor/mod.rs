@@ -22,9 +22,9 @@ use pyo3::{
 };
 
 use self::lists::numbers;
-pub(crate) use crate::place::PyTensor;
+pub(crate) use crate::variable::PyTensor;
 use crate::{
-    argument::{Given, Shape, spread, spread_sizes},
+    argument::{Given, Shape, varargs, varargs_sizes},
     device::{Named, PyDevice, chosen},
     dtype::{Meant, PyDType, Wanted, meant},
     error::{Result, type_error, value_error},
@@ -66,7 +66,7 @@ fn arguments<'py>(
     let is_size =
         |each: &Bound<'py, PyAny>| each.is_instance_of::<PyInt>() && !each.is_instance_of::<PyBool>();
     if shape.is_none() && args.iter().all(|each| is_size(&each)) {
-        return Ok((None, Some(Shape(spread_sizes(args)?))));
+        return Ok((None, Some(Shape(varargs_sizes(args)?))));
     }
     let data = Some(args.get_item(0)?);
     match args.len() {
@@ -110,12 +110,12 @@ impl PyTensor {
     /// The sizes of the dimensions.
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        PyTuple::new(py, self.place().tensor().shape())
+        PyTuple::new(py, self.variable().tensor().shape())
     }
     /// The number of dimensions.
     #[getter]
     fn ndim(&self) -> usize {
-        self.place().tensor().rank()
+        self.variable().tensor().rank()
     }
     /// Returns the number of dimensions.
     fn dim(&self) -> usize {
@@ -123,11 +123,11 @@ impl PyTensor {
     }
     /// Returns the number of elements.
     fn numel(&self) -> usize {
-        self.place().tensor().len()
+        self.variable().tensor().len()
     }
     /// Returns the size of an element in bytes.
     fn element_size(&self) -> usize {
-        self.place().tensor().dtype().size()
+        self.variable().tensor().dtype().size()
     }
     /// The size of an element in bytes.
     #[getter]
@@ -142,20 +142,20 @@ impl PyTensor {
     /// The dtype of the elements.
     #[getter]
     fn dtype(&self) -> PyDType {
-        PyDType(self.place().tensor().dtype())
+        PyDType(self.variable().tensor().dtype())
     }
     /// The device that holds the elements.
     #[getter]
     fn device(&self) -> PyDevice {
-        PyDevice(self.place().tensor().device())
+        PyDevice(self.variable().tensor().device())
     }
     /// Whether the tensor is on an NVIDIA GPU.
     #[getter]
     fn is_cuda(&self) -> bool {
-        self.place().tensor().device().name().starts_with("cuda")
+        self.variable().tensor().device().name().starts_with("cuda")
     }
     fn is_floating_point(&self) -> bool {
-        self.place().tensor().dtype().is_float()
+        self.variable().tensor().dtype().is_float()
     }
     /// Returns whether the elements are contiguous in memory in row-major order. Evaluates the tensor.
     fn is_contiguous(&self, py: Python<'_>) -> Result<bool> {
@@ -196,7 +196,7 @@ impl PyTensor {
         let (mut dtype, mut device) = (dtype.map(|d| d.0), device.map(|d| d.0));
         for argument in args.iter().filter(|argument| !argument.is_none()) {
             if let Ok(other) = argument.cast::<PyTensor>() {
-                let other = other.get().place().tensor();
+                let other = other.get().variable().tensor();
                 (dtype, device) = (Some(other.dtype()), Some(other.device()));
                 continue;
             }
@@ -279,7 +279,7 @@ impl PyTensor {
     /// Whether the tensor is evaluated, so that reading it computes nothing.
     #[getter]
     fn is_evaluated(&self) -> bool {
-        self.place().tensor().is_evaluated()
+        self.variable().tensor().is_evaluated()
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -313,7 +313,7 @@ impl PyTensor {
         Ok(self.item(py)?.extract()?)
     }
     fn __index__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyAny>> {
-        let dtype = self.place().tensor().dtype();
+        let dtype = self.variable().tensor().dtype();
         if !dtype.is_integer() {
             return Err(type_error(format!(
                 "a {dtype} tensor cannot be used as an index: only integer tensors can"
@@ -322,7 +322,7 @@ impl PyTensor {
         self.item(py)
     }
     fn __len__(&self) -> Result<usize> {
-        match self.place().tensor().shape().first() {
+        match self.variable().tensor().shape().first() {
             Some(&size) => Ok(size),
             None => Err(type_error("a 0-d tensor has no len()")),
         }
@@ -409,5 +409,5 @@ impl PyTensor {
 
 /// Reshapes; one of the sizes may be -1.
 fn reshaped(tensor: &Tensor, sizes: &Bound<'_, PyTuple>) -> Result<Tensor> {
-    Ok(tensor.reshape_infer(&spread(sizes)?)?)
+    Ok(tensor.reshape_infer(&varargs(sizes)?)?)
 }

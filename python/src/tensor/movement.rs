@@ -9,7 +9,7 @@ use pyo3::{
 use super::{PyTensor, reshaped};
 use crate::{
     argument::{
-        Axes, Count, Number, Shape, number, one_of, size, spread, spread_sizes, tensors, whole_numbers,
+        Axes, Count, Number, Shape, number, one_of, size, tensors, varargs, varargs_sizes, whole_numbers,
         whole_numbers_up_to,
     },
     error::{Result, type_error, value_error},
@@ -39,12 +39,12 @@ impl PyTensor {
     }
     /// Reshapes to the shape of ``other``.
     fn view_as(&self, other: &PyTensor) -> Result<PyTensor> {
-        let shape = other.place().tensor();
+        let shape = other.variable().tensor();
         self.map_view(|t| t.reshape(shape.shape()))
     }
     /// Reshapes to the shape of ``other``.
     fn reshape_as(&self, other: &PyTensor) -> Result<PyTensor> {
-        let shape = other.place().tensor();
+        let shape = other.variable().tensor();
         self.reshaped(|t| Ok(t.reshape(shape.shape())?))
     }
     /// Reorders the dimensions.
@@ -59,7 +59,7 @@ impl PyTensor {
                 .filter(|&p| p < tensor.rank())
                 .ok_or_else(|| phynexus::Error::Axis { op: "permute", axis, shape: tensor.shape().into() })
         };
-        let order = spread(dims)?.into_iter().map(from_front).collect::<phynexus::Result<Vec<_>>>()?;
+        let order = varargs(dims)?.into_iter().map(from_front).collect::<phynexus::Result<Vec<_>>>()?;
         Ok(self.view_of(tensor.permute(&order)?))
     }
     /// Swaps two dimensions.
@@ -129,7 +129,7 @@ impl PyTensor {
     #[pyo3(signature = (*sizes))]
     fn expand(&self, sizes: &Bound<'_, PyTuple>) -> Result<PyTensor> {
         let tensor = self.tensor()?;
-        let sizes = spread(sizes)?;
+        let sizes = varargs(sizes)?;
         let added = sizes.len().saturating_sub(tensor.rank());
         let sizes = sizes
             .iter()
@@ -143,7 +143,7 @@ impl PyTensor {
     }
     /// Broadcasts to the shape of ``other``.
     fn expand_as(&self, other: &PyTensor) -> Result<PyTensor> {
-        let shape = other.place().tensor();
+        let shape = other.variable().tensor();
         self.map(|t| t.broadcast_to(shape.shape()))
     }
     /// Broadcasts to ``shape``.
@@ -208,7 +208,7 @@ impl PyTensor {
     /// Reverses the order of elements along these dimensions.
     #[pyo3(signature = (*dims))]
     fn flip(&self, dims: &Bound<'_, PyTuple>) -> Result<PyTensor> {
-        let axes = spread(dims)?;
+        let axes = varargs(dims)?;
         self.map(|t| if axes.is_empty() { Ok(t.clone()) } else { t.flip(&axes) })
     }
     /// Rolls elements along dimensions: elements shifted past the end reappear at the start.
@@ -230,13 +230,13 @@ impl PyTensor {
     /// Repeats the tensor along each dimension, like ``numpy.tile``.
     #[pyo3(signature = (*repeats))]
     fn repeat(&self, repeats: &Bound<'_, PyTuple>) -> Result<PyTensor> {
-        let counts = spread_sizes(repeats)?;
+        let counts = varargs_sizes(repeats)?;
         self.map(|t| t.repeat(&counts))
     }
     /// Repeats the tensor along each dimension; missing counts are 1.
     #[pyo3(signature = (*dims))]
     fn tile(&self, dims: &Bound<'_, PyTuple>) -> Result<PyTensor> {
-        let counts = spread_sizes(dims)?;
+        let counts = varargs_sizes(dims)?;
         self.map(|t| t.tile(&counts))
     }
     /// Repeats each element ``repeats`` times in a row.

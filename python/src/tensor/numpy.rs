@@ -311,13 +311,13 @@ fn copied(array: &Bound<'_, PyAny>, plain: Plain, dtype: Option<DType>, device: 
 
 /// The memory of a CPU tensor as NumPy sees it. Arrays keep it alive.
 #[pyclass(module = "neurenix._engine", frozen)]
-struct HostMemory {
+struct ArrayInterface {
     storage: Storage,
     dtype: DType,
 }
 
 #[pymethods]
-impl HostMemory {
+impl ArrayInterface {
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
         let Some(start) = self.storage.buffer.0.host_pointer() else {
@@ -382,7 +382,7 @@ fn export<'py>(py: Python<'py>, tensor: &Tensor) -> Result<Bound<'py, PyAny>> {
         return Ok(numpy.call_method1("empty", (shape, type_string(dtype)))?);
     }
     compute(py, || tensor.evaluate())?;
-    let memory = Bound::new(py, HostMemory { storage: tensor.storage()?, dtype })?;
+    let memory = Bound::new(py, ArrayInterface { storage: tensor.storage()?, dtype })?;
     Ok(numpy.call_method1("asarray", (memory,))?)
 }
 

@@ -294,6 +294,6 @@ impl PyTensor {
     }
     /// Returns whether both tensors refer to the same data or graph node.
     fn is_same(&self, other: &PyTensor) -> bool {
-        self.place().tensor().is_same(&other.place().tensor())
+        self.variable().tensor().is_same(&other.variable().tensor())
     }
 }

@@ -79,7 +79,7 @@ impl Dot {
 }
 
 /// How a value was made.
-pub(crate) enum Kind {
+pub(crate) enum Op {
     Leaf,
     Add(Py<Value>, Py<Value>),
     Mul(Py<Value>, Py<Value>),
@@ -90,26 +90,26 @@ pub(crate) enum Kind {
     Dot(Box<Dot>),
 }
 
-impl Kind {
+impl Op {
     /// Computes the number from the operands' numbers.
     #[inline]
     pub(crate) fn evaluate(&self) -> f64 {
         match self {
-            Kind::Add(a, b) => a.get().data.get() + b.get().data.get(),
-            Kind::Mul(a, b) => a.get().data.get() * b.get().data.get(),
+            Op::Add(a, b) => a.get().data.get() + b.get().data.get(),
+            Op::Mul(a, b) => a.get().data.get() * b.get().data.get(),
             _ => self.evaluate_rarer(),
         }
     }
 
-    /// [`Kind::evaluate`] for everything but sums and products. Not inlined, to keep those short at the call site.
+    /// [`Op::evaluate`] for everything but sums and products. Not inlined, to keep those short at the call site.
     #[inline(never)]
     fn evaluate_rarer(&self) -> f64 {
         match self {
-            Kind::Leaf | Kind::Add(..) | Kind::Mul(..) => 0.0,
-            Kind::Pow(a, exponent) => a.get().data.get().powf(*exponent),
-            Kind::Moved(a) => a.get().data.get(),
-            Kind::Apply(function, a) => function.of(a.get().data.get()),
-            Kind::Dot(dot) => {
+            Op::Leaf | Op::Add(..) | Op::Mul(..) => 0.0,
+            Op::Pow(a, exponent) => a.get().data.get().powf(*exponent),
+            Op::Moved(a) => a.get().data.get(),
+            Op::Apply(function, a) => function.of(a.get().data.get()),
+            Op::Dot(dot) => {
                 // In micrograd's order, so that the sum is bit-identical.
                 let bias = dot.bias().map_or(0.0, |bias| bias.get().data.get());
                 dot.pairs().fold(bias, |sum, (w, x)| sum + w.get().data.get() * x.get().data.get())
@@ -121,28 +121,28 @@ impl Kind {
     #[inline]
     pub(crate) fn differentiate(&self, data: f64, gradient: f64) {
         match self {
-            Kind::Leaf => (),
-            Kind::Add(a, b) => {
+            Op::Leaf => (),
+            Op::Add(a, b) => {
                 a.get().grad.add(gradient);
                 b.get().grad.add(gradient);
             }
-            Kind::Mul(a, b) => {
+            Op::Mul(a, b) => {
                 let (a, b) = (a.get(), b.get());
                 a.grad.add(b.data.get() * gradient);
                 b.grad.add(a.data.get() * gradient);
             }
             // The result is constant 1; the rule would give 0 times infinity at 0.
-            Kind::Pow(_, 0.0) => (),
-            Kind::Pow(a, exponent) => {
+            Op::Pow(_, 0.0) => (),
+            Op::Pow(a, exponent) => {
                 let a = a.get();
                 a.grad.add(exponent * a.data.get().powf(exponent - 1.0) * gradient);
             }
-            Kind::Moved(a) => a.get().grad.add(gradient),
-            Kind::Apply(function, a) => {
+            Op::Moved(a) => a.get().grad.add(gradient),
+            Op::Apply(function, a) => {
                 let a = a.get();
-                a.grad.add(function.slope(a.data.get(), data) * gradient);
+                a.grad.add(function.derivative(a.data.get(), data) * gradient);
             }
-            Kind::Dot(dot) => {
+            Op::Dot(dot) => {
                 for (w, x) in dot.pairs() {
                     let (w, x) = (w.get(), x.get());
                     w.grad.add(x.data.get() * gradient);
@@ -159,17 +159,17 @@ impl Kind {
     #[inline]
     pub(crate) fn find_operand(&self, walk: u64, new: impl Fn(&Value) -> bool) -> Option<&Value> {
         match self {
-            Kind::Leaf => None,
-            Kind::Add(a, b) | Kind::Mul(a, b) => {
+            Op::Leaf => None,
+            Op::Add(a, b) | Op::Mul(a, b) => {
                 let (a, b) = (a.get(), b.get());
                 if new(a) { Some(a) } else { new(b).then_some(b) }
             }
-            Kind::Pow(a, _) | Kind::Apply(_, a) | Kind::Moved(a) => {
+            Op::Pow(a, _) | Op::Apply(_, a) | Op::Moved(a) => {
                 let a = a.get();
                 new(a).then_some(a)
             }
             // Weights are leaves, and all neurons of a layer have the same inputs.
-            Kind::Dot(dot) => {
+            Op::Dot(dot) => {
                 let inputs = &*dot.inputs;
                 if inputs.stamp.load(Relaxed) != walk {
                     inputs.stamp.store(walk, Relaxed);
@@ -186,10 +186,10 @@ impl Kind {
     /// The operands, in order.
     pub(crate) fn operands(&self, py: Python<'_>) -> Vec<Py<Value>> {
         match self {
-            Kind::Leaf => Vec::new(),
-            Kind::Add(a, b) | Kind::Mul(a, b) => vec![a.clone_ref(py), b.clone_ref(py)],
-            Kind::Pow(a, _) | Kind::Apply(_, a) | Kind::Moved(a) => vec![a.clone_ref(py)],
-            Kind::Dot(dot) => {
+            Op::Leaf => Vec::new(),
+            Op::Add(a, b) | Op::Mul(a, b) => vec![a.clone_ref(py), b.clone_ref(py)],
+            Op::Pow(a, _) | Op::Apply(_, a) | Op::Moved(a) => vec![a.clone_ref(py)],
+            Op::Dot(dot) => {
                 let mut all = Vec::with_capacity(2 * dot.parameters.len());
                 all.extend(dot.pairs().map(|(w, _)| w.clone_ref(py)));
                 all.extend(dot.pairs().map(|(_, x)| x.clone_ref(py)));
@@ -225,7 +225,7 @@ impl Function {
 
     /// The derivative at `x`, where `y` is the function's value.
     #[inline]
-    fn slope(self, x: f64, y: f64) -> f64 {
+    fn derivative(self, x: f64, y: f64) -> f64 {
         match self {
             Function::Relu => f64::from(u8::from(y > 0.0)),
             Function::Exp => y,

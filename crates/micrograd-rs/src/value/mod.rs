@@ -13,8 +13,8 @@ use std::{
 
 use pyo3::prelude::*;
 
-use self::graph::{Kind, Number};
-use crate::device::Place;
+use self::graph::{Number, Op};
+use crate::device::DeviceId;
 
 /// A number on a device, whose gradient can be found.
 pub(crate) struct Value {
@@ -24,29 +24,29 @@ pub(crate) struct Value {
     pub(crate) stamp: AtomicU64,
     /// The next of a list that it is in: of a walk's, or of objects that are freed.
     pub(crate) link: AtomicPtr<()>,
-    pub(crate) kind: Kind,
-    pub(crate) place: Place,
+    pub(crate) op: Op,
+    pub(crate) device_id: DeviceId,
     /// True while the number is still to be computed, on a GPU.
     pub(crate) pending: AtomicBool,
 }
 
 impl Value {
     #[inline]
-    pub(crate) fn with(data: f64, place: Place, kind: Kind) -> Value {
+    pub(crate) fn with(data: f64, device_id: DeviceId, op: Op) -> Value {
         Value {
             data: Number::new(data),
             grad: Number::new(0.0),
             stamp: AtomicU64::new(0),
             link: AtomicPtr::new(null_mut()),
-            kind,
-            place,
+            op,
+            device_id,
             pending: AtomicBool::new(false),
         }
     }
 
     /// A leaf.
     #[inline]
-    pub(crate) fn leaf(py: Python<'_>, data: f64, place: Place) -> PyResult<Py<Value>> {
-        object::new(py, Value::with(data, place, Kind::Leaf))
+    pub(crate) fn leaf(py: Python<'_>, data: f64, device_id: DeviceId) -> PyResult<Py<Value>> {
+        object::new(py, Value::with(data, device_id, Op::Leaf))
     }
 }

@@ -29,7 +29,7 @@ use pyo3::{
 
 use super::{
     Value,
-    graph::{Dot, Kind},
+    graph::{Dot, Op},
 };
 
 /// The memory layout of a value object.
@@ -230,7 +230,7 @@ fn reused(_: Python<'_>) -> *mut Object {
 ///
 /// # Safety
 ///
-/// The thread must be attached. Nothing may refer to the object, its kind must be moved out, and the value's other
+/// The thread must be attached. Nothing may refer to the object, its operation must be moved out, and the value's other
 /// fields must not need a drop.
 #[inline]
 unsafe fn recycle(object: *mut Object) {
@@ -254,22 +254,22 @@ unsafe fn recycle(object: *mut Object) {
 unsafe extern "C" fn dealloc(object: *mut ffi::PyObject) {
     let mut unused = object.cast::<Object>();
     // SAFETY: Python frees objects on attached threads. The list contains `Object`s without other references, each
-    // until its kind is moved out.
+    // until its operation is moved out.
     unsafe {
         link(unused).store(null_mut(), Relaxed);
         while !unused.is_null() {
             let object = unused;
             unused = link(object).load(Relaxed).cast();
-            let kind = (&raw const (*object).value.kind).read();
+            let op = (&raw const (*object).value.op).read();
             recycle(object);
-            match kind {
-                Kind::Leaf => (),
-                Kind::Add(a, b) | Kind::Mul(a, b) => {
+            match op {
+                Op::Leaf => (),
+                Op::Add(a, b) | Op::Mul(a, b) => {
                     let_go(a, &mut unused);
                     let_go(b, &mut unused);
                 }
-                Kind::Pow(a, _) | Kind::Apply(_, a) | Kind::Moved(a) => let_go(a, &mut unused),
-                Kind::Dot(dot) => let_go_of_sum(*dot, &mut unused),
+                Op::Pow(a, _) | Op::Apply(_, a) | Op::Moved(a) => let_go(a, &mut unused),
+                Op::Dot(dot) => let_go_of_sum(*dot, &mut unused),
             }
         }
     }

@@ -1,11 +1,11 @@
 //! `neurenix bench`: time and memory of well-known workloads on this machine.
 
 mod host;
-mod kinds;
 mod large;
 #[cfg(test)]
 mod record;
 mod replayed;
+mod step_times;
 pub(in crate::commands) mod workloads;
 
 use std::{fmt, time::Instant};
@@ -92,7 +92,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8> {
             say!("{measured}{}", rate(workload, measured.ms))?;
         }
         if arguments.profile {
-            kinds::print(&mut (workload.prepare)(device)?, arguments.seconds)?;
+            step_times::print(&mut (workload.prepare)(device)?, arguments.seconds)?;
         }
     }
     Ok(super::SUCCESS)

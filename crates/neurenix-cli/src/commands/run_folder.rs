@@ -9,7 +9,7 @@ use std::{
 use neurenix::{
     Error, Result,
     data::{LabelColumn, Normalization},
-    error::Place,
+    error::Location,
     io::write_bytes_atomically,
     phynexus::profile::Profile,
     train::History,
@@ -295,7 +295,7 @@ impl RunFolder {
         let path = self.config_path();
         let text = fs::read_to_string(&path).map_err(|e| Error::io("read", &path, e))?;
         serde_json::from_str(&text).map_err(|e| {
-            Error::format(&path, "run configuration", Place::Line(e.line() as u64), e.to_string())
+            Error::format(&path, "run configuration", Location::Line(e.line() as u64), e.to_string())
         })
     }
 

@@ -7,7 +7,7 @@ use csv::{ReaderBuilder, StringRecord};
 
 use super::dataset::{Columns, Dataset};
 use crate::array::HostArray;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
 use crate::io::Source;
 
 mod features;
@@ -112,8 +112,8 @@ fn read(text: &[u8], path: &Path, options: &CsvOptions) -> Result<Dataset> {
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
     let description = format!("{name}, predicting column {}", table.label_name);
     let wrong = |row: usize, message: String| {
-        let place = Place::Cell { line: table.lines[row], column: table.label_name.clone() };
-        Error::format(path, FORMAT, place, message)
+        let location = Location::Cell { line: table.lines[row], column: table.label_name.clone() };
+        Error::format(path, FORMAT, location, message)
     };
     let numbers: Vec<Option<f64>> = table.labels.iter().map(|label| number(label)).collect();
     let classify = match options.task {
@@ -165,7 +165,7 @@ fn read_table(
     let mut record = StringRecord::new();
     let mut next = |record: &mut StringRecord| reader.read_record(record).map_err(|e| csv_error(path, e));
     if !next(&mut record)? {
-        return Err(Error::format(path, FORMAT, Place::Whole, "it has no rows"));
+        return Err(Error::format(path, FORMAT, Location::Whole, "it has no rows"));
     }
     if let Some(first) = record.get(0).and_then(|cell| cell.strip_prefix('\u{feff}')) {
         // Skip a byte order mark, which spreadsheets write.
@@ -179,7 +179,7 @@ fn read_table(
         return Err(Error::format(
             path,
             FORMAT,
-            Place::Line(1),
+            Location::Line(1),
             format!(
                 "a table needs a feature and a label, but the delimiter {delimiter:?} separates only one column: try another delimiter"
             ),
@@ -212,12 +212,12 @@ fn read_table(
         let line = line_of(text, &record);
         if record.len() != width {
             let message = format!("it has {} cells, but the first line has {width}", record.len());
-            return Err(Error::format(path, FORMAT, Place::Line(line), message));
+            return Err(Error::format(path, FORMAT, Location::Line(line), message));
         }
         for column in columns.iter().copied().chain(label) {
             let cell = record.get(column).unwrap_or_default();
             let wrong = |message: String| {
-                Error::format(path, FORMAT, Place::Cell { line, column: names[column].clone() }, message)
+                Error::format(path, FORMAT, Location::Cell { line, column: names[column].clone() }, message)
             };
             if is_missing(cell) {
                 return Err(wrong(
@@ -235,7 +235,7 @@ fn read_table(
         more = next(&mut record)?;
     }
     if table.lines.is_empty() {
-        return Err(Error::format(path, FORMAT, Place::Whole, "it has a header but no rows"));
+        return Err(Error::format(path, FORMAT, Location::Whole, "it has a header but no rows"));
     }
     Ok(table)
 }
@@ -261,7 +261,7 @@ fn label_column(first: &StringRecord, options: &CsvOptions, path: &Path) -> Resu
                 return Err(Error::format(
                     path,
                     FORMAT,
-                    Place::Line(1),
+                    Location::Line(1),
                     format!("two columns are named {name:?}"),
                 ));
             }
@@ -280,7 +280,7 @@ fn label_column(first: &StringRecord, options: &CsvOptions, path: &Path) -> Resu
             }
             LabelColumn::Last | LabelColumn::Absent => "it has no columns".to_owned(),
         };
-        Error::format(path, FORMAT, Place::Line(1), message)
+        Error::format(path, FORMAT, Location::Line(1), message)
     })
 }
 
@@ -355,13 +355,13 @@ fn distinct_labels(labels: &[String], numbers: &[Option<f64>]) -> Vec<String> {
 }
 
 fn csv_error(path: &Path, error: csv::Error) -> Error {
-    let place = error.position().map_or(Place::Whole, |position| Place::Line(position.line()));
+    let location = error.position().map_or(Location::Whole, |position| Location::Line(position.line()));
     match error.into_kind() {
         csv::ErrorKind::Io(e) => Error::io("read", path, e),
         csv::ErrorKind::Utf8 { .. } => {
-            Error::format(path, FORMAT, place, "it is not UTF-8 text: save it as UTF-8")
+            Error::format(path, FORMAT, location, "it is not UTF-8 text: save it as UTF-8")
         }
-        other => Error::format(path, FORMAT, place, format!("it cannot be parsed ({other:?})")),
+        other => Error::format(path, FORMAT, location, format!("it cannot be parsed ({other:?})")),
     }
 }
 

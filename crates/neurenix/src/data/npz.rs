@@ -11,7 +11,7 @@ use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
 use super::npy;
 use crate::array::HostArray;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
 use crate::io::{Source, deflate_bound, write_atomically};
 
 const FORMAT: &str = "NumPy .npz";
@@ -62,26 +62,26 @@ pub fn write_npz(path: &Path, arrays: &BTreeMap<String, HostArray>, compression:
             let options = options.large_file(array.bytes().len() > u32::MAX as usize / 2);
             archive
                 .start_file(format!("{name}.npy"), options)
-                .map_err(|e| archive_error(path, Place::Whole, e))?;
+                .map_err(|e| archive_error(path, Location::Whole, e))?;
             npy::write(&mut archive, array).map_err(|e| Error::io("write", path, e))?;
         }
-        let file = archive.finish().map_err(|e| archive_error(path, Place::Whole, e))?.into_inner();
+        let file = archive.finish().map_err(|e| archive_error(path, Location::Whole, e))?.into_inner();
         file.flush().map_err(|e| Error::io("write", path, e))
     })
 }
 
 fn read(reader: impl Read + Seek, path: &Path, length: u64) -> Result<BTreeMap<String, HostArray>> {
-    let mut archive = ZipArchive::new(reader).map_err(|e| archive_error(path, Place::Whole, e))?;
+    let mut archive = ZipArchive::new(reader).map_err(|e| archive_error(path, Location::Whole, e))?;
     let mut arrays = BTreeMap::new();
     for index in 0..archive.len() {
-        let member = archive.by_index(index).map_err(|e| archive_error(path, Place::Whole, e))?;
+        let member = archive.by_index(index).map_err(|e| archive_error(path, Location::Whole, e))?;
         let name = member.name().to_owned();
-        let place = Place::Part(name.clone());
+        let location = Location::Part(name.clone());
         let Some(array_name) = name.strip_suffix(".npy") else {
             return Err(Error::format(
                 path,
                 FORMAT,
-                place,
+                location,
                 "a member is not a .npy file: this is another kind of zip archive",
             ));
         };
@@ -98,22 +98,22 @@ fn read(reader: impl Read + Seek, path: &Path, length: u64) -> Result<BTreeMap<S
         source.expect_end()?;
         drop(source);
         if arrays.insert(array_name.to_owned(), array).is_some() {
-            return Err(Error::format(path, FORMAT, place, "two members have this name: it is corrupt"));
+            return Err(Error::format(path, FORMAT, location, "two members have this name: it is corrupt"));
         }
     }
     Ok(arrays)
 }
 
-fn archive_error(path: &Path, place: Place, error: ZipError) -> Error {
+fn archive_error(path: &Path, location: Location, error: ZipError) -> Error {
     match error {
         ZipError::Io(e) if e.kind() == std::io::ErrorKind::StorageFull => Error::io("write", path, e),
         ZipError::Io(e) => {
-            Error::format(path, FORMAT, place, format!("it is truncated or corrupt ({e}); fetch it again"))
+            Error::format(path, FORMAT, location, format!("it is truncated or corrupt ({e}); fetch it again"))
         }
         e => Error::format(
             path,
             FORMAT,
-            place,
+            location,
             format!("{e}; write it with numpy.savez or numpy.savez_compressed"),
         ),
     }

@@ -15,7 +15,7 @@ use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 
 use super::{Source, checksum::Crc32c, write_atomically};
 use crate::array::HostArray;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
 
 /// The format's name in errors.
 pub const FORMAT: &str = "safetensors";
@@ -76,7 +76,7 @@ pub fn load(path: &Path) -> Result<NamedArrays> {
         Some((name, dtype)) => Err(Error::format(
             path,
             FORMAT,
-            Place::Part(name),
+            Location::Part(name),
             format!("elements of type {dtype} are not supported: convert it to a standard type"),
         )),
     }
@@ -146,7 +146,7 @@ fn header(path: &Path, contents: &NamedArrays) -> Result<Vec<u8>> {
         offset = end;
     }
     let metadata: HashMap<String, String> = metadata.into_iter().collect();
-    let wrong = |message: String| Error::format(path, FORMAT, Place::Whole, message);
+    let wrong = |message: String| Error::format(path, FORMAT, Location::Whole, message);
     let header = Metadata::new(Some(metadata), tensors)
         .map_err(|e| wrong(format!("the header cannot be encoded: {e}")))?;
     let mut header =

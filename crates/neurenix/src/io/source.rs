@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use phynexus::interrupt;
 
 use super::pipe;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
 
 /// How much memory a header's claim alone can reserve. Beyond that and the file's length, memory grows with the bytes
 /// that arrive.
@@ -93,7 +93,7 @@ impl<'a> Source<'a> {
 
     /// Creates an error at a position.
     pub fn error_at(&self, position: u64, message: impl Into<String>) -> Error {
-        Error::format(&self.path, self.format, Place::Byte(position), message)
+        Error::format(&self.path, self.format, Location::Byte(position), message)
     }
 
     /// Reads the next `count` bytes. `what` describes them in error messages.

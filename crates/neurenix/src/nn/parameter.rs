@@ -9,19 +9,19 @@ use phynexus::{DType, Error as EngineError, Tensor, graph::Hooks, text::show_sha
 
 use crate::Result;
 
-/// A shared place that holds a tensor: a weight that an optimiser updates, or a buffer such as a running mean.
+/// A shared variable that holds a tensor: a weight that an optimiser updates, or a buffer such as a running mean.
 ///
-/// Clones share the place, so that a layer and an optimiser see the same value. The tensor itself is immutable: a
+/// Clones share the variable, so that a layer and an optimiser see the same value. The tensor itself is immutable: a
 /// tensor read before an update keeps the old value.
 #[derive(Clone, Debug)]
 pub struct Parameter(Arc<Shared>);
 
-/// A weak reference to a place that tells whether the place is still in use.
+/// A weak reference to a variable that tells whether the variable is still in use.
 #[derive(Clone, Debug)]
 pub struct Watch(Weak<Shared>);
 
 impl Watch {
-    /// True while any [`Parameter`] refers to the place.
+    /// True while any [`Parameter`] refers to the variable.
     pub fn is_held(&self) -> bool {
         self.0.strong_count() > 0
     }
@@ -31,7 +31,7 @@ impl Watch {
 struct Shared {
     value: RwLock<Tensor>,
     trainable: AtomicBool,
-    /// Hooks that wait for the next leaf, while the place holds a tensor that is not a leaf.
+    /// Hooks that wait for the next leaf, while the variable holds a tensor that is not a leaf.
     hooks: Mutex<Option<Hooks>>,
 }
 
@@ -93,8 +93,8 @@ impl Parameter {
     /// Overwrites one element in memory if nothing else refers to the tensor. Otherwise it returns false and changes
     /// nothing: see [`Tensor::overwrite_element`].
     pub fn overwrite_element(&self, index: &[usize], bytes: &[u8]) -> Result<bool> {
-        let mut place = self.0.value.write().unwrap_or_else(PoisonError::into_inner);
-        Ok(place.overwrite_element(index, bytes)?)
+        let mut current = self.0.value.write().unwrap_or_else(PoisonError::into_inner);
+        Ok(current.overwrite_element(index, bytes)?)
     }
 
     /// Converts the tensor to another floating-point dtype. Integer tensors are unchanged.
@@ -131,26 +131,26 @@ impl Parameter {
         Ok(())
     }
 
-    /// `own`: whether a leaf in this place belongs to it. A buffer may hold another place's leaf, whose gradients must
+    /// `own`: whether a leaf in this variable belongs to it. A buffer may hold another variable's leaf, whose gradients must
     /// continue.
     fn replace(&self, value: Tensor, own: bool) {
         if value.requires_grad() {
             value.set_replaced(false);
         }
-        let mut place = self.0.value.write().unwrap_or_else(PoisonError::into_inner);
-        // Hooks belong to the place. A value that is not a leaf may be shared, so the hooks wait for the next leaf.
+        let mut current = self.0.value.write().unwrap_or_else(PoisonError::into_inner);
+        // Hooks belong to the variable. A value that is not a leaf may be shared, so the hooks wait for the next leaf.
         if self.is_trainable() {
             let mut waiting = self.0.hooks.lock().unwrap_or_else(PoisonError::into_inner);
             let hooks =
-                place.hooks_of_gradient().filter(|_| place.requires_grad()).or_else(|| waiting.take());
+                current.hooks_of_gradient().filter(|_| current.requires_grad()).or_else(|| waiting.take());
             match hooks {
                 Some(hooks) if value.requires_grad() => value.set_hooks(hooks),
                 hooks => *waiting = hooks,
             }
         }
-        let old = std::mem::replace(&mut *place, value);
+        let old = std::mem::replace(&mut *current, value);
         // Release the lock first, because dropping a graph takes time.
-        drop(place);
+        drop(current);
         if own && old.requires_grad() && old.is_leaf() {
             old.set_replaced(true);
         }
@@ -180,12 +180,12 @@ impl Parameter {
         self.0.trainable.store(trainable, Ordering::Release);
     }
 
-    /// Returns a weak reference to the place.
+    /// Returns a weak reference to the variable.
     pub fn watch(&self) -> Watch {
         Watch(Arc::downgrade(&self.0))
     }
 
-    /// True if both refer to the same place.
+    /// True if both refer to the same variable.
     pub fn is_same(&self, other: &Parameter) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }

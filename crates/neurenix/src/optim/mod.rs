@@ -27,14 +27,14 @@ pub struct Optimizer {
     learning_rate: f64,
     /// The learning rate that it was created with.
     initial_rate: f64,
-    groups: Vec<Group>,
+    groups: Vec<ParameterGroup>,
     steps: u64,
     /// The number of these steps that a condition skipped, while only the device knows it.
     skipped: Option<Tensor>,
 }
 
 /// Parameters that share a rule and a learning rate.
-struct Group {
+struct ParameterGroup {
     rule: Rule,
     /// True once a setting of the rule has changed. Settings are then data of the step, so that its plan stays the
     /// same.
@@ -135,7 +135,7 @@ impl Optimizer {
             .into_iter()
             .map(|parameter| Member { parameter, state: Vec::new(), replaced: None, step: 0, skipped: None })
             .collect();
-        self.groups.push(Group { rule, varying: false, factor, weight_decay, members });
+        self.groups.push(ParameterGroup { rule, varying: false, factor, weight_decay, members });
         Ok(())
     }
 

@@ -38,17 +38,17 @@ pub struct Setting {
 }
 
 /// A setting's type, which is converted from and to a number.
-trait Value {
+trait FromNumber {
     fn of(number: f64) -> Self;
 }
 
-impl Value for f64 {
+impl FromNumber for f64 {
     fn of(number: f64) -> f64 {
         number
     }
 }
 
-impl Value for bool {
+impl FromNumber for bool {
     fn of(number: f64) -> bool {
         number != 0.0
     }
@@ -111,7 +111,7 @@ macro_rules! rules {
             pub fn with(mut self, value: impl Fn(&str) -> Option<f64>) -> Rule {
                 match &mut self {
                     $(Rule::$variant { $($setting),* } => {
-                        $(*$setting = value(stringify!($setting)).map_or(*$setting, Value::of);)*
+                        $(*$setting = value(stringify!($setting)).map_or(*$setting, FromNumber::of);)*
                     })*
                 }
                 self

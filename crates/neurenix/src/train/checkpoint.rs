@@ -9,7 +9,7 @@ use super::History;
 use crate::{
     Error, Result,
     data::HostArray,
-    error::Place,
+    error::Location,
     io::safetensors::{self, NamedArrays},
     nn::Module,
     optim::Optimizer,
@@ -111,7 +111,7 @@ pub struct Checkpoint {
 /// If the file cannot be read, is truncated or corrupt, or is not a checkpoint.
 pub fn read_checkpoint(path: &Path, device: Device) -> Result<Checkpoint> {
     let contents = safetensors::load(path)?;
-    let invalid = |message: String| Error::format(path, "checkpoint", Place::Whole, message);
+    let invalid = |message: String| Error::format(path, "checkpoint", Location::Whole, message);
     let text = contents.metadata.get(PROGRESS).ok_or_else(|| {
         invalid(
             "it has no training progress, so it is a model file: use it with predict, or start a new run"

@@ -28,7 +28,7 @@ use step::Measured;
 use crate::{
     Error, Result,
     data::{Batch, BatchOptions, Batches, Dataset},
-    error::Place,
+    error::Location,
     nn::{Module, Parameter},
     optim::{Optimizer, Schedule},
 };
@@ -174,7 +174,7 @@ impl<'a> Trainer<'a> {
                 "its run had other settings: {settings} in the checkpoint, {} in this run; resume with the same settings or start a new run",
                 self.options.settings
             );
-            return Err(Error::format(path, "checkpoint", Place::Whole, message));
+            return Err(Error::format(path, "checkpoint", Location::Whole, message));
         }
         self.progress = checkpoint.restore(self.model, &mut self.optimizer)?;
         self.best = best;

@@ -17,7 +17,7 @@ use phynexus::{
 };
 use serde::Serialize;
 
-use super::{Options, kernels, kinds::kind, large};
+use super::{Options, kernel_kinds::kernel_kind, kernels, large};
 use crate::{Error, Result};
 
 /// The result of compiling the suite's kernels.
@@ -94,7 +94,7 @@ pub fn compile(architecture: &str, kinds: bool, options: &Options) -> Result<Com
         // Large work uses the same kinds of kernels with the largest tiles.
         for kernels in [&mut kernels, &mut large] {
             let mut seen = HashSet::new();
-            kernels.retain(|kernel| seen.insert(kind(kernel)));
+            kernels.retain(|kernel| seen.insert(kernel_kind(kernel)));
         }
     }
     kernels.extend(large);

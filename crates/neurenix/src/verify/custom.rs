@@ -4,7 +4,7 @@ use phynexus::{
     DType, Error, Result, Scalar,
     custom::{CustomCall, CustomKernel},
     op::{Op, TensorType},
-    oracle::generate::{Case, Choice, Values},
+    oracle::generate::{Case, Choice, Distribution},
     shape::{Dims, element_count},
 };
 
@@ -74,8 +74,9 @@ fn cases() -> Result<Vec<Entry>> {
     for shape in [&[1][..], &[0, 3], &[65], &[7, 33], &[3, 4, 50]] {
         for scattered in [false, true] {
             let mut case = Case::new(format!("a custom kernel on {shape:?}, scattered {scattered}"));
-            let mut operand =
-                |shape: &[usize]| leaf(&mut case, &mut choice, Values::Tame, DType::U32, shape, scattered);
+            let mut operand = |shape: &[usize]| {
+                leaf(&mut case, &mut choice, Distribution::Tame, DType::U32, shape, scattered)
+            };
             let inputs = [operand(shape), operand(&[1])];
             let scalars = [Scalar::UInt(element_count(shape) as u64), Scalar::UInt(2_654_435_761)];
             let call = CustomCall::new(

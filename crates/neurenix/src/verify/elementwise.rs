@@ -3,7 +3,7 @@
 use phynexus::{
     DType, Scalar,
     op::{Binary, Constant, ELEMENTWISE, Op, Unary},
-    oracle::generate::{Case, CaseLeaf, Choice, Values, random_array},
+    oracle::generate::{Case, CaseLeaf, Choice, Distribution, random_array},
 };
 
 use super::Entry;
@@ -12,7 +12,7 @@ use super::Entry;
 pub(super) fn leaf(
     case: &mut Case,
     choice: &mut Choice,
-    values: Values,
+    values: Distribution,
     dtype: DType,
     shape: &[usize],
     scattered: bool,
@@ -22,8 +22,8 @@ pub(super) fn leaf(
 }
 
 /// The values and layouts to try for each shape.
-const VARIANTS: [(Values, bool); 3] =
-    [(Values::Special, false), (Values::Tame, true), (Values::Positive, false)];
+const VARIANTS: [(Distribution, bool); 3] =
+    [(Distribution::Special, false), (Distribution::Tame, true), (Distribution::Positive, false)];
 
 /// Adds the operation under test for a shape and operands, and returns its node.
 type Build<'a> = dyn Fn(&mut Case, &[usize], &[u32]) -> u32 + 'a;
@@ -33,7 +33,7 @@ fn cases(operation: &str, dtype: DType, leaves: &[DType], build: &Build<'_>, ent
     let mut choice = Choice::new(17);
     for shape in ELEMENTWISE {
         for (values, scattered) in VARIANTS {
-            if scattered && shape.len() < 2 && values != Values::Tame {
+            if scattered && shape.len() < 2 && values != Distribution::Tame {
                 continue;
             }
             let mut case = Case::new(format!("shape {shape:?}, {values:?} values, scattered {scattered}"));
@@ -60,7 +60,7 @@ fn with_constants(op: Binary, dtype: DType, entries: &mut Vec<Entry>) {
         for left in [false, true] {
             let side = if left { "left" } else { "right" };
             let mut case = Case::new(format!("constant {constant} on the {side}"));
-            let x = leaf(&mut case, &mut choice, Values::Special, dtype, &[67], false);
+            let x = leaf(&mut case, &mut choice, Distribution::Special, dtype, &[67], false);
             let c =
                 case.ir.push(Op::Constant(Constant(constant.cast(dtype))), dtype, [67].as_slice().into(), []);
             let inputs = if left { [c, x] } else { [x, c] };

@@ -6,7 +6,7 @@ use phynexus::{
         Axes, Binary, Combine, Constant, Conv, ConvKind, Geometry, Iota, Op, Pad, Permute, Reduce, Slice,
         Unary,
     },
-    oracle::generate::{Case, CaseLeaf, Choice, Values, random_array, random_index},
+    oracle::generate::{Case, CaseLeaf, Choice, Distribution, random_array, random_index},
 };
 
 use super::Entry;
@@ -41,9 +41,9 @@ impl Graph {
         self.case.ir.node(x).shape.to_vec()
     }
     fn leaf(&mut self, shape: &[usize]) -> u32 {
-        self.leaf_of(shape, Values::Tame)
+        self.leaf_of(shape, Distribution::Tame)
     }
-    fn leaf_of(&mut self, shape: &[usize], values: Values) -> u32 {
+    fn leaf_of(&mut self, shape: &[usize], values: Distribution) -> u32 {
         let array = random_array(&mut self.choice, values, self.dtype, shape);
         self.case.leaf(CaseLeaf::contiguous(array))
     }
@@ -184,7 +184,7 @@ fn cross_entropy(g: &mut Graph, shape: &[usize; 2]) {
 /// Adam's update: three results over the same elements.
 fn optimiser(g: &mut Graph, shape: &[usize; 2]) {
     let (parameter, gradient, first) = (g.leaf(shape), g.leaf(shape), g.leaf(shape));
-    let second = g.leaf_of(shape, Values::Positive);
+    let second = g.leaf_of(shape, Distribution::Positive);
     let kept = g.scaled(Binary::Mul, first, 0.875);
     let fresh = g.scaled(Binary::Mul, gradient, 0.125);
     let moment = g.binary(Binary::Add, kept, fresh);

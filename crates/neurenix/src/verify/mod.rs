@@ -10,7 +10,7 @@ mod custom;
 mod elementwise;
 mod execute;
 mod fusion;
-mod kinds;
+mod kernel_kinds;
 mod large;
 mod report;
 mod samples;

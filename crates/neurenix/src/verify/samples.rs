@@ -3,7 +3,7 @@
 use phynexus::{
     DType,
     op::{Conv, ConvKind, Geometry, Op, Permute, Sample, composite::Tf32, samples},
-    oracle::generate::{Case, CaseLeaf, Choice, Values, random_operand},
+    oracle::generate::{Case, CaseLeaf, Choice, Distribution, random_operand},
 };
 
 use super::{Entry, elementwise::leaf};
@@ -25,9 +25,9 @@ pub(super) fn entries() -> Vec<Entry> {
 }
 
 /// The values of operands that may have any, and whether operands are scattered in memory.
-type Variant = (Values, bool);
-const PLAIN: Variant = (Values::Tame, false);
-const VARIANTS: [Variant; 3] = [PLAIN, (Values::Tame, true), (Values::Special, false)];
+type Variant = (Distribution, bool);
+const PLAIN: Variant = (Distribution::Tame, false);
+const VARIANTS: [Variant; 3] = [PLAIN, (Distribution::Tame, true), (Distribution::Special, false)];
 
 fn add_variants(sample: &Sample, dtype: DType, entries: &mut Vec<Entry>) {
     if sample.operands.is_empty() {

@@ -5,7 +5,7 @@ use phynexus::{
     op::{Binary, Op, Permute},
     oracle::{
         OracleArray, compare, evaluate,
-        generate::{Case, CaseLeaf, Choice, Values, random_array},
+        generate::{Case, CaseLeaf, Choice, Distribution, random_array},
     },
 };
 
@@ -33,7 +33,7 @@ fn operands(device: Device, seed: u64) -> Result<(Tensor, Tensor, Case)> {
     let mut choice = Choice::new(seed);
     let mut case = Case::new("program");
     for _ in 0..2 {
-        case.leaf(CaseLeaf::contiguous(random_array(&mut choice, Values::Tame, DType::F32, &SHAPE)));
+        case.leaf(CaseLeaf::contiguous(random_array(&mut choice, Distribution::Tame, DType::F32, &SHAPE)));
     }
     Ok((case.leaves[0].upload(device)?, case.leaves[1].upload(device)?, case))
 }

@@ -9,7 +9,7 @@ use phynexus::{
     DType, Device, Element, Error, Result, Scalar,
     device::{DeviceInfo, DeviceNature, HostRead, Peaks, register},
     dtype::scalar_bytes,
-    gpu::{Driver, Gpu, NotCompiled, Place, Submission},
+    gpu::{BlockAddress, Driver, Gpu, NotCompiled, Submission},
     kernel::{check::Limits, loops::Kernel, lower::Target},
     oracle::interpret::interpret,
 };
@@ -330,7 +330,7 @@ impl Driver for Simulated {
 }
 
 /// The elements from a position on. A parameter may extend past its memory where nothing is accessed.
-fn load((block, start): &Place<'_, Block>, dtype: DType, length: usize) -> Vec<Scalar> {
+fn load((block, start): &BlockAddress<'_, Block>, dtype: DType, length: usize) -> Vec<Scalar> {
     let memory = locked(block);
     let size = dtype.size();
     let element = |at: usize| {
@@ -342,7 +342,7 @@ fn load((block, start): &Place<'_, Block>, dtype: DType, length: usize) -> Vec<S
 }
 
 /// Writes back what changed.
-fn store((block, start): &Place<'_, Block>, dtype: DType, old: &[Scalar], new: &[Scalar]) {
+fn store((block, start): &BlockAddress<'_, Block>, dtype: DType, old: &[Scalar], new: &[Scalar]) {
     let mut memory = locked(block);
     for (at, (old, new)) in old.iter().zip(new).enumerate() {
         // Uninitialised memory may not hold a valid bool, but reads as one.

@@ -97,14 +97,14 @@ fn losses_are_those_of_pytorch() {
 }
 
 #[test]
-fn certainty_that_is_wrong_costs_100_and_has_a_finite_slope() {
+fn certainty_that_is_wrong_costs_100_and_has_a_finite_gradient() {
     let of = |values: &[f32]| Tensor::from_slice(values, &[values.len()], device()).unwrap();
     let (x, target) = (of(&[0.0, 1.0, 0.0, 1.0]).with_grad().unwrap(), of(&[1.0, 0.0, 0.0, 1.0]));
     let losses = Loss::BCE { weight: None }.forward(&x, &target, Reduction::None).unwrap();
     assert_eq!(losses.to_vec::<f32>().unwrap(), [100.0, 100.0, 0.0, 0.0]);
     losses.sum(&[], false).unwrap().backward().unwrap();
-    let slopes = x.grad().unwrap().to_vec::<f32>().unwrap();
-    assert!(slopes.iter().all(|slope| slope.is_finite()), "{slopes:?}");
+    let gradients = x.grad().unwrap().to_vec::<f32>().unwrap();
+    assert!(gradients.iter().all(|gradient| gradient.is_finite()), "{gradients:?}");
 }
 
 #[test]

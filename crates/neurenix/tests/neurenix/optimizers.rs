@@ -298,12 +298,14 @@ fn groups_have_rates_in_proportion() -> Result<()> {
     optimizer.set_learning_rate(0.2)?;
     let before: Vec<Vec<f64>> = parameters.iter().map(values).collect();
     let gradients = gradients(&parameters)?;
-    let slopes: Vec<Vec<f64>> =
+    let derivatives: Vec<Vec<f64>> =
         parameters.iter().map(|p| gradients.get(&p.tensor()).unwrap().to_vec().unwrap()).collect();
     optimizer.step(gradients, &[])?;
     for (i, rate) in [0.2, 0.1].into_iter().enumerate() {
-        for ((after, before), slope) in values(&parameters[i]).iter().zip(&before[i]).zip(&slopes[i]) {
-            assert!((after - (before - rate * slope)).abs() < 1e-14);
+        for ((after, before), derivative) in
+            values(&parameters[i]).iter().zip(&before[i]).zip(&derivatives[i])
+        {
+            assert!((after - (before - rate * derivative)).abs() < 1e-14);
         }
     }
     assert!(optimizer.add_group(parameters[..1].to_vec(), 1.0, 0.0).is_err(), "a parameter twice");

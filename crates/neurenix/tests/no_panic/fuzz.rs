@@ -2,7 +2,7 @@
 
 use neurenix::phynexus::{
     DType, Device, Scalar, Tensor,
-    oracle::generate::{CaseLeaf, Choice, Values, random_array},
+    oracle::generate::{CaseLeaf, Choice, Distribution, random_array},
     tensor::{IndexSpec, Reduction},
 };
 
@@ -28,7 +28,7 @@ impl Fuzz {
     }
 
     pub(super) fn tensor_of(&mut self, dtype: DType, shape: &[usize]) -> Tensor {
-        let values = self.choice.of(&[Values::Tame, Values::Special]);
+        let values = self.choice.of(&[Distribution::Tame, Distribution::Special]);
         let array = random_array(&mut self.choice, values, dtype, shape);
         let leaf = if self.choice.one_in(3) {
             CaseLeaf::scattered(array, &mut self.choice)

@@ -14,7 +14,7 @@ mod tests;
 use std::ops::Range;
 
 use phynexus::op::{ConvKind, Geometry};
-use phynexus::{DType, Error, Kind, Result};
+use phynexus::{DType, DTypeKind, Error, Result};
 
 use self::axes::Axis;
 use self::correlate::{Correlation, correlate};
@@ -99,8 +99,8 @@ unsafe fn convolution_with(
             _ if !has_product(dtype, &[operands]) => {
                 return Err(Error::dtype("convolution", &[operands, dtype], "no product has these dtypes"));
             }
-            (Kind::Float, 8) => typed::<f64>,
-            (Kind::Float, _) => typed::<f32>,
+            (DTypeKind::Float, 8) => typed::<f64>,
+            (DTypeKind::Float, _) => typed::<f32>,
             (_, 8) => typed::<i64>,
             _ => typed::<i32>,
         };

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use phynexus::{Result, device::Binding, kernel::fused::Fused};
+use phynexus::{Result, device::Binding, kernel::fused::Fusion};
 
 use super::{
     access::Window,
@@ -26,7 +26,7 @@ impl BlockKernel {
     ///
     /// # Errors
     /// [`phynexus::Error::Internal`] if an instruction does not support its dtypes.
-    pub(crate) fn new(kernel: &Fused, row_axes: usize) -> Result<BlockKernel> {
+    pub(crate) fn new(kernel: &Fusion, row_axes: usize) -> Result<BlockKernel> {
         if kernel.row_count() == 0 {
             return Ok(BlockKernel { program: None });
         }

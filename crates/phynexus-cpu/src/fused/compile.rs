@@ -2,7 +2,7 @@
 
 use phynexus::{
     Result,
-    kernel::fused::{Fused, Operation, Parameter, Value},
+    kernel::fused::{FusedOp, Fusion, InstructionId, Parameter},
 };
 
 use super::{
@@ -17,7 +17,7 @@ use super::{
 };
 
 /// Compiles a kernel that has rows.
-pub(super) fn compile(fused: &Fused) -> Result<Program> {
+pub(super) fn compile(fused: &Fusion) -> Result<Program> {
     let kernel = normal::normalise(fused, false);
     let values = Values::new(&kernel);
     program(fused, &values, &plan::plan(&kernel, &fused.columns, values.phases()))
@@ -25,12 +25,12 @@ pub(super) fn compile(fused: &Fused) -> Result<Program> {
 
 /// Compiles a kernel without reductions that has rows and columns. Its outer axis is its rows and its lanes are its
 /// columns, each indexed in row-major order.
-pub(super) fn compile_blocks(fused: &Fused) -> Result<Program> {
+pub(super) fn compile_blocks(fused: &Fusion) -> Result<Program> {
     let kernel = normal::normalise(fused, true);
     program(fused, &Values::new(&kernel), &plan::blocks(&kernel))
 }
 
-fn program(fused: &Fused, values: &Values<'_>, plan: &Plan) -> Result<Program> {
+fn program(fused: &Fusion, values: &Values<'_>, plan: &Plan) -> Result<Program> {
     let parameters = required(fused);
     let kernel = values.kernel;
     let mut emitter = Emitter::new(values, plan, varies(values, plan));
@@ -57,7 +57,7 @@ fn program(fused: &Fused, values: &Values<'_>, plan: &Plan) -> Result<Program> {
 }
 
 /// The extent that the unmasked indices require of each parameter.
-fn required(kernel: &Fused) -> Vec<Extent> {
+fn required(kernel: &Fusion) -> Vec<Extent> {
     let ranges = normal::ranges(kernel);
     let empty = |p: &Parameter| Extent { dtype: p.dtype, before: 0, from_first: 0 };
     let mut parameters: Vec<Extent> = kernel.parameters.iter().map(empty).collect();
@@ -72,7 +72,7 @@ fn required(kernel: &Fused) -> Vec<Extent> {
         }
     };
     for instruction in &kernel.instructions {
-        if let Operation::Load { parameter, index, mask: None, .. } = &instruction.operation {
+        if let FusedOp::Load { parameter, index, mask: None, .. } = &instruction.operation {
             ask(*parameter, index);
         }
     }
@@ -82,18 +82,18 @@ fn required(kernel: &Fused) -> Vec<Extent> {
 
 /// A rough estimate of single-threaded time: a vector operation on 16 lanes takes about half a nanosecond, a function
 /// several times as long, and memory transfers about ten bytes per nanosecond.
-fn nanoseconds(kernel: &Fused, values: &Values<'_>) -> f64 {
+fn nanoseconds(kernel: &Fusion, values: &Values<'_>) -> f64 {
     let (rows, columns) = (kernel.row_count() as f64, kernel.column_count() as f64);
     let each = |(at, i): (usize, &phynexus::kernel::fused::Instruction)| {
         if !values.needed[at] {
             return 0.0;
         }
         let cost = match i.operation {
-            Operation::Load { parameter, .. } => {
+            FusedOp::Load { parameter, .. } => {
                 0.1 * kernel.parameters.get(usize::from(parameter)).map_or(4, |p| p.dtype.size()) as f64
             }
-            Operation::Constant(_) => 0.0,
-            Operation::Unary(..) | Operation::Call(..) => 0.2,
+            FusedOp::Constant(_) => 0.0,
+            FusedOp::Unary(..) | FusedOp::Call(..) => 0.2,
             _ => 0.05,
         };
         cost * if i.per_column { rows * columns } else { rows }
@@ -105,14 +105,14 @@ fn nanoseconds(kernel: &Fused, values: &Values<'_>) -> f64 {
 fn varies(values: &Values<'_>, plan: &Plan) -> Vec<Varies> {
     let mut all: Vec<Varies> = Vec::with_capacity(values.kernel.instructions.len());
     for (at, instruction) in values.kernel.instructions.iter().enumerate() {
-        let operands = values.operands(at as Value);
+        let operands = values.operands(at as InstructionId);
         let mut varies = operands.iter().fold(Varies::NOWHERE, |v, &a| v.or(all[a as usize]));
         match &instruction.operation {
-            Operation::Load { index, mask, .. } => {
+            FusedOp::Load { index, mask, .. } => {
                 varies = Access::new(index, mask.as_ref(), &plan.axes).varies;
             }
-            Operation::Coordinate(index) => varies = Access::new(index, None, &plan.axes).varies,
-            Operation::Reduce(..) => {
+            FusedOp::Coordinate(index) => varies = Access::new(index, None, &plan.axes).varies,
+            FusedOp::Reduce(..) => {
                 if let Some(rows) = plan.rows {
                     varies.0[1 - rows] = false;
                     // Chunks keep one sum per row, side by side, even if all rows are equal.

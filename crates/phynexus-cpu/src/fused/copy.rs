@@ -3,7 +3,7 @@
 
 use std::cmp::Reverse;
 
-use phynexus::kernel::fused::{Fused, Operation, Store};
+use phynexus::kernel::fused::{FusedOp, Fusion, Store};
 
 use super::normal::normalise;
 use crate::ops;
@@ -30,15 +30,14 @@ struct Dense {
 
 impl LayoutCopy {
     /// The copies that make up this kernel, if it contains nothing else and not all results have the source's layout.
-    pub(super) fn of(kernel: &Fused) -> Option<LayoutCopy> {
+    pub(super) fn of(kernel: &Fusion) -> Option<LayoutCopy> {
         let [instruction] = kernel.instructions.as_slice() else { return None };
-        if !matches!(instruction.operation, Operation::Load { mask: None, .. }) || kernel.column_count() != 1
-        {
+        if !matches!(instruction.operation, FusedOp::Load { mask: None, .. }) || kernel.column_count() != 1 {
             return None;
         }
         let size = instruction.dtype.size();
         let kernel = normalise(kernel, false);
-        let Operation::Load { parameter, index, .. } = &kernel.instructions.first()?.operation else {
+        let FusedOp::Load { parameter, index, .. } = &kernel.instructions.first()?.operation else {
             return None;
         };
         let (first, strides) = index.strides(kernel.rows.len())?;
@@ -68,7 +67,7 @@ impl LayoutCopy {
 }
 
 /// The destination of a store, if its elements have no gaps.
-fn dense(kernel: &Fused, store: &Store, strides: &[i64]) -> Option<Dense> {
+fn dense(kernel: &Fusion, store: &Store, strides: &[i64]) -> Option<Dense> {
     let (first, places) = store.index.strides(kernel.rows.len())?;
     let mut order: Vec<usize> = (0..kernel.rows.len()).collect();
     order.sort_by_key(|&range| Reverse(places[range]));
@@ -124,7 +123,7 @@ mod tests {
         let rows = Dims::from_slice(&extents);
         let coordinates = Ranges::of(&rows).coordinates();
         let index = view::flat(&coordinates, &from, 0);
-        let load = Operation::Load { parameter: 0, index, mask: None, fill: Scalar::Int(0) };
+        let load = FusedOp::Load { parameter: 0, index, mask: None, fill: Scalar::Int(0) };
         let parameter = |written: bool| Parameter { dtype: DType::F32, written };
         let store = |parameter: u16| {
             let to = &results[usize::from(parameter) - 1];
@@ -132,7 +131,7 @@ mod tests {
         };
         let count: usize = shape.iter().product();
         for stores in [vec![store(1)], vec![store(1), store(2)]] {
-            let kernel = Fused {
+            let kernel = Fusion {
                 rows: rows.clone(),
                 instructions: vec![Instruction {
                     operation: load.clone(),
@@ -141,7 +140,7 @@ mod tests {
                 }],
                 parameters: [false, true, true].map(parameter)[..1 + stores.len()].to_vec(),
                 stores,
-                ..Fused::default()
+                ..Fusion::default()
             };
             let expected =
                 is_copy || kernel.stores.len() > 1 && extents.iter().filter(|&&n| n > 1).count() > 1;
@@ -171,8 +170,8 @@ mod tests {
         let rows = Dims::from_slice(&[3, 2]);
         let coordinates = Ranges::of(&rows).coordinates();
         let index = |strides: &[isize]| view::flat(&coordinates, strides, 0);
-        let load = Operation::Load { parameter: 0, index: index(&[2, 1]), mask: None, fill: Scalar::Int(0) };
-        let kernel = Fused {
+        let load = FusedOp::Load { parameter: 0, index: index(&[2, 1]), mask: None, fill: Scalar::Int(0) };
+        let kernel = Fusion {
             instructions: vec![Instruction { operation: load, dtype: DType::F32, per_column: false }],
             parameters: [false, true, true].map(|written| Parameter { dtype: DType::F32, written }).to_vec(),
             stores: vec![
@@ -180,7 +179,7 @@ mod tests {
                 Store { parameter: 2, value: 0, index: index(&[1, 3]) },
             ],
             rows,
-            ..Fused::default()
+            ..Fusion::default()
         };
         let mut source: Vec<f32> = (0..6u8).map(f32::from).collect();
         let mut turned = vec![-1.0f32; 6];

@@ -3,7 +3,7 @@
 use phynexus::{
     DType, Error, Result,
     dtype::scalar_bytes,
-    kernel::fused::{Fused, Operation, Value},
+    kernel::fused::{FusedOp, Fusion, InstructionId},
     op::{Binary, Combine},
 };
 
@@ -56,8 +56,8 @@ impl<'a> Emitter<'a> {
     /// Emits everything in instruction order: loads at their first use, stores last.
     pub(super) fn whole(&mut self) -> Result<Schedule> {
         for at in 0..self.values.kernel.instructions.len() {
-            if self.values.needed[at] && !self.is_lazy(at as Value) {
-                self.value(at as Value)?;
+            if self.values.needed[at] && !self.is_lazy(at as InstructionId) {
+                self.value(at as InstructionId)?;
             }
         }
         self.store(|_| true)?;
@@ -70,10 +70,11 @@ impl<'a> Emitter<'a> {
             return Err(Error::internal("phynexus_cpu::fused", "chunks without columns"));
         };
         let count = values.kernel.instructions.len();
-        let all = 0..count as Value;
+        let all = 0..count as InstructionId;
         let varies = self.varies.clone();
-        let in_columns = move |value: Value| varies[value as usize].on(1 - rows);
-        let reduces = |value: Value| matches!(values.instruction(value).operation, Operation::Reduce(..));
+        let in_columns = move |value: InstructionId| varies[value as usize].on(1 - rows);
+        let reduces =
+            |value: InstructionId| matches!(values.instruction(value).operation, FusedOp::Reduce(..));
         // A row value may be stored in every column.
         let stores = &values.kernel.stores;
         let by_column: Vec<bool> = (stores.iter())
@@ -112,9 +113,9 @@ impl<'a> Emitter<'a> {
             if phase + 1 == pass_count {
                 stored().for_each(|v| wanted[v] = true);
             }
-            for at in (0..count).rev().filter(|&at| in_columns(at as Value)) {
+            for at in (0..count).rev().filter(|&at| in_columns(at as InstructionId)) {
                 if wanted[at] {
-                    values.operands(at as Value).iter().for_each(|&v| wanted[v as usize] = true);
+                    values.operands(at as InstructionId).iter().for_each(|&v| wanted[v as usize] = true);
                 }
             }
             for value in all.clone() {
@@ -136,8 +137,8 @@ impl<'a> Emitter<'a> {
     }
 
     /// True for values that are created at their first use.
-    fn is_lazy(&self, value: Value) -> bool {
-        use Operation::{Constant, Coordinate, Load};
+    fn is_lazy(&self, value: InstructionId) -> bool {
+        use FusedOp::{Constant, Coordinate, Load};
         let operation = &self.values.instruction(value).operation;
         matches!(operation, Load { .. } | Constant(_) | Coordinate(_))
     }
@@ -175,7 +176,7 @@ impl<'a> Emitter<'a> {
     }
 
     /// The slot of a value, expanded to vary at least along `varies`.
-    fn expanded(&mut self, value: Value, varies: Varies) -> Result<SlotId> {
+    fn expanded(&mut self, value: InstructionId, varies: Varies) -> Result<SlotId> {
         let source = self.value(value)?;
         Ok(self.expanded_slot(source, varies))
     }
@@ -192,7 +193,7 @@ impl<'a> Emitter<'a> {
     }
 
     /// Emits the computation of a value unless already done, and returns its slot.
-    fn value(&mut self, value: Value) -> Result<SlotId> {
+    fn value(&mut self, value: InstructionId) -> Result<SlotId> {
         if let Some(slot) = self.slot_of[value as usize] {
             return Ok(slot);
         }
@@ -201,7 +202,7 @@ impl<'a> Emitter<'a> {
         Ok(slot)
     }
 
-    fn compute(&mut self, value: Value) -> Result<SlotId> {
+    fn compute(&mut self, value: InstructionId) -> Result<SlotId> {
         let values = self.values;
         let (instruction, varies) = (values.instruction(value), self.varies[value as usize]);
         let dtype = values.dtype(value);
@@ -223,7 +224,7 @@ impl<'a> Emitter<'a> {
             Work::SumProducts(a, b) => return self.sum_products(a, b, value),
         }
         match &instruction.operation {
-            Operation::Load { parameter, index, mask, fill } => {
+            FusedOp::Load { parameter, index, mask, fill } => {
                 let stored = parameter_dtype(values.kernel, *parameter)?;
                 let access = Access::new(index, mask.as_ref(), &self.plan.axes);
                 let target = self.slot(dtype.size(), varies);
@@ -238,25 +239,25 @@ impl<'a> Emitter<'a> {
                 self.codes.push(Code::Load { load: self.loads.len() - 1, target });
                 Ok(target)
             }
-            Operation::Constant(scalar) => {
+            FusedOp::Constant(scalar) => {
                 Ok(self.constant_slot(word(scalar.cast(instruction.dtype), dtype), dtype.size()))
             }
-            Operation::Coordinate(index) => {
+            FusedOp::Coordinate(index) => {
                 self.coordinates.push(Access::new(index, None, &self.plan.axes));
                 let target = self.slot(dtype.size(), varies);
                 let cast = (dtype != DType::I64).then(|| vector::cast(DType::I64, dtype));
                 self.codes.push(Code::Coordinate { access: self.coordinates.len() - 1, cast, target });
                 Ok(target)
             }
-            Operation::Unary(op, a) => {
+            FusedOp::Unary(op, a) => {
                 let kernel = vector::unary(*op, values.dtype(*a)).ok_or_else(|| missing(op.name()))?;
                 self.unary(kernel, *a, value)
             }
-            Operation::Binary(op, a, b) => {
+            FusedOp::Binary(op, a, b) => {
                 let kernels = vector::binary(*op, values.dtype(*a)).ok_or_else(|| missing(op.name()))?;
                 self.binary(kernels, *a, *b, value)
             }
-            Operation::Select(condition, a, b) => {
+            FusedOp::Select(condition, a, b) => {
                 let condition = self.expanded(*condition, varies)?;
                 let (a, b) = (self.value(*a)?, self.value(*b)?);
                 let (single_a, single_b) = (self.is_single(a, varies), self.is_single(b, varies));
@@ -265,11 +266,11 @@ impl<'a> Emitter<'a> {
                 self.codes.push(Code::Ternary { kernel, sources: [condition, a, b], target });
                 Ok(target)
             }
-            Operation::Cast(a) => {
+            FusedOp::Cast(a) => {
                 let from = values.dtype(*a);
                 self.convert(*a, from, instruction.dtype, value)
             }
-            Operation::Bitcast(a) => {
+            FusedOp::Bitcast(a) => {
                 // 16-bit floats have their bits only in memory.
                 let from = values.instruction(*a).dtype;
                 let mut source = self.value(*a)?;
@@ -285,8 +286,8 @@ impl<'a> Emitter<'a> {
                 }
                 Ok(if to == to.compute() { source } else { self.cast_slot(source, to, to.compute()) })
             }
-            Operation::Reduce(combine, a) => self.reduce(*combine, *a, value),
-            Operation::Call(composite, _) => Err(missing(composite.name())),
+            FusedOp::Reduce(combine, a) => self.reduce(*combine, *a, value),
+            FusedOp::Call(composite, _) => Err(missing(composite.name())),
         }
     }
 
@@ -296,7 +297,12 @@ impl<'a> Emitter<'a> {
         if result.on(LANES) { !has.on(LANES) } else { result.on(OUTER) && !has.on(OUTER) }
     }
 
-    fn unary(&mut self, kernel: vector::UnaryKernel, a: Value, value: Value) -> Result<SlotId> {
+    fn unary(
+        &mut self,
+        kernel: vector::UnaryKernel,
+        a: InstructionId,
+        value: InstructionId,
+    ) -> Result<SlotId> {
         let source = self.value(a)?;
         let target = self.slot(self.values.dtype(value).size(), self.slots[source].varies);
         self.codes.push(Code::Unary { kernel, source, target });
@@ -310,7 +316,7 @@ impl<'a> Emitter<'a> {
     }
 
     /// A cast; to a 16-bit float, it rounds and converts back to `f32`.
-    fn convert(&mut self, a: Value, from: DType, to: DType, value: Value) -> Result<SlotId> {
+    fn convert(&mut self, a: InstructionId, from: DType, to: DType, value: InstructionId) -> Result<SlotId> {
         let source = self.value(a)?;
         let dtype = self.values.dtype(value);
         if from == dtype && to != dtype {
@@ -322,7 +328,13 @@ impl<'a> Emitter<'a> {
         Ok(if to == dtype { converted } else { self.cast_slot(converted, to, dtype) })
     }
 
-    fn binary(&mut self, kernels: vector::BinaryKernels, a: Value, b: Value, value: Value) -> Result<SlotId> {
+    fn binary(
+        &mut self,
+        kernels: vector::BinaryKernels,
+        a: InstructionId,
+        b: InstructionId,
+        value: InstructionId,
+    ) -> Result<SlotId> {
         let (a, b) = (self.value(a)?, self.value(b)?);
         let varies = self.slots[a].varies.or(self.slots[b].varies);
         let kernel = match (self.is_single(a, varies), self.is_single(b, varies)) {
@@ -335,7 +347,13 @@ impl<'a> Emitter<'a> {
         Ok(target)
     }
 
-    fn mul_add(&mut self, a: Value, b: Value, c: Value, value: Value) -> Result<SlotId> {
+    fn mul_add(
+        &mut self,
+        a: InstructionId,
+        b: InstructionId,
+        c: InstructionId,
+        value: InstructionId,
+    ) -> Result<SlotId> {
         let varies = self.varies[value as usize];
         let (mut a, mut b, c) = (self.value(a)?, self.value(b)?, self.value(c)?);
         if self.is_single(a, varies) {
@@ -367,7 +385,7 @@ impl<'a> Emitter<'a> {
         Ok(target)
     }
 
-    fn reduce(&mut self, combine: Combine, a: Value, value: Value) -> Result<SlotId> {
+    fn reduce(&mut self, combine: Combine, a: InstructionId, value: InstructionId) -> Result<SlotId> {
         let dtype = self.values.dtype(value);
         if self.values.dtype(a) != dtype {
             return Err(no_reduction(combine, dtype));
@@ -378,7 +396,7 @@ impl<'a> Emitter<'a> {
     }
 
     /// The sum of products: fused if the columns are the lanes and both operands vary along them.
-    fn sum_products(&mut self, a: Value, b: Value, value: Value) -> Result<SlotId> {
+    fn sum_products(&mut self, a: InstructionId, b: InstructionId, value: InstructionId) -> Result<SlotId> {
         let dtype = self.values.dtype(value);
         let missing = || no_reduction(Combine::Sum, dtype);
         let sources = [self.value(a)?, self.value(b)?];
@@ -407,7 +425,7 @@ impl<'a> Emitter<'a> {
     }
 
     /// Emits the reduction of a slot that varies along the columns.
-    fn reduce_slot(&mut self, combine: Combine, source: SlotId, value: Value) -> Result<SlotId> {
+    fn reduce_slot(&mut self, combine: Combine, source: SlotId, value: InstructionId) -> Result<SlotId> {
         let dtype = self.values.dtype(value);
         let missing = || no_reduction(combine, dtype);
         let upright = self.plan.rows == Some(LANES);
@@ -426,7 +444,7 @@ impl<'a> Emitter<'a> {
     }
 
     /// The slots of a reduction: chunks give partial results.
-    fn reduced(&mut self, combine: Combine, value: Value) -> Result<Reduced> {
+    fn reduced(&mut self, combine: Combine, value: InstructionId) -> Result<Reduced> {
         let (dtype, varies) = (self.values.dtype(value), self.varies[value as usize]);
         let identity = word(combine.identity(dtype), dtype);
         let target = self.slot(dtype.size(), varies);
@@ -463,7 +481,7 @@ fn word(scalar: phynexus::Scalar, dtype: DType) -> u64 {
     u64::from_ne_bytes(bytes)
 }
 
-fn parameter_dtype(kernel: &Fused, parameter: u16) -> Result<DType> {
+fn parameter_dtype(kernel: &Fusion, parameter: u16) -> Result<DType> {
     let found = kernel.parameters.get(usize::from(parameter));
     found.map(|p| p.dtype).ok_or_else(|| Error::internal("phynexus_cpu::fused", "a parameter is missing"))
 }

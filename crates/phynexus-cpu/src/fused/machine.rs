@@ -10,9 +10,9 @@ use super::{
 };
 use crate::vector::{BinaryKernel, ReduceKernel, SUM_LANES};
 
-/// The place of a value for the current tile.
+/// The address of a value for the current tile.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct SlotAddress {
     pointer: *mut u8,
     /// Bytes between outer positions.
     step: isize,
@@ -20,8 +20,9 @@ pub(super) struct Place {
     stored: bool,
 }
 
-impl Place {
-    pub(super) const NOWHERE: Place = Place { pointer: std::ptr::null_mut(), step: 0, stored: false };
+impl SlotAddress {
+    pub(super) const NOWHERE: SlotAddress =
+        SlotAddress { pointer: std::ptr::null_mut(), step: 0, stored: false };
 }
 
 /// The memory that a thread works with.
@@ -35,8 +36,8 @@ pub(super) struct Machine<'a> {
     pub(super) state: *mut u8,
     /// The partial results of the current group.
     pub(super) partial: *mut u8,
-    /// One place per slot.
-    pub(super) places: &'a mut [Place],
+    /// One address per slot.
+    pub(super) addresses: &'a mut [SlotAddress],
 }
 
 impl Machine<'_> {
@@ -45,10 +46,10 @@ impl Machine<'_> {
         unsafe { self.scratch.add(self.program.register_bytes) }
     }
 
-    /// Sets every slot's place for a tile. With `store`, values are computed directly into memory if possible.
+    /// Sets every slot's address for a tile. With `store`, values are computed directly into memory if possible.
     pub(super) fn prepare(&mut self, tile: Window, store: bool) {
         let lanes = tile.count[LANES];
-        for (place, slot) in self.places.iter_mut().zip(&self.program.slots) {
+        for (address, slot) in self.addresses.iter_mut().zip(&self.program.slots) {
             // SAFETY: offsets lie within the areas, whose sizes the program determines.
             let pointer = unsafe {
                 match slot.home {
@@ -58,7 +59,7 @@ impl Machine<'_> {
                     Home::Constant(at) => std::ptr::from_ref(&self.program.constants[at]).cast_mut().cast(),
                 }
             };
-            *place = Place { pointer, step: step(slot, lanes as isize), stored: false };
+            *address = SlotAddress { pointer, step: step(slot, lanes as isize), stored: false };
         }
         for &(slot, store_at) in self.program.direct.iter().filter(|_| store) {
             let store: &Store = &self.program.stores[store_at];
@@ -67,7 +68,7 @@ impl Machine<'_> {
                 let pointer =
                     unsafe { self.parameters[store.parameter].offset(offset * store.size as isize) };
                 let step = step(&self.program.slots[slot], pitch);
-                self.places[slot] = Place { pointer, step, stored: true };
+                self.addresses[slot] = SlotAddress { pointer, step, stored: true };
             }
         }
     }
@@ -85,7 +86,8 @@ impl Machine<'_> {
     fn is_dense(&self, slot: SlotId, tile: Window) -> bool {
         let Slot { size, varies, .. } = self.program.slots[slot];
         varies == Varies::NOWHERE
-            || (varies == Varies::EVERYWHERE && self.places[slot].step == (tile.count[LANES] * size) as isize)
+            || (varies == Varies::EVERYWHERE
+                && self.addresses[slot].step == (tile.count[LANES] * size) as isize)
     }
 
     /// Calls `body` with pointers to each row of the target and the sources, and the number of elements per row; once
@@ -99,15 +101,15 @@ impl Machine<'_> {
         mut body: impl FnMut([*const u8; N], *mut u8, usize),
     ) {
         let (rows, count) = self.shape(self.program.slots[target].varies, tile);
-        let from = sources.map(|slot| self.places[slot]);
-        let to = self.places[target];
+        let from = sources.map(|slot| self.addresses[slot]);
+        let to = self.addresses[target];
         let flat = rows <= 1
             || (self.is_dense(target, tile) && sources.iter().all(|&slot| self.is_dense(slot, tile)));
         if flat {
             return body(from.map(|p| p.pointer.cast_const()), to.pointer, rows * count);
         }
         for row in 0..rows as isize {
-            let row_of = |p: Place| p.pointer.wrapping_offset(row * p.step);
+            let row_of = |p: SlotAddress| p.pointer.wrapping_offset(row * p.step);
             body(from.map(|p| row_of(p).cast_const()), row_of(to), count);
         }
     }
@@ -126,12 +128,12 @@ impl Machine<'_> {
                     Code::Load { load, target } => self.load(&self.program.loads[load], target, tile),
                     Code::Coordinate { access, cast, target } => {
                         let access = &self.program.coordinates[access];
-                        let place = self.places[target].pointer;
+                        let address = self.addresses[target].pointer;
                         match cast {
-                            None => access.coordinates(tile, place.cast()),
+                            None => access.coordinates(tile, address.cast()),
                             Some(cast) => {
                                 access.coordinates(tile, self.staging().cast());
-                                cast(self.staging(), place, elements(access.varies, tile.count));
+                                cast(self.staging(), address, elements(access.varies, tile.count));
                             }
                         }
                     }
@@ -148,7 +150,7 @@ impl Machine<'_> {
                     Code::ReduceVector { kernel, source, target, start } => {
                         let Slot { size, varies, .. } = self.program.slots[source];
                         let (rows, count) = self.shape(varies, tile);
-                        let (from, to) = (self.places[source], self.places[target]);
+                        let (from, to) = (self.addresses[source], self.addresses[target]);
                         for row in 0..rows {
                             let source = from.pointer.offset(row as isize * from.step);
                             let fold = |first: usize, to: *mut u8, n: usize| {
@@ -160,7 +162,7 @@ impl Machine<'_> {
                     Code::ReducePair { kernel, combine, sources: [a, b], target, start } => {
                         let Slot { size, varies, .. } = self.program.slots[a];
                         let (rows, count) = self.shape(varies.or(self.program.slots[b].varies), tile);
-                        let [a, b, to] = [a, b, target].map(|slot| self.places[slot]);
+                        let [a, b, to] = [a, b, target].map(|slot| self.addresses[slot]);
                         for row in 0..rows {
                             let [a, b] = [a, b].map(|p| p.pointer.offset(row as isize * p.step));
                             let fold = |first: usize, to: *mut u8, n: usize| {
@@ -172,7 +174,7 @@ impl Machine<'_> {
                     Code::ReduceOuter { kernel, source, target, start } => {
                         let size = self.program.slots[source].size;
                         let [outer, lanes] = tile.count;
-                        let (from, to) = (self.places[source], self.places[target].pointer);
+                        let (from, to) = (self.addresses[source], self.addresses[target].pointer);
                         let row = |row: usize| from.pointer.offset(row as isize * from.step).cast_const();
                         match start {
                             // A chunk has a sum for each of its columns.
@@ -195,7 +197,7 @@ impl Machine<'_> {
                         }
                     }
                     Code::Store { store, source } => {
-                        if !self.places[source].stored || !self.is_direct(source, store) {
+                        if !self.addresses[source].stored || !self.is_direct(source, store) {
                             self.store(&self.program.stores[store], source, tile);
                         }
                     }
@@ -253,7 +255,7 @@ impl Machine<'_> {
     unsafe fn load(&mut self, load: &Load, target: SlotId, tile: Window) {
         let slot = self.program.slots[target];
         let parameter = self.parameters[load.parameter];
-        let register = self.places[target].pointer;
+        let register = self.addresses[target].pointer;
         let fill = std::ptr::from_ref(&load.fill).cast();
         let direct = load.access.direct(tile);
         // SAFETY: guaranteed by the caller.
@@ -261,7 +263,7 @@ impl Machine<'_> {
             match (load.cast, direct) {
                 (None, Some((offset, pitch))) if load.in_place => {
                     let pointer = parameter.offset(offset * load.size as isize);
-                    self.places[target] = Place { pointer, step: step(&slot, pitch), stored: false };
+                    self.addresses[target] = SlotAddress { pointer, step: step(&slot, pitch), stored: false };
                 }
                 (None, _) => load.access.load(tile, load.size, parameter, fill, register),
                 (Some(cast), Some((offset, pitch))) => {
@@ -288,7 +290,7 @@ impl Machine<'_> {
     /// Same as [`Machine::run`].
     unsafe fn store(&self, store: &Store, source: SlotId, tile: Window) {
         let slot = self.program.slots[source];
-        let place = self.places[source];
+        let address = self.addresses[source];
         let parameter = self.parameters[store.parameter];
         let (rows, count) = self.shape(slot.varies, tile);
         // SAFETY: guaranteed by the caller.
@@ -297,8 +299,8 @@ impl Machine<'_> {
                 return store.access.store(
                     tile,
                     store.size,
-                    place.pointer,
-                    place.step / slot.size as isize,
+                    address.pointer,
+                    address.step / slot.size as isize,
                     parameter,
                 );
             };
@@ -308,11 +310,11 @@ impl Machine<'_> {
                 None => (self.staging(), count as isize),
             };
             if rows == 1 || (pitch == count as isize && self.is_dense(source, tile)) {
-                cast(place.pointer, target, rows * count);
+                cast(address.pointer, target, rows * count);
             } else {
                 for row in 0..rows as isize {
                     let to = target.offset(row * pitch * store.size as isize);
-                    cast(place.pointer.offset(row * place.step), to, count);
+                    cast(address.pointer.offset(row * address.step), to, count);
                 }
             }
             if direct.is_none() {
@@ -325,7 +327,7 @@ impl Machine<'_> {
     /// Same as [`Machine::run`].
     unsafe fn expand(&self, source: SlotId, target: SlotId, tile: Window) {
         let Slot { size, varies: has, .. } = self.program.slots[source];
-        let (from, to) = (self.places[source], self.places[target]);
+        let (from, to) = (self.addresses[source], self.addresses[target]);
         let (rows, count) = self.shape(self.program.slots[target].varies, tile);
         // Within a single row, a source that varies along the outer axis is an ordinary vector.
         let steps = match rows {

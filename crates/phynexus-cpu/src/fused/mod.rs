@@ -28,7 +28,7 @@ mod values;
 
 pub(crate) use values::chain;
 
-use phynexus::{Error, Result, device::Binding, kernel::fused::Fused};
+use phynexus::{Error, Result, device::Binding, kernel::fused::Fusion};
 use smallvec::SmallVec;
 
 use crate::{device::part, pool};
@@ -36,7 +36,7 @@ use access::Window;
 pub(crate) use block::BlockKernel;
 use machine::Machine;
 use program::{Home, Pass, Program, Reduction, Schedule, elements};
-pub(crate) use scratch::Memory;
+pub(crate) use scratch::AlignedMemory;
 use scratch::Shared;
 
 /// A kernel prepared to run.
@@ -70,7 +70,7 @@ impl FusedKernel {
     ///
     /// # Errors
     /// [`Error::Internal`] if an instruction does not support its dtypes.
-    pub fn new(kernel: &Fused) -> Result<FusedKernel> {
+    pub fn new(kernel: &Fusion) -> Result<FusedKernel> {
         let program = if kernel.row_count() == 0 { None } else { Some(compile::compile(kernel)?) };
         let copy = if kernel.row_count() == 0 { None } else { copy::LayoutCopy::of(kernel) };
         Ok(FusedKernel { program, copy, parameters: kernel.parameters.len(), shared: Shared::default() })

@@ -4,7 +4,7 @@
 use phynexus::{
     kernel::{
         Index, Ranges,
-        fused::{Fused, Operation},
+        fused::{FusedOp, Fusion},
         index::Atom,
         view,
     },
@@ -13,7 +13,7 @@ use phynexus::{
 
 /// The same kernel over as few ranges as possible. Column ranges remain only if a row has several columns. The kernel
 /// must have at least one row. Rows may be reordered unless `in_order`.
-pub(super) fn normalise(kernel: &Fused, in_order: bool) -> Fused {
+pub(super) fn normalise(kernel: &Fusion, in_order: bool) -> Fusion {
     let mut kernel = without_trivial_columns(kernel);
     // A split may expose a quotient of a new range; each round at least halves the remaining quotients.
     for _ in 0..4 {
@@ -30,12 +30,12 @@ pub(super) fn normalise(kernel: &Fused, in_order: bool) -> Fused {
 }
 
 /// All ranges of a kernel, rows first.
-pub(super) fn ranges(kernel: &Fused) -> Ranges {
+pub(super) fn ranges(kernel: &Fusion) -> Ranges {
     Ranges(kernel.rows.iter().chain(&kernel.columns).copied().collect())
 }
 
 /// Without columns a reduction is its identity; with one column it is its operand.
-fn without_trivial_columns(kernel: &Fused) -> Fused {
+fn without_trivial_columns(kernel: &Fusion) -> Fusion {
     let mut kernel = kernel.clone();
     let count = kernel.column_count();
     if count > 1 {
@@ -44,12 +44,12 @@ fn without_trivial_columns(kernel: &Fused) -> Fused {
     for at in 0..kernel.instructions.len() {
         let dtype = kernel.instructions[at].dtype;
         let operation = match kernel.instructions[at].operation {
-            Operation::Reduce(combine, _) if count == 0 => Operation::Constant(combine.identity(dtype)),
+            FusedOp::Reduce(combine, _) if count == 0 => FusedOp::Constant(combine.identity(dtype)),
             // A cast to the same dtype is the value itself.
-            Operation::Reduce(_, value) => Operation::Cast(value),
+            FusedOp::Reduce(_, value) => FusedOp::Cast(value),
             // The remaining column instructions are never read.
             _ if count == 0 && kernel.instructions[at].per_column => {
-                Operation::Constant(phynexus::Scalar::Int(0))
+                FusedOp::Constant(phynexus::Scalar::Int(0))
             }
             _ => continue,
         };
@@ -70,42 +70,42 @@ fn without_trivial_columns(kernel: &Fused) -> Fused {
 }
 
 /// All indices of a kernel.
-fn indices(kernel: &Fused) -> Vec<&Index> {
+fn indices(kernel: &Fusion) -> Vec<&Index> {
     let mut all: Vec<&Index> = kernel.stores.iter().map(|s| &s.index).collect();
     for instruction in &kernel.instructions {
         match &instruction.operation {
-            Operation::Load { index, mask, .. } => {
+            FusedOp::Load { index, mask, .. } => {
                 all.push(index);
                 all.extend(mask.iter().flat_map(|m| m.conditions()).map(|c| &c.index));
             }
-            Operation::Coordinate(index) => all.push(index),
+            FusedOp::Coordinate(index) => all.push(index),
             _ => {}
         }
     }
     all
 }
 
-fn substitute(kernel: &mut Fused, replacements: &[Index], ranges: &Ranges) {
+fn substitute(kernel: &mut Fusion, replacements: &[Index], ranges: &Ranges) {
     for store in &mut kernel.stores {
         store.index = store.index.substitute(replacements, ranges);
     }
     for instruction in &mut kernel.instructions {
         match &mut instruction.operation {
-            Operation::Load { index, mask, fill, .. } => {
+            FusedOp::Load { index, mask, fill, .. } => {
                 *index = index.substitute(replacements, ranges);
                 *mask = mask.as_ref().map(|m| m.substitute(replacements, ranges)).filter(|m| !m.is_always());
                 if mask.as_ref().is_some_and(|m| m.is_never()) {
-                    instruction.operation = Operation::Constant(*fill);
+                    instruction.operation = FusedOp::Constant(*fill);
                 }
             }
-            Operation::Coordinate(index) => *index = index.substitute(replacements, ranges),
+            FusedOp::Coordinate(index) => *index = index.substitute(replacements, ranges),
             _ => {}
         }
     }
 }
 
 /// Splits ranges so that quotients and remainders become affine. Returns false if there is nothing to split.
-fn split(kernel: &mut Fused) -> bool {
+fn split(kernel: &mut Fusion) -> bool {
     let Some(split) = view::splits(indices(kernel), &ranges(kernel)) else { return false };
     let rows: usize = split.parts.iter().take(kernel.rows.len()).map(|&n| usize::from(n)).sum();
     substitute(kernel, &split.replacements, &split.ranges);
@@ -115,7 +115,7 @@ fn split(kernel: &mut Fused) -> bool {
 }
 
 /// Orders the row ranges as the first store walks through memory.
-fn order_rows(kernel: &mut Fused) {
+fn order_rows(kernel: &mut Fusion) {
     let count = kernel.rows.len();
     let all = ranges(kernel);
     let Some((_, strides)) = kernel.stores.first().and_then(|s| s.index.strides(all.len())) else { return };
@@ -138,7 +138,7 @@ fn order_rows(kernel: &mut Fused) {
 }
 
 /// Drops single-value ranges.
-fn drop_single(kernel: &mut Fused) {
+fn drop_single(kernel: &mut Fusion) {
     let all = ranges(kernel);
     if !all.0.contains(&1) {
         return;
@@ -160,7 +160,7 @@ fn drop_single(kernel: &mut Fused) {
 }
 
 /// Joins the first two adjacent ranges that every index continues over. Returns false if there are none.
-fn join(kernel: &mut Fused) -> bool {
+fn join(kernel: &mut Fusion) -> bool {
     let all = ranges(kernel);
     let rows = kernel.rows.len();
     let joined = (1..all.len()).find(|&inner| {

@@ -2,7 +2,7 @@
 
 use phynexus::kernel::{
     Index,
-    fused::{Fused, Operation},
+    fused::{FusedOp, Fusion},
 };
 use smallvec::SmallVec;
 
@@ -51,7 +51,7 @@ pub(super) struct Plan {
 }
 
 /// The axes of a kernel that runs on blocks of a matrix.
-pub(super) fn blocks(kernel: &Fused) -> Plan {
+pub(super) fn blocks(kernel: &Fusion) -> Plan {
     let (rows, all) = (kernel.rows.len(), ranges(kernel).len());
     let axes = Axes {
         ranges: [(0..rows).collect(), (rows..all).collect()],
@@ -62,7 +62,7 @@ pub(super) fn blocks(kernel: &Fused) -> Plan {
 
 /// Chooses the axes for a kernel in normal form whose reductions have this many phases. `columns` are the extents of
 /// the columns before normalisation, which are those of the reduced tensors regardless of the rest of the kernel.
-pub(super) fn plan(kernel: &Fused, columns: &[usize], phases: usize) -> Plan {
+pub(super) fn plan(kernel: &Fusion, columns: &[usize], phases: usize) -> Plan {
     let (rows, all) = (kernel.rows.len(), ranges(kernel).len());
     if kernel.columns.is_empty() {
         let axes = elementwise_axes(kernel);
@@ -93,7 +93,7 @@ pub(super) fn plan(kernel: &Fused, columns: &[usize], phases: usize) -> Plan {
 
 /// The lanes are the innermost ranges. The other ranges may be in any order; the best last one is that along which
 /// operands with strided lanes are contiguous.
-fn elementwise_axes(kernel: &Fused) -> Axes {
+fn elementwise_axes(kernel: &Fusion) -> Axes {
     let count = kernel.rows.len();
     let mut first = count;
     let mut lanes = 1;
@@ -120,16 +120,16 @@ fn elementwise_axes(kernel: &Fused) -> Axes {
 }
 
 /// The indices of all loads.
-fn loads(kernel: &Fused) -> impl Iterator<Item = &Index> {
+fn loads(kernel: &Fusion) -> impl Iterator<Item = &Index> {
     kernel.instructions.iter().filter_map(|i| match &i.operation {
-        Operation::Load { index, .. } => Some(index),
+        FusedOp::Load { index, .. } => Some(index),
         _ => None,
     })
 }
 
 /// True if adjacent rows should be adjacent lanes: if most loads are contiguous along the rows, or there are many short
 /// rows.
-fn rows_in_lanes(kernel: &Fused) -> bool {
+fn rows_in_lanes(kernel: &Fusion) -> bool {
     let (rows, all) = (kernel.rows.len(), ranges(kernel).len());
     let (row_count, column_count) = (kernel.row_count(), kernel.column_count());
     if rows == 0 || row_count < 8 {

@@ -8,7 +8,7 @@ use std::{
 use phynexus::{host_memory, interrupt::or_leave};
 
 use super::{
-    machine::{Machine, Place},
+    machine::{Machine, SlotAddress},
     program::Program,
 };
 use crate::working_memory;
@@ -22,11 +22,11 @@ struct Line {
 
 /// Memory aligned to cache lines.
 #[derive(Default)]
-pub(crate) struct Memory {
+pub(crate) struct AlignedMemory {
     lines: Vec<Line>,
 }
 
-impl Memory {
+impl AlignedMemory {
     /// Ensures at least `bytes` bytes.
     pub(crate) fn reserve(&mut self, bytes: usize) -> *mut u8 {
         let lines = bytes.div_ceil(size_of::<Line>());
@@ -45,7 +45,7 @@ impl Memory {
     }
 }
 
-impl Drop for Memory {
+impl Drop for AlignedMemory {
     fn drop(&mut self) {
         working_memory::given_back(self.bytes());
     }
@@ -54,9 +54,9 @@ impl Drop for Memory {
 /// A thread's scratch memory.
 #[derive(Default)]
 struct Scratch {
-    registers: Memory,
-    rows: Memory,
-    places: Vec<Place>,
+    registers: AlignedMemory,
+    rows: AlignedMemory,
+    addresses: Vec<SlotAddress>,
 }
 
 thread_local! {
@@ -71,8 +71,8 @@ const KEPT_BYTES: usize = 16 << 20;
 /// groups' partial results.
 pub(super) fn with(program: &Program, parameters: &[*mut u8], groups: usize, body: impl FnOnce(Machine<'_>)) {
     let mut scratch = SCRATCH.take().unwrap_or_default();
-    scratch.places.clear();
-    scratch.places.resize(program.slots.len(), Place::NOWHERE);
+    scratch.addresses.clear();
+    scratch.addresses.resize(program.slots.len(), SlotAddress::NOWHERE);
     let registers = scratch.registers.reserve(program.register_bytes + program.staging_bytes);
     let (state, partial) = if groups > 0 {
         let state = scratch.rows.reserve(program.state_bytes + groups * program.partial_bytes);
@@ -80,10 +80,17 @@ pub(super) fn with(program: &Program, parameters: &[*mut u8], groups: usize, bod
     } else {
         (std::ptr::null_mut(), std::ptr::null_mut())
     };
-    body(Machine { program, parameters, scratch: registers, state, partial, places: &mut scratch.places });
+    body(Machine {
+        program,
+        parameters,
+        scratch: registers,
+        state,
+        partial,
+        addresses: &mut scratch.addresses,
+    });
     for memory in [&mut scratch.registers, &mut scratch.rows] {
         if memory.bytes() > KEPT_BYTES {
-            *memory = Memory::default();
+            *memory = AlignedMemory::default();
         }
     }
     SCRATCH.set(Some(scratch));
@@ -92,17 +99,17 @@ pub(super) fn with(program: &Program, parameters: &[*mut u8], groups: usize, bod
 /// Memory shared by all threads of a kernel run. Kept for the kernel's next run unless it is large.
 #[derive(Default)]
 pub(super) struct Shared {
-    free: Mutex<Vec<Memory>>,
+    free: Mutex<Vec<AlignedMemory>>,
 }
 
 /// The address of shared memory. Each thread uses a separate part at a time.
 #[derive(Clone, Copy)]
-pub(super) struct SharedMemory(*mut u8);
+pub(super) struct SharedPointer(*mut u8);
 
 // SAFETY: it is only an address; its users keep to separate parts.
-unsafe impl Sync for SharedMemory {}
+unsafe impl Sync for SharedPointer {}
 
-impl SharedMemory {
+impl SharedPointer {
     pub(super) fn pointer(self) -> *mut u8 {
         self.0
     }
@@ -110,10 +117,10 @@ impl SharedMemory {
 
 impl Shared {
     /// Calls `body` with at least `bytes` bytes.
-    pub(super) fn with(&self, bytes: usize, body: impl FnOnce(SharedMemory)) {
+    pub(super) fn with(&self, bytes: usize, body: impl FnOnce(SharedPointer)) {
         let lock = || self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let mut memory = lock().pop().unwrap_or_default();
-        body(SharedMemory(memory.reserve(bytes)));
+        body(SharedPointer(memory.reserve(bytes)));
         if memory.bytes() <= KEPT_BYTES {
             lock().push(memory);
         }

@@ -3,7 +3,7 @@
 
 use phynexus::{
     DType,
-    kernel::fused::{Fused, Instruction, Operation, Value},
+    kernel::fused::{FusedOp, Fusion, Instruction, InstructionId},
     op::{Binary, Combine, Composite, Unary, composite::Gelu},
 };
 use smallvec::SmallVec;
@@ -16,20 +16,20 @@ pub(super) enum Work {
     /// The value's own instruction.
     Plain,
     /// The same as another value.
-    Same(Value),
+    Same(InstructionId),
     /// A named function of one value.
-    Chain(vector::Chain, Value),
+    Chain(vector::Chain, InstructionId),
     /// `exp(a - b)`.
-    SubExp(Value, Value),
+    SubExp(InstructionId, InstructionId),
     /// `a * b + c`.
-    MulAdd(Value, Value, Value),
+    MulAdd(InstructionId, InstructionId, InstructionId),
     /// The sum of `a * b` over the columns.
-    SumProducts(Value, Value),
+    SumProducts(InstructionId, InstructionId),
 }
 
 /// The values of a kernel.
 pub(super) struct Values<'a> {
-    pub(super) kernel: &'a Fused,
+    pub(super) kernel: &'a Fusion,
     pub(super) work: Vec<Work>,
     /// Whether a stored value depends on it.
     pub(super) needed: Vec<bool>,
@@ -39,7 +39,7 @@ pub(super) struct Values<'a> {
 
 impl<'a> Values<'a> {
     /// Analyses a kernel in normal form.
-    pub(super) fn new(kernel: &'a Fused) -> Values<'a> {
+    pub(super) fn new(kernel: &'a Fusion) -> Values<'a> {
         let count = kernel.instructions.len();
         let mut values = Values {
             kernel,
@@ -49,38 +49,38 @@ impl<'a> Values<'a> {
         };
         let users = values.users();
         for at in 0..count {
-            values.work[at] = values.choose(at as Value, &users);
+            values.work[at] = values.choose(at as InstructionId, &users);
         }
         for store in &kernel.stores {
             values.needed[store.value as usize] = true;
         }
         for at in (0..count).rev() {
             if values.needed[at] {
-                for operand in values.operands(at as Value) {
+                for operand in values.operands(at as InstructionId) {
                     values.needed[operand as usize] = true;
                 }
             }
         }
         for at in 0..count {
-            let operands = values.operands(at as Value);
+            let operands = values.operands(at as InstructionId);
             let before = operands.iter().map(|&v| values.phase[v as usize]).max().unwrap_or(0);
-            let reduces = matches!(values.instruction(at as Value).operation, Operation::Reduce(..));
+            let reduces = matches!(values.instruction(at as InstructionId).operation, FusedOp::Reduce(..));
             values.phase[at] = before + usize::from(reduces);
         }
         values
     }
 
-    pub(super) fn instruction(&self, value: Value) -> &'a Instruction {
+    pub(super) fn instruction(&self, value: InstructionId) -> &'a Instruction {
         &self.kernel.instructions[value as usize]
     }
 
     /// The dtype in which a value is computed.
-    pub(super) fn dtype(&self, value: Value) -> DType {
+    pub(super) fn dtype(&self, value: InstructionId) -> DType {
         self.instruction(value).dtype.compute()
     }
 
     /// The operands of its computation.
-    pub(super) fn operands(&self, value: Value) -> SmallVec<[Value; 3]> {
+    pub(super) fn operands(&self, value: InstructionId) -> SmallVec<[InstructionId; 3]> {
         match self.work[value as usize] {
             Work::Plain => self.instruction(value).operation.operands(),
             Work::Same(a) | Work::Chain(_, a) => SmallVec::from_slice(&[a]),
@@ -104,33 +104,34 @@ impl<'a> Values<'a> {
         users
     }
 
-    fn choose(&self, value: Value, users: &[u32]) -> Work {
+    fn choose(&self, value: InstructionId, users: &[u32]) -> Work {
         let Instruction { operation, dtype, .. } = self.instruction(value);
         // A value inside a chain has no other reader.
-        let inner =
-            |v: Value| (users[v as usize] == 1 && self.dtype(v) == *dtype).then(|| self.instruction(v));
+        let inner = |v: InstructionId| {
+            (users[v as usize] == 1 && self.dtype(v) == *dtype).then(|| self.instruction(v))
+        };
         match *operation {
-            Operation::Call(ref composite, a) => {
+            FusedOp::Call(ref composite, a) => {
                 chain(composite).map_or(Work::Plain, |chain| Work::Chain(chain, a))
             }
             // The store rounds the value to 16 bits.
-            Operation::Cast(a) if self.dtype(a) == dtype.compute() && self.is_only_stored(value) => {
+            FusedOp::Cast(a) if self.dtype(a) == dtype.compute() && self.is_only_stored(value) => {
                 Work::Same(a)
             }
             // A cast to a 16-bit type rounds, even if the operand is computed in the same format.
-            Operation::Cast(a) if self.dtype(a) == *dtype || self.instruction(a).dtype == *dtype => {
+            FusedOp::Cast(a) if self.dtype(a) == *dtype || self.instruction(a).dtype == *dtype => {
                 Work::Same(a)
             }
-            Operation::Bitcast(a) if self.instruction(a).dtype == *dtype => Work::Same(a),
-            Operation::Unary(Unary::Exp, a) if matches!(dtype, DType::F32 | DType::F64) => {
+            FusedOp::Bitcast(a) if self.instruction(a).dtype == *dtype => Work::Same(a),
+            FusedOp::Unary(Unary::Exp, a) if matches!(dtype, DType::F32 | DType::F64) => {
                 match inner(a).map(|i| &i.operation) {
-                    Some(&Operation::Binary(Binary::Sub, a, b)) => Work::SubExp(a, b),
+                    Some(&FusedOp::Binary(Binary::Sub, a, b)) => Work::SubExp(a, b),
                     _ => Work::Plain,
                 }
             }
-            Operation::Binary(Binary::Add, a, b) if matches!(dtype, DType::F32 | DType::F64) => {
-                let product = |v: Value| match inner(v).map(|i| &i.operation) {
-                    Some(&Operation::Binary(Binary::Mul, x, y)) => Some((x, y)),
+            FusedOp::Binary(Binary::Add, a, b) if matches!(dtype, DType::F32 | DType::F64) => {
+                let product = |v: InstructionId| match inner(v).map(|i| &i.operation) {
+                    Some(&FusedOp::Binary(Binary::Mul, x, y)) => Some((x, y)),
                     _ => None,
                 };
                 match (product(a), product(b)) {
@@ -139,9 +140,9 @@ impl<'a> Values<'a> {
                     _ => Work::Plain,
                 }
             }
-            Operation::Reduce(Combine::Sum, a) if matches!(dtype, DType::F32 | DType::F64) => {
+            FusedOp::Reduce(Combine::Sum, a) if matches!(dtype, DType::F32 | DType::F64) => {
                 match inner(a).map(|i| &i.operation) {
-                    Some(&Operation::Binary(Binary::Mul, x, y)) if self.work[a as usize] == Work::Plain => {
+                    Some(&FusedOp::Binary(Binary::Mul, x, y)) if self.work[a as usize] == Work::Plain => {
                         Work::SumProducts(x, y)
                     }
                     _ => Work::Plain,
@@ -152,7 +153,7 @@ impl<'a> Values<'a> {
     }
 
     /// True if a value is only read by stores in its own dtype.
-    fn is_only_stored(&self, value: Value) -> bool {
+    fn is_only_stored(&self, value: InstructionId) -> bool {
         let dtype = self.instruction(value).dtype;
         let parameter = |at: u16| self.kernel.parameters.get(usize::from(at)).map(|p| p.dtype);
         self.kernel.stores.iter().all(|s| s.value != value || parameter(s.parameter) == Some(dtype))

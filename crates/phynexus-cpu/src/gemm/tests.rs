@@ -17,9 +17,9 @@ struct Matrix {
     column: isize,
 }
 
-/// The layout of a matrix in its buffer.
+/// How a matrix is arranged in its buffer.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Placement {
+enum Arrangement {
     Rows,
     Columns,
     /// Gaps between rows and between elements.
@@ -32,25 +32,25 @@ enum Placement {
     SameColumn,
 }
 
-const READ: [Placement; 6] = [
-    Placement::Rows,
-    Placement::Columns,
-    Placement::Gaps,
-    Placement::Backwards,
-    Placement::SameRow,
-    Placement::SameColumn,
+const READ: [Arrangement; 6] = [
+    Arrangement::Rows,
+    Arrangement::Columns,
+    Arrangement::Gaps,
+    Arrangement::Backwards,
+    Arrangement::SameRow,
+    Arrangement::SameColumn,
 ];
 
 impl Matrix {
-    fn new(rows: usize, columns: usize, items: usize, dtype: DType, placement: Placement) -> Matrix {
+    fn new(rows: usize, columns: usize, items: usize, dtype: DType, arrangement: Arrangement) -> Matrix {
         let (r, c) = (rows as isize, columns as isize);
-        let (row, column, start) = match placement {
-            Placement::Rows => (c, 1, 0),
-            Placement::Columns => (1, r, 0),
-            Placement::Gaps => (2 * c + 3, 2, 1),
-            Placement::Backwards => (-c, -1, (r * c - 1).max(0)),
-            Placement::SameRow => (0, 1, 0),
-            Placement::SameColumn => (1, 0, 0),
+        let (row, column, start) = match arrangement {
+            Arrangement::Rows => (c, 1, 0),
+            Arrangement::Columns => (1, r, 0),
+            Arrangement::Gaps => (2 * c + 3, 2, 1),
+            Arrangement::Backwards => (-c, -1, (r * c - 1).max(0)),
+            Arrangement::SameRow => (0, 1, 0),
+            Arrangement::SameColumn => (1, 0, 0),
         };
         let elements = (2 * columns + 3) * rows.max(1) + columns + rows + 8;
         Matrix { bytes: vec![0; (elements * items * dtype.size()).div_ceil(8)], dtype, start, row, column }
@@ -118,7 +118,7 @@ struct Case {
     k: usize,
     items: usize,
     dtypes: [DType; 3],
-    placements: [Placement; 3],
+    arrangements: [Arrangement; 3],
     set: InstructionSet,
     seed: u64,
 }
@@ -126,7 +126,7 @@ struct Case {
 /// Computes the case and compares every element. Checks that the epilogue covers C exactly once and sees final values,
 /// and that nothing outside C was written.
 fn check(case: &Case) {
-    let Case { m, n, k, items, dtypes: [at, bt, ct], placements: [ap, bp, cp], set, seed } = *case;
+    let Case { m, n, k, items, dtypes: [at, bt, ct], arrangements: [ap, bp, cp], set, seed } = *case;
     let mut next = numbers(seed);
     let mut a = Matrix::new(m, k, items, at, ap);
     let mut b = Matrix::new(k, n, items, bt, bp);
@@ -214,14 +214,14 @@ fn available() -> impl Iterator<Item = InstructionSet> {
 }
 
 fn case(m: usize, n: usize, k: usize, dtype: DType) -> Case {
-    let placements = [Placement::Rows; 3];
+    let arrangements = [Arrangement::Rows; 3];
     Case {
         m,
         n,
         k,
         items: 1,
         dtypes: [dtype; 3],
-        placements,
+        arrangements,
         set: InstructionSet::best(),
         seed: (m + n * 3 + k * 7) as u64,
     }
@@ -240,13 +240,14 @@ fn sizes_around_every_boundary() {
 }
 
 #[test]
-fn every_placement() {
+fn every_arrangement() {
     for set in available() {
         for a in READ {
             for b in READ {
-                for c in [Placement::Rows, Placement::Columns, Placement::Gaps, Placement::Backwards] {
+                for c in [Arrangement::Rows, Arrangement::Columns, Arrangement::Gaps, Arrangement::Backwards]
+                {
                     for (m, n, k) in [(31, 45, 37), (3, 70, 90), (70, 2, 90), (1, 1, 40), (20, 24, 300)] {
-                        check(&Case { set, placements: [a, b, c], ..case(m, n, k, DType::F32) });
+                        check(&Case { set, arrangements: [a, b, c], ..case(m, n, k, DType::F32) });
                     }
                 }
             }
@@ -263,8 +264,10 @@ fn every_combination_of_floats() {
                     if c != DType::F64 && (a == DType::F64 || b == DType::F64) {
                         continue;
                     }
-                    for placements in [[Placement::Rows; 3], [Placement::Columns; 3], [Placement::Gaps; 3]] {
-                        check(&Case { set, dtypes: [a, b, c], placements, ..case(30, 35, 150, c) });
+                    for arrangements in
+                        [[Arrangement::Rows; 3], [Arrangement::Columns; 3], [Arrangement::Gaps; 3]]
+                    {
+                        check(&Case { set, dtypes: [a, b, c], arrangements, ..case(30, 35, 150, c) });
                     }
                 }
             }
@@ -297,14 +300,14 @@ fn bytes_exactly() {
                 for (m, n, k) in
                     [(1, 1, 1), (14, 32, 64), (15, 33, 65), (3, 100, 7), (100, 3, 130), (40, 70, 1000)]
                 {
-                    for placement in
-                        [Placement::Rows, Placement::Columns, Placement::Gaps, Placement::Backwards]
+                    for arrangement in
+                        [Arrangement::Rows, Arrangement::Columns, Arrangement::Gaps, Arrangement::Backwards]
                     {
-                        let placements = [placement, placement, Placement::Rows];
+                        let arrangements = [arrangement, arrangement, Arrangement::Rows];
                         check(&Case {
                             set,
                             dtypes: [a, b, DType::I32],
-                            placements,
+                            arrangements,
                             ..case(m, n, k, DType::I32)
                         });
                     }
@@ -319,10 +322,10 @@ fn many_blocks() {
     for (m, n, k) in
         [(300, 500, 700), (200, 40, 5000), (130, 200, 4500), (1, 600, 700), (2, 100, 3000), (700, 3, 400)]
     {
-        for a in [Placement::Rows, Placement::Columns] {
-            for b in [Placement::Rows, Placement::Columns] {
-                for c in [Placement::Rows, Placement::Columns, Placement::Gaps] {
-                    check(&Case { placements: [a, b, c], ..case(m, n, k, DType::F32) });
+        for a in [Arrangement::Rows, Arrangement::Columns] {
+            for b in [Arrangement::Rows, Arrangement::Columns] {
+                for c in [Arrangement::Rows, Arrangement::Columns, Arrangement::Gaps] {
+                    check(&Case { arrangements: [a, b, c], ..case(m, n, k, DType::F32) });
                 }
             }
         }
@@ -465,6 +468,6 @@ proptest! {
             [DType::I8, DType::I8, DType::I32], [DType::U8, DType::I8, DType::I32], [DType::I32; 3], [DType::I64; 3],
         ]),
     ) {
-        check(&Case { m, n, k, items, dtypes, placements: [a, b, c], set, seed });
+        check(&Case { m, n, k, items, dtypes, arrangements: [a, b, c], set, seed });
     }
 }

@@ -6,7 +6,7 @@ use phynexus::{
     kernel::step::Library,
     kernel::{
         Index, Ranges,
-        fused::{Fused, Operation, Store},
+        fused::{FusedOp, Fusion, Store},
         view,
     },
     shape::contiguous_strides,
@@ -38,7 +38,7 @@ enum Kernel {
 
 impl Epilogue {
     /// The epilogue of a step. `row_axes` is the number of row axes of the routine's blocks, if it has blocks.
-    pub(super) fn new(step: &Library, kernel: &Fused, row_axes: Option<usize>) -> Result<Epilogue> {
+    pub(super) fn new(step: &Library, kernel: &Fusion, row_axes: Option<usize>) -> Result<Epilogue> {
         let written = kernel.parameters.iter().map(|p| p.written).collect();
         let shape = &step.node.shape;
         let own = view::flat(&Ranges::of(shape).coordinates(), &contiguous_strides(shape), 0);
@@ -144,9 +144,9 @@ impl Bound<'_> {
 
 /// A stored parameter whose memory can hold the routine's result, of elements of `size` bytes at index `own`. Prefers
 /// one that stores nothing but the result.
-fn place(kernel: &Fused, size: usize, own: &Index) -> Option<usize> {
+fn place(kernel: &Fusion, size: usize, own: &Index) -> Option<usize> {
     let at_own = kernel.instructions.iter().all(|i| match &i.operation {
-        Operation::Load { parameter: 0, index, mask, .. } => index == own && mask.is_none(),
+        FusedOp::Load { parameter: 0, index, mask, .. } => index == own && mask.is_none(),
         _ => true,
     });
     let fits = |store: &&Store| {
@@ -156,7 +156,7 @@ fn place(kernel: &Fused, size: usize, own: &Index) -> Option<usize> {
     };
     let is_result = |store: &&Store| {
         let value = kernel.instructions.get(store.value as usize);
-        value.is_some_and(|i| matches!(i.operation, Operation::Load { parameter: 0, .. }))
+        value.is_some_and(|i| matches!(i.operation, FusedOp::Load { parameter: 0, .. }))
     };
     let fitting = || kernel.stores.iter().filter(fits);
     let found = fitting().find(is_result).or_else(|| fitting().next())?;

@@ -1,7 +1,7 @@
 //! Rows by index, sorting, scans, joins and random words: the routines of `ops`.
 
 use phynexus::{
-    DType, Error, Kind, Result,
+    DType, DTypeKind, Error, Result,
     device::Support,
     kernel::step::Operand,
     op::{ArgReduce, ArgSort, Cat, Combine, Op, Scan, Scatter, ScatterMode, SearchSorted, ir::IrNode},
@@ -29,7 +29,7 @@ pub(super) fn support(node: &IrNode, operands: &[DType]) -> Support {
         }
         Op::Scan(Scan { combine, .. }) => arithmetic(*combine) && operands == [node.dtype],
         Op::ArgReduce(_) | Op::ArgSort(_) | Op::SearchSorted(_) => {
-            node.dtype.kind() == Kind::Signed && node.dtype.size() == 8
+            node.dtype.kind() == DTypeKind::Signed && node.dtype.size() == 8
         }
         Op::RandomBits => node.dtype == DType::U32 && operands == [DType::U32],
         Op::Cat(_) => operands.iter().all(|o| *o == node.dtype),

@@ -30,7 +30,7 @@ use smallvec::SmallVec;
 
 use crate::{
     device::{NAME, part},
-    fused::Memory,
+    fused::AlignedMemory,
 };
 use epilogue::Epilogue;
 
@@ -209,11 +209,11 @@ struct LibraryStep {
     bytes: usize,
     epilogue: Option<Epilogue>,
     /// Memory for results that only the epilogue reads. Kept between runs.
-    free: Mutex<Vec<Memory>>,
+    free: Mutex<Vec<AlignedMemory>>,
 }
 
 impl LibraryStep {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Memory>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<AlignedMemory>> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -13,7 +13,7 @@ use crate::pooling::{PoolShape, pooling};
 
 /// Whether there are kernels for this dtype and this number of spatial dimensions.
 pub(super) fn support(kind: PoolKind, geometry: &Geometry, operands: &[DType]) -> Support {
-    let sums = matches!(kind, PoolKind::Sum | PoolKind::Spread);
+    let sums = matches!(kind, PoolKind::Sum | PoolKind::SumBackward);
     match operands {
         [DType::Bool] if sums => Support::Unsupported("bool is not numeric; cast it first".to_owned()),
         [_] if (1..=3).contains(&geometry.kernel.len()) => Support::Routine,
@@ -49,7 +49,7 @@ impl Pooling {
             return Err(misfit("pool", operands));
         }
         let (input, output) = match kind {
-            PoolKind::Spread => (&node.shape, shape),
+            PoolKind::SumBackward => (&node.shape, shape),
             _ => (shape, &node.shape),
         };
         let (input, output) = (input[2..].into(), output[2..].into());

@@ -5,7 +5,7 @@ use phynexus::{
     device::{Backend, Binding, Buffer, Support},
     kernel::{
         Ranges,
-        fused::{Fused, Instruction, Operation, Parameter, Store},
+        fused::{FusedOp, Fusion, Instruction, Parameter, Store},
         step::{Library, Operand, Step},
         view,
     },
@@ -94,23 +94,23 @@ fn epilogues_read_the_result_and_further_operands() {
     let shape = [2, 3, 2];
     let index = || view::flat(&Ranges::of(&shape).coordinates(), &contiguous_strides(&shape), 0);
     let load = |parameter: u16, index| Instruction {
-        operation: Operation::Load { parameter, index, mask: None, fill: Scalar::Int(0) },
+        operation: FusedOp::Load { parameter, index, mask: None, fill: Scalar::Int(0) },
         dtype: DType::F32,
         per_column: false,
     };
     let compute = |operation| Instruction { operation, dtype: DType::F32, per_column: false };
     let parameter = |written| Parameter { dtype: DType::F32, written };
-    let kernel = Fused {
+    let kernel = Fusion {
         rows: shape.as_slice().into(),
         instructions: vec![
             load(0, index()),
             load(1, phynexus::kernel::Index::range(2, &Ranges::of(&shape))),
-            compute(Operation::Binary(phynexus::op::Binary::Add, 0, 1)),
-            compute(Operation::Unary(Unary::Neg, 2)),
+            compute(FusedOp::Binary(phynexus::op::Binary::Add, 0, 1)),
+            compute(FusedOp::Unary(Unary::Neg, 2)),
         ],
         stores: vec![Store { parameter: 2, value: 3, index: index() }],
         parameters: vec![parameter(false), parameter(false), parameter(true)],
-        ..Fused::default()
+        ..Fusion::default()
     };
     let (a, b, bias) = (numbers(12), numbers(16), [100.0, 200.0]);
     let (abuf, bbuf, biasbuf, c) = (upload(&a), upload(&b), upload(&bias), upload(&[0.0; 12]));

@@ -69,7 +69,7 @@ pub unsafe fn scatter(
             });
         }
         match mode {
-            ScatterMode::Set => set(&Groups::new(&targets, rows), row_bytes, updates, dst),
+            ScatterMode::Set => set(&SortedUpdates::new(&targets, rows), row_bytes, updates, dst),
             ScatterMode::Combine(combine) if combines(dtype, combine) => {
                 by_dtype!(dtype, bool is u8, T => by_combine!(combine, C => if few {
                     combine_few::<T, C>(indices, [rows, width], updates, dst);
@@ -84,19 +84,19 @@ pub unsafe fn scatter(
 }
 
 /// The updates ordered by destination, then by index, so that destinations can be distributed over threads.
-struct Groups {
+struct SortedUpdates {
     /// (destination, update).
     pairs: Vec<(usize, usize)>,
 }
 
-impl Groups {
+impl SortedUpdates {
     /// `targets[i]` is the destination of update i, one of `rows`.
-    fn new(targets: &[usize], rows: usize) -> Groups {
+    fn new(targets: &[usize], rows: usize) -> SortedUpdates {
         if rows > 8 * targets.len() {
             let mut pairs = interrupt::or_leave(host_memory::room(targets.len()));
             pairs.extend(targets.iter().enumerate().map(|(i, &row)| (row, i)));
             pairs.sort_unstable();
-            return Groups { pairs };
+            return SortedUpdates { pairs };
         }
         // A parallel counting sort: for each part, where the updates of each destination start.
         let parts = (targets.len() / rows.max(COUNTED)).clamp(1, pool::threads());
@@ -133,7 +133,7 @@ impl Groups {
             unsafe { *out.at(starts[row]) = (row, i) };
             starts[row] += 1;
         });
-        Groups { pairs }
+        SortedUpdates { pairs }
     }
 
     /// Calls `body` with ranges of pairs in parallel. No destination is in two ranges.
@@ -154,7 +154,7 @@ impl Groups {
 ///
 /// # Safety
 /// Same as for [`scatter`].
-unsafe fn set(groups: &Groups, row_bytes: usize, updates: *const u8, dst: *mut u8) {
+unsafe fn set(groups: &SortedUpdates, row_bytes: usize, updates: *const u8, dst: *mut u8) {
     let (updates, dst) = (Source(updates), Shared(dst));
     groups.for_ranges(row_bytes, |range| {
         for group in groups.pairs[range].chunk_by(|a, b| a.0 == b.0) {
@@ -182,7 +182,7 @@ unsafe fn combine_rows<T: Combinable, C: Combiner<T>>(
     updates: *const u8,
     dst: *mut u8,
 ) {
-    let Groups { pairs } = Groups::new(targets, rows);
+    let SortedUpdates { pairs } = SortedUpdates::new(targets, rows);
     let (updates, dst) = (Source(updates.cast::<T>()), Shared(dst.cast::<T>()));
     let length = (pairs.len() / PIECES).clamp(PIECE[0], PIECE[1]);
     let (pieces, blocks) = (pairs.len().div_ceil(length), width.div_ceil(COLUMNS));

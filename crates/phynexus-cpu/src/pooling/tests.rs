@@ -57,8 +57,8 @@ fn check(planes: usize, input: &[usize], geometry: &Geometry) {
     let argmax: Vec<i64> = pool_f32(PoolKind::ArgMax, &shape, &x, planes * outputs);
     let sum: Vec<f32> = pool_f32(PoolKind::Sum, &shape, &x, planes * outputs);
     let gradient: Vec<f32> = (0..planes * outputs).map(|i| (i % 11) as f32).collect();
-    let spread: Vec<f32> = pool_f32(PoolKind::Spread, &shape, &gradient, planes * inputs);
-    let mut expected_spread = vec![0f32; planes * inputs];
+    let scattered: Vec<f32> = pool_f32(PoolKind::SumBackward, &shape, &gradient, planes * inputs);
+    let mut expected_scattered = vec![0f32; planes * inputs];
     for plane in 0..planes {
         for (o, window) in places.iter().enumerate() {
             let (at, here) = (plane * outputs + o, |i: usize| x[plane * inputs + i]);
@@ -71,10 +71,10 @@ fn check(planes: usize, input: &[usize], geometry: &Geometry) {
             assert!(same(max[at], best.map_or(f32::NEG_INFINITY, here)), "{shape:?} {at}");
             assert_eq!(argmax[at], best.unwrap_or(0) as i64, "{shape:?} {at}");
             assert!(same(sum[at], window.iter().map(|&i| here(i)).sum::<f32>() + 0.0), "{shape:?} {at}");
-            window.iter().for_each(|&i| expected_spread[plane * inputs + i] += gradient[at]);
+            window.iter().for_each(|&i| expected_scattered[plane * inputs + i] += gradient[at]);
         }
     }
-    assert_eq!(spread, expected_spread, "{shape:?}");
+    assert_eq!(scattered, expected_scattered, "{shape:?}");
 }
 
 fn geometry(kernel: &[usize], stride: &[usize], dilation: &[usize], padding: &[(usize, usize)]) -> Geometry {
@@ -117,19 +117,19 @@ fn integers_keep_their_order_and_wrap_around() {
             ];
             assert_eq!(y, sums);
             let gradient = [high, high, 2, low, 1, high];
-            pool(PoolKind::Spread, &gradient, back.as_mut_ptr().cast());
-            let spread = [
+            pool(PoolKind::SumBackward, &gradient, back.as_mut_ptr().cast());
+            let scattered = [
                 high, sum(&[high, high]), high, sum(&[high, 2]), 2,
                 low, sum(&[low, 1]), 1, sum(&[1, high]), high,
             ];
-            assert_eq!(back, spread);
+            assert_eq!(back, scattered);
         })* };
     }
     check!(i8 I8 i16 I16 i32 I32 i64 I64 u8 U8 u16 U16 u32 U32 u64 U64);
 }
 
 #[test]
-fn truth_values_have_a_maximum_but_no_sum() {
+fn bools_have_a_maximum_but_no_sum() {
     let geometry = geometry(&[2], &[2], &[1], &[(0, 0)]);
     let shape = PoolShape { planes: 1, input: &[4], output: &[2], geometry: &geometry };
     let (x, mut y) = ([false, false, false, true], [true, false]);
@@ -137,7 +137,7 @@ fn truth_values_have_a_maximum_but_no_sum() {
     let mut pool =
         |kind| unsafe { pooling(kind, DType::Bool, &shape, x.as_ptr().cast(), y.as_mut_ptr().cast()) };
     assert!(matches!(pool(PoolKind::Sum), Err(Error::DType { .. })));
-    assert!(matches!(pool(PoolKind::Spread), Err(Error::DType { .. })));
+    assert!(matches!(pool(PoolKind::SumBackward), Err(Error::DType { .. })));
     pool(PoolKind::Max).unwrap();
     assert_eq!(y, [false, true]);
 }

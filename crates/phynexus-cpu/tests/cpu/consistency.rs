@@ -56,9 +56,9 @@ fn gradients_pass_through_reshapes_that_do_not_nest() {
     let row = |row: usize| (0..3).map(|k| (3 * row + k) as f64 * 0.25).sum::<f64>() + 0.5;
     let expected: f64 = (0..4).map(|r| 6.0 * row(r).sin()).sum();
     assert!((f64::from(loss.item::<f32>().unwrap()) - expected).abs() < 1e-4);
-    let slope: f64 = (0..4).map(|r| row(r).cos()).sum();
+    let derivative: f64 = (0..4).map(|r| row(r).cos()).sum();
     for found in bias.grad().unwrap().to_vec::<f32>().unwrap() {
-        assert!((f64::from(found) - slope).abs() < 1e-4, "{found} {slope}");
+        assert!((f64::from(found) - derivative).abs() < 1e-4, "{found} {derivative}");
     }
 }
 

@@ -106,16 +106,16 @@ fn subnormal_numbers_are_seen() -> Result<()> {
         false => *x,
     };
     let (a, b): (Vec<f32>, Vec<f32>) = (a.iter().map(tiny).collect(), b.iter().map(tiny).collect());
-    let truth = |truth: bool| f32::from(u8::from(truth));
+    let holds = |holds: bool| f32::from(u8::from(holds));
     for device in devices() {
         let x = Tensor::from_slice(&a, &[a.len()], device)?;
         let y = Tensor::from_slice(&b, &[b.len()], device)?;
         let each = || a.iter().zip(&b);
-        check("less", device, &x.lt(&y)?, each().map(|(a, b)| truth(a < b)))?;
-        check("less or equal", device, &x.le(&y)?, each().map(|(a, b)| truth(a <= b)))?;
-        check("equal", device, &x.eq(&y)?, each().map(|(a, b)| truth(a == b)))?;
-        check("different", device, &x.ne(&y)?, each().map(|(a, b)| truth(a != b)))?;
-        check("truth", device, &x.to_dtype(DType::Bool)?, a.iter().map(|&a| truth(a != 0.0)))?;
+        check("less", device, &x.lt(&y)?, each().map(|(a, b)| holds(a < b)))?;
+        check("less or equal", device, &x.le(&y)?, each().map(|(a, b)| holds(a <= b)))?;
+        check("equal", device, &x.eq(&y)?, each().map(|(a, b)| holds(a == b)))?;
+        check("different", device, &x.ne(&y)?, each().map(|(a, b)| holds(a != b)))?;
+        check("truth", device, &x.to_dtype(DType::Bool)?, a.iter().map(|&a| holds(a != 0.0)))?;
         check("magnitudes", device, &x.abs()?, a.iter().map(|a| a.abs()))?;
         // Devices without `float64` refuse the conversion.
         if let Ok(wide) = x.to_dtype(DType::F64).and_then(|wide| wide.evaluate().map(|()| wide)) {

@@ -66,8 +66,8 @@ fn gradient_in_place() -> CustomKernelBuilder {
         .copied_output("gx", DType::F64, "shape..")
         .cpu(|mut call| {
             let x = call.inputs[0].values::<f64>()?;
-            let slopes = call.outputs[0].values::<f64>()?;
-            slopes.iter_mut().zip(x).for_each(|(slope, x)| *slope *= 3.0 * x * x);
+            let gradients = call.outputs[0].values::<f64>()?;
+            gradients.iter_mut().zip(x).for_each(|(gradient, x)| *gradient *= 3.0 * x * x);
             Ok(())
         })
 }

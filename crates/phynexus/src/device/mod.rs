@@ -2,17 +2,17 @@
 
 mod end;
 mod exchange;
-mod memory;
 mod registry;
+mod statistics;
 
 use std::{any::Any, fmt, sync::Arc};
 
 pub use end::{finish, finish_within};
 pub use exchange::Exchange;
-pub use memory::MemoryStatistics;
 pub use registry::{
     Missing, devices, find, missing, register, register_aliases, register_missing, register_not_built,
 };
+pub use statistics::MemoryStatistics;
 
 use crate::{
     DType, Error, Result, host_memory,

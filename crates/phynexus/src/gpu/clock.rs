@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Driver, Submission, memory::Heap, staging::PIECE};
+use super::{Driver, Submission, heap::Heap, staging::PIECE};
 use crate::{
     Error, Result,
     device::{Copied, HostRead},

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Driver, memory::Heap};
+use super::{Driver, heap::Heap};
 use crate::{Error, Result};
 
 /// The reason why a driver did not compile a kernel.

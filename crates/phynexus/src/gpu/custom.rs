@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use super::{
     Driver, NotCompiled, SourceArgument, SourceLaunch,
     compile::Kept,
-    memory::Heap,
+    heap::Heap,
     spill::{GpuMemory, Pins, hold, pin},
     step::{GpuStep, Resources},
 };
@@ -20,7 +20,7 @@ use crate::{
     device::{Binding, Buffer, Executable, Prepared},
     kernel::{
         Index, Ranges,
-        fused::{Fused, Instruction, Operation, Parameter, Store},
+        fused::{FusedOp, Fusion, Instruction, Parameter, Store},
         step::{Library, Step},
     },
     op::Op,
@@ -200,13 +200,13 @@ impl<D: Driver> TensorArgument<D> {
     }
 
     /// Returns the tensor's binding.
-    fn place(&self, bindings: &[Binding]) -> Result<Binding> {
+    fn binding(&self, bindings: &[Binding]) -> Result<Binding> {
         let binding =
             bindings.get(self.binding).ok_or_else(|| Error::internal("gpu", "a missing binding"))?;
         Ok(Binding { buffer: binding.buffer.clone(), offset: binding.offset + self.start })
     }
 
-    /// Returns the source and destination of the copy. Results are copied from the kernel's buffer to their place,
+    /// Returns the source and destination of the copy. Results are copied from the kernel's buffer to their binding,
     /// inputs to the kernel's buffer.
     fn way(&self, own: &Binding, belongs: &Binding) -> [Binding; 2] {
         match self.written {
@@ -222,9 +222,9 @@ impl<D: Driver> TensorArgument<D> {
 }
 
 /// The kernel's buffer for a tensor, and the resources to fill it.
-struct Placed {
+struct PreparedTensor {
     own: Binding,
-    /// The tensor's place, if the kernel cannot use it directly, and the resources to copy.
+    /// The tensor's binding, if the kernel cannot use it directly, and the resources to copy.
     belongs: Option<(Binding, Prepared)>,
     zero: Prepared,
     /// The binding that the tensor starts as a copy of, and the resources to copy.
@@ -233,14 +233,14 @@ struct Placed {
 
 /// The tensors of one run.
 struct Taken {
-    placed: Vec<Placed>,
+    placed: Vec<PreparedTensor>,
     /// Keeps them resident on the device.
     _held: Option<Box<dyn Any>>,
 }
 
 impl<D: Driver> CustomStep<D> {
     /// Submits the kernel with its tensors at their bindings.
-    fn launch(&self, placed: &[Placed]) -> Result<()> {
+    fn launch(&self, placed: &[PreparedTensor]) -> Result<()> {
         let heap = &self.resources.heap;
         let mut scalars = self.call.scalars().iter();
         let pins: Pins<'_, D> =
@@ -258,7 +258,7 @@ impl<D: Driver> CustomStep<D> {
                     let (tensor, (placed, pin)) = tensors.next().ok_or_else(missing)?;
                     let bytes = tensor.bytes();
                     let offset = if bytes == 0 { 0 } else { placed.own.offset };
-                    let (block, start) = pin.place(offset, bytes)?;
+                    let (block, start) = pin.slice(offset, bytes)?;
                     SourceArgument::Buffer { block, start, bytes, written: tensor.written }
                 }
             });
@@ -284,14 +284,14 @@ impl<D: Driver> Executable for CustomStep<D> {
         let alignment = heap.driver.binding_alignment().max(1);
         let mut placed = Vec::with_capacity(self.tensors.len());
         for tensor in &self.tensors {
-            let place = tensor.place(bindings)?;
-            let (own, belongs) = if place.offset % alignment == 0 || tensor.elements == 0 {
-                (place, None)
+            let binding = tensor.binding(bindings)?;
+            let (own, belongs) = if binding.offset % alignment == 0 || tensor.elements == 0 {
+                (binding, None)
             } else {
                 let own = Binding { buffer: Buffer(GpuMemory::new(heap, tensor.bytes())?), offset: 0 };
-                let way = tensor.way(&own, &place);
+                let way = tensor.way(&own, &binding);
                 let prepared = tensor.copy(&self.resources)?.prepare(&way)?;
-                (own, Some((place, prepared)))
+                (own, Some((binding, prepared)))
             };
             let zero = match &tensor.zero {
                 Some(zero) => zero.prepare(std::slice::from_ref(&own))?,
@@ -306,7 +306,7 @@ impl<D: Driver> Executable for CustomStep<D> {
                 }
                 None => None,
             };
-            placed.push(Placed { own, belongs, zero, begins });
+            placed.push(PreparedTensor { own, belongs, zero, begins });
         }
         let held = hold(heap, &mut placed.iter().map(|placed| &placed.own.buffer))?;
         Ok(Some(Box::new(Taken { placed, _held: held })))
@@ -320,8 +320,8 @@ impl<D: Driver> Executable for CustomStep<D> {
             .and_then(|taken| taken.downcast::<Taken>().ok())
             .ok_or_else(|| Error::internal("gpu", "the custom kernel was not prepared"))?;
         for (tensor, placed) in self.tensors.iter().zip(&mut taken.placed) {
-            if let Some((place, prepared)) = placed.belongs.as_mut().filter(|_| !tensor.written) {
-                let way = tensor.way(&placed.own, place);
+            if let Some((binding, prepared)) = placed.belongs.as_mut().filter(|_| !tensor.written) {
+                let way = tensor.way(&placed.own, binding);
                 tensor.copy(&self.resources)?.run_prepared(&way, prepared.take())?;
             }
         }
@@ -336,8 +336,8 @@ impl<D: Driver> Executable for CustomStep<D> {
         }
         self.launch(&taken.placed)?;
         for (tensor, placed) in self.tensors.iter().zip(&mut taken.placed) {
-            if let Some((place, prepared)) = placed.belongs.as_mut().filter(|_| tensor.written) {
-                let way = tensor.way(&placed.own, place);
+            if let Some((binding, prepared)) = placed.belongs.as_mut().filter(|_| tensor.written) {
+                let way = tensor.way(&placed.own, binding);
                 tensor.copy(&self.resources)?.run_prepared(&way, prepared.take())?;
             }
         }
@@ -356,28 +356,28 @@ pub(super) fn call(step: &Step) -> Option<(&Library, &CustomCall)> {
     }
 }
 
-fn each(elements: usize, operation: impl FnOnce(Index) -> Operation, parameters: Vec<Parameter>) -> Fused {
+fn each(elements: usize, operation: impl FnOnce(Index) -> FusedOp, parameters: Vec<Parameter>) -> Fusion {
     let dtype = parameters[0].dtype;
     let index = Index::range(0, &Ranges::of(&[elements]));
     let parameter = (parameters.len() - 1) as u16;
-    Fused {
+    Fusion {
         rows: [elements].as_slice().into(),
         instructions: vec![Instruction { operation: operation(index.clone()), dtype, per_column: false }],
         stores: vec![Store { parameter, value: 0, index }],
         parameters,
-        ..Fused::default()
+        ..Fusion::default()
     }
 }
 
 /// Returns a kernel that copies this many elements.
-fn copy(dtype: DType, elements: usize) -> Fused {
-    let load = |index| Operation::Load { parameter: 0, index, mask: None, fill: Scalar::Int(0).cast(dtype) };
+fn copy(dtype: DType, elements: usize) -> Fusion {
+    let load = |index| FusedOp::Load { parameter: 0, index, mask: None, fill: Scalar::Int(0).cast(dtype) };
     let parameters = [false, true].map(|written| Parameter { dtype, written });
     each(elements, load, parameters.to_vec())
 }
 
 /// Returns a kernel that stores this many zeros.
-fn zeros(dtype: DType, elements: usize) -> Fused {
-    let zero = |_| Operation::Constant(Scalar::Int(0).cast(dtype));
+fn zeros(dtype: DType, elements: usize) -> Fusion {
+    let zero = |_| FusedOp::Constant(Scalar::Int(0).cast(dtype));
     each(elements, zero, vec![Parameter { dtype, written: true }])
 }

@@ -14,7 +14,7 @@ use super::{
     Driver,
     clock::Clock,
     custom::{self, CustomModules, CustomStep},
-    memory::Heap,
+    heap::Heap,
     modules::Modules,
     sequence::GpuSequence,
     spill::{GpuMemory, Spilling, hold, pin, pin_foreign},
@@ -157,7 +157,7 @@ impl<D: Driver> Backend for Gpu<D> {
 
     fn write(&self, target: &Buffer, offset: usize, bytes: &[u8]) -> Result<()> {
         let memory = pin(&self.0.heap, target)?;
-        let (block, offset) = memory.place(offset, bytes.len())?;
+        let (block, offset) = memory.slice(offset, bytes.len())?;
         if self.driver().write_waits(bytes.len()) {
             self.0.heap.wait_asking()?;
         }
@@ -166,21 +166,21 @@ impl<D: Driver> Backend for Gpu<D> {
 
     fn read(&self, source: &Buffer, offset: usize, bytes: &mut [u8]) -> Result<()> {
         let memory = pin(&self.0.heap, source)?;
-        let (block, offset) = memory.place(offset, bytes.len())?;
+        let (block, offset) = memory.slice(offset, bytes.len())?;
         if bytes.is_empty() { Ok(()) } else { self.0.heap.read(block, offset, bytes) }
     }
 
     fn begin_read(&self, source: &Buffer, offset: usize, bytes: usize) -> Result<Box<dyn HostRead>> {
         let memory = pin(&self.0.heap, source)?;
-        let (block, offset) = memory.place(offset, bytes)?;
+        let (block, offset) = memory.slice(offset, bytes)?;
         self.0.heap.begin_read(block, offset, bytes)
     }
 
     fn copy_from(&self, target: &Buffer, source: &Buffer, offset: usize, bytes: usize) -> Result<bool> {
         let Some((heap, source)) = pin_foreign::<D>(source)? else { return Ok(false) };
         let target = pin(&self.0.heap, target)?;
-        let (source, offset) = source.place(offset, bytes)?;
-        self.0.heap.copy_from(target.place(0, bytes)?.0, &heap, source, offset, bytes)
+        let (source, offset) = source.slice(offset, bytes)?;
+        self.0.heap.copy_from(target.slice(0, bytes)?.0, &heap, source, offset, bytes)
     }
 
     fn synchronize(&self) -> Result<()> {

@@ -70,7 +70,7 @@ impl<D: Driver> Exchange for Gpu<D> {
 
     unsafe fn take(&self, target: &Buffer, address: u64, bytes: usize) -> Result<()> {
         let memory = pin(self.heap(), target)?;
-        // SAFETY: `place` checks that the target has this many bytes; the caller guarantees the rest.
-        unsafe { self.handles()?.take(memory.place(0, bytes)?.0, address, bytes) }
+        // SAFETY: `slice` checks that the target has this many bytes; the caller guarantees the rest.
+        unsafe { self.handles()?.take(memory.slice(0, bytes)?.0, address, bytes) }
     }
 }

@@ -8,7 +8,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `device` | [`Gpu`]: the device trait on top of a driver |
-//! | `memory` | blocks in use, and places in them |
+//! | `heap` | blocks in use, and offsets in them |
 //! | `staging` | copies through pinned host memory |
 //! | `spill` | tensor memory on the device, spilled to the host when the device is full |
 //! | `step` | a compiled step: its launches and their bindings |
@@ -28,7 +28,7 @@ mod compile;
 mod custom;
 mod device;
 mod exchange;
-mod memory;
+mod heap;
 mod modules;
 mod recorder;
 mod repeated;
@@ -58,7 +58,7 @@ use crate::{
 
 /// A block, and the byte offset in it at which an argument begins. The offset may be negative if only elements inside
 /// the block are accessed.
-pub type Place<'a, B> = (&'a B, i64);
+pub type BlockAddress<'a, B> = (&'a B, i64);
 
 /// A function that returns whether the device has finished something.
 pub type Progress<'a> = Box<dyn Fn() -> bool + 'a>;
@@ -70,7 +70,7 @@ pub struct Submission<'a, D: Driver> {
     /// The kernel.
     pub kernel: &'a Kernel,
     /// The bindings of its buffer parameters, in order.
-    pub arguments: SmallVec<[Place<'a, D::Block>; 8]>,
+    pub arguments: SmallVec<[BlockAddress<'a, D::Block>; 8]>,
 }
 
 /// A launch of a user-written kernel.
@@ -189,7 +189,7 @@ pub trait Driver: Sized + Send + Sync + 'static {
     /// # Errors
     /// A refusal, with the compiler's messages: the step then runs on the CPU. A failure becomes an error of the plan.
     fn compile(&self, kernel: &Kernel) -> Result<Self::Module, NotCompiled>;
-    /// Submits a kernel. Every access of a checked kernel is inside its buffer's block. Each place has the alignment
+    /// Submits a kernel. Every access of a checked kernel is inside its buffer's block. Each address has the alignment
     /// that wide accesses need, and at least an element's own alignment.
     fn launch(&self, submission: &Submission<'_, Self>) -> Result<()>;
     /// Submits kernels that run in order. Kernels may run concurrently if neither needs what the other writes. The same

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError, Weak},
 };
 
-use super::{Driver, memory::Heap};
+use super::{Driver, heap::Heap};
 use crate::{Result, kernel::loops::Kernel};
 
 /// The modules that steps hold.

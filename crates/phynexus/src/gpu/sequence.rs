@@ -4,7 +4,7 @@ use std::{any::Any, sync::Arc};
 
 use super::{
     Driver,
-    memory::Heap,
+    heap::Heap,
     spill::{Pins, pin_all},
     step::{GpuStep, Loaded, Temporaries},
 };

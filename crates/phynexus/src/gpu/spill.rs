@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 
 use super::{
     Driver,
-    memory::{GpuBlock, Heap},
+    heap::{GpuBlock, Heap},
 };
 use crate::{
     Error, Result,
@@ -211,8 +211,8 @@ impl<D: Driver> Movable<D> {
         self.touch();
         let block = Arc::new(GpuBlock::new(&self.heap, self.bytes)?);
         if !bytes.is_empty() {
-            let (place, offset) = block.place(0, bytes.len())?;
-            self.heap.write(place, offset, bytes)?;
+            let (block, offset) = block.slice(0, bytes.len())?;
+            self.heap.write(block, offset, bytes)?;
         }
         *state = State::Resident(block.clone());
         self.left_host();
@@ -239,8 +239,8 @@ impl<D: Driver> Movable<D> {
         // No interrupt check may run while the lock is held.
         let _shield = Shield::new();
         let mut bytes = host_memory::filled(0, self.bytes)?;
-        let (place, offset) = block.place(0, self.bytes)?;
-        self.heap.read(place, offset, &mut bytes)?;
+        let (block, offset) = block.slice(0, self.bytes)?;
+        self.heap.read(block, offset, &mut bytes)?;
         *state = State::Spilled(bytes);
         let mut figures = lock(&self.heap.spilling.figures);
         figures.tensors += 1;
@@ -299,7 +299,7 @@ pub(super) fn keep<D: Driver, R>(
     look: impl FnOnce(&D::Block) -> R,
 ) -> Result<(R, Box<dyn Any + Send>)> {
     let held = memory(heap, buffer)?.movable().map(|movable| movable.hold()).transpose()?;
-    let found = look(pin(heap, buffer)?.place(0, 0)?.0);
+    let found = look(pin(heap, buffer)?.slice(0, 0)?.0);
     Ok((found, Box::new((buffer.clone(), held))))
 }
 

@@ -8,7 +8,7 @@ use super::{
     Driver, Submission,
     compile::Kept,
     custom::CustomModules,
-    memory::{GpuBlock, Heap},
+    heap::{GpuBlock, Heap},
     modules::Modules,
     spill::{Pins, pin_all},
 };
@@ -136,7 +136,7 @@ impl<D: Driver> Loaded<D> {
                     Source::Status => (status, 0),
                 };
                 let memory = memory.ok_or_else(|| Error::internal("gpu", "an argument without memory"))?;
-                arguments.push((memory.place(0, 0)?.0, offset as i64 + a.start));
+                arguments.push((memory.slice(0, 0)?.0, offset as i64 + a.start));
             }
             all.push(Submission { module: &launch.module, kernel: &launch.kernel, arguments });
         }
@@ -161,7 +161,7 @@ impl<D: Driver> GpuStep<D> {
 }
 
 /// Memory of one run.
-struct Memory<D: Driver> {
+struct Workspace<D: Driver> {
     temporaries: Temporaries<D>,
     /// Launches report an out-of-range index here.
     status: Option<GpuBlock<D>>,
@@ -182,18 +182,18 @@ impl<D: Driver> Executable for GpuStep<D> {
         };
         match temporaries.is_empty() && status.is_none() {
             true => Ok(None),
-            false => Ok(Some(Box::new(Memory { temporaries, status }))),
+            false => Ok(Some(Box::new(Workspace { temporaries, status }))),
         }
     }
 
     fn run_prepared(&self, bindings: &[Binding], prepared: Prepared) -> Result<()> {
         let heap = &self.resources.heap;
         let loaded = self.loaded(bindings)?;
-        let none = Memory { temporaries: Temporaries::new(), status: None };
-        let taken = prepared.and_then(|memory| memory.downcast::<Memory<D>>().ok());
-        let Memory { temporaries, status } = taken.map_or(none, |memory| *memory);
+        let none = Workspace { temporaries: Temporaries::new(), status: None };
+        let taken = prepared.and_then(|memory| memory.downcast::<Workspace<D>>().ok());
+        let Workspace { temporaries, status } = taken.map_or(none, |memory| *memory);
         if let Some(status) = &status {
-            heap.write(status.place(0, 4)?.0, 0, &0u32.to_ne_bytes())?;
+            heap.write(status.slice(0, 4)?.0, 0, &0u32.to_ne_bytes())?;
         }
         let memories = pin_all(heap, bindings)?;
         let mut submissions = Vec::with_capacity(loaded.launches.len());
@@ -202,7 +202,7 @@ impl<D: Driver> Executable for GpuStep<D> {
         // The status must be known before a later step overwrites anything, so wait for it here.
         if let Some(status) = &status {
             let mut value = [0; 4];
-            heap.read(status.place(0, 4)?.0, 0, &mut value)?;
+            heap.read(status.slice(0, 4)?.0, 0, &mut value)?;
             if u32::from_ne_bytes(value) != 0 {
                 let device = heap.driver.name().to_owned();
                 return Err(Error::SomeIndex { op: self.step.name(), device });

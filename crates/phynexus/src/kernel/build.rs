@@ -3,8 +3,8 @@
 use super::{
     index::{Index, Ranges},
     loops::{
-        Array, AsyncCopy, Axis, AxisKind, BufferParameter, Fragment, Kernel, Matrix, Memory, Operation,
-        Place, Row, Statement, Tile, Type, Value,
+        Array, ArrayId, AsyncCopy, Axis, AxisKind, BufferParameter, Fragment, Kernel, KernelOp, Matrix,
+        MemoryAccess, Row, Statement, Tile, Type, ValueId,
     },
     view::Mask,
 };
@@ -35,37 +35,37 @@ impl Builder {
     }
 
     /// Adds a buffer that is only read.
-    pub fn input(&mut self, dtype: DType, length: usize) -> Memory {
+    pub fn input(&mut self, dtype: DType, length: usize) -> ArrayId {
         self.buffer(BufferParameter { dtype, length, written: false, exclusive: true })
     }
 
     /// Adds a buffer that is written.
-    pub fn output(&mut self, dtype: DType, length: usize) -> Memory {
+    pub fn output(&mut self, dtype: DType, length: usize) -> ArrayId {
         self.buffer(BufferParameter { dtype, length, written: true, exclusive: true })
     }
 
     /// Adds a buffer parameter.
-    pub fn buffer(&mut self, parameter: BufferParameter) -> Memory {
+    pub fn buffer(&mut self, parameter: BufferParameter) -> ArrayId {
         self.kernel.buffers.push(parameter);
-        Memory::Buffer(self.kernel.buffers.len() as u16 - 1)
+        ArrayId::Buffer(self.kernel.buffers.len() as u16 - 1)
     }
 
     /// Adds a scalar parameter.
-    pub fn parameter(&mut self, dtype: DType) -> Operation {
+    pub fn parameter(&mut self, dtype: DType) -> KernelOp {
         self.kernel.scalars.push(dtype);
-        Operation::Parameter(self.kernel.scalars.len() as u16 - 1)
+        KernelOp::Parameter(self.kernel.scalars.len() as u16 - 1)
     }
 
     /// Adds a shared array.
-    pub fn shared(&mut self, dtype: DType, length: usize) -> Memory {
+    pub fn shared(&mut self, dtype: DType, length: usize) -> ArrayId {
         self.kernel.shared.push(Array { dtype, length });
-        Memory::Shared(self.kernel.shared.len() as u16 - 1)
+        ArrayId::Shared(self.kernel.shared.len() as u16 - 1)
     }
 
     /// Adds registers for each invocation.
-    pub fn registers(&mut self, dtype: DType, length: usize) -> Memory {
+    pub fn registers(&mut self, dtype: DType, length: usize) -> ArrayId {
         self.kernel.registers.push(Array { dtype, length });
-        Memory::Register(self.kernel.registers.len() as u16 - 1)
+        ArrayId::Register(self.kernel.registers.len() as u16 - 1)
     }
 
     /// Adds fragments for each subgroup. The returned function selects one of them.
@@ -142,127 +142,131 @@ impl Builder {
     }
 
     /// Binds a value.
-    pub fn bind(&mut self, of: Type, operation: Operation) -> Value {
-        let value = self.types.len() as Value;
+    pub fn bind(&mut self, of: Type, operation: KernelOp) -> ValueId {
+        let value = self.types.len() as ValueId;
         self.types.push(of);
         self.open.push(Statement::Let { value, of, operation });
         value
     }
 
     /// The type of a bound value.
-    pub fn type_of(&self, value: Value) -> Type {
+    pub fn type_of(&self, value: ValueId) -> Type {
         self.types[value as usize]
     }
 
     /// A constant.
-    pub fn constant(&mut self, dtype: DType, scalar: impl Into<Scalar>) -> Value {
+    pub fn constant(&mut self, dtype: DType, scalar: impl Into<Scalar>) -> ValueId {
         let scalar: Scalar = scalar.into();
-        self.bind(Type::scalar(dtype), Operation::Constant(scalar.cast(dtype)))
+        self.bind(Type::scalar(dtype), KernelOp::Constant(scalar.cast(dtype)))
     }
 
     /// Loads an element.
-    pub fn load(&mut self, memory: Memory, index: &Index) -> Value {
-        self.load_lanes(memory, index, 1)
+    pub fn load(&mut self, array: ArrayId, index: &Index) -> ValueId {
+        self.load_lanes(array, index, 1)
     }
 
     /// Loads consecutive elements.
-    pub fn load_lanes(&mut self, memory: Memory, index: &Index, lanes: u8) -> Value {
-        self.load_place(Place::at(memory, index), Scalar::Int(0), lanes)
+    pub fn load_lanes(&mut self, array: ArrayId, index: &Index, lanes: u8) -> ValueId {
+        self.load_access(MemoryAccess::at(array, index), Scalar::Int(0), lanes)
     }
 
     /// Loads an element where the mask holds; elsewhere the value is `fill`.
-    pub fn load_where(&mut self, memory: Memory, index: &Index, mask: Mask, fill: Scalar) -> Value {
-        self.load_place(Place { mask, ..Place::at(memory, index) }, fill, 1)
+    pub fn load_where(&mut self, array: ArrayId, index: &Index, mask: Mask, fill: Scalar) -> ValueId {
+        self.load_access(MemoryAccess { mask, ..MemoryAccess::at(array, index) }, fill, 1)
     }
 
     /// Loads consecutive elements of a row that is selected by data.
-    pub fn load_row(&mut self, memory: Memory, index: &Index, row: Row, lanes: u8) -> Value {
-        self.load_place(Place { row: Some(row), ..Place::at(memory, index) }, Scalar::Int(0), lanes)
+    pub fn load_row(&mut self, array: ArrayId, index: &Index, row: Row, lanes: u8) -> ValueId {
+        self.load_access(
+            MemoryAccess { row: Some(row), ..MemoryAccess::at(array, index) },
+            Scalar::Int(0),
+            lanes,
+        )
     }
 
-    /// Loads consecutive elements of a place; the value is `fill` where its mask does not hold.
-    pub fn load_place(&mut self, place: Place, fill: Scalar, lanes: u8) -> Value {
-        let dtype = self.dtype(place.memory);
-        self.bind(Type { dtype, lanes }, Operation::Load(place, fill.cast(dtype)))
+    /// Loads consecutive elements of an access; the value is `fill` where its mask does not hold.
+    pub fn load_access(&mut self, access: MemoryAccess, fill: Scalar, lanes: u8) -> ValueId {
+        let dtype = self.dtype(access.array);
+        self.bind(Type { dtype, lanes }, KernelOp::Load(access, fill.cast(dtype)))
     }
 
     /// Stores a value.
-    pub fn store(&mut self, memory: Memory, index: &Index, value: Value) {
-        self.store_where(memory, index, Mask::default(), value);
+    pub fn store(&mut self, array: ArrayId, index: &Index, value: ValueId) {
+        self.store_where(array, index, Mask::default(), value);
     }
 
     /// Stores a value where the mask holds.
-    pub fn store_where(&mut self, memory: Memory, index: &Index, mask: Mask, value: Value) {
-        self.store_place(Place { mask, ..Place::at(memory, index) }, value);
+    pub fn store_where(&mut self, array: ArrayId, index: &Index, mask: Mask, value: ValueId) {
+        self.store_access(MemoryAccess { mask, ..MemoryAccess::at(array, index) }, value);
     }
 
-    /// Stores a value to a place.
-    pub fn store_place(&mut self, place: Place, value: Value) {
-        self.open.push(Statement::Store { place, value });
+    /// Stores a value to an access.
+    pub fn store_access(&mut self, access: MemoryAccess, value: ValueId) {
+        self.open.push(Statement::Store { access, value });
     }
 
     /// Atomically combines a value into an element where the condition holds.
-    pub fn atomic(&mut self, place: Place, combine: Combine, value: Value, when: Value) {
-        self.open.push(Statement::Atomic { place, combine, value, when });
+    pub fn atomic(&mut self, access: MemoryAccess, combine: Combine, value: ValueId, when: ValueId) {
+        self.open.push(Statement::Atomic { access, combine, value, when });
     }
 
     /// Breaks out of the innermost loop where the condition holds.
-    pub fn leave(&mut self, when: Value) {
+    pub fn leave(&mut self, when: ValueId) {
         self.open.push(Statement::Break { when });
     }
 
     /// The value of an index, in 32 bits if its bounds fit, otherwise in 64.
-    pub fn number(&mut self, index: &Index) -> Value {
+    pub fn number(&mut self, index: &Index) -> ValueId {
         let (low, high) = index.bounds(&self.ranges);
         let narrow = low >= i32::MIN.into() && high <= i32::MAX.into();
         let dtype = if narrow { DType::I32 } else { DType::I64 };
-        self.bind(Type::scalar(dtype), Operation::Index(index.clone()))
+        self.bind(Type::scalar(dtype), KernelOp::Index(index.clone()))
     }
 
     /// Selects one of two values.
-    pub fn select(&mut self, condition: Value, a: Value, b: Value) -> Value {
+    pub fn select(&mut self, condition: ValueId, a: ValueId, b: ValueId) -> ValueId {
         let of = self.type_of(a);
-        self.bind(of, Operation::Select(condition, a, b))
+        self.bind(of, KernelOp::Select(condition, a, b))
     }
 
     /// A function of one value.
-    pub fn unary(&mut self, op: Unary, a: Value) -> Value {
+    pub fn unary(&mut self, op: Unary, a: ValueId) -> ValueId {
         let of = self.type_of(a);
-        self.bind(Type { dtype: op.result(of.dtype), ..of }, Operation::Unary(op, a))
+        self.bind(Type { dtype: op.result(of.dtype), ..of }, KernelOp::Unary(op, a))
     }
 
     /// A function of two values.
-    pub fn binary(&mut self, op: Binary, a: Value, b: Value) -> Value {
+    pub fn binary(&mut self, op: Binary, a: ValueId, b: ValueId) -> ValueId {
         let of = self.type_of(a);
-        self.bind(Type { dtype: op.result(of.dtype), ..of }, Operation::Binary(op, a, b))
+        self.bind(Type { dtype: op.result(of.dtype), ..of }, KernelOp::Binary(op, a, b))
     }
 
     /// `a * b + c`, rounded once for floats.
-    pub fn multiply_add(&mut self, a: Value, b: Value, c: Value) -> Value {
+    pub fn multiply_add(&mut self, a: ValueId, b: ValueId, c: ValueId) -> ValueId {
         let of = self.type_of(a);
         if of.dtype.is_float() {
-            return self.bind(of, Operation::MultiplyAdd(a, b, c));
+            return self.bind(of, KernelOp::MultiplyAdd(a, b, c));
         }
         let product = self.binary(Binary::Mul, a, b);
         self.binary(Binary::Add, product, c)
     }
 
     /// Converts a value.
-    pub fn cast(&mut self, dtype: DType, a: Value) -> Value {
+    pub fn cast(&mut self, dtype: DType, a: ValueId) -> ValueId {
         let of = self.type_of(a);
-        if of.dtype == dtype { a } else { self.bind(Type { dtype, ..of }, Operation::Cast(a)) }
+        if of.dtype == dtype { a } else { self.bind(Type { dtype, ..of }, KernelOp::Cast(a)) }
     }
 
     /// `register[index] = register[index] op value`.
-    pub fn accumulate(&mut self, register: Memory, index: &Index, op: Binary, value: Value) {
+    pub fn accumulate(&mut self, register: ArrayId, index: &Index, op: Binary, value: ValueId) {
         let before = self.load(register, index);
         let after = self.binary(op, before, value);
         self.store(register, index, after);
     }
 
     /// The element type of an array.
-    pub fn dtype(&self, memory: Memory) -> DType {
+    pub fn dtype(&self, array: ArrayId) -> DType {
         // Memory values come from this builder, so the array exists. `check` reports arrays of another builder.
-        self.kernel.array(memory).map_or(DType::F32, |(dtype, _)| dtype)
+        self.kernel.array(array).map_or(DType::F32, |(dtype, _)| dtype)
     }
 }

@@ -7,12 +7,12 @@ use std::collections::HashSet;
 use super::{
     index::{Index, Ranges},
     loops::{
-        AsyncCopy, AxisKind, Fragment, Kernel, Matrix, MatrixShape, Memory, Operation, Place, Role,
-        Statement, Tile, Type, Value,
+        ArrayId, AsyncCopy, AxisKind, Fragment, Kernel, KernelOp, Matrix, MatrixShape, MemoryAccess, Role,
+        Statement, Tile, Type, ValueId,
     },
     view::Mask,
 };
-use crate::{DType, Error, Result, dtype::Kind, op::Combine};
+use crate::{DType, Error, Result, dtype::DTypeKind, op::Combine};
 
 /// The limits of a device.
 #[derive(Clone, Debug)]
@@ -177,9 +177,9 @@ struct Checker<'a> {
     /// The innermost loop can be broken out of.
     breakable: bool,
     /// The values in scope.
-    bound: Vec<(Value, Type)>,
+    bound: Vec<(ValueId, Type)>,
     /// All values bound so far.
-    seen: HashSet<Value>,
+    seen: HashSet<ValueId>,
     /// The number of loops over grid and block axes.
     launched: usize,
 }
@@ -234,13 +234,13 @@ impl Checker<'_> {
                 self.bound.push((*value, *of));
                 Ok(())
             }
-            Statement::Store { place, value } => {
+            Statement::Store { access, value } => {
                 let of = self.type_of(*value)?;
-                if let Memory::Buffer(b) = place.memory {
+                if let ArrayId::Buffer(b) = access.array {
                     let written = self.kernel.buffers.get(usize::from(b)).is_some_and(|b| b.written);
                     self.require(written, || format!("store to buffer {b}, which is not written"))?;
                 }
-                self.place(place, of)
+                self.access(access, of)
             }
             Statement::If { mask, then, otherwise } => {
                 for c in mask.conditions() {
@@ -259,24 +259,24 @@ impl Checker<'_> {
                 (self.conditions, self.group_uniform, self.subgroup_uniform) = before;
                 Ok(())
             }
-            Statement::Atomic { place, combine, value, when } => {
+            Statement::Atomic { access, combine, value, when } => {
                 let of = self.type_of(*value)?;
-                let memory = match place.memory {
-                    Memory::Buffer(b) => self.kernel.buffers.get(usize::from(b)).is_some_and(|b| b.written),
-                    Memory::Shared(_) => true,
-                    Memory::Register(_) => false,
+                let writable = match access.array {
+                    ArrayId::Buffer(b) => self.kernel.buffers.get(usize::from(b)).is_some_and(|b| b.written),
+                    ArrayId::Shared(_) => true,
+                    ArrayId::Register(_) => false,
                 };
                 let whole = [DType::I32, DType::U32].map(Type::scalar).contains(&of);
-                let fits = memory && whole && *combine != Combine::Prod;
+                let fits = writable && whole && *combine != Combine::Prod;
                 self.require(fits, || {
-                    format!("an atomic {} of {of:?} in {:?}", combine.name(), place.memory)
+                    format!("an atomic {} of {of:?} in {:?}", combine.name(), access.array)
                 })?;
-                self.truth(*when)?;
-                self.place(place, of)
+                self.require_bool(*when)?;
+                self.access(access, of)
             }
             Statement::Break { when } => {
                 self.require(self.breakable, || "a break outside a loop".to_owned())?;
-                self.truth(*when)
+                self.require_bool(*when)
             }
             Statement::Barrier => {
                 self.require(self.group_uniform, || "a barrier that only part of a group reaches".to_owned())
@@ -286,20 +286,20 @@ impl Checker<'_> {
         }
     }
 
-    fn truth(&self, value: Value) -> Result<()> {
+    fn require_bool(&self, value: ValueId) -> Result<()> {
         let of = self.type_of(value)?;
         self.require(of == Type::scalar(DType::Bool), || format!("{of:?} as a condition"))
     }
 
-    fn type_of(&self, value: Value) -> Result<Type> {
+    fn type_of(&self, value: ValueId) -> Result<Type> {
         match self.bound.iter().rev().find(|(v, _)| *v == value) {
             Some((_, of)) => Ok(*of),
             None => self.fail(format!("value {value} is not bound here")),
         }
     }
 
-    fn operation(&self, of: Type, operation: &Operation) -> Result<()> {
-        use Operation::*;
+    fn operation(&self, of: Type, operation: &KernelOp) -> Result<()> {
+        use KernelOp::*;
         supported(self.kernel, self.limits, of.dtype)?;
         self.require(matches!(of.lanes, 1 | 2 | 4), || format!("a vector of {} lanes", of.lanes))?;
         let result = match operation {
@@ -317,9 +317,9 @@ impl Checker<'_> {
                 self.require(wide, || format!("an index as {}", of.dtype))?;
                 Type::scalar(of.dtype)
             }
-            Load(place, fill) => {
+            Load(access, fill) => {
                 self.require(fill.cast(of.dtype) == *fill, || format!("{fill} is no {}", of.dtype))?;
-                return self.place(place, of);
+                return self.access(access, of);
             }
             Unary(op, a) => {
                 let a = self.type_of(*a)?;
@@ -347,7 +347,7 @@ impl Checker<'_> {
             Cast(a) => Type { dtype: of.dtype, ..self.type_of(*a)? },
             Bitcast(a) => {
                 let a = self.type_of(*a)?;
-                let fits = a.dtype.size() == of.dtype.size() && a.dtype.kind() != Kind::Bool;
+                let fits = a.dtype.size() == of.dtype.size() && a.dtype.kind() != DTypeKind::Bool;
                 self.require(fits, || format!("bits of {} as {}", a.dtype, of.dtype))?;
                 Type { dtype: of.dtype, ..a }
             }
@@ -387,40 +387,40 @@ impl Checker<'_> {
         self.require(inside, || format!("{index} outside a loop over its axes"))
     }
 
-    fn place(&self, place: &Place, of: Type) -> Result<()> {
-        let Some((dtype, _)) = self.kernel.array(place.memory) else {
-            return self.fail(format!("no {:?}", place.memory));
+    fn access(&self, access: &MemoryAccess, of: Type) -> Result<()> {
+        let Some((dtype, _)) = self.kernel.array(access.array) else {
+            return self.fail(format!("no {:?}", access.array));
         };
         self.require(dtype == of.dtype, || {
-            format!("{:?} of {dtype} accessed as {}", place.memory, of.dtype)
+            format!("{:?} of {dtype} accessed as {}", access.array, of.dtype)
         })?;
         let lanes = i64::from(of.lanes);
-        let aligned = place.index.common_factor() % lanes == 0 && place.index.offset() % lanes == 0;
-        self.require(aligned, || format!("{lanes} lanes at {}", place.index))?;
-        let scalar = of.lanes == 1 || !matches!(place.memory, Memory::Register(_));
+        let aligned = access.index.common_factor() % lanes == 0 && access.index.offset() % lanes == 0;
+        self.require(aligned, || format!("{lanes} lanes at {}", access.index))?;
+        let scalar = of.lanes == 1 || !matches!(access.array, ArrayId::Register(_));
         self.require(scalar, || "a vector access to registers".to_owned())?;
-        if let Some(row) = &place.row {
+        if let Some(row) = &access.row {
             let number = self.type_of(row.value)?;
             let integer = number == Type::scalar(number.dtype) && number.dtype.is_integer();
             let fits = integer && row.stride.is_multiple_of(of.lanes.into()) && row.count > 0;
-            let addressed = !matches!(place.memory, Memory::Register(_));
-            self.require(fits && addressed, || format!("{row:?} of {:?}", place.memory))?;
+            let addressed = !matches!(access.array, ArrayId::Register(_));
+            self.require(fits && addressed, || format!("{row:?} of {:?}", access.array))?;
         }
-        self.in_bounds(place, of.lanes.into())
+        self.in_bounds(access, of.lanes.into())
     }
 
-    /// Proves that `count` elements from the place's index are inside the array wherever the access happens.
-    fn in_bounds(&self, place: &Place, count: usize) -> Result<()> {
-        self.index(&place.index)?;
-        for c in place.mask.conditions() {
+    /// Proves that `count` elements from the access's index are inside the array wherever the access happens.
+    fn in_bounds(&self, access: &MemoryAccess, count: usize) -> Result<()> {
+        self.index(&access.index)?;
+        for c in access.mask.conditions() {
             self.index(&c.index)?;
         }
-        let known = self.conditions.and(&place.mask);
-        let (low, high) = known.bounds_of(&place.index, &self.ranges);
-        let high = high + place.row.as_ref().map_or(0, |row| row.last());
-        let length = self.kernel.array(place.memory).map_or(0, |(_, length)| length) as i64;
+        let known = self.conditions.and(&access.mask);
+        let (low, high) = known.bounds_of(&access.index, &self.ranges);
+        let high = high + access.row.as_ref().map_or(0, |row| row.last());
+        let length = self.kernel.array(access.array).map_or(0, |(_, length)| length) as i64;
         self.require(known.is_never() || (low >= 0 && high + count as i64 <= length), || {
-            format!("{} is {low} to {high}, {count} elements of {length} of {:?}", place.index, place.memory)
+            format!("{} is {low} to {high}, {count} elements of {length} of {:?}", access.index, access.array)
         })
     }
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::{
-    fused::{Fused, Instruction, Operation, Value},
+    fused::{FusedOp, Fusion, Instruction, InstructionId},
     step::Step,
 };
 use crate::{
@@ -17,15 +17,15 @@ impl Step {
     /// # Errors
     /// [`Error::Internal`] if the body of a called composite is not elementwise.
     pub fn expanded(&self) -> Result<Cow<'_, Step>> {
-        let calls = |fused: &Fused| fused.calls().next().is_some();
+        let calls = |fused: &Fusion| fused.calls().next().is_some();
         Ok(match self {
             Step::Fused(fused) if calls(fused) => Cow::Owned(Step::Fused(fused.expanded()?)),
             Step::Batch(kernels) if kernels.iter().any(calls) => {
-                Cow::Owned(Step::Batch(kernels.iter().map(Fused::expanded).collect::<Result<_>>()?))
+                Cow::Owned(Step::Batch(kernels.iter().map(Fusion::expanded).collect::<Result<_>>()?))
             }
             Step::Library(library) if library.epilogue.as_ref().is_some_and(calls) => {
                 let mut library = library.clone();
-                library.epilogue = library.epilogue.as_ref().map(Fused::expanded).transpose()?;
+                library.epilogue = library.epilogue.as_ref().map(Fusion::expanded).transpose()?;
                 Cow::Owned(Step::Library(library))
             }
             step => Cow::Borrowed(step),
@@ -33,11 +33,11 @@ impl Step {
     }
 }
 
-impl Fused {
+impl Fusion {
     /// The composites that it calls by name.
     pub fn calls(&self) -> impl Iterator<Item = &Composite> {
         self.instructions.iter().filter_map(|instruction| match &instruction.operation {
-            Operation::Call(composite, _) => Some(composite),
+            FusedOp::Call(composite, _) => Some(composite),
             _ => None,
         })
     }
@@ -46,12 +46,12 @@ impl Fused {
     ///
     /// # Errors
     /// [`Error::Internal`] if a body is not elementwise.
-    pub fn expanded(&self) -> Result<Fused> {
-        let mut expanded = Fused { instructions: Vec::new(), ..self.clone() };
-        let mut values: Vec<Value> = Vec::with_capacity(self.instructions.len());
+    pub fn expanded(&self) -> Result<Fusion> {
+        let mut expanded = Fusion { instructions: Vec::new(), ..self.clone() };
+        let mut values: Vec<InstructionId> = Vec::with_capacity(self.instructions.len());
         for Instruction { operation, dtype, per_column } in &self.instructions {
             let value = match operation {
-                Operation::Call(composite, a) => expanded.inline(composite, values[*a as usize])?,
+                FusedOp::Call(composite, a) => expanded.inline(composite, values[*a as usize])?,
                 other => {
                     let operation = other.mapped(|value| values[value as usize]);
                     expanded.instructions.push(Instruction {
@@ -59,7 +59,7 @@ impl Fused {
                         dtype: *dtype,
                         per_column: *per_column,
                     });
-                    expanded.instructions.len() as Value - 1
+                    expanded.instructions.len() as InstructionId - 1
                 }
             };
             values.push(value);
@@ -69,10 +69,10 @@ impl Fused {
     }
 
     /// Adds the instructions of a body; the value of its result.
-    fn inline(&mut self, composite: &Composite, operand: Value) -> Result<Value> {
+    fn inline(&mut self, composite: &Composite, operand: InstructionId) -> Result<InstructionId> {
         let dtype = self.instructions[operand as usize].dtype;
         let body = composite.draft(&[TensorType::new(dtype, &[])])?;
-        let mut values: Vec<Value> = Vec::with_capacity(body.nodes.len());
+        let mut values: Vec<InstructionId> = Vec::with_capacity(body.nodes.len());
         for node in &body.nodes {
             let of = |input: usize| values[node.inputs[input] as usize];
             let operation = match &node.op {
@@ -80,11 +80,11 @@ impl Fused {
                     values.push(operand);
                     continue;
                 }
-                Op::Constant(Constant(scalar)) => Operation::Constant(*scalar),
-                Op::Unary(function) => Operation::Unary(*function, of(0)),
-                Op::Binary(function) => Operation::Binary(*function, of(0), of(1)),
-                Op::Where => Operation::Select(of(0), of(1), of(2)),
-                Op::Cast => Operation::Cast(of(0)),
+                Op::Constant(Constant(scalar)) => FusedOp::Constant(*scalar),
+                Op::Unary(function) => FusedOp::Unary(*function, of(0)),
+                Op::Binary(function) => FusedOp::Binary(*function, of(0), of(1)),
+                Op::Where => FusedOp::Select(of(0), of(1), of(2)),
+                Op::Cast => FusedOp::Cast(of(0)),
                 other => {
                     let message = format!("{} in the body of {}", other.name(), composite.name());
                     return Err(Error::internal("expand", message));
@@ -95,11 +95,11 @@ impl Fused {
         Ok(values[body.outputs[0] as usize])
     }
 
-    fn push(&mut self, operation: Operation, dtype: DType) -> Value {
+    fn push(&mut self, operation: FusedOp, dtype: DType) -> InstructionId {
         let per_column =
             operation.operands().iter().any(|&operand| self.instructions[operand as usize].per_column);
         self.instructions.push(Instruction { operation, dtype, per_column });
-        self.instructions.len() as Value - 1
+        self.instructions.len() as InstructionId - 1
     }
 }
 
@@ -115,16 +115,16 @@ mod tests {
     #[test]
     fn a_call_is_its_body() {
         for composite in [Composite::from(Gelu { tanh: true }), Gelu { tanh: false }.into(), Silu.into()] {
-            let mut fused = Fused { rows: [4].as_slice().into(), ..Fused::default() };
+            let mut fused = Fusion { rows: [4].as_slice().into(), ..Fusion::default() };
             fused.parameters = vec![
                 Parameter { dtype: DType::F32, written: false },
                 Parameter { dtype: DType::F32, written: true },
             ];
             let index = Index::range(0, &crate::kernel::Ranges::of(&[4]));
-            let load = Operation::Load { parameter: 0, index: index.clone(), mask: None, fill: 0.0.into() };
+            let load = FusedOp::Load { parameter: 0, index: index.clone(), mask: None, fill: 0.0.into() };
             let x = fused.push(load, DType::F32);
-            let called = fused.push(Operation::Call(composite.clone(), x), DType::F32);
-            let value = fused.push(Operation::Binary(crate::op::Binary::Add, called, x), DType::F32);
+            let called = fused.push(FusedOp::Call(composite.clone(), x), DType::F32);
+            let value = fused.push(FusedOp::Binary(crate::op::Binary::Add, called, x), DType::F32);
             fused.stores.push(crate::kernel::fused::Store { parameter: 1, value, index });
             let step = Step::Fused(fused);
             let expanded = step.expanded().unwrap().into_owned();

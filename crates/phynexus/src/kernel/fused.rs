@@ -1,7 +1,7 @@
-//! The fused specification: what a kernel computes, independent of how it is scheduled.
+//! Fusions: what a kernel computes, independent of how it is scheduled.
 //!
 //! A kernel runs over *rows* and, within each row, over *columns*. Without reductions there are no columns, and every
-//! instruction runs once per row. With reductions, an instruction is *per column* or *per row*. A [`Operation::Reduce`]
+//! instruction runs once per row. With reductions, an instruction is *per column* or *per row*. A [`FusedOp::Reduce`]
 //! combines a per-column value over all columns of the row into a per-row value, which later instructions may use in
 //! every column. Softmax, norms and their gradients are therefore one kernel each.
 
@@ -14,12 +14,12 @@ use crate::{
     shape::element_count,
 };
 
-/// The position of an instruction in [`Fused::instructions`]. Operands precede their users.
-pub type Value = u32;
+/// The position of an instruction in [`Fusion::instructions`]. Operands precede their users.
+pub type InstructionId = u32;
 
 /// One step of the expression.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Operation {
+pub enum FusedOp {
     /// Loads the element of parameter `parameter` that is `index` elements from its start; `fill` where the mask does
     /// not hold.
     Load {
@@ -37,25 +37,25 @@ pub enum Operation {
     /// The value of an index expression.
     Coordinate(Index),
     /// A function of one value.
-    Unary(Unary, Value),
+    Unary(Unary, InstructionId),
     /// A function of two values of one type.
-    Binary(Binary, Value, Value),
+    Binary(Binary, InstructionId, InstructionId),
     /// `if condition { then } else { otherwise }`.
-    Select(Value, Value, Value),
+    Select(InstructionId, InstructionId, InstructionId),
     /// Conversion to the instruction's dtype.
-    Cast(Value),
+    Cast(InstructionId),
     /// Reinterprets the bits as the instruction's dtype.
-    Bitcast(Value),
+    Bitcast(InstructionId),
     /// Combines a per-column value over the columns of a row.
-    Reduce(Combine, Value),
+    Reduce(Combine, InstructionId),
     /// An elementwise composite of one value by its name, for a device that answers
-    /// [`Support::Fused`](crate::device::Support::Fused) to it. [`Fused::expanded`] replaces it by the body.
-    Call(Composite, Value),
+    /// [`Support::Fused`](crate::device::Support::Fused) to it. [`Fusion::expanded`] replaces it by the body.
+    Call(Composite, InstructionId),
 }
 
-impl Operation {
+impl FusedOp {
     /// The values it reads.
-    pub fn operands(&self) -> SmallVec<[Value; 3]> {
+    pub fn operands(&self) -> SmallVec<[InstructionId; 3]> {
         let mut operands = SmallVec::new();
         self.mapped(|operand| {
             operands.push(operand);
@@ -65,16 +65,16 @@ impl Operation {
     }
 
     /// Replaces the operands, which are requested in order.
-    pub fn mapped(&self, mut operand: impl FnMut(Value) -> Value) -> Operation {
+    pub fn mapped(&self, mut operand: impl FnMut(InstructionId) -> InstructionId) -> FusedOp {
         match self {
-            Operation::Load { .. } | Operation::Constant(_) | Operation::Coordinate(_) => self.clone(),
-            Operation::Unary(op, a) => Operation::Unary(*op, operand(*a)),
-            Operation::Binary(op, a, b) => Operation::Binary(*op, operand(*a), operand(*b)),
-            Operation::Select(a, b, c) => Operation::Select(operand(*a), operand(*b), operand(*c)),
-            Operation::Cast(a) => Operation::Cast(operand(*a)),
-            Operation::Bitcast(a) => Operation::Bitcast(operand(*a)),
-            Operation::Reduce(combine, a) => Operation::Reduce(*combine, operand(*a)),
-            Operation::Call(composite, a) => Operation::Call(composite.clone(), operand(*a)),
+            FusedOp::Load { .. } | FusedOp::Constant(_) | FusedOp::Coordinate(_) => self.clone(),
+            FusedOp::Unary(op, a) => FusedOp::Unary(*op, operand(*a)),
+            FusedOp::Binary(op, a, b) => FusedOp::Binary(*op, operand(*a), operand(*b)),
+            FusedOp::Select(a, b, c) => FusedOp::Select(operand(*a), operand(*b), operand(*c)),
+            FusedOp::Cast(a) => FusedOp::Cast(operand(*a)),
+            FusedOp::Bitcast(a) => FusedOp::Bitcast(operand(*a)),
+            FusedOp::Reduce(combine, a) => FusedOp::Reduce(*combine, operand(*a)),
+            FusedOp::Call(composite, a) => FusedOp::Call(composite.clone(), operand(*a)),
         }
     }
 }
@@ -84,7 +84,7 @@ impl Operation {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Instruction {
     /// The operation.
-    pub operation: Operation,
+    pub operation: FusedOp,
     /// The result's type.
     pub dtype: DType,
     /// True if the result differs between the columns of a row.
@@ -97,7 +97,7 @@ pub struct Store {
     /// The parameter.
     pub parameter: u16,
     /// The value.
-    pub value: Value,
+    pub value: InstructionId,
     /// The offset in elements. It depends on column ranges if and only if the value is per column.
     pub index: Index,
 }
@@ -114,7 +114,7 @@ pub struct Parameter {
 
 /// A fused kernel. Ranges `0..rows.len()` are the rows, the following ones the columns.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
-pub struct Fused {
+pub struct Fusion {
     /// Extents of the row ranges.
     pub rows: SmallVec<[usize; 4]>,
     /// Extents of the column ranges; empty if there is no reduction.
@@ -127,7 +127,7 @@ pub struct Fused {
     pub parameters: Vec<Parameter>,
 }
 
-impl Fused {
+impl Fusion {
     /// The number of rows.
     pub fn row_count(&self) -> usize {
         element_count(&self.rows)
@@ -140,11 +140,8 @@ impl Fused {
     pub fn operations(&self) -> u64 {
         let (rows, columns) = (self.row_count() as u64, self.column_count() as u64);
         let cost = |i: &Instruction| match i.operation {
-            Operation::Load { .. }
-            | Operation::Constant(_)
-            | Operation::Coordinate(_)
-            | Operation::Bitcast(_) => 0,
-            Operation::Reduce(..) => rows.saturating_mul(columns),
+            FusedOp::Load { .. } | FusedOp::Constant(_) | FusedOp::Coordinate(_) | FusedOp::Bitcast(_) => 0,
+            FusedOp::Reduce(..) => rows.saturating_mul(columns),
             _ if i.per_column => rows.saturating_mul(columns),
             _ => rows,
         };

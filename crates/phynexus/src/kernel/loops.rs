@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// The number of a bound value. Each value is bound once per kernel.
-pub type Value = u32;
+pub type ValueId = u32;
 
 /// A kernel: its parameters, its arrays, and the code of an invocation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
@@ -106,9 +106,9 @@ impl Type {
     }
 }
 
-/// The array of an access.
+/// The number of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Memory {
+pub enum ArrayId {
     /// A parameter, visible to all groups.
     Buffer(u16),
     /// Visible to the invocations of a group.
@@ -117,11 +117,11 @@ pub enum Memory {
     Register(u16),
 }
 
-/// Consecutive elements of an array, one per lane of the value.
+/// An access to consecutive elements of an array, one per lane of the value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct MemoryAccess {
     /// The array.
-    pub memory: Memory,
+    pub array: ArrayId,
     /// The first element; a multiple of the number of lanes.
     pub index: Index,
     /// An address offset that depends on data.
@@ -130,10 +130,10 @@ pub struct Place {
     pub mask: Mask,
 }
 
-impl Place {
+impl MemoryAccess {
     /// The elements starting at an index.
-    pub fn at(memory: Memory, index: &Index) -> Place {
-        Place { memory, index: index.clone(), row: None, mask: Mask::default() }
+    pub fn at(array: ArrayId, index: &Index) -> MemoryAccess {
+        MemoryAccess { array, index: index.clone(), row: None, mask: Mask::default() }
     }
 }
 
@@ -142,7 +142,7 @@ impl Place {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Row {
     /// The row number: a single integer.
-    pub value: Value,
+    pub value: ValueId,
     /// The number of rows; not 0.
     pub count: usize,
     /// Elements between rows; a multiple of the number of lanes.
@@ -158,45 +158,45 @@ impl Row {
 
 /// The operation that defines a value. Operations apply to each lane.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Operation {
+pub enum KernelOp {
     /// A constant.
     Constant(Scalar),
     /// A scalar parameter.
     Parameter(u16),
     /// The value of an index expression, as `i32` or `i64`.
     Index(Index),
-    /// Loads from memory; the scalar where the place's mask does not hold.
-    Load(Place, Scalar),
+    /// Loads from memory; the scalar where the access's mask does not hold.
+    Load(MemoryAccess, Scalar),
     /// A function of one value.
-    Unary(Unary, Value),
+    Unary(Unary, ValueId),
     /// A function of two values of one type.
-    Binary(Binary, Value, Value),
+    Binary(Binary, ValueId, ValueId),
     /// The product of two floats plus a third, rounded once.
-    MultiplyAdd(Value, Value, Value),
+    MultiplyAdd(ValueId, ValueId, ValueId),
     /// The second value where the first (`bool`) holds, otherwise the third.
-    Select(Value, Value, Value),
+    Select(ValueId, ValueId, ValueId),
     /// Converts to the bound type.
-    Cast(Value),
+    Cast(ValueId),
     /// Reinterprets the bits as the bound type.
-    Bitcast(Value),
+    Bitcast(ValueId),
     /// A number repeated in every lane.
-    Splat(Value),
+    Splat(ValueId),
     /// One lane of a vector.
-    Lane(Value, u8),
+    Lane(ValueId, u8),
     /// A vector of numbers, one per lane.
-    Pack(SmallVec<[Value; 4]>),
+    Pack(SmallVec<[ValueId; 4]>),
     /// The value of the invocation whose position in the subgroup differs in exactly these bits.
-    ShuffleXor(Value, u32),
+    ShuffleXor(ValueId, u32),
 }
 
-impl Operation {
+impl KernelOp {
     /// The values it reads.
-    pub fn operands(&self) -> SmallVec<[Value; 4]> {
-        use Operation::*;
+    pub fn operands(&self) -> SmallVec<[ValueId; 4]> {
+        use KernelOp::*;
         match *self {
             Pack(ref lanes) => lanes.clone(),
             Constant(_) | Parameter(_) | Index(_) => SmallVec::new(),
-            Load(ref place, _) => place.row.iter().map(|row| row.value).collect(),
+            Load(ref access, _) => access.row.iter().map(|row| row.value).collect(),
             Unary(_, a) | Cast(a) | Bitcast(a) | Splat(a) | Lane(a, _) | ShuffleXor(a, _) => {
                 SmallVec::from_elem(a, 1)
             }
@@ -270,7 +270,7 @@ pub enum Matrix {
         /// The destination.
         tile: Tile,
         /// The source: a shared array, without a mask.
-        place: Place,
+        access: MemoryAccess,
         /// Elements between rows, or between columns if transposed.
         stride: usize,
         /// Whether the matrix is transposed in memory.
@@ -290,7 +290,7 @@ pub enum Matrix {
         /// The fragment.
         tile: Tile,
         /// The destination, without a mask.
-        place: Place,
+        access: MemoryAccess,
         /// Elements between rows.
         stride: usize,
     },
@@ -303,9 +303,9 @@ pub enum AsyncCopy {
     /// hold.
     Begin {
         /// The source: a buffer.
-        from: Box<Place>,
+        from: Box<MemoryAccess>,
         /// The destination: a shared array, without a mask.
-        to: Box<Place>,
+        to: Box<MemoryAccess>,
     },
     /// Groups the copies since the last mark into a batch, which may be empty.
     Mark,
@@ -332,18 +332,18 @@ pub enum Statement {
     /// Binds a value until the end of the enclosing body.
     Let {
         /// The number of the value.
-        value: Value,
+        value: ValueId,
         /// Its type.
         of: Type,
         /// The operation that defines it.
-        operation: Operation,
+        operation: KernelOp,
     },
     /// Writes a value to memory.
     Store {
         /// The destination.
-        place: Place,
+        access: MemoryAccess,
         /// The value.
-        value: Value,
+        value: ValueId,
     },
     /// Runs the first body where the mask holds, otherwise the second.
     If {
@@ -354,22 +354,22 @@ pub enum Statement {
         /// The body where it does not hold.
         otherwise: Vec<Statement>,
     },
-    /// Where `when` (one `bool`) holds, atomically performs `memory = memory op value`. The memory is a written buffer
+    /// Where `when` (one `bool`) holds, atomically performs `array = array op value`. The memory is a written buffer
     /// or a shared array of 32-bit integers. Products are not supported.
     Atomic {
         /// The destination.
-        place: Place,
+        access: MemoryAccess,
         /// The operation.
         combine: Combine,
         /// The value.
-        value: Value,
+        value: ValueId,
         /// The condition.
-        when: Value,
+        when: ValueId,
     },
     /// Breaks out of the innermost loop where the value (one `bool`) holds.
     Break {
         /// The condition.
-        when: Value,
+        when: ValueId,
     },
     /// Waits for every invocation of the group. Their writes to shared arrays and buffers are then visible to the whole
     /// group.
@@ -430,12 +430,12 @@ impl Kernel {
     }
 
     /// Element type and length of an array, if it exists.
-    pub fn array(&self, memory: Memory) -> Option<(DType, usize)> {
+    pub fn array(&self, id: ArrayId) -> Option<(DType, usize)> {
         let array = |arrays: &[Array], at: u16| arrays.get(usize::from(at)).map(|a| (a.dtype, a.length));
-        match memory {
-            Memory::Buffer(at) => self.buffers.get(usize::from(at)).map(|b| (b.dtype, b.length)),
-            Memory::Shared(at) => array(&self.shared, at),
-            Memory::Register(at) => array(&self.registers, at),
+        match id {
+            ArrayId::Buffer(at) => self.buffers.get(usize::from(at)).map(|b| (b.dtype, b.length)),
+            ArrayId::Shared(at) => array(&self.shared, at),
+            ArrayId::Register(at) => array(&self.registers, at),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     DType,
-    kernel::fused::Fused,
+    kernel::fused::Fusion,
     op::{Op, ir::IrNode},
     shape::Layout,
 };
@@ -30,7 +30,7 @@ pub struct Library {
     /// it. The other read parameters follow the step's operands in the bindings, then come the written ones, which are
     /// the step's outputs. An output may share memory with a read parameter (never an operand) if every load of that
     /// parameter is at the index of the store.
-    pub epilogue: Option<Fused>,
+    pub epilogue: Option<Fusion>,
 }
 
 /// A step of a plan.
@@ -42,10 +42,10 @@ pub struct Library {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
     /// A kernel generated for this graph.
-    Fused(Fused),
+    Fused(Fusion),
     /// Independent kernels, such as the updates of all parameters of a network. They run in a single launch if the
     /// device can.
-    Batch(Vec<Fused>),
+    Batch(Vec<Fusion>),
     /// A routine of the device.
     Library(Library),
 }
@@ -71,7 +71,7 @@ impl Step {
     }
 
     /// The kernel of a fused step.
-    pub fn fused(&self) -> Option<&Fused> {
+    pub fn fused(&self) -> Option<&Fusion> {
         match self {
             Step::Fused(kernel) => Some(kernel),
             Step::Batch(_) | Step::Library(_) => None,

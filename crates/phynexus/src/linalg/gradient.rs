@@ -74,12 +74,12 @@ pub(super) fn determinant(call: &GradientCall<'_>) -> Gradients {
 
 /// The second derivative of the determinant in the direction G.
 pub(super) fn cofactors(call: &GradientCall<'_>) -> Gradients {
-    Ok(vec![Some(Decomposition::CofactorSlope.record_one(&[&call.inputs[0], &call.gradients[0]])?)])
+    Ok(vec![Some(Decomposition::CofactorGradient.record_one(&[&call.inputs[0], &call.gradients[0]])?)])
 }
 
 /// The third derivative in the directions X and G. Its gradient by A uses `B = A^-1`, so A must not be singular: `det
 /// ((tr(BX) tr(BG) - tr(BXBG)) B - tr(BG) BXB - tr(BX) BGB + BXBGB + BGBXB)^T`.
-pub(super) fn cofactor_slope(call: &GradientCall<'_>) -> Gradients {
+pub(super) fn cofactor_gradient(call: &GradientCall<'_>) -> Gradients {
     let (a, x, g) = (&call.inputs[0], &call.inputs[1], &call.gradients[0]);
     let b = Decomposition::Inverse.record_one(&[a])?;
     let (bx, bg) = (b.matmul(x)?, b.matmul(g)?);
@@ -89,7 +89,7 @@ pub(super) fn cofactor_slope(call: &GradientCall<'_>) -> Gradients {
     let single = along_g.mul(&bx)?.add(&along_x.mul(&bg)?)?;
     let inner = xg.add(&gx)?.sub(&single)?.matmul(&b)?.add(&both.mul(&b)?)?;
     let determinant = as_matrices(&Decomposition::Determinant.record_one(&[a])?)?;
-    let by_x = Decomposition::CofactorSlope.record_one(&[a, g])?;
+    let by_x = Decomposition::CofactorGradient.record_one(&[a, g])?;
     Ok(vec![Some(determinant.mul(&t(&inner)?)?), Some(by_x)])
 }
 

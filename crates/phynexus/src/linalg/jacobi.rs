@@ -219,7 +219,7 @@ pub(super) fn cofactors(inputs: &[Matrix]) -> Result<Vec<Vec<f64>>> {
 }
 
 /// The derivative of the inner product of the cofactors and the second input.
-pub(super) fn cofactor_slope(inputs: &[Matrix]) -> Result<Vec<Vec<f64>>> {
+pub(super) fn cofactor_gradient(inputs: &[Matrix]) -> Result<Vec<Vec<f64>>> {
     let Svd { u, s, vh } = decompose(&inputs[0], false)?;
     let (sign, n) = (orientation(&u, &vh)?, s.len());
     let turned = u.transposed().times(&inputs[1]).times(&vh.transposed());

@@ -44,7 +44,7 @@ pub(crate) enum Decomposition {
     /// The cofactors of the elements, which are the determinant's derivative.
     Cofactors,
     /// The derivative of the inner product of the cofactors and the second input.
-    CofactorSlope,
+    CofactorGradient,
     /// The inverse.
     Inverse,
     /// X of `A X = B`.
@@ -106,8 +106,8 @@ impl Decomposition {
                 ("slogdet", triangular::log_determinant, gradient::log_determinant)
             }
             Decomposition::Cofactors => ("cofactors", jacobi::cofactors, gradient::cofactors),
-            Decomposition::CofactorSlope => {
-                ("cofactor_slope", jacobi::cofactor_slope, gradient::cofactor_slope)
+            Decomposition::CofactorGradient => {
+                ("cofactor_gradient", jacobi::cofactor_gradient, gradient::cofactor_gradient)
             }
             Decomposition::Inverse => ("inv", triangular::inverse, gradient::inverse),
             Decomposition::Solution => ("solve", triangular::solution, gradient::solution),
@@ -126,8 +126,8 @@ impl Decomposition {
                 builder.output("sign", dtype, "batch..").output("logabsdet", dtype, "batch..")
             }
             Decomposition::Cofactors => builder.output("cofactors", dtype, "batch.. m n"),
-            Decomposition::CofactorSlope => {
-                builder.input("g", dtype, "batch.. m n").output("slope", dtype, "batch.. m n")
+            Decomposition::CofactorGradient => {
+                builder.input("g", dtype, "batch.. m n").output("gradient", dtype, "batch.. m n")
             }
             Decomposition::Inverse => builder.output("inverse", dtype, "batch.. m n"),
             Decomposition::Solution => {

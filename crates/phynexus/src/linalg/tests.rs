@@ -64,7 +64,7 @@ fn scaled(x: &Tensor, by: &Tensor) -> Tensor {
 const SHAPES: [(usize, usize); 7] = [(1, 1), (2, 2), (5, 5), (6, 3), (3, 6), (1, 4), (4, 1)];
 
 #[test]
-fn singular_values_have_slopes_beyond_the_range_of_squares() {
+fn singular_values_have_gradients_beyond_the_range_of_squares() {
     for scale in [1e200, 1e-200, 1.0] {
         let a = matrices(&[4, 3]).mul_scalar(scale).unwrap().with_grad().unwrap();
         let (u, s, vh) = a.svd(false).unwrap();
@@ -309,9 +309,9 @@ fn determinants_of_singular_matrices_have_derivatives() {
 
 #[test]
 fn determinants_have_third_derivatives() {
-    let slope = |x: &Tensor| x.add(&Tensor::eye(3, 3, DType::F64, x.device())?);
+    let shifted = |x: &Tensor| x.add(&Tensor::eye(3, 3, DType::F64, x.device())?);
     check(&[values(&[3, 3], -0.3, 0.3), values(&[3, 3], -1.0, 1.0)], 2, &|x| {
-        Decomposition::CofactorSlope.record_one(&[&slope(&x[0])?, &x[1]])
+        Decomposition::CofactorGradient.record_one(&[&shifted(&x[0])?, &x[1]])
     });
 }
 

@@ -30,7 +30,7 @@ use crate::{
 macro_rules! binary_functions {
     ($consumer:ident) => {
         $consumer! {
-            /// ``self + other``; ``or`` of truth values. Integers wrap.
+            /// ``self + other``; ``or`` of bools. Integers wrap.
             Add add add_scalar "add" numbers(|x: f64, y: f64| x + y, |x: i128, y: i128, _| x.wrapping_add(y)) {
                 commutative: true,
                 gradient: [|g, _, _, _| g.clone(), |g, _, _, _| g.clone()],
@@ -41,7 +41,7 @@ macro_rules! binary_functions {
                 gradient: [|g, _, _, _| g.clone(), |g, _, _, _| -g],
                 operator: Some("-"),
             }
-            /// ``self * other``; ``and`` of truth values. Integers wrap.
+            /// ``self * other``; ``and`` of bools. Integers wrap.
             Mul mul mul_scalar "mul" numbers(|x: f64, y: f64| x * y, |x: i128, y: i128, _| x.wrapping_mul(y)) {
                 commutative: true,
                 gradient: [|g, _, b, _| g * b, |g, a, _, _| g * a],
@@ -283,8 +283,8 @@ fn share(g: &Formula, a: &Formula, b: &Formula, loses: Formula) -> Formula {
 }
 
 fn base_gradient(g: &Formula, a: &Formula, b: &Formula, _: &Formula) -> Formula {
-    let slope = b * a.pow(&(b - 1.0));
-    b.eq(&b.like(0.0)).choose(&g.like(0.0), &(g * slope))
+    let derivative = b * a.pow(&(b - 1.0));
+    b.eq(&b.like(0.0)).choose(&g.like(0.0), &(g * derivative))
 }
 
 fn exponent_gradient(g: &Formula, a: &Formula, b: &Formula, y: &Formula) -> Formula {
@@ -293,11 +293,11 @@ fn exponent_gradient(g: &Formula, a: &Formula, b: &Formula, y: &Formula) -> Form
     flat.choose(&g.like(0.0), &(g * y * a.log()))
 }
 
-/// That of an angle; `slope` is its derivative times the square of the distance to the origin.
-fn angle_gradient(g: &Formula, a: &Formula, b: &Formula, slope: Formula) -> Formula {
+/// That of an angle; `derivative` is its derivative times the square of the distance to the origin.
+fn angle_gradient(g: &Formula, a: &Formula, b: &Formula, derivative: Formula) -> Formula {
     let square = a * a + b * b;
-    // The origin has no slope: 0, as in PyTorch.
-    square.eq(&square.like(0.0)).choose(&g.like(0.0), &(g * slope / &square))
+    // The origin has no derivative: 0, as in PyTorch.
+    square.eq(&square.like(0.0)).choose(&g.like(0.0), &(g * derivative / &square))
 }
 
 impl Binary {

@@ -17,8 +17,8 @@ use crate::{
     kernel::{
         index::Index,
         loops::{
-            AsyncCopy, AxisKind, Fragment, Kernel, Matrix, Memory, Operation, Place, Statement, Tile, Type,
-            Value,
+            ArrayId, AsyncCopy, AxisKind, Fragment, Kernel, KernelOp, Matrix, MemoryAccess, Statement, Tile,
+            Type, ValueId,
         },
     },
     op::Combine,
@@ -60,7 +60,7 @@ pub fn interpret(
         };
         let cells = |length| vec![Cell::of(None); length];
         let fragments = |f: &Fragment| vec![vec![None; f.length]; size.div_ceil(subgroup)];
-        let mut run = Group {
+        let mut run = WorkGroup {
             kernel,
             subgroup,
             scalars,
@@ -93,7 +93,7 @@ fn broken(kernel: &Kernel, message: impl std::fmt::Display) -> Error {
 
 /// Which invocation accessed an element, and in which interval between barriers.
 #[derive(Clone, Copy)]
-struct Access {
+struct Accessor {
     group: usize,
     interval: usize,
     invocation: usize,
@@ -101,9 +101,9 @@ struct Access {
     atomic: bool,
 }
 
-impl Access {
+impl Accessor {
     /// True if nothing orders the two accesses.
-    fn races(self, other: Access) -> bool {
+    fn races(self, other: Accessor) -> bool {
         if self.atomic && other.atomic {
             false
         } else if self.group == other.group {
@@ -118,8 +118,8 @@ impl Access {
 #[derive(Clone)]
 struct Cell {
     value: Option<Scalar>,
-    writer: Option<Access>,
-    readers: [Option<Access>; 2],
+    writer: Option<Accessor>,
+    readers: [Option<Accessor>; 2],
 }
 
 impl Cell {
@@ -127,7 +127,7 @@ impl Cell {
         Cell { value, writer: None, readers: [None; 2] }
     }
 
-    fn read(&mut self, by: Access) -> Result<Scalar, &'static str> {
+    fn read(&mut self, by: Accessor) -> Result<Scalar, &'static str> {
         if self.readers[0].is_none_or(|last| last.invocation != by.invocation) {
             self.readers[1] = self.readers[0];
         }
@@ -138,7 +138,7 @@ impl Cell {
         self.value.ok_or("is read before it is written")
     }
 
-    fn write(&mut self, value: Scalar, by: Access) -> Result<(), &'static str> {
+    fn write(&mut self, value: Scalar, by: Accessor) -> Result<(), &'static str> {
         let others = self.readers.iter().flatten().chain(&self.writer);
         if others.into_iter().any(|other| other.races(by)) {
             return Err("is written and accessed by another invocation without a barrier between");
@@ -152,7 +152,7 @@ impl Cell {
 type Lanes = SmallVec<[Scalar; 4]>;
 
 /// The execution state of one group.
-struct Group<'a> {
+struct WorkGroup<'a> {
     kernel: &'a Kernel,
     subgroup: usize,
     scalars: &'a [Scalar],
@@ -164,7 +164,7 @@ struct Group<'a> {
     /// The axes' values of each invocation.
     points: Vec<SmallVec<[usize; 8]>>,
     /// The type of each bound value and its numbers per invocation.
-    values: HashMap<Value, (Type, Vec<Lanes>)>,
+    values: HashMap<ValueId, (Type, Vec<Lanes>)>,
     buffers: Vec<Vec<Cell>>,
     shared: Vec<Vec<Cell>>,
     /// By array and invocation.
@@ -176,9 +176,9 @@ struct Group<'a> {
 }
 
 /// An element of a pending copy.
-type Copied = (Place, Scalar);
+type Copied = (MemoryAccess, Scalar);
 
-impl Group<'_> {
+impl WorkGroup<'_> {
     fn fail<T>(&self, message: impl std::fmt::Display) -> Result<T> {
         Err(broken(self.kernel, message))
     }
@@ -225,12 +225,12 @@ impl Group<'_> {
                 self.values.insert(*value, (*of, results));
                 Ok(())
             }
-            Statement::Store { place, value } => {
+            Statement::Store { access, value } => {
                 for &invocation in active {
-                    if place.mask.evaluate(&self.points[invocation]) {
+                    if access.mask.evaluate(&self.points[invocation]) {
                         let lanes = self.lanes(*value, invocation)?;
                         for (i, scalar) in lanes.into_iter().enumerate() {
-                            self.write(place, invocation, i, scalar)?;
+                            self.write(access, invocation, i, scalar)?;
                         }
                     }
                 }
@@ -242,12 +242,12 @@ impl Group<'_> {
                 self.body(then, &holds)?;
                 self.body(otherwise, &fails)
             }
-            Statement::Atomic { place, combine, value, when } => {
+            Statement::Atomic { access, combine, value, when } => {
                 for &invocation in active {
                     let holds = self.lanes(*when, invocation)?[0].as_bool();
-                    if holds && place.mask.evaluate(&self.points[invocation]) {
+                    if holds && access.mask.evaluate(&self.points[invocation]) {
                         let value = self.lanes(*value, invocation)?[0];
-                        self.atomic(place, invocation, *combine, value)?;
+                        self.atomic(access, invocation, *combine, value)?;
                     }
                 }
                 Ok(())
@@ -283,46 +283,48 @@ impl Group<'_> {
         }
     }
 
-    fn lanes(&self, value: Value, invocation: usize) -> Result<Lanes> {
+    fn lanes(&self, value: ValueId, invocation: usize) -> Result<Lanes> {
         match self.values.get(&value) {
             Some((_, lanes)) if !lanes[invocation].is_empty() => Ok(lanes[invocation].clone()),
             _ => self.fail(format!("value {value} is not bound")),
         }
     }
 
-    fn type_of(&self, value: Value) -> DType {
+    fn type_of(&self, value: ValueId) -> DType {
         self.values.get(&value).map_or(DType::F32, |(of, _)| of.dtype)
     }
 
     fn operation(
         &mut self,
         of: Type,
-        operation: &Operation,
+        operation: &KernelOp,
         invocation: usize,
         active: &[usize],
     ) -> Result<Lanes> {
         let one = |scalar: Scalar| Ok(Lanes::from_elem(scalar, 1));
         match operation {
-            Operation::Constant(scalar) => one(*scalar),
-            Operation::Parameter(at) => one(self.scalars[usize::from(*at)]),
-            Operation::Index(index) => one(Scalar::Int(index.evaluate(&self.points[invocation]))),
-            Operation::Load(place, fill) => {
-                let holds = place.mask.evaluate(&self.points[invocation]);
+            KernelOp::Constant(scalar) => one(*scalar),
+            KernelOp::Parameter(at) => one(self.scalars[usize::from(*at)]),
+            KernelOp::Index(index) => one(Scalar::Int(index.evaluate(&self.points[invocation]))),
+            KernelOp::Load(access, fill) => {
+                let holds = access.mask.evaluate(&self.points[invocation]);
                 let lanes = 0..usize::from(of.lanes);
-                lanes.map(|lane| if holds { self.read(place, invocation, lane) } else { Ok(*fill) }).collect()
+                lanes
+                    .map(|lane| if holds { self.read(access, invocation, lane) } else { Ok(*fill) })
+                    .collect()
             }
-            Operation::Unary(op, a) => {
+            KernelOp::Unary(op, a) => {
                 let dtype = self.type_of(*a);
                 let lanes = self.lanes(*a, invocation)?.into_iter();
                 lanes.map(|x| self.known(operation, scalar::unary(*op, dtype, x))).collect()
             }
-            Operation::Binary(op, a, b) => {
+            KernelOp::Binary(op, a, b) => {
                 let dtype = self.type_of(*a);
                 let (a, b) = (self.lanes(*a, invocation)?, self.lanes(*b, invocation)?);
                 let pairs = a.into_iter().zip(b);
                 pairs.map(|(x, y)| self.known(operation, scalar::binary(*op, dtype, x, y))).collect()
             }
-            Operation::MultiplyAdd(a, b, c) => {
+            KernelOp::MultiplyAdd(a, b, c) => {
                 let dtype = self.type_of(*a).compute();
                 let (a, b) = (self.lanes(*a, invocation)?, self.lanes(*b, invocation)?);
                 let both = a.into_iter().zip(b).zip(self.lanes(*c, invocation)?);
@@ -330,13 +332,13 @@ impl Group<'_> {
                     |((x, y), z): ((Scalar, Scalar), Scalar)| x.as_f64().mul_add(y.as_f64(), z.as_f64());
                 Ok(both.map(|operands| Scalar::Float(exact(operands)).cast(dtype)).collect())
             }
-            Operation::Select(condition, a, b) => {
+            KernelOp::Select(condition, a, b) => {
                 let condition = self.lanes(*condition, invocation)?;
                 let (a, b) = (self.lanes(*a, invocation)?, self.lanes(*b, invocation)?);
                 let choose = |(c, (a, b)): (Scalar, (Scalar, Scalar))| if c.as_bool() { a } else { b };
                 Ok(condition.into_iter().zip(a.into_iter().zip(b)).map(choose).collect())
             }
-            Operation::Cast(a) => {
+            KernelOp::Cast(a) => {
                 let from = self.type_of(*a);
                 let convert = |x| match from == of.dtype {
                     true => Ok(x),
@@ -344,17 +346,15 @@ impl Group<'_> {
                 };
                 self.lanes(*a, invocation)?.into_iter().map(convert).collect()
             }
-            Operation::Bitcast(a) => {
+            KernelOp::Bitcast(a) => {
                 let from = self.type_of(*a);
                 let lanes = self.lanes(*a, invocation)?.into_iter();
                 lanes.map(|x| self.known(operation, scalar::bitcast(from, of.dtype, x))).collect()
             }
-            Operation::Splat(a) => Ok(Lanes::from_elem(self.lanes(*a, invocation)?[0], of.lanes.into())),
-            Operation::Lane(a, lane) => one(self.lanes(*a, invocation)?[usize::from(*lane)]),
-            Operation::Pack(lanes) => {
-                lanes.iter().map(|lane| Ok(self.lanes(*lane, invocation)?[0])).collect()
-            }
-            Operation::ShuffleXor(a, bits) => {
+            KernelOp::Splat(a) => Ok(Lanes::from_elem(self.lanes(*a, invocation)?[0], of.lanes.into())),
+            KernelOp::Lane(a, lane) => one(self.lanes(*a, invocation)?[usize::from(*lane)]),
+            KernelOp::Pack(lanes) => lanes.iter().map(|lane| Ok(self.lanes(*lane, invocation)?[0])).collect(),
+            KernelOp::ShuffleXor(a, bits) => {
                 let first = invocation - invocation % self.subgroup;
                 let other = first + ((invocation % self.subgroup) ^ *bits as usize);
                 if !active.contains(&other) {
@@ -365,14 +365,19 @@ impl Group<'_> {
         }
     }
 
-    fn known(&self, operation: &Operation, result: Option<Scalar>) -> Result<Scalar> {
+    fn known(&self, operation: &KernelOp, result: Option<Scalar>) -> Result<Scalar> {
         result.ok_or_else(|| broken(self.kernel, format!("the result of {operation:?} is undetermined")))
     }
 
-    /// Element `offset` of a place, for one invocation, with the access to it.
-    fn element(&mut self, place: &Place, invocation: usize, offset: usize) -> Result<(&mut Cell, Access)> {
-        let access = Access { group: self.group, interval: self.interval, invocation, atomic: false };
-        let row = match &place.row {
+    /// Element `offset` of an access, for one invocation, with its accessor.
+    fn element(
+        &mut self,
+        access: &MemoryAccess,
+        invocation: usize,
+        offset: usize,
+    ) -> Result<(&mut Cell, Accessor)> {
+        let accessor = Accessor { group: self.group, interval: self.interval, invocation, atomic: false };
+        let row = match &access.row {
             Some(row) => {
                 let number = self.lanes(row.value, invocation)?[0];
                 let number = if let Scalar::UInt(u) = number {
@@ -384,51 +389,63 @@ impl Group<'_> {
             }
             None => 0,
         };
-        let index = place.index.evaluate(&self.points[invocation]) + row + offset as i64;
-        let cells = match place.memory {
-            Memory::Buffer(at) => self.buffers.get_mut(usize::from(at)),
-            Memory::Shared(at) => self.shared.get_mut(usize::from(at)),
-            Memory::Register(at) => {
+        let index = access.index.evaluate(&self.points[invocation]) + row + offset as i64;
+        let cells = match access.array {
+            ArrayId::Buffer(at) => self.buffers.get_mut(usize::from(at)),
+            ArrayId::Shared(at) => self.shared.get_mut(usize::from(at)),
+            ArrayId::Register(at) => {
                 self.registers.get_mut(usize::from(at)).and_then(|a| a.get_mut(invocation))
             }
         };
-        let length = self.kernel.array(place.memory).map_or(0, |(_, length)| length);
+        let length = self.kernel.array(access.array).map_or(0, |(_, length)| length);
         let cell =
             usize::try_from(index).ok().filter(|&i| i < length).zip(cells).and_then(|(i, c)| c.get_mut(i));
         match cell {
-            Some(cell) => Ok((cell, access)),
+            Some(cell) => Ok((cell, accessor)),
             None => Err(broken(
                 self.kernel,
-                format!("{:?} has {length} elements, not one at {index}", place.memory),
+                format!("{:?} has {length} elements, not one at {index}", access.array),
             )),
         }
     }
 
-    fn read(&mut self, place: &Place, invocation: usize, offset: usize) -> Result<Scalar> {
+    fn read(&mut self, access: &MemoryAccess, invocation: usize, offset: usize) -> Result<Scalar> {
         let kernel = self.kernel;
-        let (cell, access) = self.element(place, invocation, offset)?;
-        cell.read(access)
-            .map_err(|fault| broken(kernel, format!("{:?} at {} {fault}", place.memory, place.index)))
+        let (cell, accessor) = self.element(access, invocation, offset)?;
+        cell.read(accessor)
+            .map_err(|fault| broken(kernel, format!("{:?} at {} {fault}", access.array, access.index)))
     }
 
-    fn write(&mut self, place: &Place, invocation: usize, offset: usize, scalar: Scalar) -> Result<()> {
+    fn write(
+        &mut self,
+        access: &MemoryAccess,
+        invocation: usize,
+        offset: usize,
+        scalar: Scalar,
+    ) -> Result<()> {
         let kernel = self.kernel;
-        let dtype = kernel.array(place.memory).map_or(DType::F32, |(dtype, _)| dtype);
-        let (cell, access) = self.element(place, invocation, offset)?;
-        let written = cell.write(scalar.cast(dtype), access);
-        written.map_err(|fault| broken(kernel, format!("{:?} at {} {fault}", place.memory, place.index)))
+        let dtype = kernel.array(access.array).map_or(DType::F32, |(dtype, _)| dtype);
+        let (cell, accessor) = self.element(access, invocation, offset)?;
+        let written = cell.write(scalar.cast(dtype), accessor);
+        written.map_err(|fault| broken(kernel, format!("{:?} at {} {fault}", access.array, access.index)))
     }
 
-    fn atomic(&mut self, place: &Place, invocation: usize, combine: Combine, value: Scalar) -> Result<()> {
+    fn atomic(
+        &mut self,
+        access: &MemoryAccess,
+        invocation: usize,
+        combine: Combine,
+        value: Scalar,
+    ) -> Result<()> {
         let kernel = self.kernel;
-        let dtype = kernel.array(place.memory).map_or(DType::I32, |(dtype, _)| dtype);
-        let (cell, access) = self.element(place, invocation, 0)?;
-        let access = Access { atomic: true, ..access };
-        let done = cell.read(access).and_then(|before| {
+        let dtype = kernel.array(access.array).map_or(DType::I32, |(dtype, _)| dtype);
+        let (cell, accessor) = self.element(access, invocation, 0)?;
+        let accessor = Accessor { atomic: true, ..accessor };
+        let done = cell.read(accessor).and_then(|before| {
             let after = scalar::binary(combine.binary(), dtype, before, value);
-            cell.write(after.ok_or("is undetermined")?, access)
+            cell.write(after.ok_or("is undetermined")?, accessor)
         });
-        done.map_err(|fault| broken(kernel, format!("{:?} at {} {fault}", place.memory, place.index)))
+        done.map_err(|fault| broken(kernel, format!("{:?} at {} {fault}", access.array, access.index)))
     }
 
     /// The value of an index, which must be the same for the whole subgroup of `first`.

@@ -4,7 +4,7 @@ use crate::dtype::read_scalars;
 use crate::{
     DType, Error, Result, Scalar,
     dtype::scalar_bytes,
-    kernel::fused::{Fused, Instruction, Operation},
+    kernel::fused::{FusedOp, Fusion, Instruction},
     op::reference::{
         Accumulator, Interval, Number, OracleArray, elementwise, every_coordinate, from_scalar, wrap,
     },
@@ -31,7 +31,7 @@ pub(super) fn computed(number: Number) -> Number {
 /// A number as a scalar of `dtype`; undetermined numbers are 0 (NaN for a float).
 pub(super) fn to_scalar(number: Number, dtype: DType) -> Scalar {
     match number {
-        Number::Integer(x) if dtype.kind() == crate::Kind::Signed => Scalar::Int(x as i64),
+        Number::Integer(x) if dtype.kind() == crate::DTypeKind::Signed => Scalar::Int(x as i64),
         Number::Integer(x) => Scalar::UInt(x as u64),
         Number::Float(x) => Scalar::Float(x.rounded(dtype).value),
         Number::Undetermined if dtype.is_float() => Scalar::Float(f64::NAN),
@@ -49,14 +49,14 @@ fn points(prefix: &[usize], extents: &[usize]) -> Vec<Vec<usize>> {
 /// # Errors
 /// If an index exceeds its buffer or an instruction uses a value before it is computed, either of which is a bug in the
 /// code that created the kernel.
-pub(super) fn run(kernel: &Fused, memory: &dyn Bytes) -> Result<()> {
+pub(super) fn run(kernel: &Fusion, memory: &dyn Bytes) -> Result<()> {
     for row in points(&[], &kernel.rows) {
         // A per-column value is a list with one entry per column.
         let columns = points(&row, &kernel.columns);
         let mut values: Vec<Vec<Number>> = Vec::with_capacity(kernel.instructions.len());
         for instruction in &kernel.instructions {
             let value = match &instruction.operation {
-                Operation::Reduce(combine, x) => {
+                FusedOp::Reduce(combine, x) => {
                     let mut accumulator = Accumulator::new(*combine, instruction.dtype);
                     let operand = operand(&values, *x)?;
                     (0..columns.len()).for_each(|c| accumulator.push(at(operand, c)));
@@ -95,7 +95,7 @@ fn at(value: &[Number], column: usize) -> Number {
 }
 
 fn step(
-    kernel: &Fused,
+    kernel: &Fusion,
     instruction: &Instruction,
     values: &[Vec<Number>],
     column: usize,
@@ -106,7 +106,7 @@ fn step(
     let dtype_of = |v: u32| kernel.instructions[v as usize].dtype;
     let dtype = instruction.dtype;
     let number = match &instruction.operation {
-        Operation::Load { parameter, index, mask, fill } => {
+        FusedOp::Load { parameter, index, mask, fill } => {
             if mask.as_ref().is_some_and(|m| !m.evaluate(point)) {
                 return Ok(from_scalar(fill.cast(dtype)));
             }
@@ -115,22 +115,22 @@ fn step(
             memory.read(usize::from(*parameter), index.evaluate(point) * dtype.size() as i64, bytes)?;
             read_scalars(bytes, dtype).first().map_or(Number::Undetermined, |s| from_scalar(*s))
         }
-        Operation::Constant(scalar) => from_scalar(scalar.cast(dtype)),
-        Operation::Coordinate(index) if dtype.is_float() => {
+        FusedOp::Constant(scalar) => from_scalar(scalar.cast(dtype)),
+        FusedOp::Coordinate(index) if dtype.is_float() => {
             Number::Float(Interval::point(index.evaluate(point) as f64).rounded(dtype.compute()))
         }
-        Operation::Coordinate(index) => Number::Integer(wrap(index.evaluate(point).into(), dtype)),
-        Operation::Unary(op, x) => elementwise::unary(*op, value(*x)?, dtype_of(*x)),
-        Operation::Binary(op, x, y) => elementwise::binary(*op, value(*x)?, value(*y)?, dtype_of(*x)),
-        Operation::Select(c, x, y) => elementwise::select(value(*c)?, value(*x)?, value(*y)?),
-        Operation::Cast(x) if dtype_of(*x) == dtype => value(*x)?,
-        Operation::Cast(x) => elementwise::cast(value(*x)?, dtype),
-        Operation::Call(composite, x) => {
+        FusedOp::Coordinate(index) => Number::Integer(wrap(index.evaluate(point).into(), dtype)),
+        FusedOp::Unary(op, x) => elementwise::unary(*op, value(*x)?, dtype_of(*x)),
+        FusedOp::Binary(op, x, y) => elementwise::binary(*op, value(*x)?, value(*y)?, dtype_of(*x)),
+        FusedOp::Select(c, x, y) => elementwise::select(value(*c)?, value(*x)?, value(*y)?),
+        FusedOp::Cast(x) if dtype_of(*x) == dtype => value(*x)?,
+        FusedOp::Cast(x) => elementwise::cast(value(*x)?, dtype),
+        FusedOp::Call(composite, x) => {
             let operand = OracleArray { dtype: dtype_of(*x), shape: Dims::new(), elements: vec![value(*x)?] };
             composite.evaluate(&[&operand])?.pop().unwrap_or(Number::Undetermined)
         }
-        Operation::Bitcast(x) => elementwise::bitcast(value(*x)?, dtype_of(*x), dtype),
-        Operation::Reduce(..) => {
+        FusedOp::Bitcast(x) => elementwise::bitcast(value(*x)?, dtype_of(*x), dtype),
+        FusedOp::Reduce(..) => {
             return Err(Error::internal("kernel", "a reduction is not an elementwise step"));
         }
     };

@@ -327,8 +327,8 @@ fn pooling() {
     assert_eq!(pool(PoolKind::ArgMax, DType::I64), [0., 1., 3.]);
     assert_eq!(pool(PoolKind::Sum, DType::F32)[..2], [1., 6.]);
     let y = array(&[1f32, 10., 100.], &[1, 1, 3]);
-    let spread = apply(Op::Pool(Pool(PoolKind::Spread, window)), DType::F32, &[1, 1, 5], &[y]);
-    assert_eq!(values(&spread), [1., 10., 10., 100., 100.]);
+    let backward = apply(Op::Pool(Pool(PoolKind::SumBackward, window)), DType::F32, &[1, 1, 5], &[y]);
+    assert_eq!(values(&backward), [1., 10., 10., 100., 100.]);
 }
 
 #[test]

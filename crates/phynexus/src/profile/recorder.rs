@@ -93,7 +93,7 @@ impl Times {
 }
 
 /// The data of one row: the steps of one kind, or the transfers in one direction.
-struct Kind {
+struct KindTotals {
     track: Track,
     name: Arc<str>,
     device: Arc<str>,
@@ -108,7 +108,7 @@ struct Kind {
 pub(crate) struct Recorder {
     pub(super) session: u64,
     started: Instant,
-    kinds: Vec<Kind>,
+    kinds: Vec<KindTotals>,
     /// Indexed by the address of a summary, which `summaries` keeps alive.
     by_summary: HashMap<usize, usize>,
     summaries: Vec<Arc<StepSummary>>,
@@ -144,7 +144,7 @@ impl Recorder {
         if let Some(&kind) = self.by_name.get(&key) {
             return kind;
         }
-        self.kinds.push(Kind {
+        self.kinds.push(KindTotals {
             track,
             device: key.1.clone(),
             name: key.2.clone(),
@@ -236,7 +236,7 @@ impl Recorder {
     }
 
     pub(super) fn finish(self, failures: Vec<Error>) -> Profile {
-        let row = |kind: Kind| {
+        let row = |kind: KindTotals| {
             let (clock, times) = match kind.on_device.count {
                 0 => (Clock::Host, kind.host),
                 _ => (Clock::Device, kind.on_device),

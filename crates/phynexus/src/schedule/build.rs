@@ -4,12 +4,12 @@ use std::collections::HashMap;
 
 use smallvec::SmallVec;
 
-use super::group::{Group, GroupId, Grouping, Home, reduce_coordinates};
+use super::group::{FusionGroup, FusionGroupId, Grouping, Home, reduce_coordinates};
 use crate::{
     DType, Error, Result, Scalar,
     hash::FastBuild,
     kernel::{
-        fused::{Fused, Instruction, Operation, Parameter, Store, Value},
+        fused::{FusedOp, Fusion, Instruction, InstructionId, Parameter, Store},
         index::{Index, Ranges},
         view::{self, Coordinates, Mask},
     },
@@ -22,7 +22,7 @@ use crate::{
 
 /// A kernel and the nodes whose buffers are its parameters, in order.
 pub(super) struct Built {
-    pub(super) kernel: Fused,
+    pub(super) kernel: Fusion,
     pub(super) parameters: Vec<Id>,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Built {
 pub(super) fn build(
     ir: &Ir,
     grouping: &Grouping,
-    id: GroupId,
+    id: FusionGroupId,
     layouts: &HashMap<Id, Layout>,
 ) -> Result<Built> {
     let group = &grouping.groups[id as usize];
@@ -61,7 +61,7 @@ pub(super) fn build(
         row_count,
         values: HashMap::default(),
         known: HashMap::default(),
-        kernel: Fused::default(),
+        kernel: Fusion::default(),
         parameters: Vec::new(),
     };
     builder.kernel.rows = builder.ranges.0[..row_count].into();
@@ -95,7 +95,7 @@ fn reads_first(built: Built) -> Built {
     let mut renamed = vec![0; order.len()];
     order.iter().enumerate().for_each(|(new, &old)| renamed[old] = new as u16);
     for instruction in &mut kernel.instructions {
-        if let Operation::Load { parameter, .. } = &mut instruction.operation {
+        if let FusedOp::Load { parameter, .. } = &mut instruction.operation {
             *parameter = renamed[usize::from(*parameter)];
         }
     }
@@ -108,18 +108,18 @@ struct Builder<'a> {
     ir: &'a Ir,
     homes: &'a [Home],
     layouts: &'a HashMap<Id, Layout>,
-    id: GroupId,
+    id: FusionGroupId,
     /// Node coordinates stay in terms of this group's ranges as they were when the group was formed. Otherwise equal
     /// positions could have unequal coordinates.
-    group: &'a Group,
+    group: &'a FusionGroup,
     /// The kernel's ranges. Its indices and masks are in terms of these.
     ranges: Ranges,
     /// Each of the group's ranges in terms of the kernel's ranges.
     replacements: Coordinates,
     row_count: usize,
-    values: HashMap<(Id, Coordinates, Mask), Value, FastBuild>,
-    known: HashMap<Instruction, Value, FastBuild>,
-    kernel: Fused,
+    values: HashMap<(Id, Coordinates, Mask), InstructionId, FastBuild>,
+    known: HashMap<Instruction, InstructionId, FastBuild>,
+    kernel: Fusion,
     parameters: Vec<Id>,
 }
 
@@ -134,12 +134,12 @@ impl Builder<'_> {
         self.parameters.len() as u16 - 1
     }
 
-    fn emit(&mut self, operation: Operation, dtype: DType) -> Value {
+    fn emit(&mut self, operation: FusedOp, dtype: DType) -> InstructionId {
         let varies = |index: &Index| (self.row_count..self.ranges.len()).any(|r| index.depends_on(r));
         let per_column = match &operation {
-            Operation::Constant(_) | Operation::Reduce(..) => false,
-            Operation::Coordinate(index) => varies(index),
-            Operation::Load { index, mask, .. } => {
+            FusedOp::Constant(_) | FusedOp::Reduce(..) => false,
+            FusedOp::Coordinate(index) => varies(index),
+            FusedOp::Load { index, mask, .. } => {
                 varies(index) || mask.iter().flat_map(|m| m.conditions()).any(|c| varies(&c.index))
             }
             other => other.operands().iter().any(|&v| self.kernel.instructions[v as usize].per_column),
@@ -148,14 +148,14 @@ impl Builder<'_> {
         if let Some(&known) = self.known.get(&instruction) {
             return known;
         }
-        let value = self.kernel.instructions.len() as Value;
+        let value = self.kernel.instructions.len() as InstructionId;
         self.kernel.instructions.push(instruction.clone());
         self.known.insert(instruction, value);
         value
     }
 
     /// Returns the value of a node at `coordinates`. The value is unspecified where `mask` is false.
-    fn value(&mut self, id: Id, coordinates: &Coordinates, mask: &Mask) -> Result<Value> {
+    fn value(&mut self, id: Id, coordinates: &Coordinates, mask: &Mask) -> Result<InstructionId> {
         let key = (id, coordinates.clone(), mask.clone());
         if let Some(&value) = self.values.get(&key) {
             return Ok(value);
@@ -199,7 +199,7 @@ impl Builder<'_> {
         }
     }
 
-    fn load(&mut self, id: Id, coordinates: &Coordinates, mask: &Mask, fill: Scalar) -> Value {
+    fn load(&mut self, id: Id, coordinates: &Coordinates, mask: &Mask, fill: Scalar) -> InstructionId {
         let node = self.ir.node(id);
         let index = match self.layouts.get(&id) {
             _ if self.group.library == Some(id) => {
@@ -211,28 +211,28 @@ impl Builder<'_> {
         let mask = mask.substitute(&self.replacements, &self.ranges);
         let mask = (!mask.is_always()).then_some(mask);
         let parameter = self.parameter(id, node.dtype, false);
-        let load = Operation::Load { parameter, index, mask, fill: fill.cast(node.dtype) };
+        let load = FusedOp::Load { parameter, index, mask, fill: fill.cast(node.dtype) };
         let loaded = self.emit(load, node.dtype);
         if self.group.library != Some(id) || node.dtype.compute() == node.dtype {
             return loaded;
         }
         // An operation passes its result to the epilogue unrounded.
         let wide = self.widened(loaded);
-        self.emit(Operation::Cast(wide), node.dtype)
+        self.emit(FusedOp::Cast(wide), node.dtype)
     }
 
-    fn compute(&mut self, id: Id, coordinates: &Coordinates, mask: &Mask) -> Result<Value> {
+    fn compute(&mut self, id: Id, coordinates: &Coordinates, mask: &Mask) -> Result<InstructionId> {
         let node = self.ir.node(id);
         let operand = |builder: &mut Self, n: usize| builder.value(node.inputs[n], coordinates, mask);
         let operation = match &node.op {
-            Op::Constant(Constant(scalar)) => Operation::Constant(*scalar),
+            Op::Constant(Constant(scalar)) => FusedOp::Constant(*scalar),
             Op::Iota(Iota { axis }) => {
-                let coordinate = Operation::Coordinate(self.placed(&coordinates[*axis]));
+                let coordinate = FusedOp::Coordinate(self.placed(&coordinates[*axis]));
                 let wide = self.emit(coordinate, node.dtype.compute());
                 return Ok(if node.dtype.compute() == node.dtype {
                     wide
                 } else {
-                    self.emit(Operation::Cast(wide), node.dtype)
+                    self.emit(FusedOp::Cast(wide), node.dtype)
                 });
             }
             Op::Contiguous | Op::Copy => return operand(self, 0),
@@ -244,20 +244,20 @@ impl Builder<'_> {
                 return self.value(input, &inner, mask);
             }
             Op::Pad(Pad { value, .. }) => return self.pad(id, *value, coordinates, mask),
-            Op::Unary(op) => Operation::Unary(*op, operand(self, 0)?),
-            Op::Binary(op) => Operation::Binary(*op, operand(self, 0)?, operand(self, 1)?),
-            Op::Where => Operation::Select(operand(self, 0)?, operand(self, 1)?, operand(self, 2)?),
-            Op::Cast => Operation::Cast(operand(self, 0)?),
+            Op::Unary(op) => FusedOp::Unary(*op, operand(self, 0)?),
+            Op::Binary(op) => FusedOp::Binary(*op, operand(self, 0)?, operand(self, 1)?),
+            Op::Where => FusedOp::Select(operand(self, 0)?, operand(self, 1)?, operand(self, 2)?),
+            Op::Cast => FusedOp::Cast(operand(self, 0)?),
             Op::Composite(composite) if composite.is_elementwise() => {
-                Operation::Call(composite.clone(), operand(self, 0)?)
+                FusedOp::Call(composite.clone(), operand(self, 0)?)
             }
-            Op::Bitcast => Operation::Bitcast(operand(self, 0)?),
+            Op::Bitcast => FusedOp::Bitcast(operand(self, 0)?),
             Op::Reduce(Reduce { combine, axes }) => {
                 let input = node.inputs[0];
                 let inner = reduce_coordinates(coordinates, *axes, &self.ir.node(input).shape, self.group);
                 let value = self.value(input, &inner, mask)?;
                 let value = self.per_column(value);
-                Operation::Reduce(*combine, value)
+                FusedOp::Reduce(*combine, value)
             }
             other => {
                 return Err(Error::internal(
@@ -271,12 +271,12 @@ impl Builder<'_> {
 
     /// Emits a node's operation. If a 16-bit float cannot hold the result exactly, it is computed in `f32` and rounded
     /// at once. A value is thus the same whether it is stored and loaded or used directly.
-    fn emit_rounded(&mut self, operation: Operation, dtype: DType) -> Value {
+    fn emit_rounded(&mut self, operation: FusedOp, dtype: DType) -> InstructionId {
         let is_exact = match &operation {
-            Operation::Unary(op, _) => op.is_exact(),
-            Operation::Binary(op, ..) => op.is_exact(),
-            Operation::Reduce(combine, _) => combine.binary().is_exact(),
-            Operation::Call(..) => false,
+            FusedOp::Unary(op, _) => op.is_exact(),
+            FusedOp::Binary(op, ..) => op.is_exact(),
+            FusedOp::Reduce(combine, _) => combine.binary().is_exact(),
+            FusedOp::Call(..) => false,
             _ => true,
         };
         if is_exact || dtype.compute() == dtype {
@@ -284,22 +284,22 @@ impl Builder<'_> {
         }
         let operation = operation.mapped(|operand| self.widened(operand));
         let exact = self.emit(operation, dtype.compute());
-        self.emit(Operation::Cast(exact), dtype)
+        self.emit(FusedOp::Cast(exact), dtype)
     }
 
     /// Widens a 16-bit float to `f32`.
-    fn widened(&mut self, value: Value) -> Value {
+    fn widened(&mut self, value: InstructionId) -> InstructionId {
         let Instruction { operation, dtype, .. } = &self.kernel.instructions[value as usize];
         let wide = dtype.compute();
         let operation = match operation {
-            Operation::Constant(scalar) => Operation::Constant(scalar.cast(*dtype).cast(wide)),
-            _ => Operation::Cast(value),
+            FusedOp::Constant(scalar) => FusedOp::Constant(scalar.cast(*dtype).cast(wide)),
+            _ => FusedOp::Cast(value),
         };
         self.emit(operation, wide)
     }
 
     /// Makes a value that is the same in every column count once per column when it is reduced.
-    fn per_column(&mut self, value: Value) -> Value {
+    fn per_column(&mut self, value: InstructionId) -> InstructionId {
         let instruction = &self.kernel.instructions[value as usize];
         if instruction.per_column || self.kernel.columns.iter().all(|&d| d == 1) {
             return value;
@@ -312,13 +312,19 @@ impl Builder<'_> {
         let column = (self.row_count..self.ranges.len()).find(|&r| self.ranges.0[r] > 1);
         let column = Index::range(column.unwrap_or(self.row_count), &self.ranges);
         let dtype = instruction.dtype;
-        let coordinate = self.emit(Operation::Coordinate(column), DType::I64);
-        let zero = self.emit(Operation::Constant(Scalar::Int(0)), DType::I64);
-        let always = self.emit(Operation::Binary(Binary::Le, zero, coordinate), DType::Bool);
-        self.emit(Operation::Select(always, value, value), dtype)
+        let coordinate = self.emit(FusedOp::Coordinate(column), DType::I64);
+        let zero = self.emit(FusedOp::Constant(Scalar::Int(0)), DType::I64);
+        let always = self.emit(FusedOp::Binary(Binary::Le, zero, coordinate), DType::Bool);
+        self.emit(FusedOp::Select(always, value, value), dtype)
     }
 
-    fn pad(&mut self, id: Id, fill: Scalar, coordinates: &Coordinates, outer: &Mask) -> Result<Value> {
+    fn pad(
+        &mut self,
+        id: Id,
+        fill: Scalar,
+        coordinates: &Coordinates,
+        outer: &Mask,
+    ) -> Result<InstructionId> {
         let node = self.ir.node(id);
         let (mut input, op) = (node.inputs[0], &node.op);
         let ranges = &self.group.ranges;
@@ -340,22 +346,22 @@ impl Builder<'_> {
             input = behind.inputs[0];
         }
         let value = self.value(input, &inner, &both)?;
-        let mut holds: Option<Value> = None;
+        let mut holds: Option<InstructionId> = None;
         for condition in mask.substitute(&self.replacements, &self.ranges).conditions() {
-            let at = self.emit(Operation::Coordinate(condition.index.clone()), DType::I64);
-            let low = self.emit(Operation::Constant(Scalar::Int(condition.low)), DType::I64);
-            let high = self.emit(Operation::Constant(Scalar::Int(condition.high)), DType::I64);
-            let above = self.emit(Operation::Binary(Binary::Le, low, at), DType::Bool);
-            let below = self.emit(Operation::Binary(Binary::Lt, at, high), DType::Bool);
-            let within = self.emit(Operation::Binary(Binary::And, above, below), DType::Bool);
+            let at = self.emit(FusedOp::Coordinate(condition.index.clone()), DType::I64);
+            let low = self.emit(FusedOp::Constant(Scalar::Int(condition.low)), DType::I64);
+            let high = self.emit(FusedOp::Constant(Scalar::Int(condition.high)), DType::I64);
+            let above = self.emit(FusedOp::Binary(Binary::Le, low, at), DType::Bool);
+            let below = self.emit(FusedOp::Binary(Binary::Lt, at, high), DType::Bool);
+            let within = self.emit(FusedOp::Binary(Binary::And, above, below), DType::Bool);
             holds = Some(match holds {
-                Some(holds) => self.emit(Operation::Binary(Binary::And, holds, within), DType::Bool),
+                Some(holds) => self.emit(FusedOp::Binary(Binary::And, holds, within), DType::Bool),
                 None => within,
             });
         }
-        let fill = self.emit(Operation::Constant(fill.cast(node.dtype)), node.dtype);
+        let fill = self.emit(FusedOp::Constant(fill.cast(node.dtype)), node.dtype);
         match holds {
-            Some(holds) => Ok(self.emit(Operation::Select(holds, value, fill), node.dtype)),
+            Some(holds) => Ok(self.emit(FusedOp::Select(holds, value, fill), node.dtype)),
             None => Ok(value),
         }
     }

@@ -14,7 +14,7 @@ use crate::kernel::step::Step;
 use crate::{
     DType, Error, Result, Scalar,
     device::{Binding, Device},
-    kernel::fused::Fused,
+    kernel::fused::Fusion,
     profile::show_time,
     text::counted,
 };
@@ -122,7 +122,7 @@ fn look(dtype: DType, bytes: &[u8]) -> Looked {
 
 /// The dtypes of a step's results, in the order of its bindings.
 fn written_dtypes(step: &Step) -> SmallVec<[DType; 4]> {
-    let fused = |kernel: &Fused| -> SmallVec<[DType; 4]> {
+    let fused = |kernel: &Fusion| -> SmallVec<[DType; 4]> {
         kernel.parameters.iter().filter(|p| p.written).map(|p| p.dtype).collect()
     };
     match step {

@@ -11,7 +11,7 @@ pub use crate::kernel::step::StepSummary;
 use crate::{
     DType,
     device::Device,
-    kernel::fused::{Fused, Operation},
+    kernel::fused::{FusedOp, Fusion},
     op::{Conv, ConvKind, Op, Pool},
     shape::element_count,
     text::{counted, show_bytes, show_count, show_shape},
@@ -40,8 +40,8 @@ impl PlannedStep {
             Step::Batch(kernels) => {
                 let mut details: Vec<String> = kernels.iter().map(fused_detail).collect();
                 details.dedup();
-                let listings: Vec<String> = kernels.iter().map(Fused::to_string).collect();
-                let operations = kernels.iter().map(Fused::operations).sum();
+                let listings: Vec<String> = kernels.iter().map(Fusion::to_string).collect();
+                let operations = kernels.iter().map(Fusion::operations).sum();
                 (details.join("; "), operations, Some(listings.concat()))
             }
             Step::Library(library) => {
@@ -58,8 +58,8 @@ impl PlannedStep {
                 if let Some(epilogue) = epilogue {
                     detail.push_str(&format!(", then {}", fused_detail(epilogue)));
                 }
-                let listing = epilogue.map(Fused::to_string);
-                let operations = library_operations(step) + epilogue.map_or(0, Fused::operations);
+                let listing = epilogue.map(Fusion::to_string);
+                let operations = library_operations(step) + epilogue.map_or(0, Fusion::operations);
                 (detail, operations, listing)
             }
         };
@@ -107,16 +107,16 @@ fn library_operations(step: &PlannedStep) -> u64 {
 }
 
 /// Lists the functions of a kernel in order: `sub exp sum div`.
-fn fused_detail(kernel: &Fused) -> String {
-    let name = |operation: &Operation| match operation {
-        Operation::Unary(op, _) => Some(op.name().to_owned()),
-        Operation::Binary(op, ..) => Some(op.name().to_owned()),
-        Operation::Select(..) => Some("where".to_owned()),
-        Operation::Cast(_) => Some("cast".to_owned()),
-        Operation::Bitcast(_) => Some("bitcast".to_owned()),
-        Operation::Reduce(combine, _) => Some(format!("[{}]", combine.name())),
-        Operation::Call(composite, _) => Some(composite.name().to_owned()),
-        Operation::Load { .. } | Operation::Constant(_) | Operation::Coordinate(_) => None,
+fn fused_detail(kernel: &Fusion) -> String {
+    let name = |operation: &FusedOp| match operation {
+        FusedOp::Unary(op, _) => Some(op.name().to_owned()),
+        FusedOp::Binary(op, ..) => Some(op.name().to_owned()),
+        FusedOp::Select(..) => Some("where".to_owned()),
+        FusedOp::Cast(_) => Some("cast".to_owned()),
+        FusedOp::Bitcast(_) => Some("bitcast".to_owned()),
+        FusedOp::Reduce(combine, _) => Some(format!("[{}]", combine.name())),
+        FusedOp::Call(composite, _) => Some(composite.name().to_owned()),
+        FusedOp::Load { .. } | FusedOp::Constant(_) | FusedOp::Coordinate(_) => None,
     };
     let names: Vec<String> = kernel.instructions.iter().filter_map(|i| name(&i.operation)).collect();
     match names.len() {
@@ -126,28 +126,28 @@ fn fused_detail(kernel: &Fused) -> String {
     }
 }
 
-impl Display for Fused {
+impl Display for Fusion {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         writeln!(f, "rows {} columns {}", show_shape(&self.rows), show_shape(&self.columns))?;
         for (value, instruction) in self.instructions.iter().enumerate() {
             let level = if instruction.per_column { "column" } else { "row" };
             write!(f, "  %{value}: {} per {level} = ", instruction.dtype)?;
             match &instruction.operation {
-                Operation::Load { parameter, index, mask, fill } => {
+                FusedOp::Load { parameter, index, mask, fill } => {
                     write!(f, "p{parameter}[{index}]")?;
                     if let Some(mask) = mask {
                         write!(f, " where {mask} else {fill}")?;
                     }
                 }
-                Operation::Constant(scalar) => write!(f, "{scalar}")?,
-                Operation::Coordinate(index) => write!(f, "{index}")?,
-                Operation::Unary(op, a) => write!(f, "{}(%{a})", op.name())?,
-                Operation::Binary(op, a, b) => write!(f, "{}(%{a}, %{b})", op.name())?,
-                Operation::Select(c, a, b) => write!(f, "where(%{c}, %{a}, %{b})")?,
-                Operation::Cast(a) => write!(f, "cast(%{a})")?,
-                Operation::Bitcast(a) => write!(f, "bitcast(%{a})")?,
-                Operation::Reduce(combine, a) => write!(f, "{} over columns of %{a}", combine.name())?,
-                Operation::Call(composite, a) => match composite.attributes() {
+                FusedOp::Constant(scalar) => write!(f, "{scalar}")?,
+                FusedOp::Coordinate(index) => write!(f, "{index}")?,
+                FusedOp::Unary(op, a) => write!(f, "{}(%{a})", op.name())?,
+                FusedOp::Binary(op, a, b) => write!(f, "{}(%{a}, %{b})", op.name())?,
+                FusedOp::Select(c, a, b) => write!(f, "where(%{c}, %{a}, %{b})")?,
+                FusedOp::Cast(a) => write!(f, "cast(%{a})")?,
+                FusedOp::Bitcast(a) => write!(f, "bitcast(%{a})")?,
+                FusedOp::Reduce(combine, a) => write!(f, "{} over columns of %{a}", combine.name())?,
+                FusedOp::Call(composite, a) => match composite.attributes() {
                     attributes if attributes.is_empty() => write!(f, "{}(%{a})", composite.name())?,
                     attributes => write!(f, "{}(%{a}, {attributes})", composite.name())?,
                 },

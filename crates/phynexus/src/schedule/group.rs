@@ -40,11 +40,11 @@ use crate::{
 };
 
 /// A future kernel's position in [`Grouping::groups`].
-pub(super) type GroupId = u32;
+pub(super) type FusionGroupId = u32;
 
 /// A future kernel.
 #[derive(Debug, Default)]
-pub(super) struct Group {
+pub(super) struct FusionGroup {
     /// The ranges it iterates over.
     pub(super) ranges: Ranges,
     /// The ranges that are reduced, in order; `None` if nothing is reduced yet.
@@ -58,9 +58,9 @@ pub(super) struct Group {
     /// How the group runs as the epilogue of `library`.
     pub(super) epilogue: Option<Epilogue>,
     /// Groups that read what this one stores.
-    pub(super) readers: SmallVec<[GroupId; 4]>,
+    pub(super) readers: SmallVec<[FusionGroupId; 4]>,
     /// Groups that stored what this one reads. Stale edges may remain.
-    pub(super) writers: SmallVec<[GroupId; 4]>,
+    pub(super) writers: SmallVec<[FusionGroupId; 4]>,
     /// Greater than the level of every reader.
     pub(super) level: u32,
     /// The number of nodes it computes.
@@ -86,7 +86,7 @@ pub(super) enum Home {
     /// A leaf.
     Leaf,
     /// Stored by this group.
-    Stored(GroupId),
+    Stored(FusionGroupId),
     /// A view of another node's buffer.
     View(Id, Layout),
 }
@@ -94,14 +94,14 @@ pub(super) enum Home {
 /// The result of grouping.
 pub(super) struct Grouping {
     /// The kernels, in no particular order.
-    pub(super) groups: Vec<Group>,
+    pub(super) groups: Vec<FusionGroup>,
     /// The home of each node.
     pub(super) homes: Vec<Home>,
 }
 
 #[derive(Clone, PartialEq)]
 struct Use {
-    group: GroupId,
+    group: FusionGroupId,
     coordinates: Coordinates,
     masked: bool,
 }
@@ -155,7 +155,7 @@ pub(super) fn group(ir: &Ir, leaves: &[Layout], limits: Limits<'_>) -> Result<Gr
         grouper.stored[output as usize] = true;
     }
     for id in (0..count as Id).rev() {
-        grouper.place(id)?;
+        grouper.assign(id)?;
     }
     grouper.form_epilogues();
     Ok(Grouping { groups: grouper.groups, homes: grouper.homes })
@@ -170,11 +170,11 @@ struct Grouper<'a> {
     /// The number of readers of each node.
     reader_counts: Vec<u32>,
     homes: Vec<Home>,
-    groups: Vec<Group>,
+    groups: Vec<FusionGroup>,
     /// The uses of each node in fused kernels.
     uses: Vec<SmallVec<[Use; 2]>>,
     /// The library operations that need each node's buffer.
-    readers: Vec<SmallVec<[GroupId; 2]>>,
+    readers: Vec<SmallVec<[FusionGroupId; 2]>>,
     /// Nodes that must have a buffer.
     stored: Vec<bool>,
     /// The leaves that each kernel reads. Filled once all nodes are placed.
@@ -184,7 +184,7 @@ struct Grouper<'a> {
 }
 
 impl Grouper<'_> {
-    fn place(&mut self, id: Id) -> Result<()> {
+    fn assign(&mut self, id: Id) -> Result<()> {
         let i = id as usize;
         let node = self.ir.node(id);
         let needed = self.stored[i] || !self.uses[i].is_empty() || !self.readers[i].is_empty();
@@ -192,11 +192,11 @@ impl Grouper<'_> {
             return Ok(());
         }
         if self.limits.answers.is_routine(self.ir, id) {
-            self.place_library(id);
+            self.assign_library(id);
             return Ok(());
         }
         if node.op.is_view() {
-            return self.place_view(id);
+            return self.assign_view(id);
         }
         // A node that falls back to the CPU gets a kernel of its own. If it shared one with a reduction, that would
         // also run on the CPU, and in the CPU's summation order.
@@ -339,7 +339,7 @@ impl Grouper<'_> {
     }
 
     /// Returns whether a fused kernel can store one more node that `others` read. None of them may precede it.
-    fn has_room(&self, candidate: &Use, others: impl Iterator<Item = GroupId>) -> bool {
+    fn has_room(&self, candidate: &Use, others: impl Iterator<Item = FusionGroupId>) -> bool {
         let group = &self.groups[candidate.group as usize];
         !candidate.masked
             && group.library.is_none()
@@ -350,7 +350,7 @@ impl Grouper<'_> {
 
     fn new_group(&mut self, id: Id) -> Result<Use> {
         let node = self.ir.node(id);
-        let mut group = Group { ranges: Ranges::of(&node.shape), ..Group::default() };
+        let mut group = FusionGroup { ranges: Ranges::of(&node.shape), ..FusionGroup::default() };
         let coordinates: Coordinates = group.ranges.coordinates();
         if let Op::Reduce(Reduce { axes, .. }) = node.op {
             let input = &self.ir.node(node.inputs[0]).shape;
@@ -360,7 +360,7 @@ impl Grouper<'_> {
         }
         group.roots.push((id, coordinates.clone()));
         self.groups.push(group);
-        Ok(Use { group: self.groups.len() as GroupId - 1, coordinates, masked: false })
+        Ok(Use { group: self.groups.len() as FusionGroupId - 1, coordinates, masked: false })
     }
 
     /// Propagates a use of the node to its inputs.
@@ -399,9 +399,9 @@ impl Grouper<'_> {
         }
     }
 
-    fn place_library(&mut self, id: Id) {
-        let group = self.groups.len() as GroupId;
-        self.groups.push(Group { library: Some(id), ..Group::default() });
+    fn assign_library(&mut self, id: Id) {
+        let group = self.groups.len() as FusionGroupId;
+        self.groups.push(FusionGroup { library: Some(id), ..FusionGroup::default() });
         self.store_from_buffers(id, group);
     }
 
@@ -415,7 +415,7 @@ impl Grouper<'_> {
     }
 
     /// Records that the group stores the node and reads its inputs from buffers.
-    fn store_from_buffers(&mut self, id: Id, group: GroupId) {
+    fn store_from_buffers(&mut self, id: Id, group: FusionGroupId) {
         let i = id as usize;
         self.homes[i] = Home::Stored(group);
         for reader in self.uses[i].iter().map(|u| u.group).chain(self.readers[i].clone()).collect::<Vec<_>>()
@@ -429,7 +429,12 @@ impl Grouper<'_> {
 }
 
 /// Returns the coordinates of a reduction's input: its own coordinates, with the kernel's columns in the reduced axes.
-pub(super) fn reduce_coordinates(own: &[Index], axes: Axes, input: &[usize], group: &Group) -> Coordinates {
+pub(super) fn reduce_coordinates(
+    own: &[Index],
+    axes: Axes,
+    input: &[usize],
+    group: &FusionGroup,
+) -> Coordinates {
     let mut columns = group.columns.iter().flatten().filter(|&&c| group.ranges.0[c] != 1);
     (0..input.len())
         .map(|axis| match axes.contains(axis) {
@@ -444,7 +449,7 @@ pub(super) fn reduce_coordinates(own: &[Index], axes: Axes, input: &[usize], gro
 }
 
 /// Returns whether a kernel that computes a tensor of this shape at these coordinates stores each element exactly once.
-fn stores_once(group: &Group, shape: &[usize], coordinates: &[Index]) -> bool {
+fn stores_once(group: &FusionGroup, shape: &[usize], coordinates: &[Index]) -> bool {
     let flat = view::flat(coordinates, &contiguous_strides(shape), 0);
     let Some((0, strides)) = flat.strides(group.ranges.len()) else { return false };
     let columns = group.columns.as_deref().unwrap_or(&[]);

@@ -4,6 +4,7 @@
 //! encodes it as a key. If the key is cached, its plan is reused; otherwise a new plan is made. Every pending node in
 //! the graph that is still held elsewhere is computed too, so the order of reads never causes recomputation.
 
+mod allocations;
 mod answers;
 pub(crate) mod backlog;
 mod build;
@@ -19,7 +20,6 @@ mod layout;
 mod memory_check;
 mod order;
 pub mod placement;
-mod places;
 pub mod plan;
 mod record;
 pub(crate) mod rewrite;

@@ -22,7 +22,7 @@ use crate::{
     device::{self, Binding, Device, DeviceNature, Executable, Prepared, Support},
     host_memory,
     kernel::{
-        fused::{Fused, Operation},
+        fused::{FusedOp, Fusion},
         index::Ranges,
     },
     shape::Layout,
@@ -153,7 +153,7 @@ struct HostStep {
 }
 
 /// Host memory for one run of a step.
-struct HostMemory {
+struct HostOperands {
     bindings: Vec<Binding>,
     inner: Prepared,
 }
@@ -161,9 +161,9 @@ struct HostMemory {
 impl HostStep {
     /// Returns the range of the binding's buffer, in bytes, that the step touches.
     fn range(binding: &Binding, transfer: &Transfer) -> Range<usize> {
-        let place =
+        let clamped =
             |byte: i64| binding.offset.saturating_add_signed(byte as isize).min(binding.buffer.size());
-        place(transfer.extent.start)..place(transfer.extent.end)
+        clamped(transfer.extent.start)..clamped(transfer.extent.end)
     }
 }
 
@@ -181,13 +181,13 @@ impl Executable for HostStep {
             own.push(Binding { buffer, offset: binding.offset - range.start.min(binding.offset) });
         }
         let inner = self.inner.prepare(&own)?;
-        Ok(Some(Box::new(HostMemory { bindings: own, inner })))
+        Ok(Some(Box::new(HostOperands { bindings: own, inner })))
     }
 
     fn run_prepared(&self, bindings: &[Binding], prepared: Prepared) -> Result<()> {
         let (device, host) = (self.device.backend(), self.host.backend());
-        let HostMemory { bindings: own, inner } = *prepared
-            .and_then(|memory| memory.downcast::<HostMemory>().ok())
+        let HostOperands { bindings: own, inner } = *prepared
+            .and_then(|memory| memory.downcast::<HostOperands>().ok())
             .ok_or_else(|| Error::internal("placement", "the step was not prepared"))?;
         let moved = || bindings.iter().zip(&self.transfers).zip(&own);
         for ((binding, transfer), own) in moved() {
@@ -221,7 +221,7 @@ fn extents(step: &Step) -> Vec<Range<i64>> {
     }
 }
 
-fn fused_extents(kernel: &Fused) -> Vec<Range<i64>> {
+fn fused_extents(kernel: &Fusion) -> Vec<Range<i64>> {
     let ranges = Ranges(kernel.rows.iter().chain(&kernel.columns).copied().collect());
     let mut extents = vec![0..0; kernel.parameters.len()];
     let mut touch = |parameter: u16, (low, high): (i64, i64)| {
@@ -229,7 +229,7 @@ fn fused_extents(kernel: &Fused) -> Vec<Range<i64>> {
         *extent = extent.start.min(low)..extent.end.max(high.saturating_add(1));
     };
     for instruction in &kernel.instructions {
-        if let Operation::Load { parameter, index, .. } = &instruction.operation {
+        if let FusedOp::Load { parameter, index, .. } = &instruction.operation {
             touch(*parameter, index.bounds(&ranges));
         }
     }

@@ -1,4 +1,4 @@
-//! A plan: compiled steps, the places of all buffers, and the code that runs them.
+//! A plan: compiled steps, the allocations of all buffers, and the code that runs them.
 
 use std::{
     cell::Cell,
@@ -10,15 +10,15 @@ use std::{
 use smallvec::SmallVec;
 
 use super::{
+    allocations::Allocations,
     answers::Answers,
     build::{self, Built},
     debug,
     explain::StepSummary,
-    group::{self, GroupId, Grouping, Home, Limits},
+    group::{self, FusionGroupId, Grouping, Home, Limits},
     layout::lay_out,
     memory_check, order,
     placement::{self, Placement},
-    places::Places,
     ruined,
 };
 use crate::kernel::step::{Library, Operand, Step};
@@ -26,7 +26,7 @@ use crate::{
     Error, Result,
     device::{Binding, Buffer, Device, Executable, Prepared, Sequence, Storage},
     interrupt::{self, Shield},
-    kernel::fused::Fused,
+    kernel::fused::Fusion,
     op::{
         Op,
         ir::{Id, Ir, IrNode},
@@ -38,7 +38,7 @@ use crate::{
 
 /// Where a step finds a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Allocation {
     /// The data of leaf `i`.
     Leaf(usize),
     /// The plan's own memory, at this byte offset.
@@ -63,7 +63,7 @@ pub struct PlannedStep {
 #[derive(Clone, Copy, Debug)]
 pub struct PlannedParameter {
     /// Where the buffer is.
-    pub place: Place,
+    pub allocation: Allocation,
     /// The byte offset of the step's data in the buffer.
     pub offset: usize,
     /// Bytes of the whole tensor.
@@ -94,7 +94,7 @@ pub struct Plan {
     /// For each result buffer, whether the step that stores it takes long.
     long: Vec<bool>,
     submissions: Vec<Submission>,
-    outputs: Vec<(Place, Layout)>,
+    outputs: Vec<(Allocation, Layout)>,
     leaf_element_sizes: Vec<usize>,
 }
 
@@ -151,7 +151,7 @@ pub(super) fn plan(ir: &Ir, leaves: &[Leaf], device: Device) -> Result<Plan> {
     let results: Vec<Id> = outputs.iter().map(|(base, _)| *base).collect();
     order::check(&ir, &pieces, &order, &results)?;
     let launches = order::batch(&pieces, order, device.backend().batch_limit());
-    let places = Places::assign(&ir, &pieces, &launches, &outputs, leaves);
+    let allocations = Allocations::assign(&ir, &pieces, &launches, &outputs, leaves);
     let mut wanted = Vec::with_capacity(launches.len());
     for launch in &launches {
         let stores_something = |piece: &Piece| piece.stored().any(|node| !ir.node(node).is_empty());
@@ -163,7 +163,7 @@ pub(super) fn plan(ir: &Ir, leaves: &[Leaf], device: Device) -> Result<Plan> {
             _ => Step::Batch(launch.iter().filter_map(|&i| pieces[i].step.fused().cloned()).collect()),
         };
         let parameters: Vec<PlannedParameter> =
-            launch.iter().flat_map(|&index| pieces[index].planned(&ir, &places)).collect();
+            launch.iter().flat_map(|&index| pieces[index].planned(&ir, &allocations)).collect();
         let refusal = launch.iter().find_map(|&index| pieces[index].refusal.clone());
         wanted.push((step, parameters, refusal));
     }
@@ -182,9 +182,9 @@ pub(super) fn plan(ir: &Ir, leaves: &[Leaf], device: Device) -> Result<Plan> {
         steps.push(PlannedStep { step, parameters, placement, executable, summary: OnceLock::new() });
     }
     drop(phase);
-    let outputs = outputs.into_iter().map(|(base, layout)| (places.of[&base], layout)).collect();
+    let outputs = outputs.into_iter().map(|(base, layout)| (allocations.of[&base], layout)).collect();
     let leaf_element_sizes = ir.leaves.iter().map(|&l| ir.node(l).dtype.size()).collect();
-    let Places { owned, arena_bytes, .. } = places;
+    let Allocations { owned, arena_bytes, .. } = allocations;
     let submissions = submissions(&steps, device);
     let mut long = vec![false; owned.len()];
     steps
@@ -198,9 +198,9 @@ pub(super) fn plan(ir: &Ir, leaves: &[Leaf], device: Device) -> Result<Plan> {
 impl PlannedStep {
     /// Returns the result buffers that it writes.
     fn stores(&self) -> impl Iterator<Item = usize> {
-        self.parameters.iter().filter(|p| p.written).filter_map(|p| match p.place {
-            Place::Owned(index) => Some(index),
-            Place::Leaf(_) | Place::Arena(_) => None,
+        self.parameters.iter().filter(|p| p.written).filter_map(|p| match p.allocation {
+            Allocation::Owned(index) => Some(index),
+            Allocation::Leaf(_) | Allocation::Arena(_) => None,
         })
     }
 
@@ -211,7 +211,7 @@ impl PlannedStep {
 
     /// Returns whether it is a fused kernel that takes long and is bound by arithmetic rather than by loads and stores.
     fn is_long(&self) -> bool {
-        let operations = self.step.fused().map_or(0, Fused::operations);
+        let operations = self.step.fused().map_or(0, Fusion::operations);
         let bytes = self.parameters.iter().fold(0u64, |all, p| all.saturating_add(p.bytes as u64));
         operations >= LONG && operations >= bytes.saturating_mul(4)
     }
@@ -262,9 +262,9 @@ impl Piece {
         (0..self.parameters.len()).find(|&i| self.written[i] && self.parameters[i] == node)
     }
 
-    fn planned<'a>(&'a self, ir: &'a Ir, places: &'a Places) -> impl Iterator<Item = PlannedParameter> {
+    fn planned<'a>(&'a self, ir: &'a Ir, all: &'a Allocations) -> impl Iterator<Item = PlannedParameter> {
         self.parameters.iter().enumerate().map(|(i, node)| PlannedParameter {
-            place: places.of[node],
+            allocation: all.of[node],
             offset: self.offsets[i],
             bytes: ir.node(*node).bytes(),
             written: self.written[i],
@@ -275,7 +275,7 @@ impl Piece {
 fn library(
     ir: &Ir,
     grouping: &Grouping,
-    group: GroupId,
+    group: FusionGroupId,
     id: Id,
     layouts: &HashMap<Id, Layout>,
     answers: &Answers,
@@ -334,7 +334,7 @@ const INSTRUCTION_BYTES: usize = 512;
 impl Plan {
     /// Returns an estimate of the host memory that the plan occupies, in bytes.
     pub(super) fn host_bytes(&self) -> usize {
-        let kernel = |kernel: &Fused| STEP_BYTES + INSTRUCTION_BYTES * kernel.instructions.len();
+        let kernel = |kernel: &Fusion| STEP_BYTES + INSTRUCTION_BYTES * kernel.instructions.len();
         let step = |step: &PlannedStep| match &step.step {
             Step::Fused(fused) => kernel(fused),
             Step::Batch(kernels) => kernels.iter().map(kernel).sum(),
@@ -395,16 +395,16 @@ impl Plan {
             memory_check::fill(backend, &owned[index], self.owned[index].bytes)?;
         }
         let binding = |parameter: &PlannedParameter| {
-            let (buffer, start) = match parameter.place {
-                Place::Leaf(slot) => {
+            let (buffer, start) = match parameter.allocation {
+                Allocation::Leaf(slot) => {
                     let leaf = &leaves[slot];
                     (leaf.buffer.clone(), leaf.layout.offset * self.leaf_element_sizes[slot])
                 }
-                Place::Arena(start) => match &arena {
+                Allocation::Arena(start) => match &arena {
                     Some(arena) => (arena.clone(), start),
                     None => return Err(Error::internal("plan", "a buffer is placed in an empty arena")),
                 },
-                Place::Owned(index) => (owned[index].clone(), 0),
+                Allocation::Owned(index) => (owned[index].clone(), 0),
             };
             Ok(Binding { buffer, offset: start + parameter.offset })
         };
@@ -425,14 +425,14 @@ impl Plan {
         for index in (0..owned.len()).filter(fresh).filter(known) {
             memory_check::check(backend, &owned[index], self.owned[index].bytes)?;
         }
-        let storage = |(place, layout): &(Place, Layout)| match *place {
-            Place::Leaf(slot) => {
+        let storage = |(allocation, layout): &(Allocation, Layout)| match *allocation {
+            Allocation::Leaf(slot) => {
                 let leaf = &leaves[slot];
                 let offset = leaf.layout.offset + layout.offset;
                 Ok(Storage { buffer: leaf.buffer.clone(), layout: Layout { offset, ..layout.clone() } })
             }
-            Place::Owned(index) => Ok(Storage { buffer: owned[index].clone(), layout: layout.clone() }),
-            Place::Arena(_) => Err(Error::internal("plan", "an output is placed in the arena")),
+            Allocation::Owned(index) => Ok(Storage { buffer: owned[index].clone(), layout: layout.clone() }),
+            Allocation::Arena(_) => Err(Error::internal("plan", "an output is placed in the arena")),
         };
         self.outputs.iter().map(storage).collect()
     }

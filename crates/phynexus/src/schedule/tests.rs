@@ -9,7 +9,7 @@ use super::{build, group};
 use crate::{
     DType, Scalar,
     device::Support,
-    kernel::fused::Fused,
+    kernel::fused::Fusion,
     op::{
         Axes, Binary, Combine, Constant, Op, Permute, Reduce, Unary,
         ir::{Id, Ir},
@@ -58,11 +58,11 @@ impl Graph {
         (self.binary(Binary::Div, e, sum), sum)
     }
     /// Returns the fused kernels for these outputs, without library operations.
-    fn kernels(self, outputs: &[Id]) -> Vec<Fused> {
+    fn kernels(self, outputs: &[Id]) -> Vec<Fusion> {
         self.kernels_without(None, outputs)
     }
     /// The same, on a device that lacks the function `missing`.
-    fn kernels_without(mut self, missing: Option<Unary>, outputs: &[Id]) -> Vec<Fused> {
+    fn kernels_without(mut self, missing: Option<Unary>, outputs: &[Id]) -> Vec<Fusion> {
         self.0.outputs = outputs.to_vec();
         let layouts: Vec<Layout> =
             self.0.leaves.iter().map(|&l| Layout::contiguous(&self.0.node(l).shape)).collect();
@@ -85,7 +85,7 @@ impl Graph {
     }
 }
 
-fn loads(kernel: &Fused) -> usize {
+fn loads(kernel: &Fusion) -> usize {
     kernel.parameters.iter().filter(|p| !p.written).count()
 }
 
@@ -259,7 +259,7 @@ fn a_constant_counts_once_for_each_column_when_summed() {
     let y = g.reduce(Combine::Sum, wide, 1);
     let kernels = g.kernels(&[y]);
     let reduced = kernels[0].instructions.iter().find_map(|i| match i.operation {
-        crate::kernel::fused::Operation::Reduce(_, v) => Some(v),
+        crate::kernel::fused::FusedOp::Reduce(_, v) => Some(v),
         _ => None,
     });
     assert!(kernels[0].instructions[reduced.unwrap() as usize].per_column);

@@ -30,7 +30,7 @@ fn record(name: &'static str, op: Binary, a: &Tensor, b: &Tensor) -> Result<Tens
     Tensor::record(Op::Binary(op), op.result(dtype), dims(a.shape()), &[&a, &b])
 }
 
-/// On truth values a sum is `or` and a product is `and`, as in NumPy.
+/// On bools a sum is `or` and a product is `and`, as in NumPy.
 fn on_bool(op: Binary, dtype: DType) -> Binary {
     match op {
         Binary::Add if dtype == DType::Bool => Binary::Or,
@@ -222,7 +222,7 @@ impl Tensor {
         max.map_or_else(|| Ok(raised.clone()), |max| raised.minimum(max))
     }
 
-    /// [`Tensor::clip`] with numbers for bounds; the slope of floats is 0 at the bounds, as outside.
+    /// [`Tensor::clip`] with numbers for bounds; the gradient of floats is 0 at the bounds, as outside.
     pub fn clamp(&self, min: Option<Scalar>, max: Option<Scalar>) -> Result<Tensor> {
         let limit = |x: Tensor, bound: Option<Scalar>, lower: bool| match bound {
             None => Ok(x),

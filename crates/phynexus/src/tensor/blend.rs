@@ -2,7 +2,7 @@
 
 use super::operands::{broadcast2, promote2};
 use crate::{
-    Error, Kind, Result, Scalar, Tensor,
+    DTypeKind, Error, Result, Scalar, Tensor,
     shape::{Dims, element_count, normalize_axis},
 };
 
@@ -22,7 +22,7 @@ impl Tensor {
     /// As [`Tensor::lerp`].
     pub fn lerp_scalar(&self, end: &Tensor, weight: impl Into<Scalar>) -> Result<Tensor> {
         let weight = weight.into();
-        let (start, end) = interpolated(self, end, weight.kind() == Kind::Float)?;
+        let (start, end) = interpolated(self, end, weight.kind() == DTypeKind::Float)?;
         start.add(&end.sub(&start)?.mul_scalar(weight)?)
     }
 

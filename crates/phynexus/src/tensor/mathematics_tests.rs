@@ -259,7 +259,7 @@ fn distances_are_those_of_scipy() {
     // The gradient between equal rows is 0.
     let same = a.with_grad().unwrap();
     same.cdist(&a, 2).unwrap().sum(&[], false).unwrap().backward().unwrap();
-    assert!(same.grad().unwrap().to_vec::<f64>().unwrap().iter().all(|slope| slope.is_finite()));
+    assert!(same.grad().unwrap().to_vec::<f64>().unwrap().iter().all(|gradient| gradient.is_finite()));
     let inputs = [values(&[2, 3], 0.0, 1.0), values(&[4, 3], 2.0, 3.0)];
     for p in [1.0, 2.0, 3.5] {
         check(&inputs, 1, &|x| x[0].cdist(&x[1], p));

@@ -30,7 +30,7 @@ pub(crate) use null::null_device;
 mod operands;
 mod operators;
 mod overwrite;
-mod place;
+mod position;
 mod print;
 mod product;
 mod random;

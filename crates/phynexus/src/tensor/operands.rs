@@ -1,7 +1,7 @@
 //! Promotion and broadcasting of operands, shared by all methods that take several tensors.
 
 use crate::{
-    DType, Error, Kind, Result, Scalar, Tensor,
+    DType, DTypeKind, Error, Result, Scalar, Tensor,
     op::{Constant, Op},
     shape::{Dims, broadcast, dims},
 };
@@ -70,7 +70,7 @@ impl Tensor {
 
     /// Unsigned integers as `int64`; other tensors unchanged. Wrapped differences then have the right sign in a sum.
     pub(super) fn signed(&self) -> Result<Tensor> {
-        if self.dtype().kind() == Kind::Unsigned { self.to_dtype(DType::I64) } else { Ok(self.clone()) }
+        if self.dtype().kind() == DTypeKind::Unsigned { self.to_dtype(DType::I64) } else { Ok(self.clone()) }
     }
 
     /// Integers and `bool` as `float32`; floats unchanged.
@@ -103,8 +103,8 @@ pub(super) fn broadcast2(op: &'static str, a: &Tensor, b: &Tensor) -> Result<(Te
 /// < integer < float); then it is the default of that kind (`int64`, `float32`).
 pub(super) fn with_scalar(dtype: DType, scalar: Scalar) -> DType {
     match scalar.kind() {
-        Kind::Float => floating(dtype),
-        Kind::Signed | Kind::Unsigned if dtype == DType::Bool => DType::I64,
+        DTypeKind::Float => floating(dtype),
+        DTypeKind::Signed | DTypeKind::Unsigned if dtype == DType::Bool => DType::I64,
         _ => dtype,
     }
 }

@@ -1,7 +1,7 @@
 //! Functions of the representation of numbers: signs, adjacent floats, non-finite values, fractions, remainders.
 
 use super::operands::{broadcast2, promote2};
-use crate::{DType, Error, Kind, Result, Scalar, Tensor, op::gradient};
+use crate::{DType, DTypeKind, Error, Result, Scalar, Tensor, op::gradient};
 
 /// The integer dtype of a float's width, and its least value, which is the sign bit alone.
 fn bits_of(dtype: DType) -> Option<(DType, i64)> {
@@ -28,7 +28,7 @@ impl Tensor {
     pub fn signbit(&self) -> Result<Tensor> {
         match (bits_of(self.dtype()), self.dtype().kind()) {
             (Some((bits, _)), _) => self.bitcast(bits)?.lt_scalar(0),
-            (None, Kind::Signed) => self.lt_scalar(0),
+            (None, DTypeKind::Signed) => self.lt_scalar(0),
             _ => self.constant_like(Scalar::Bool(false), DType::Bool),
         }
     }

@@ -56,7 +56,7 @@ pub(super) fn check_sum(op: &'static str, dtype: DType) -> Result<()> {
 /// Negative indices count from the end.
 pub(super) fn positions(index: &Tensor, size: usize, dtype: DType) -> Result<(Tensor, Tensor)> {
     let below = index.lt_scalar(size as i64)?;
-    if index.dtype().kind() == crate::Kind::Unsigned {
+    if index.dtype().kind() == crate::DTypeKind::Unsigned {
         return Ok((index.to_dtype(dtype)?, below));
     }
     let negative = index.lt_scalar(0)?;

@@ -23,9 +23,9 @@ fn input(of: &Value, dtype: DType, device: Device) -> Result<Tensor> {
             Tensor::from_slice(&whole, &shape(of), device)
         }
         "bool" => {
-            let truths: Vec<bool> =
+            let bools: Vec<bool> =
                 of["values"].as_array().unwrap().iter().map(|v| v.as_bool().unwrap()).collect();
-            Tensor::from_slice(&truths, &shape(of), device)
+            Tensor::from_slice(&bools, &shape(of), device)
         }
         other => panic!("{other}"),
     }

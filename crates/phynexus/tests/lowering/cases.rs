@@ -7,7 +7,7 @@ use phynexus::{
         ArgReduce, ArgSort, Axes, Binary, Cat, Combine, Conv, ConvKind, Gather, Geometry, IndexRange, Op,
         Permute, Reduce, Scan, Scatter, ScatterMode, SearchSorted, Unary, composite::Tf32,
     },
-    oracle::generate::{Case, CaseLeaf, Choice, Values, random_array},
+    oracle::generate::{Case, CaseLeaf, Choice, Distribution, random_array},
 };
 
 /// A GPU with minimum capabilities.
@@ -76,7 +76,7 @@ fn one(
     let inputs: Vec<u32> = operands
         .iter()
         .map(|&(dtype, shape)| {
-            let values = random_array(choice, Values::Tame, dtype, shape);
+            let values = random_array(choice, Distribution::Tame, dtype, shape);
             let contiguous = CaseLeaf::contiguous(values.clone());
             case.leaf(if scattered { CaseLeaf::scattered(values, choice) } else { contiguous })
         })
@@ -145,7 +145,7 @@ pub(crate) fn rounded() -> Vec<Case> {
         cases.push(one(&mut choice, product(), (f, &[m, n]), &[(f, &[m, k]), (f, &[k, n])], false));
         let mut case = Case::new("transposed");
         let mut leaf = |case: &mut Case, shape: [usize; 2]| {
-            let values = random_array(&mut choice, Values::Tame, f, &shape);
+            let values = random_array(&mut choice, Distribution::Tame, f, &shape);
             let x = case.leaf(CaseLeaf::contiguous(values));
             let turn = Op::Permute(Permute([1, 0].as_slice().into()));
             case.ir.push(turn, f, [shape[1], shape[0]].as_slice().into(), [x])
@@ -236,7 +236,7 @@ pub(crate) fn reductions_sorts_and_scans() -> Vec<Case> {
     // A softmax of few long rows: every reduction is split, and the last kernel has no reduction.
     let mut case = Case::new("softmax");
     let shape = [2, 4200];
-    let x = case.leaf(CaseLeaf::contiguous(random_array(&mut choice, Values::Tame, f, &shape)));
+    let x = case.leaf(CaseLeaf::contiguous(random_array(&mut choice, Distribution::Tame, f, &shape)));
     let over = |case: &mut Case, combine, of| {
         let op = Op::Reduce(Reduce { combine, axes: Axes::of([1]) });
         let small = case.ir.push(op, f, [2, 1].as_slice().into(), [of]);

@@ -13,14 +13,16 @@ use phynexus::{
     kernel::{
         Index, Ranges,
         check::Limits,
-        fused::{Fused, Instruction, Operation, Parameter, Store},
+        fused::{FusedOp, Fusion, Instruction, Parameter, Store},
         loops::MatrixShape,
         lower::{Target, lower},
     },
     op::{Binary, Op, Unary, composite::Tf32, ir::IrNode},
     oracle::{
         Comparison, compare, evaluate,
-        generate::{Case, Choice, Values, inconsistency, random_array, random_case, random_case_of, shrink},
+        generate::{
+            Case, Choice, Distribution, inconsistency, random_array, random_case, random_case_of, shrink,
+        },
         lowered_device, reference_device,
     },
     schedule::execute_ir,
@@ -147,12 +149,12 @@ fn batch(lengths: &[usize]) -> Step {
     let f = DType::F32;
     let fused = |&length: &usize| {
         let at = Index::range(0, &Ranges::of(&[length]));
-        let load = Operation::Load { parameter: 0, index: at.clone(), mask: None, fill: Scalar::Float(0.0) };
+        let load = FusedOp::Load { parameter: 0, index: at.clone(), mask: None, fill: Scalar::Float(0.0) };
         let instruction = |operation| Instruction { operation, dtype: f, per_column: false };
-        Fused {
+        Fusion {
             rows: [length].into_iter().collect(),
             columns: Default::default(),
-            instructions: [load, Operation::Unary(Unary::Neg, 0)].map(instruction).to_vec(),
+            instructions: [load, FusedOp::Unary(Unary::Neg, 0)].map(instruction).to_vec(),
             stores: vec![Store { parameter: 1, value: 1, index: at }],
             parameters: [false, true].map(|written| Parameter { dtype: f, written }).to_vec(),
         }
@@ -182,7 +184,7 @@ fn parts_of_a_grid_are_those_of_their_kernels() {
         let mut bindings = Vec::new();
         let mut expected = Vec::new();
         for length in lengths {
-            let values = random_array(&mut choice, Values::Tame, DType::F32, &[length]).to_bytes();
+            let values = random_array(&mut choice, Distribution::Tame, DType::F32, &[length]).to_bytes();
             let negated: Vec<f32> = f32::read_bytes(&values).into_iter().map(|x| -x).collect();
             for fill in [values, vec![0xff; length * 4]] {
                 let buffer = backend.allocate(length * 4).unwrap();
@@ -209,7 +211,7 @@ fn products_with_an_epilogue() {
     let ranges = Ranges::of(&[m, n]);
     let (row, column) = (Index::range(0, &ranges), Index::range(1, &ranges));
     let at = row.scale(n as i64).add(&column);
-    let load = |parameter, index: &Index| Operation::Load {
+    let load = |parameter, index: &Index| FusedOp::Load {
         parameter,
         index: index.clone(),
         mask: None,
@@ -218,11 +220,11 @@ fn products_with_an_epilogue() {
     let operations = [
         load(0, &at),
         load(1, &column),
-        Operation::Binary(Binary::Add, 0, 1),
-        Operation::Constant(Scalar::Float(0.0)),
-        Operation::Binary(Binary::Max, 2, 3),
+        FusedOp::Binary(Binary::Add, 0, 1),
+        FusedOp::Constant(Scalar::Float(0.0)),
+        FusedOp::Binary(Binary::Max, 2, 3),
     ];
-    let epilogue = Fused {
+    let epilogue = Fusion {
         rows: [m, n].into_iter().collect(),
         columns: Default::default(),
         instructions: operations
@@ -245,7 +247,7 @@ fn products_with_an_epilogue() {
             .into_iter()
             .map(|length| {
                 let buffer = backend.allocate(length * 4).unwrap();
-                let values = random_array(&mut choice, Values::Tame, f, &[length]);
+                let values = random_array(&mut choice, Distribution::Tame, f, &[length]);
                 backend.write(&buffer, 0, &values.to_bytes()).unwrap();
                 Binding { buffer, offset: 0 }
             })
@@ -287,7 +289,8 @@ fn sums_have_one_order() {
     for device in devices() {
         for (rows, columns) in shapes {
             let mut choice = Choice::new(7);
-            let values = random_array(&mut choice, Values::Tame, DType::F32, &[rows, columns]).to_bytes();
+            let values =
+                random_array(&mut choice, Distribution::Tame, DType::F32, &[rows, columns]).to_bytes();
             let values: Vec<f32> = f32::read_bytes(&values);
             let expected: Vec<u32> = values.chunks(columns).map(|row| sum_in_order(row).to_bits()).collect();
             let turned: Vec<f32> =
@@ -332,7 +335,7 @@ fn sums_of_products_are_sums() {
         let (m, n, k) = (9, 17, 300);
         let mut choice = Choice::new(8);
         let mut leaf = |shape: [usize; 3]| {
-            let values = random_array(&mut choice, Values::Tame, DType::F32, &shape).to_bytes();
+            let values = random_array(&mut choice, Distribution::Tame, DType::F32, &shape).to_bytes();
             Tensor::from_slice(&f32::read_bytes(&values), &shape, device).unwrap()
         };
         let (a, b) = (leaf([m, 1, k]), leaf([1, n, k]));

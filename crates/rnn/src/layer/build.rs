@@ -13,7 +13,7 @@ use neurenix::{
 
 use super::{
     Core, Layer, LayerBuilder, WeightInitialization, build_all,
-    kind::{Cell, Convolution, Kind, Recurrent, Windows},
+    kind::{Cell, Convolution, LayerKind, Recurrent, Windows},
 };
 use crate::{NetworkError, Result, error::within};
 
@@ -106,7 +106,7 @@ pub(crate) fn build(
     if let Some(rule) = description.weight_init {
         rule.check(site.dtype)?;
     }
-    if matches!(kind, Kind::Embedding { .. }) && place > 0 {
+    if matches!(kind, LayerKind::Embedding { .. }) && place > 0 {
         return Err(wrong("it takes integers: put it first".to_owned()));
     }
     let output = output_shape(kind, input).map_err(&wrong)?;
@@ -135,7 +135,7 @@ pub(crate) fn build(
 fn begin(layer: &Layer, site: &Site<'_>) -> Result<()> {
     let description = &layer.description;
     let usual = match description.kind {
-        Kind::Dense { .. } | Kind::Convolution(_) => Some(WeightInitialization::default()),
+        LayerKind::Dense { .. } | LayerKind::Convolution(_) => Some(WeightInitialization::default()),
         _ => None,
     };
     let Some(rule) = description.weight_init.or(usual) else { return Ok(()) };
@@ -158,7 +158,7 @@ fn begin(layer: &Layer, site: &Site<'_>) -> Result<()> {
 }
 
 /// The shape of an output row.
-fn output_shape(kind: &Kind, input: &[usize]) -> Reason<Vec<usize>> {
+fn output_shape(kind: &LayerKind, input: &[usize]) -> Reason<Vec<usize>> {
     let output = shape_by_kind(kind, input)?;
     let size = output.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
     match size.is_some_and(|n| (1..=isize::MAX as usize / 16).contains(&n)) && !output.is_empty() {
@@ -170,13 +170,13 @@ fn output_shape(kind: &Kind, input: &[usize]) -> Reason<Vec<usize>> {
 }
 
 /// The shape of an output row, before its size is checked.
-fn shape_by_kind(kind: &Kind, input: &[usize]) -> Reason<Vec<usize>> {
+fn shape_by_kind(kind: &LayerKind, input: &[usize]) -> Reason<Vec<usize>> {
     match kind {
-        Kind::Dense { units } => Ok(match input {
+        LayerKind::Dense { units } => Ok(match input {
             [steps, _] => vec![*steps, *units],
             _ => vec![*units],
         }),
-        Kind::Convolution(convolution) => {
+        LayerKind::Convolution(convolution) => {
             let Convolution { filters, kernel, stride, padding, dilation, .. } = convolution;
             same_lengths(&[kernel, stride, padding, dilation])?;
             if dilation.contains(&0) {
@@ -192,7 +192,7 @@ fn shape_by_kind(kind: &Kind, input: &[usize]) -> Reason<Vec<usize>> {
             }
             Ok(output)
         }
-        Kind::Pooling(Windows { size, stride, padding, .. }) => {
+        LayerKind::Pooling(Windows { size, stride, padding, .. }) => {
             same_lengths(&[size, stride, padding])?;
             let sizes = spatial(input, size.len())?;
             let mut output = vec![input[0]];
@@ -207,11 +207,11 @@ fn shape_by_kind(kind: &Kind, input: &[usize]) -> Reason<Vec<usize>> {
             }
             Ok(output)
         }
-        Kind::Embedding { features, .. } => match input {
+        LayerKind::Embedding { features, .. } => match input {
             [steps] => Ok(vec![*steps, *features]),
             _ => Err(format!("expected rows of integers with shape [steps], got {input:?}")),
         },
-        Kind::Recurrent(Recurrent { units, bidirectional, return_sequences, layers, .. }) => {
+        LayerKind::Recurrent(Recurrent { units, bidirectional, return_sequences, layers, .. }) => {
             if !(1..=MOST_LAYERS).contains(layers) {
                 return Err(format!("expected 1 to {MOST_LAYERS} stacked layers, got {layers}"));
             }
@@ -223,15 +223,15 @@ fn shape_by_kind(kind: &Kind, input: &[usize]) -> Reason<Vec<usize>> {
             let width = units.checked_mul(1 + usize::from(*bidirectional)).ok_or("too many units")?;
             Ok(if *return_sequences { vec![steps, width] } else { vec![width] })
         }
-        Kind::Attention { heads, .. } => match input {
+        LayerKind::Attention { heads, .. } => match input {
             &[_, features] if *heads > 0 && features.is_multiple_of(*heads) => Ok(input.to_vec()),
             [_, features] => Err(format!("{features} features are not divisible by {heads} heads")),
             _ => Err(format!(
                 "expected sequences of shape [steps, features], got {input:?}: add a reshape layer before it"
             )),
         },
-        Kind::Flatten => Ok(vec![input.iter().product()]),
-        Kind::Reshape { shape } => {
+        LayerKind::Flatten => Ok(vec![input.iter().product()]),
+        LayerKind::Reshape { shape } => {
             let own = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
             match own == Some(input.iter().product()) {
                 true => Ok(shape.clone()),
@@ -240,7 +240,7 @@ fn shape_by_kind(kind: &Kind, input: &[usize]) -> Reason<Vec<usize>> {
                 )),
             }
         }
-        Kind::Residual { layers } => {
+        LayerKind::Residual { layers } => {
             let end =
                 layers.iter().try_fold(input.to_vec(), |shape, layer| output_shape(&layer.kind, &shape))?;
             match end == input {
@@ -250,9 +250,10 @@ fn shape_by_kind(kind: &Kind, input: &[usize]) -> Reason<Vec<usize>> {
                 )),
             }
         }
-        Kind::Dropout { .. } | Kind::BatchNorm { .. } | Kind::LayerNorm { .. } | Kind::Activation => {
-            Ok(input.to_vec())
-        }
+        LayerKind::Dropout { .. }
+        | LayerKind::BatchNorm { .. }
+        | LayerKind::LayerNorm { .. }
+        | LayerKind::Activation => Ok(input.to_vec()),
     }
 }
 
@@ -299,7 +300,7 @@ fn core(description: &LayerBuilder, input: &[usize], site: &Site<'_>) -> Result<
     let bias = description.use_bias;
     let module = |module: Box<dyn Module>| Ok(Core::Module(module));
     match &description.kind {
-        Kind::Dense { units } => {
+        LayerKind::Dense { units } => {
             let features = match input {
                 [_, features] => *features,
                 _ => input.iter().product(),
@@ -310,16 +311,16 @@ fn core(description: &LayerBuilder, input: &[usize], site: &Site<'_>) -> Result<
                 _ => module(Box::new(OfWholeRows(linear))),
             }
         }
-        Kind::Convolution(convolution) => convolve(convolution, input[0], bias, site).map(Core::Module),
-        Kind::Pooling(windows) => pool(windows).map(Core::Module),
-        Kind::Dropout { rate, seed } => {
+        LayerKind::Convolution(convolution) => convolve(convolution, input[0], bias, site).map(Core::Module),
+        LayerKind::Pooling(windows) => pool(windows).map(Core::Module),
+        LayerKind::Dropout { rate, seed } => {
             let generator = match seed {
                 Some(seed) => Arc::new(Generator::new(*seed)),
                 None => site.dropouts.clone(),
             };
             module(Box::new(Dropout::new(*rate)?.with_generator(generator)))
         }
-        Kind::BatchNorm { momentum, epsilon } => {
+        LayerKind::BatchNorm { momentum, epsilon } => {
             within("momentum", *momentum, 0.0, 1.0)?;
             within("epsilon", *epsilon, 0.0, f64::INFINITY)?;
             let options = BatchNormOptions {
@@ -338,12 +339,12 @@ fn core(description: &LayerBuilder, input: &[usize], site: &Site<'_>) -> Result<
                 ))),
             }
         }
-        Kind::LayerNorm { epsilon } => {
+        LayerKind::LayerNorm { epsilon } => {
             within("epsilon", *epsilon, 0.0, f64::INFINITY)?;
             let last = input.last().copied().unwrap_or(1);
             module(Box::new(LayerNorm::new(&[last], *epsilon, true, device)?))
         }
-        Kind::Embedding { count, features } => {
+        LayerKind::Embedding { count, features } => {
             if *count == 0 || *features == 0 || *count > WHOLE_F32 {
                 let message =
                     format!("an embedding has 1 to {WHOLE_F32} integers, with at least 1 feature each");
@@ -351,27 +352,27 @@ fn core(description: &LayerBuilder, input: &[usize], site: &Site<'_>) -> Result<
             }
             Ok(Core::Integers(Box::new(Embedding::new(*count, *features, None, device, weights)?)))
         }
-        Kind::Recurrent(recurrent) => {
+        LayerKind::Recurrent(recurrent) => {
             let layer = recur(recurrent, input[1], bias, site)?;
             Ok(match recurrent.return_sequences {
                 true => Core::Module(layer.into_module()),
                 false => Core::LastState(Box::new(layer)),
             })
         }
-        Kind::Attention { heads, causal } => {
+        LayerKind::Attention { heads, causal } => {
             let attention = MultiheadAttention::new(input[1], *heads, 0.0, bias, device, weights)?;
             module(Box::new(SelfAttention { attention, causal: *causal }))
         }
-        Kind::Flatten => Ok(Core::Shape(vec![input.iter().product()])),
-        Kind::Reshape { shape } => Ok(Core::Shape(shape.clone())),
-        Kind::Residual { layers } => {
+        LayerKind::Flatten => Ok(Core::Shape(vec![input.iter().product()])),
+        LayerKind::Reshape { shape } => Ok(Core::Shape(shape.clone())),
+        LayerKind::Residual { layers } => {
             // An embedding may only be the first layer of the network.
-            if layers.iter().any(|layer| matches!(layer.kind, Kind::Embedding { .. })) {
+            if layers.iter().any(|layer| matches!(layer.kind, LayerKind::Embedding { .. })) {
                 return Err(NetworkError::computation("an embedding must be the first layer of the network"));
             }
             Ok(Core::Residual(build_all(layers, input, site)?))
         }
-        Kind::Activation => Ok(Core::Nothing),
+        LayerKind::Activation => Ok(Core::Nothing),
     }
 }
 

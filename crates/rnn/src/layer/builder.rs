@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     WeightInitialization,
-    kind::{Cell, Convolution, Kind, Recurrent, Windows},
+    kind::{Cell, Convolution, LayerKind, Recurrent, Windows},
 };
 use crate::{ActivationFunction, Result, error::within};
 
@@ -15,7 +15,7 @@ use crate::{ActivationFunction, Result, error::within};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[must_use = "add it to a network"]
 pub struct LayerBuilder {
-    pub(crate) kind: Kind,
+    pub(crate) kind: LayerKind,
     activation: Option<ActivationFunction>,
     pub(crate) weight_init: Option<WeightInitialization>,
     pub(crate) use_bias: bool,
@@ -42,7 +42,7 @@ macro_rules! settings {
 }
 
 impl LayerBuilder {
-    fn new(kind: Kind) -> LayerBuilder {
+    fn new(kind: LayerKind) -> LayerBuilder {
         LayerBuilder {
             kind,
             activation: None,
@@ -57,7 +57,7 @@ impl LayerBuilder {
     /// A fully connected layer with `output_dim` units, and ReLU unless another activation is set. It takes rows of any
     /// shape, and applies to each step of a sequence.
     pub fn dense(output_dim: usize) -> LayerBuilder {
-        LayerBuilder::new(Kind::Dense { units: output_dim })
+        LayerBuilder::new(LayerKind::Dense { units: output_dim })
     }
 
     /// Dropout: during training, sets each element to 0 with this probability, and scales the others to keep the mean.
@@ -66,7 +66,7 @@ impl LayerBuilder {
     /// If the rate is not between 0 and 1.
     pub fn dropout(rate: f64) -> Result<LayerBuilder> {
         within("dropout rate", rate, 0.0, 1.0)?;
-        Ok(LayerBuilder::new(Kind::Dropout { rate, seed: None }))
+        Ok(LayerBuilder::new(LayerKind::Dropout { rate, seed: None }))
     }
 
     /// A convolution over images, from `[channels, height, width]` to `[filters, ..]`.
@@ -81,7 +81,7 @@ impl LayerBuilder {
 
     fn convolution(filters: usize, kernel: Vec<usize>) -> LayerBuilder {
         let dims = kernel.len();
-        LayerBuilder::new(Kind::Convolution(Convolution {
+        LayerBuilder::new(LayerKind::Convolution(Convolution {
             filters,
             kernel,
             stride: vec![1; dims],
@@ -113,24 +113,24 @@ impl LayerBuilder {
 
     fn pooling(size: Vec<usize>, average: bool) -> LayerBuilder {
         let (stride, padding) = (size.clone(), vec![0; size.len()]);
-        LayerBuilder::new(Kind::Pooling(Windows { size, stride, padding, average }))
+        LayerBuilder::new(LayerKind::Pooling(Windows { size, stride, padding, average }))
     }
 
     /// Normalises each feature or channel, by the batch's statistics during training and by running statistics otherwise. For
     /// single features a batch needs two rows: a last single row joins the batch before.
     pub fn batch_norm() -> LayerBuilder {
-        LayerBuilder::new(Kind::BatchNorm { momentum: 0.1, epsilon: 1e-5 })
+        LayerBuilder::new(LayerKind::BatchNorm { momentum: 0.1, epsilon: 1e-5 })
     }
 
     /// Normalises the last dimension of each row.
     pub fn layer_norm() -> LayerBuilder {
-        LayerBuilder::new(Kind::LayerNorm { epsilon: 1e-5 })
+        LayerBuilder::new(LayerKind::LayerNorm { epsilon: 1e-5 })
     }
 
     /// A vector of `features` elements for each of `count` integers, from `[steps]` to `[steps, features]`. It must be the
     /// first layer; the data are integers from 0 to `count - 1`.
     pub fn embedding(count: usize, features: usize) -> LayerBuilder {
-        LayerBuilder::new(Kind::Embedding { count, features })
+        LayerBuilder::new(LayerKind::Embedding { count, features })
     }
 
     /// Simple recurrence (tanh) over sequences `[steps, features]`. Returns the state after the last step, `[units]`, or with
@@ -151,32 +151,38 @@ impl LayerBuilder {
 
     fn recurrent(cell: Cell, units: usize) -> LayerBuilder {
         let (layers, bidirectional, return_sequences) = (1, false, false);
-        LayerBuilder::new(Kind::Recurrent(Recurrent { cell, units, layers, bidirectional, return_sequences }))
+        LayerBuilder::new(LayerKind::Recurrent(Recurrent {
+            cell,
+            units,
+            layers,
+            bidirectional,
+            return_sequences,
+        }))
     }
 
     /// Self-attention over a sequence `[steps, features]`, with this number of heads.
     pub fn attention(heads: usize) -> LayerBuilder {
-        LayerBuilder::new(Kind::Attention { heads, causal: false })
+        LayerBuilder::new(LayerKind::Attention { heads, causal: false })
     }
 
     /// Gives rows one dimension.
     pub fn flatten() -> LayerBuilder {
-        LayerBuilder::new(Kind::Flatten)
+        LayerBuilder::new(LayerKind::Flatten)
     }
 
     /// Gives rows another shape with the same number of elements.
     pub fn reshape(shape: &[usize]) -> LayerBuilder {
-        LayerBuilder::new(Kind::Reshape { shape: shape.to_vec() })
+        LayerBuilder::new(LayerKind::Reshape { shape: shape.to_vec() })
     }
 
     /// Adds the output of these layers to their input. They must not change the shape.
     pub fn residual(layers: Vec<LayerBuilder>) -> LayerBuilder {
-        LayerBuilder::new(Kind::Residual { layers })
+        LayerBuilder::new(LayerKind::Residual { layers })
     }
 
     /// An activation without weights.
     pub fn activation_layer(activation: ActivationFunction) -> LayerBuilder {
-        LayerBuilder::new(Kind::Activation).activation(activation)
+        LayerBuilder::new(LayerKind::Activation).activation(activation)
     }
 
     /// Sets the activation. By default, dense layers have ReLU and others none.
@@ -212,31 +218,31 @@ impl LayerBuilder {
 
     settings! {
         /// Sets the stride of a convolution or pooling in every dimension.
-        stride(stride: usize): Kind::Convolution(Convolution { stride: own, .. })
-            | Kind::Pooling(Windows { stride: own, .. }) => own.fill(stride);
+        stride(stride: usize): LayerKind::Convolution(Convolution { stride: own, .. })
+            | LayerKind::Pooling(Windows { stride: own, .. }) => own.fill(stride);
         /// Sets the padding of a convolution (with zeros) or pooling on all sides.
-        padding(padding: usize): Kind::Convolution(Convolution { padding: own, .. })
-            | Kind::Pooling(Windows { padding: own, .. }) => own.fill(padding);
+        padding(padding: usize): LayerKind::Convolution(Convolution { padding: own, .. })
+            | LayerKind::Pooling(Windows { padding: own, .. }) => own.fill(padding);
         /// Sets the dilation of a convolution.
-        dilation(dilation: usize): Kind::Convolution(convolution) => convolution.dilation.fill(dilation);
+        dilation(dilation: usize): LayerKind::Convolution(convolution) => convolution.dilation.fill(dilation);
         /// Sets the number of channel groups of a convolution.
-        groups(groups: usize): Kind::Convolution(convolution) => convolution.groups = groups;
+        groups(groups: usize): LayerKind::Convolution(convolution) => convolution.groups = groups;
         /// A recurrent layer returns its state after every step, `[steps, units]`.
-        return_sequences(): Kind::Recurrent(recurrent) => recurrent.return_sequences = true;
+        return_sequences(): LayerKind::Recurrent(recurrent) => recurrent.return_sequences = true;
         /// A recurrent layer runs in both directions, and returns twice as many features.
-        bidirectional(): Kind::Recurrent(recurrent) => recurrent.bidirectional = true;
+        bidirectional(): LayerKind::Recurrent(recurrent) => recurrent.bidirectional = true;
         /// Stacks this number of recurrent layers.
-        layers(layers: usize): Kind::Recurrent(recurrent) => recurrent.layers = layers;
+        layers(layers: usize): LayerKind::Recurrent(recurrent) => recurrent.layers = layers;
         /// Each step attends only to itself and earlier steps.
-        causal(): Kind::Attention { causal, .. } => *causal = true;
+        causal(): LayerKind::Attention { causal, .. } => *causal = true;
         /// Gives a dropout layer its own random numbers, with this seed.
-        seed(seed: u64): Kind::Dropout { seed: own, .. } => *own = Some(seed);
+        seed(seed: u64): LayerKind::Dropout { seed: own, .. } => *own = Some(seed);
     }
 
     /// Freezes or unfreezes the layer and its inner layers.
     pub(super) fn freeze(&mut self, frozen: bool) {
         self.trainable = !frozen;
-        if let Kind::Residual { layers } = &mut self.kind {
+        if let LayerKind::Residual { layers } = &mut self.kind {
             layers.iter_mut().for_each(|layer| layer.freeze(frozen));
         }
     }
@@ -244,10 +250,10 @@ impl LayerBuilder {
     /// Changes the seeds of dropout layers for copy `number` of the network. Copy 0 keeps them.
     pub(crate) fn reseed(&mut self, number: u64) {
         match &mut self.kind {
-            Kind::Dropout { seed: Some(seed), .. } => {
+            LayerKind::Dropout { seed: Some(seed), .. } => {
                 *seed = seed.wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
             }
-            Kind::Residual { layers } => layers.iter_mut().for_each(|layer| layer.reseed(number)),
+            LayerKind::Residual { layers } => layers.iter_mut().for_each(|layer| layer.reseed(number)),
             _ => {}
         }
     }
@@ -256,13 +262,13 @@ impl LayerBuilder {
     pub(super) fn meaningless(&self) -> Option<&str> {
         let draws = matches!(
             self.kind,
-            Kind::Dense { .. }
-                | Kind::Convolution(_)
-                | Kind::Embedding { .. }
-                | Kind::Recurrent(_)
-                | Kind::Attention { .. }
+            LayerKind::Dense { .. }
+                | LayerKind::Convolution(_)
+                | LayerKind::Embedding { .. }
+                | LayerKind::Recurrent(_)
+                | LayerKind::Attention { .. }
         );
-        let has_bias = draws && !matches!(self.kind, Kind::Embedding { .. });
+        let has_bias = draws && !matches!(self.kind, LayerKind::Embedding { .. });
         let misplaced = self.misplaced.as_deref();
         misplaced
             .or((self.weight_init.is_some() && !draws).then_some("weight_init"))
@@ -272,7 +278,7 @@ impl LayerBuilder {
     /// The activation, with the default.
     pub(crate) fn own_activation(&self) -> ActivationFunction {
         self.activation.unwrap_or(match self.kind {
-            Kind::Dense { .. } => ActivationFunction::ReLU,
+            LayerKind::Dense { .. } => ActivationFunction::ReLU,
             _ => ActivationFunction::Linear,
         })
     }

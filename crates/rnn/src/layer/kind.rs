@@ -91,7 +91,7 @@ pub(crate) struct Recurrent {
 
 /// A layer's kind with its settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) enum Kind {
+pub(crate) enum LayerKind {
     Dense { units: usize },
     Convolution(Convolution),
     Pooling(Windows),
@@ -107,12 +107,15 @@ pub(crate) enum Kind {
     Activation,
 }
 
-impl Kind {
+impl LayerKind {
     /// True if it mixes inputs by weights, rather than scaling, reshaping or looking them up.
     pub(crate) fn mixes(&self) -> bool {
         match self {
-            Kind::Dense { .. } | Kind::Convolution(_) | Kind::Recurrent(_) | Kind::Attention { .. } => true,
-            Kind::Residual { layers } => layers.iter().any(|layer| layer.kind.mixes()),
+            LayerKind::Dense { .. }
+            | LayerKind::Convolution(_)
+            | LayerKind::Recurrent(_)
+            | LayerKind::Attention { .. } => true,
+            LayerKind::Residual { layers } => layers.iter().any(|layer| layer.kind.mixes()),
             _ => false,
         }
     }
@@ -121,40 +124,46 @@ impl Kind {
     pub(crate) fn keeps_range(&self) -> bool {
         matches!(
             self,
-            Kind::Flatten | Kind::Reshape { .. } | Kind::Pooling(_) | Kind::Dropout { .. } | Kind::Activation
+            LayerKind::Flatten
+                | LayerKind::Reshape { .. }
+                | LayerKind::Pooling(_)
+                | LayerKind::Dropout { .. }
+                | LayerKind::Activation
         )
     }
 
     /// True if it belongs to the layer before, as normalisations and activations do.
     pub(crate) fn refines(&self) -> bool {
-        matches!(self, Kind::BatchNorm { .. } | Kind::LayerNorm { .. } | Kind::Activation)
+        matches!(self, LayerKind::BatchNorm { .. } | LayerKind::LayerNorm { .. } | LayerKind::Activation)
     }
 
     pub(crate) fn layer_type(&self) -> LayerType {
         match self {
-            Kind::Dense { .. } => LayerType::Dense,
-            Kind::Convolution(convolution) if convolution.kernel.len() == 3 => LayerType::Convolutional3D,
-            Kind::Convolution(_) => LayerType::Convolutional2D,
-            Kind::Pooling(windows) => match (windows.size.len(), windows.average) {
+            LayerKind::Dense { .. } => LayerType::Dense,
+            LayerKind::Convolution(convolution) if convolution.kernel.len() == 3 => {
+                LayerType::Convolutional3D
+            }
+            LayerKind::Convolution(_) => LayerType::Convolutional2D,
+            LayerKind::Pooling(windows) => match (windows.size.len(), windows.average) {
                 (3, true) => LayerType::AveragePooling3D,
                 (3, false) => LayerType::MaxPooling3D,
                 (_, true) => LayerType::AveragePooling2D,
                 (_, false) => LayerType::MaxPooling2D,
             },
-            Kind::Dropout { .. } => LayerType::Dropout,
-            Kind::BatchNorm { .. } => LayerType::BatchNormalization,
-            Kind::LayerNorm { .. } => LayerType::LayerNormalization,
-            Kind::Embedding { .. } => LayerType::Embedding,
-            Kind::Recurrent(recurrent) => match recurrent.cell {
+            LayerKind::Dropout { .. } => LayerType::Dropout,
+            LayerKind::BatchNorm { .. } => LayerType::BatchNormalization,
+            LayerKind::LayerNorm { .. } => LayerType::LayerNormalization,
+            LayerKind::Embedding { .. } => LayerType::Embedding,
+            LayerKind::Recurrent(recurrent) => match recurrent.cell {
                 Cell::Rnn => LayerType::RNN,
                 Cell::Lstm => LayerType::LSTM,
                 Cell::Gru => LayerType::GRU,
             },
-            Kind::Attention { .. } => LayerType::Attention,
-            Kind::Flatten => LayerType::Flatten,
-            Kind::Reshape { .. } => LayerType::Reshape,
-            Kind::Residual { .. } => LayerType::Residual,
-            Kind::Activation => LayerType::Activation,
+            LayerKind::Attention { .. } => LayerType::Attention,
+            LayerKind::Flatten => LayerType::Flatten,
+            LayerKind::Reshape { .. } => LayerType::Reshape,
+            LayerKind::Residual { .. } => LayerType::Residual,
+            LayerKind::Activation => LayerType::Activation,
         }
     }
 }

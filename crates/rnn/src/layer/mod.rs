@@ -17,7 +17,7 @@ pub use kind::LayerType;
 
 pub(crate) use build::Site;
 use build::build;
-pub(crate) use kind::Kind;
+pub(crate) use kind::LayerKind;
 
 use crate::{ActivationFunction, Result};
 
@@ -121,7 +121,7 @@ impl Layer {
             [steps, _] => *steps,
             shape => shape.iter().skip(1).product(),
         };
-        let normalises = matches!(self.description.kind, Kind::BatchNorm { .. });
+        let normalises = matches!(self.description.kind, LayerKind::BatchNorm { .. });
         let inside = match &self.core {
             Core::Residual(layers) => layers.iter().any(Layer::needs_rows),
             _ => false,

@@ -10,7 +10,7 @@ use neurenix::phynexus::{DType, Device, tensor::Generator, text::show_shape};
 use super::{Network, NetworkMetadata, Plan, Precision, TrainingHistory};
 use crate::{
     LayerBuilder, LossConfig, NetworkError, Optimizer, Result, device,
-    layer::{Kind, Site, build_all},
+    layer::{LayerKind, Site, build_all},
 };
 
 /// Describes a network layer by layer; see [`Network::with_input_size`].
@@ -166,7 +166,7 @@ impl Network {
     /// The number of integers that an embedding accepts, if the first layer is one.
     pub(crate) fn vocabulary(&self) -> Option<usize> {
         match self.plan.layers.first().map(|layer| &layer.kind) {
-            Some(Kind::Embedding { count, .. }) => Some(*count),
+            Some(LayerKind::Embedding { count, .. }) => Some(*count),
             _ => None,
         }
     }

@@ -7,8 +7,8 @@ use neurenix::{
 
 use super::{
     methods::{
-        DAMPING, MEMORY, MOST_DAMPING, Memory, check_size, difference, dot, first_step, flattened,
-        gradient_of, second_derivatives, solve, split,
+        CorrectionPairs, DAMPING, MEMORY_SIZE, MOST_DAMPING, check_size, difference, dot, first_step,
+        flattened, gradient_of, second_derivatives, solve, split,
     },
     step::refused,
 };
@@ -19,12 +19,12 @@ pub(super) struct Direction {
     parameters: Vec<Parameter>,
     weight_decay: f64,
     gradient_clip: Option<f64>,
-    kind: Kind,
+    method: Method,
 }
 
-enum Kind {
+enum Method {
     /// The pairs, and the weights and gradient of the previous step.
-    Lbfgs(Memory, Option<(Vec<f64>, Vec<f64>)>),
+    Lbfgs(CorrectionPairs, Option<(Vec<f64>, Vec<f64>)>),
     /// The damping that is added to the diagonal of the second derivatives.
     Newton(f64),
 }
@@ -33,26 +33,28 @@ impl Direction {
     /// The direction of an optimiser that has its own, for these weights. An error if there are too many weights for it.
     pub(super) fn of(optimizer: &Optimizer, parameters: &[Parameter]) -> Result<Option<Direction>> {
         let config = optimizer.config();
-        let kind = match optimizer.optimizer_type() {
-            OptimizerType::LBFGS => Kind::Lbfgs(Memory::new(config.memory_size.unwrap_or(MEMORY)), None),
+        let method = match optimizer.optimizer_type() {
+            OptimizerType::LBFGS => {
+                Method::Lbfgs(CorrectionPairs::new(config.memory_size.unwrap_or(MEMORY_SIZE)), None)
+            }
             OptimizerType::Newton => {
                 check_size("Newton", parameters.iter().map(|p| p.tensor().len()).sum())?;
-                Kind::Newton(config.damping.unwrap_or(DAMPING))
+                Method::Newton(config.damping.unwrap_or(DAMPING))
             }
             _ => return Ok(None),
         };
         let (weight_decay, gradient_clip) = (config.weight_decay.unwrap_or(0.0), config.gradient_clip);
-        Ok(Some(Direction { parameters: parameters.to_vec(), weight_decay, gradient_clip, kind }))
+        Ok(Some(Direction { parameters: parameters.to_vec(), weight_decay, gradient_clip, method }))
     }
 
     /// True if it needs second derivatives, and so the graph of the loss.
     pub(super) fn is_newton(&self) -> bool {
-        matches!(self.kind, Kind::Newton(_))
+        matches!(self.method, Method::Newton(_))
     }
 
     /// Newton's direction from the loss: its gradient and second derivatives, both with weight decay.
     pub(super) fn of_loss(&mut self, total: &Tensor) -> Result<Gradients> {
-        let Kind::Newton(damping) = self.kind else {
+        let Method::Newton(damping) = self.method else {
             return Err(NetworkError::computation("only Newton's direction comes from the loss itself"));
         };
         let leaves: Vec<Tensor> =
@@ -78,10 +80,10 @@ impl Direction {
         let weights = self.weights()?;
         let gradient = flattened(self.parameters.iter().map(|parameter| gradient_of(gradients, parameter)))?;
         if !dot(&gradient, &gradient).is_finite() {
-            return Err(refused(gradient.iter().all(|slope| slope.is_finite())));
+            return Err(refused(gradient.iter().all(|derivative| derivative.is_finite())));
         }
         let gradient = self.decayed_and_clipped(&weights, gradient);
-        let Kind::Lbfgs(memory, before) = &mut self.kind else {
+        let Method::Lbfgs(memory, before) = &mut self.method else {
             return Err(NetworkError::computation("Newton's direction does not come from gradients"));
         };
         if let Some((old_weights, old_gradient)) = before.take() {

@@ -50,8 +50,8 @@ impl Model<'_> {
             Some(_) => batch.inputs.clone(),
             None => batch.inputs.to_dtype(network.dtype())?,
         };
-        let needs_slope = self.regularization.gradient_penalty.is_some();
-        let inputs = if needs_slope { inputs.with_grad()? } else { inputs };
+        let needs_gradient = self.regularization.gradient_penalty.is_some();
+        let inputs = if needs_gradient { inputs.with_grad()? } else { inputs };
         let dropout = self.regularization.dropout_rate.map(|rate| (rate, self.generator));
         let takes_scores = network.loss_takes_scores(self.loss);
         let scores = network.training_outputs(&inputs, !takes_scores, dropout)?.to_dtype(dtype)?;

@@ -6,7 +6,7 @@ use neurenix::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{LayerBuilder, Network, Result, error::within, layer::Kind, network::put};
+use crate::{LayerBuilder, Network, Result, error::within, layer::LayerKind, network::put};
 
 /// Penalties and constraints on weights and outputs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -54,10 +54,10 @@ impl RegularizationConfig {
         for (place, layer) in given.iter().enumerate() {
             layers.push(layer.clone());
             origins.push(Some(place));
-            let has_weights = matches!(layer.kind, Kind::Dense { .. } | Kind::Convolution(_));
+            let has_weights = matches!(layer.kind, LayerKind::Dense { .. } | LayerKind::Convolution(_));
             // A normalisation may follow after a dropout.
             let passes =
-                |next: &&LayerBuilder| next.kind.refines() || matches!(next.kind, Kind::Dropout { .. });
+                |next: &&LayerBuilder| next.kind.refines() || matches!(next.kind, LayerKind::Dropout { .. });
             let following: Vec<_> = given[place + 1..].iter().take_while(passes).collect();
             for norm in &norms {
                 let has_norm = following.iter().any(|next| next.kind.layer_type() == norm.kind.layer_type());
@@ -103,9 +103,9 @@ impl RegularizationConfig {
     /// The penalty on the gradient of the outputs with respect to the inputs.
     pub(super) fn of_inputs(&self, outputs: &Tensor, inputs: &Tensor) -> Result<Option<Tensor>> {
         let Some(lambda) = self.gradient_penalty else { return Ok(None) };
-        let slopes = outputs.sum(&[], false)?.gradients_create_graph(&[inputs])?;
+        let gradients = outputs.sum(&[], false)?.gradients_create_graph(&[inputs])?;
         let rows = inputs.shape()[0].max(1) as f64;
-        Ok(Some(slopes[0].square()?.sum(&[], false)?.mul_scalar(lambda / rows)?))
+        Ok(Some(gradients[0].square()?.sum(&[], false)?.mul_scalar(lambda / rows)?))
     }
 
     /// Divides weights by their largest singular value if it is above 1.

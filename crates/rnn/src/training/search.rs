@@ -5,7 +5,7 @@ use neurenix::nn::Parameter;
 use super::{
     TrainingMethod,
     forward::{Batch, Measured, Model},
-    methods::{NetworkObjective, Objective, Place, Progress, Search, check_size, search},
+    methods::{NetworkObjective, Objective, Progress, Search, Solution, check_size, search},
 };
 use crate::{NetworkError, Optimizer, Result};
 
@@ -13,7 +13,7 @@ use crate::{NetworkError, Optimizer, Result};
 pub(super) struct Searching<'a> {
     objective: NetworkObjective<'a>,
     search: Box<dyn Search>,
-    place: Place,
+    solution: Solution,
 }
 
 impl<'a> Searching<'a> {
@@ -40,14 +40,14 @@ impl<'a> Searching<'a> {
                 "the initial loss over all rows is not finite: scale the data, or begin with smaller weights";
             return Err(NetworkError::numerical(message));
         }
-        Ok(Some(Searching { objective, search, place: Place { weights, value } }))
+        Ok(Some(Searching { objective, search, solution: Solution { weights, value } }))
     }
 
     /// Runs one iteration. Returns the measurements after it, and whether the search has converged. If it fails, the weights do
     /// not change.
     pub(super) fn iterate(&mut self, predictions: bool) -> Result<(Measured, bool)> {
-        let before = self.place.weights.clone();
-        let progress = self.search.iterate(&mut self.objective, &mut self.place);
+        let before = self.solution.weights.clone();
+        let progress = self.search.iterate(&mut self.objective, &mut self.solution);
         let progress = match progress {
             Ok(progress) => progress,
             Err(error) => {
@@ -55,7 +55,7 @@ impl<'a> Searching<'a> {
                 return Err(error);
             }
         };
-        self.objective.put(&self.place.weights)?;
+        self.objective.put(&self.solution.weights)?;
         Ok((self.objective.measure(predictions)?, progress == Progress::Converged))
     }
 }

@@ -19,9 +19,9 @@ impl MathUtils {
     {
         positive("h", h)?;
         let mut gradient = Array2::zeros(x.dim());
-        for (index, slope) in gradient.indexed_iter_mut() {
+        for (index, derivative) in gradient.indexed_iter_mut() {
             let at = |by: f64| moved(x, &[(index, by)]);
-            *slope = (func(&at(h))? - func(&at(-h))?) / (2.0 * h);
+            *derivative = (func(&at(h))? - func(&at(-h))?) / (2.0 * h);
         }
         Ok(gradient)
     }

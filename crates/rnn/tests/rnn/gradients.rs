@@ -75,11 +75,11 @@ fn every_activation_by_itself() -> Result<()> {
 fn activations_of_numbers_are_those_of_vectors() -> Result<()> {
     let x = ndarray::arr1(&[-2.3, -0.4, 0.7, 3.1]);
     for activation in ActivationFunction::ALL.into_iter().filter(|a| *a != ActivationFunction::Softmax) {
-        let (values, slopes) = (activation.apply_vector(&x)?, activation.derivative_vector(&x)?);
+        let (values, derivatives) = (activation.apply_vector(&x)?, activation.derivative_vector(&x)?);
         for (i, x) in x.iter().enumerate() {
             assert_eq!(
                 (activation.apply_scalar(*x), activation.derivative_scalar(*x)),
-                (values[i], slopes[i])
+                (values[i], derivatives[i])
             );
         }
     }
@@ -92,8 +92,8 @@ fn activations_of_numbers_are_those_of_vectors() -> Result<()> {
         (ParametricActivation::new(ActivationFunction::Tanh, Vec::new()), false),
     ] {
         for x in [-2.3, -0.4, 0.7] {
-            let slope = (activation.apply(x + 1e-6) - activation.apply(x - 1e-6)) / 2e-6;
-            assert!((activation.derivative(x) - slope).abs() < 1e-8, "{activation:?} at {x}");
+            let derivative = (activation.apply(x + 1e-6) - activation.apply(x - 1e-6)) / 2e-6;
+            assert!((activation.derivative(x) - derivative).abs() < 1e-8, "{activation:?} at {x}");
             let found = activation.parameter_derivative(x);
             assert_eq!(found.len(), usize::from(parameter));
             for found in found {

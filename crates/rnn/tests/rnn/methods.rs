@@ -11,7 +11,7 @@ use super::formulas::close;
 
 use TrainingMethod::*;
 
-const BY_SLOPES: [TrainingMethod; 4] = [Newton, QuasiNewton, ConjugateGradient, LevenbergMarquardt];
+const BY_GRADIENTS: [TrainingMethod; 4] = [Newton, QuasiNewton, ConjugateGradient, LevenbergMarquardt];
 const AT_RANDOM: [TrainingMethod; 4] = [Evolutionary, ParticleSwarm, GeneticAlgorithm, SimulatedAnnealing];
 
 fn data() -> (Array2<f64>, Array2<f64>) {
@@ -106,7 +106,7 @@ fn distance(network: &Network, expected: &(Array2<f64>, Array2<f64>)) -> Result<
 #[test]
 fn least_squares_are_those_of_the_normal_equations() -> Result<()> {
     let (x, y) = data();
-    for method in BY_SLOPES {
+    for method in BY_GRADIENTS {
         for (precision, near) in [(Precision::Float64, 1e-6), (Precision::Float32, 2e-3)] {
             let mut network = line(precision)?;
             // Rows in parts are the same as all at once.
@@ -151,7 +151,7 @@ fn searches_at_random_come_near_the_normal_equations() -> Result<()> {
 fn exclusive_or_is_learnt() -> Result<()> {
     let x = Array2::from_shape_vec((4, 2), vec![0., 0., 0., 1., 1., 0., 1., 1.]).unwrap();
     let y = Array2::from_shape_vec((4, 1), vec![0., 1., 1., 0.]).unwrap();
-    for method in BY_SLOPES.into_iter().chain([Evolutionary, ParticleSwarm]) {
+    for method in BY_GRADIENTS.into_iter().chain([Evolutionary, ParticleSwarm]) {
         let mut network = Network::with_input_size(2)?
             .add_layer(LayerBuilder::dense(8).activation(ActivationFunction::Tanh))
             .add_layer(LayerBuilder::dense(1).activation(ActivationFunction::Linear))
@@ -200,10 +200,11 @@ fn a_step_of_levenberg_and_marquardt_is_their_formula() -> Result<()> {
     let (x, y) = data();
     let mut network = curved()?;
     let before = flat(&network.get_weights()?);
-    let slopes = differences(&network, |network| Ok(network.predict(&x)?.iter().copied().collect()))?;
+    let derivatives = differences(&network, |network| Ok(network.predict(&x)?.iter().copied().collect()))?;
     let gradient = flat(&network.loss_and_gradients(&x, &y)?.1);
-    let product =
-        |i: usize, j: usize| 2.0 / 40.0 * slopes[i].iter().zip(&slopes[j]).map(|(a, b)| a * b).sum::<f64>();
+    let product = |i: usize, j: usize| {
+        2.0 / 40.0 * derivatives[i].iter().zip(&derivatives[j]).map(|(a, b)| a * b).sum::<f64>()
+    };
     let damping = 0.3;
     let matrix = (0..before.len())
         .map(|i| {
@@ -241,10 +242,10 @@ fn steps_of_the_optimiser_newton_are_its_formula() -> Result<()> {
         for _ in 0..3 {
             let weights = flat(&by_hand.get_weights()?);
             let decay = weight_decay.unwrap_or(0.0);
-            let slope = |network: &Network| Ok(flat(&network.loss_and_gradients(&x, &y)?.1));
-            let mut second = differences(&by_hand, slope)?;
+            let derivative = |network: &Network| Ok(flat(&network.loss_and_gradients(&x, &y)?.1));
+            let mut second = differences(&by_hand, derivative)?;
             (0..weights.len()).for_each(|i| second[i][i] += damping + decay);
-            let gradient = slope(&by_hand)?.iter().zip(&weights).map(|(g, w)| g + decay * w).collect();
+            let gradient = derivative(&by_hand)?.iter().zip(&weights).map(|(g, w)| g + decay * w).collect();
             let step = eliminate(second, gradient);
             let next: Vec<f64> =
                 weights.iter().zip(&step).map(|(weight, step)| weight - rate * step).collect();

@@ -32,7 +32,7 @@ def clip_grad_norm_(
     >>> (w * w / 2).sum().backward()
     >>> round(nx.nn.utils.clip_grad_norm_([w], max_norm=1.0).item(), 4)
     5.0
-    >>> [round(slope, 4) for slope in w.grad.tolist()]
+    >>> [round(gradient, 4) for gradient in w.grad.tolist()]
     [0.6, 0.8]
     """
     pairs = _gradients(parameters)

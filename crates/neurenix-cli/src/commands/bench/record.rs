@@ -147,14 +147,14 @@ fn wgsl(kernel: &Kernel) -> Result<String> {
 }
 
 /// A device that plans computations, and the languages in which its kernels are printed.
-struct Place {
+struct TargetDevice {
     name: &'static str,
     /// The features that kernels may use. No effect on the CPU, whose steps are not lowered.
     target: Target,
     printers: Vec<(&'static str, Printer)>,
 }
 
-fn places() -> [Place; 4] {
+fn target_devices() -> [TargetDevice; 4] {
     let matrices = |factors: &[(DType, usize)]| {
         let shape = |depth| MatrixShape { rows: 16, columns: 16, depth };
         factors.iter().map(|&(factor, depth)| (shape(depth), factor, DType::F32)).collect()
@@ -194,10 +194,14 @@ fn places() -> [Place; 4] {
     };
     let target = |limits, processors| Target { limits, vector_bytes: 16, processors, sums: 64 };
     [
-        Place { name: "cpu", target: target(plain.clone(), 16), printers: Vec::new() },
-        Place { name: "cuda", target: target(cuda, 132), printers: vec![("CUDA", |k| print(k, &CUDA))] },
-        Place { name: "hip", target: target(hip, 104), printers: vec![("HIP", |k| print(k, &HIP))] },
-        Place {
+        TargetDevice { name: "cpu", target: target(plain.clone(), 16), printers: Vec::new() },
+        TargetDevice {
+            name: "cuda",
+            target: target(cuda, 132),
+            printers: vec![("CUDA", |k| print(k, &CUDA))],
+        },
+        TargetDevice { name: "hip", target: target(hip, 104), printers: vec![("HIP", |k| print(k, &HIP))] },
+        TargetDevice {
             name: "plain",
             target: target(plain, 16),
             printers: vec![("OpenCL", |k| print(k, &OPENCL)), ("WGSL", wgsl)],
@@ -206,22 +210,22 @@ fn places() -> [Place; 4] {
 }
 
 /// The text of every computation, by name.
-fn record(place: Place) -> BTreeMap<String, String> {
+fn record(target_device: TargetDevice) -> BTreeMap<String, String> {
     let notes = Arc::<Mutex<String>>::default();
-    let on_cpu = place.name == "cpu";
-    let (gpu, recorded) = recorder(place.target.clone());
+    let on_cpu = target_device.name == "cpu";
+    let (gpu, recorded) = recorder(target_device.target.clone());
     let planner = if on_cpu { Device::find("cpu").unwrap() } else { gpu };
     let device = register(Box::new(Noting {
-        name: format!("noting {}", place.name),
+        name: format!("noting {}", target_device.name),
         planner: planner.backend(),
-        target: place.target,
+        target: target_device.target,
         notes: notes.clone(),
     }));
     let mut texts = BTreeMap::<String, String>::new();
     let mut done = |name: &str| {
         let mut text = std::mem::take(&mut *notes.lock().unwrap_or_else(PoisonError::into_inner));
         let kernels = recorded.take();
-        for (language, printer) in &place.printers {
+        for (language, printer) in &target_device.printers {
             let source = |kernel: &Kernel| match printer(kernel) {
                 Ok(source) => format!("{language}:\n{source}"),
                 Err(error) => format!("{language} refused: {error}\n"),
@@ -263,9 +267,9 @@ fn folder() -> PathBuf {
 }
 
 /// The recorded text of one computation.
-fn recorded_text(place: &str, computation: &str) -> String {
+fn recorded_text(target_device: &str, computation: &str) -> String {
     let mut text = String::new();
-    let file = fs::File::open(folder().join(place).with_extension("txt.gz")).unwrap();
+    let file = fs::File::open(folder().join(target_device).with_extension("txt.gz")).unwrap();
     GzDecoder::new(file).read_to_string(&mut text).unwrap();
     let found =
         text.split(MARK).find_map(|part| part.split_once('\n').filter(|(name, _)| *name == computation));
@@ -286,9 +290,9 @@ fn plans_and_kernels_are_those_on_record() {
     let update = std::env::var_os("UPDATE_GOLDEN").is_some();
     let mut hashes = String::new();
     let mut now = Vec::new();
-    for place in places() {
-        let name = place.name;
-        let texts = record(place);
+    for target_device in target_devices() {
+        let name = target_device.name;
+        let texts = record(target_device);
         for (computation, text) in &texts {
             writeln!(hashes, "{name}: {computation}: {:016x}", hash(text)).unwrap();
         }
@@ -313,11 +317,13 @@ fn plans_and_kernels_are_those_on_record() {
     let known: BTreeMap<&str, &str> = known.lines().filter_map(|line| line.rsplit_once(": ")).collect();
     let mut changed = Vec::new();
     let mut first = None;
-    for (place, texts) in &now {
+    for (target_device, texts) in &now {
         for (computation, text) in texts {
-            let key = format!("{place}: {computation}");
+            let key = format!("{target_device}: {computation}");
             if known.get(key.as_str()) != Some(&format!("{:016x}", hash(text)).as_str()) {
-                first.get_or_insert_with(|| first_difference(&recorded_text(place, computation), text));
+                first.get_or_insert_with(|| {
+                    first_difference(&recorded_text(target_device, computation), text)
+                });
                 changed.push(key);
             }
         }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{CsvOptions, FORMAT, LabelColumn, read_table, read_text};
 use crate::data::HostArray;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
 
 /// The columns that a model was trained on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ fn read_features(text: &[u8], path: &Path, columns: &FeatureColumns, delimiter: 
 /// The indices of the model's features, in its order, among the columns with these names (numbers if there is no
 /// header).
 pub(super) fn select(columns: &FeatureColumns, names: &[String], path: &Path) -> Result<Vec<usize>> {
-    let wrong = |message: String| Error::format(path, FORMAT, Place::Line(1), message);
+    let wrong = |message: String| Error::format(path, FORMAT, Location::Line(1), message);
     match columns {
         FeatureColumns::Numbered { width, label } => {
             let label = match (names.len().checked_sub(*width), label) {

@@ -4,7 +4,7 @@ use phynexus::{
     DType, Scalar,
     kernel::{
         Index, Mask, Ranges,
-        fused::{Fused, Instruction, Operation, Parameter, Store, Value},
+        fused::{FusedOp, Fusion, Instruction, InstructionId, Parameter, Store},
     },
     op::{Binary, Combine, Unary},
 };
@@ -13,14 +13,14 @@ use super::{Data, close, reference, run_all};
 
 /// A kernel of `f32` values under construction.
 pub(super) struct Builder {
-    pub(super) kernel: Fused,
+    pub(super) kernel: Fusion,
     pub(super) ranges: Ranges,
     pub(super) data: Vec<Data>,
 }
 
 impl Builder {
     pub(super) fn new(rows: &[usize], columns: &[usize]) -> Builder {
-        let kernel = Fused { rows: rows.into(), columns: columns.into(), ..Fused::default() };
+        let kernel = Fusion { rows: rows.into(), columns: columns.into(), ..Fusion::default() };
         Builder { kernel, ranges: Ranges(rows.iter().chain(columns).copied().collect()), data: Vec::new() }
     }
     /// The row-major index over all ranges.
@@ -36,35 +36,35 @@ impl Builder {
         self.data.push(data);
         self.data.len() as u16 - 1
     }
-    fn push(&mut self, operation: Operation, dtype: DType, per_column: bool) -> Value {
+    fn push(&mut self, operation: FusedOp, dtype: DType, per_column: bool) -> InstructionId {
         self.kernel.instructions.push(Instruction { operation, dtype, per_column });
-        self.kernel.instructions.len() as Value - 1
+        self.kernel.instructions.len() as InstructionId - 1
     }
-    fn wide(&self, value: Value) -> bool {
+    fn wide(&self, value: InstructionId) -> bool {
         self.kernel.instructions[value as usize].per_column
     }
-    pub(super) fn load_masked(&mut self, data: Data, index: Index, mask: Option<Mask>) -> Value {
+    pub(super) fn load_masked(&mut self, data: Data, index: Index, mask: Option<Mask>) -> InstructionId {
         let dtype = data.dtype;
         let parameter = self.parameter(data, false);
         let per_column = (self.kernel.rows.len()..self.ranges.len()).any(|r| index.depends_on(r));
-        self.push(Operation::Load { parameter, index, mask, fill: Scalar::Float(0.5) }, dtype, per_column)
+        self.push(FusedOp::Load { parameter, index, mask, fill: Scalar::Float(0.5) }, dtype, per_column)
     }
-    pub(super) fn load(&mut self, data: Data, index: Index) -> Value {
+    pub(super) fn load(&mut self, data: Data, index: Index) -> InstructionId {
         self.load_masked(data, index, None)
     }
-    pub(super) fn unary(&mut self, op: Unary, a: Value) -> Value {
-        self.push(Operation::Unary(op, a), DType::F32, self.wide(a))
+    pub(super) fn unary(&mut self, op: Unary, a: InstructionId) -> InstructionId {
+        self.push(FusedOp::Unary(op, a), DType::F32, self.wide(a))
     }
-    pub(super) fn binary(&mut self, op: Binary, a: Value, b: Value) -> Value {
-        self.push(Operation::Binary(op, a, b), DType::F32, self.wide(a) || self.wide(b))
+    pub(super) fn binary(&mut self, op: Binary, a: InstructionId, b: InstructionId) -> InstructionId {
+        self.push(FusedOp::Binary(op, a, b), DType::F32, self.wide(a) || self.wide(b))
     }
-    pub(super) fn number(&mut self, x: f64) -> Value {
-        self.push(Operation::Constant(Scalar::Float(x)), DType::F32, false)
+    pub(super) fn number(&mut self, x: f64) -> InstructionId {
+        self.push(FusedOp::Constant(Scalar::Float(x)), DType::F32, false)
     }
-    pub(super) fn reduce(&mut self, combine: Combine, a: Value) -> Value {
-        self.push(Operation::Reduce(combine, a), DType::F32, false)
+    pub(super) fn reduce(&mut self, combine: Combine, a: InstructionId) -> InstructionId {
+        self.push(FusedOp::Reduce(combine, a), DType::F32, false)
     }
-    pub(super) fn store(&mut self, value: Value, index: Index, dtype: DType) {
+    pub(super) fn store(&mut self, value: InstructionId, index: Index, dtype: DType) {
         let (_, greatest) = index.bounds(&self.ranges);
         let data = Data::new(dtype, (0..=greatest).map(|_| Scalar::Int(7)));
         let parameter = self.parameter(data, true);
@@ -92,7 +92,7 @@ pub(super) fn numbers(count: usize) -> Data {
     Data::floats((0..count).map(|i| ((i * 7919 + 13) % 4001) as f32 / 1000.0 - 2.0))
 }
 
-fn softmax(builder: &mut Builder, x: Value) -> Value {
+fn softmax(builder: &mut Builder, x: InstructionId) -> InstructionId {
     let greatest = builder.reduce(Combine::Max, x);
     let shifted = builder.binary(Binary::Sub, x, greatest);
     let e = builder.unary(Unary::Exp, shifted);

@@ -5,7 +5,7 @@ mod kernels;
 mod random;
 mod reference;
 
-use phynexus::{DType, Scalar, dtype::scalar_bytes, kernel::fused::Fused};
+use phynexus::{DType, Scalar, dtype::scalar_bytes, kernel::fused::Fusion};
 
 use super::FusedKernel;
 
@@ -69,7 +69,7 @@ fn read(dtype: DType, bytes: &[u8]) -> Scalar {
 }
 
 /// Runs a kernel on copies of the parameters. Parameter i uses the memory of parameter `alias[i]`.
-fn run(kernel: &Fused, data: &[Data], alias: &[usize]) -> Vec<Data> {
+fn run(kernel: &Fusion, data: &[Data], alias: &[usize]) -> Vec<Data> {
     let compiled = FusedKernel::new(kernel).unwrap();
     let mut data = data.to_vec();
     let own: Vec<*mut u8> = data.iter_mut().map(Data::pointer).collect();
@@ -87,7 +87,7 @@ fn run(kernel: &Fused, data: &[Data], alias: &[usize]) -> Vec<Data> {
 }
 
 /// Runs with one thread and with two: the results must be bit-identical.
-fn run_all(kernel: &Fused, data: &[Data], alias: &[usize]) -> Vec<Data> {
+fn run_all(kernel: &Fusion, data: &[Data], alias: &[usize]) -> Vec<Data> {
     crate::pool::set_threads(1);
     let one = run(kernel, data, alias);
     crate::pool::set_threads(2);

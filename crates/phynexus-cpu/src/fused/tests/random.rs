@@ -4,7 +4,7 @@ use phynexus::{
     DType, Scalar,
     kernel::{
         Index, Mask, Ranges,
-        fused::{Fused, Instruction, Operation, Parameter, Store, Value},
+        fused::{FusedOp, Fusion, Instruction, InstructionId, Parameter, Store},
     },
     op::{Binary, Combine, Unary},
 };
@@ -55,7 +55,7 @@ pub(super) fn value(random: &mut Random, dtype: DType) -> Scalar {
 
 struct Case {
     random: Random,
-    kernel: Fused,
+    kernel: Fusion,
     ranges: Ranges,
     data: Vec<Data>,
 }
@@ -66,7 +66,7 @@ impl Case {
         for _ in 0..4 {
             random.next();
         }
-        let mut kernel = Fused::default();
+        let mut kernel = Fusion::default();
         let (row_list, column_list): (&[usize], &[usize]) = match random.below(8) {
             0 => (&[1, 2, 3], &[5000, 20_000, 40_000]),
             1 => (&[30, 64, 130], &[300, 700, 1100]),
@@ -86,7 +86,7 @@ impl Case {
         if random.chance(3) && !kernel.columns.is_empty() {
             kernel.columns.push(0);
         }
-        let extents = |kernel: &Fused| {
+        let extents = |kernel: &Fusion| {
             kernel.rows.iter().chain(&kernel.columns).map(|&extent| extent.max(1)).product::<usize>()
         };
         while extents(&kernel) > 60_000 {
@@ -103,12 +103,12 @@ impl Case {
         (0..self.kernel.row_count() * columns).map(point).collect()
     }
 
-    fn push(&mut self, operation: Operation, dtype: DType, per_column: bool) -> Value {
+    fn push(&mut self, operation: FusedOp, dtype: DType, per_column: bool) -> InstructionId {
         self.kernel.instructions.push(Instruction { operation, dtype, per_column });
-        self.kernel.instructions.len() as Value - 1
+        self.kernel.instructions.len() as InstructionId - 1
     }
 
-    fn of(&self, value: Value) -> &Instruction {
+    fn of(&self, value: InstructionId) -> &Instruction {
         &self.kernel.instructions[value as usize]
     }
 
@@ -129,7 +129,7 @@ impl Case {
         index
     }
 
-    fn load(&mut self) -> Value {
+    fn load(&mut self) -> InstructionId {
         let rows = self.kernel.rows.len();
         let all = self.ranges.len();
         let columns = all > rows && self.random.chance(75);
@@ -181,34 +181,30 @@ impl Case {
         self.kernel.parameters.push(Parameter { dtype, written: false });
         self.data.push(Data::new(dtype, data));
         let parameter = self.data.len() as u16 - 1;
-        self.push(Operation::Load { parameter, index, mask, fill }, dtype, per_column)
+        self.push(FusedOp::Load { parameter, index, mask, fill }, dtype, per_column)
     }
 
     /// Converts a value to this dtype.
-    fn cast(&mut self, value: Value, dtype: DType) -> Value {
+    fn cast(&mut self, value: InstructionId, dtype: DType) -> InstructionId {
         let per_column = self.of(value).per_column;
-        if self.of(value).dtype == dtype {
-            value
-        } else {
-            self.push(Operation::Cast(value), dtype, per_column)
-        }
+        if self.of(value).dtype == dtype { value } else { self.push(FusedOp::Cast(value), dtype, per_column) }
     }
 
     /// Bounds a value, so that later operations are exact.
-    fn bounded(&mut self, value: Value) -> Value {
+    fn bounded(&mut self, value: InstructionId) -> InstructionId {
         let dtype = self.of(value).dtype;
         if dtype == DType::Bool {
             return value;
         }
         let per_column = self.of(value).per_column;
-        let high = self.push(Operation::Constant(Scalar::Int(8)), dtype, false);
-        let low = self.push(Operation::Constant(Scalar::Int(-8)), dtype, false);
-        let value = self.push(Operation::Binary(Binary::Min, value, high), dtype, per_column);
-        self.push(Operation::Binary(Binary::Max, value, low), dtype, per_column)
+        let high = self.push(FusedOp::Constant(Scalar::Int(8)), dtype, false);
+        let low = self.push(FusedOp::Constant(Scalar::Int(-8)), dtype, false);
+        let value = self.push(FusedOp::Binary(Binary::Min, value, high), dtype, per_column);
+        self.push(FusedOp::Binary(Binary::Max, value, low), dtype, per_column)
     }
 
     fn build(&mut self) {
-        let mut values: Vec<Value> = (0..1 + self.random.below(4)).map(|_| self.load()).collect();
+        let mut values: Vec<InstructionId> = (0..1 + self.random.below(4)).map(|_| self.load()).collect();
         if self.random.chance(20) {
             let all = self.ranges.len();
             let rows = self.kernel.rows.len();
@@ -216,7 +212,7 @@ impl Case {
             let index = if all == 0 { Index::default() } else { Index::range(range, &self.ranges) };
             let index = index.quotient(1 + self.random.below(3) as i64, &self.ranges.clone());
             let dtype = self.random.pick(&[DType::I64, DType::I32, DType::F32]);
-            let value = self.push(Operation::Coordinate(index), dtype, all > rows && range >= rows);
+            let value = self.push(FusedOp::Coordinate(index), dtype, all > rows && range >= rows);
             values.push(self.bounded(value));
         }
         let mut reductions = 0;
@@ -235,11 +231,11 @@ impl Case {
                         let b = self.random.pick(&values);
                         let b = self.cast(b, dtype);
                         let wide = per_column || self.of(b).per_column;
-                        self.push(Operation::Binary(Binary::Mul, a, b), dtype, wide)
+                        self.push(FusedOp::Binary(Binary::Mul, a, b), dtype, wide)
                     } else {
                         a
                     };
-                    let reduced = self.push(Operation::Reduce(combine, a), dtype, false);
+                    let reduced = self.push(FusedOp::Reduce(combine, a), dtype, false);
                     self.bounded(reduced)
                 }
                 2 => {
@@ -248,7 +244,7 @@ impl Case {
                     } else {
                         self.random.pick(&[Unary::Neg, Unary::Abs])
                     };
-                    self.push(Operation::Unary(op, a), dtype, per_column)
+                    self.push(FusedOp::Unary(op, a), dtype, per_column)
                 }
                 3 => {
                     let to = self.random.pick(&DTYPES);
@@ -258,7 +254,7 @@ impl Case {
                     let (condition, other) = (self.random.pick(&values), self.random.pick(&values));
                     let (condition, other) = (self.cast(condition, DType::Bool), self.cast(other, dtype));
                     let wide = per_column || self.of(condition).per_column || self.of(other).per_column;
-                    self.push(Operation::Select(condition, a, other), dtype, wide)
+                    self.push(FusedOp::Select(condition, a, other), dtype, wide)
                 }
                 _ => {
                     let b = self.random.pick(&values);
@@ -275,7 +271,7 @@ impl Case {
                             Binary::Lt,
                         ]),
                     };
-                    let value = self.push(Operation::Binary(op, a, b), op.result(dtype), wide);
+                    let value = self.push(FusedOp::Binary(op, a, b), op.result(dtype), wide);
                     self.bounded(value)
                 }
             };

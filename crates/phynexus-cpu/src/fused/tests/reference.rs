@@ -2,15 +2,15 @@
 //! kernel's precision after each step, so that exact operations give exact results.
 
 use phynexus::{
-    DType, Kind, Scalar,
-    kernel::fused::{Fused, Operation},
+    DType, DTypeKind, Scalar,
+    kernel::fused::{FusedOp, Fusion},
     op::{Binary, Combine, Unary},
 };
 
 use super::Data;
 
 /// Runs a kernel on the data of its parameters.
-pub(super) fn interpret(kernel: &Fused, data: &[Data]) -> Vec<Vec<Scalar>> {
+pub(super) fn interpret(kernel: &Fusion, data: &[Data]) -> Vec<Vec<Scalar>> {
     let kernel = &kernel.expanded().unwrap();
     let inputs: Vec<Vec<Scalar>> = data.iter().map(Data::all).collect();
     let mut outputs = inputs.clone();
@@ -27,30 +27,28 @@ pub(super) fn interpret(kernel: &Fused, data: &[Data]) -> Vec<Vec<Scalar>> {
                 let of = |v: u32| kernel.instructions[v as usize].dtype;
                 let point = point(kernel, row, column);
                 let result = match &instruction.operation {
-                    Operation::Load { parameter, index, mask, fill } => {
+                    FusedOp::Load { parameter, index, mask, fill } => {
                         if mask.as_ref().is_none_or(|m| m.evaluate(&point)) {
                             inputs[usize::from(*parameter)][index.evaluate(&point) as usize]
                         } else {
                             fill.cast(kernel.parameters[usize::from(*parameter)].dtype)
                         }
                     }
-                    Operation::Constant(scalar) => scalar.cast(instruction.dtype),
-                    Operation::Coordinate(index) => {
-                        Scalar::Int(index.evaluate(&point)).cast(instruction.dtype)
-                    }
-                    Operation::Unary(op, a) => unary(*op, operand(*a), of(*a)),
-                    Operation::Binary(op, a, b) => binary(*op, operand(*a), operand(*b), of(*a)),
-                    Operation::Select(c, a, b) => {
+                    FusedOp::Constant(scalar) => scalar.cast(instruction.dtype),
+                    FusedOp::Coordinate(index) => Scalar::Int(index.evaluate(&point)).cast(instruction.dtype),
+                    FusedOp::Unary(op, a) => unary(*op, operand(*a), of(*a)),
+                    FusedOp::Binary(op, a, b) => binary(*op, operand(*a), operand(*b), of(*a)),
+                    FusedOp::Select(c, a, b) => {
                         if operand(*c).as_bool() {
                             operand(*a)
                         } else {
                             operand(*b)
                         }
                     }
-                    Operation::Call(..) => unreachable!("expanded"),
-                    Operation::Cast(a) => operand(*a).cast(instruction.dtype),
-                    Operation::Bitcast(a) => bitcast(operand(*a), of(*a), instruction.dtype),
-                    Operation::Reduce(combine, a) => {
+                    FusedOp::Call(..) => unreachable!("expanded"),
+                    FusedOp::Cast(a) => operand(*a).cast(instruction.dtype),
+                    FusedOp::Bitcast(a) => bitcast(operand(*a), of(*a), instruction.dtype),
+                    FusedOp::Reduce(combine, a) => {
                         let all = (0..columns).map(|c| {
                             let list = &values[*a as usize];
                             if kernel.instructions[*a as usize].per_column { list[c] } else { list[0] }
@@ -78,7 +76,7 @@ pub(super) fn interpret(kernel: &Fused, data: &[Data]) -> Vec<Vec<Scalar>> {
 }
 
 /// The coordinates of a row and a column.
-pub(super) fn point(kernel: &Fused, mut row: usize, mut column: usize) -> Vec<usize> {
+pub(super) fn point(kernel: &Fusion, mut row: usize, mut column: usize) -> Vec<usize> {
     let mut point = Vec::new();
     for (list, position) in [(&kernel.columns, &mut column), (&kernel.rows, &mut row)] {
         for &extent in list.iter().rev() {
@@ -118,7 +116,7 @@ fn unary(op: Unary, a: Scalar, dtype: DType) -> Scalar {
         (Unary::Not, DType::Bool) => Scalar::Bool(!a.as_bool()),
         (Unary::Not, _) => Scalar::Int(!a.as_i64()).cast(dtype),
         (Unary::Neg, _) => Scalar::Int(a.as_i64().wrapping_neg()).cast(dtype),
-        (Unary::Abs, _) if dtype.kind() == Kind::Unsigned => a,
+        (Unary::Abs, _) if dtype.kind() == DTypeKind::Unsigned => a,
         (Unary::Abs, _) => Scalar::Int(a.as_i64().wrapping_abs()).cast(dtype),
         _ => panic!("{op:?} is not in the tests"),
     }

@@ -9,7 +9,7 @@ use phynexus::{
 
 use super::{
     Addresses, Problem, QUERIES,
-    rows::{self, Slope},
+    rows::{self, ScoreGradient},
 };
 use crate::{
     gemm::{
@@ -27,7 +27,7 @@ pub(in super::super) struct Backward {
     problem: Problem,
     /// The layout of the output's gradient.
     of_output: Layout,
-    slope: unsafe fn(&Slope),
+    score_gradient: unsafe fn(&ScoreGradient),
 }
 
 /// Whether an operand that is not row-major can be read in place.
@@ -60,7 +60,7 @@ impl Backward {
             // Row-major, except for the strides of axes of size 1.
             layout.strides = contiguous_strides(&layout.shape);
         }
-        Ok(Backward { problem, of_output, slope: rows::slope() })
+        Ok(Backward { problem, of_output, score_gradient: rows::score_gradient() })
     }
 
     /// Computes the gradients of one head.
@@ -114,7 +114,7 @@ impl Backward {
                     let transposed = transposed_values.columns(keys.clone());
                     multiply(rows, of_output.left(), transposed, products, pitch, false);
                     let scale = p.masked(operands, head, &queries, &keys, scores);
-                    (self.slope)(&Slope {
+                    (self.score_gradient)(&ScoreGradient {
                         rows,
                         columns: count,
                         scores,

@@ -105,7 +105,7 @@ unsafe fn zeros(row: *mut f32, count: usize, columns: usize) {
 
 /// A tile of scores and a tile of products of output gradients and values, to be converted to weights and score
 /// gradients.
-pub(super) struct Slope {
+pub(super) struct ScoreGradient {
     pub(super) rows: usize,
     pub(super) columns: usize,
     /// Both as in [`Softmax`].
@@ -124,18 +124,18 @@ pub(super) struct Slope {
 
 compiled!(
     /// Replaces scores by weights `p = exp(score - logarithm)`, and products by `(product - delta) p scale`.
-    compile_slope = slope_rows(&Slope)
+    compile_score_gradient = score_gradient_rows(&ScoreGradient)
 );
 
 /// The best function for a tile of scores and products.
-pub(super) fn slope() -> unsafe fn(&Slope) {
-    compile_slope(InstructionSet::best())
+pub(super) fn score_gradient() -> unsafe fn(&ScoreGradient) {
+    compile_score_gradient(InstructionSet::best())
 }
 
 /// # Safety
 /// The matrices must exist and not overlap.
 #[inline(always)]
-unsafe fn slope_rows<A: Arithmetic>(s: &Slope) {
+unsafe fn score_gradient_rows<A: Arithmetic>(s: &ScoreGradient) {
     for row in 0..s.rows {
         let count = attended(s.causal, row, s.columns);
         // SAFETY: guaranteed by the caller; blocks end before the next row.

@@ -12,7 +12,7 @@ use phynexus::{
     },
     oracle::{
         Comparison, OracleArray, compare, evaluate,
-        generate::{Case, CaseLeaf, Choice, Values, random_array},
+        generate::{Case, CaseLeaf, Choice, Distribution, random_array},
     },
     schedule::execute_ir,
     shape::{Dims, Layout},
@@ -31,7 +31,7 @@ impl Graph {
         Graph { case: Case::new("epilogue"), dtype, choice: Choice::new(7) }
     }
     fn leaf(&mut self, shape: &[usize]) -> Id {
-        let values = random_array(&mut self.choice, Values::Tame, self.dtype, shape);
+        let values = random_array(&mut self.choice, Distribution::Tame, self.dtype, shape);
         self.case.leaf(CaseLeaf::contiguous(values))
     }
     fn push(&mut self, op: Op, shape: &[usize], inputs: &[Id]) -> Id {
@@ -212,7 +212,7 @@ fn a_result_stored_over_what_it_is_added_to() {
     let device = crate::register();
     let mut choice = Choice::new(3);
     let leaves: Vec<_> = (ir.leaves.iter())
-        .map(|&l| random_array(&mut choice, Values::Tame, DType::F32, &ir.node(l).shape))
+        .map(|&l| random_array(&mut choice, Distribution::Tame, DType::F32, &ir.node(l).shape))
         .map(|values| CaseLeaf::contiguous(values).upload(device).unwrap())
         .collect();
     let expected = execute_ir(&ir, &leaves, device).unwrap()[0].to_bytes().unwrap();
@@ -227,7 +227,7 @@ fn a_result_stored_over_what_it_is_added_to() {
 fn add_step(ir: &Ir, dot: Id) -> Library {
     use phynexus::kernel::{
         Ranges,
-        fused::{Fused, Instruction, Operation, Parameter, Store},
+        fused::{FusedOp, Fusion, Instruction, Parameter, Store},
         view,
     };
     let node = ir.node(dot);
@@ -237,14 +237,14 @@ fn add_step(ir: &Ir, dot: Id) -> Library {
     let index = || view::flat(&Ranges::of(&node.shape).coordinates(), &strides, 0);
     let instruction = |operation| Instruction { operation, dtype: DType::F32, per_column: false };
     let load = |parameter| {
-        instruction(Operation::Load { parameter, index: index(), mask: None, fill: Scalar::Int(0) })
+        instruction(FusedOp::Load { parameter, index: index(), mask: None, fill: Scalar::Int(0) })
     };
-    let kernel = Fused {
+    let kernel = Fusion {
         rows: node.shape.clone(),
-        instructions: vec![load(0), load(1), instruction(Operation::Binary(Binary::Add, 0, 1))],
+        instructions: vec![load(0), load(1), instruction(FusedOp::Binary(Binary::Add, 0, 1))],
         stores: vec![Store { parameter: 2, value: 2, index: index() }],
         parameters: [false, false, true].map(|written| Parameter { dtype: DType::F32, written }).into(),
-        ..Fused::default()
+        ..Fusion::default()
     };
     Library { node: node.clone(), operands, epilogue: Some(kernel) }
 }

@@ -10,8 +10,9 @@ use phynexus::{
 };
 
 use super::{
-    Extents, check, saved_gates,
-    slopes::{self, Slope},
+    Extents,
+    cell_gradient::{self, CellGradient},
+    check, saved_gates,
 };
 use crate::{
     gemm::{
@@ -28,7 +29,7 @@ use crate::{
 pub(in super::super) struct Backward {
     recurrence: Recurrent,
     extents: Extents,
-    slope: unsafe fn(&Slope),
+    cell_gradient: unsafe fn(&CellGradient),
 }
 
 impl Backward {
@@ -59,7 +60,7 @@ impl Backward {
         let sums = if cell == Cell::Gru { 2 * cell.gates() } else { cell.gates() };
         let size = extents.sequence() * sums + (1 + cells) * extents.state();
         check(name, node, operands, &shapes, size)?;
-        Ok(Backward { recurrence: *recurrence, extents, slope: slopes::slope(cell) })
+        Ok(Backward { recurrence: *recurrence, extents, cell_gradient: cell_gradient::best(cell) })
     }
 }
 
@@ -120,7 +121,7 @@ impl Routine for Backward {
                 let sums = (step * batch + range.start) * rows;
                 // SAFETY: as above.
                 unsafe {
-                    (self.slope)(&Slope {
+                    (self.cell_gradient)(&CellGradient {
                         rows: range.len(),
                         units,
                         gates: of(&gates, saved_gates(cell) * at(step)),

@@ -5,9 +5,9 @@
 //! computes the gradients of the weights as one product over all steps.
 
 mod backward;
+mod cell_gradient;
 mod forward;
 mod gates;
-mod slopes;
 #[cfg(test)]
 mod tests;
 

@@ -19,7 +19,7 @@ fn rows_are_gathered() {
         ] {
             let (rows, m) = (50, 3000);
             let x = values(dtype, rows * width, 1);
-            let unsigned = index_dtype.kind() == phynexus::Kind::Unsigned;
+            let unsigned = index_dtype.kind() == phynexus::DTypeKind::Unsigned;
             let index: Vec<i64> = (0..m as i64)
                 .map(|i| (i * i * 31 + 7) % 50 - if unsigned { 0 } else { (i % 2) * 50 })
                 .collect();

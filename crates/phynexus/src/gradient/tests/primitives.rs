@@ -151,7 +151,7 @@ fn pooling_in_two_dimensions() {
     let spatial = [4, 5].iter().enumerate().map(|(d, &size)| g.output_size(d, size).unwrap());
     let y: Vec<usize> = [2, 2].into_iter().chain(spatial).collect();
     for (kind, from, to) in
-        [(PoolKind::Max, &x[..], &y[..]), (PoolKind::Sum, &x, &y), (PoolKind::Spread, &y, &x)]
+        [(PoolKind::Max, &x[..], &y[..]), (PoolKind::Sum, &x, &y), (PoolKind::SumBackward, &y, &x)]
     {
         check(&[values(from, -1.0, 1.0)], 1, &|x| {
             let y = Formula::from(Term::record(

@@ -4,7 +4,7 @@ use super::harness::{Fixed, check_with, fixed, values};
 use crate::{
     DType, Result, Tensor,
     op::{Composite, Op, Sample, SampleOperand, SampleValues, formula::Formula, samples},
-    oracle::generate::{Choice, Values, random_operand},
+    oracle::generate::{Choice, Distribution, random_operand},
     shape::element_count,
 };
 
@@ -39,7 +39,7 @@ impl Call {
                 }
                 DType::Bool => call.fixed.push(mask(operand)),
                 _ => {
-                    let array = random_operand(&mut choice, operand, DType::F64, Values::Tame);
+                    let array = random_operand(&mut choice, operand, DType::F64, Distribution::Tame);
                     call.fixed.push(Fixed::new(&array));
                 }
             }
@@ -80,8 +80,8 @@ impl Call {
 /// A condition or mask in which every row may attend to its first key.
 fn mask(operand: &SampleOperand) -> Fixed {
     let keys = operand.shape.last().copied().unwrap_or(1);
-    let truths: Vec<bool> = (0..element_count(&operand.shape)).map(|i| i % keys == 0 || i % 3 == 1).collect();
-    fixed(&truths, &operand.shape)
+    let bools: Vec<bool> = (0..element_count(&operand.shape)).map(|i| i % keys == 0 || i % 3 == 1).collect();
+    fixed(&bools, &operand.shape)
 }
 
 pub(super) fn calls() -> impl Iterator<Item = Call> {

@@ -25,17 +25,17 @@ impl Checker<'_> {
                 let fits = left.shape == sum.shape && right.shape == sum.shape && left.dtype == right.dtype;
                 self.require(fits, || format!("{left:?} times {right:?}"))
             }
-            Matrix::Load { tile, place, stride, transposed } => {
+            Matrix::Load { tile, access, stride, transposed } => {
                 let fragment = self.tile(tile, None)?;
                 let (rows, columns) = fragment.extents();
-                let shared = matches!(place.memory, Memory::Shared(_)) && fragment.role != Role::Accumulator;
-                self.require(shared, || format!("{fragment:?} loaded from {:?}", place.memory))?;
+                let shared = matches!(access.array, ArrayId::Shared(_)) && fragment.role != Role::Accumulator;
+                self.require(shared, || format!("{fragment:?} loaded from {:?}", access.array))?;
                 let extents = if *transposed { (columns, rows) } else { (rows, columns) };
-                self.matrix_access(fragment, extents, place, *stride)
+                self.matrix_access(fragment, extents, access, *stride)
             }
-            Matrix::Store { tile, place, stride } => {
+            Matrix::Store { tile, access, stride } => {
                 let fragment = self.tile(tile, Some(Role::Accumulator))?;
-                self.matrix_access(fragment, fragment.extents(), place, *stride)
+                self.matrix_access(fragment, fragment.extents(), access, *stride)
             }
         }
     }
@@ -46,14 +46,14 @@ impl Checker<'_> {
             return Err(Error::Unsupported { device: self.limits.device.clone(), message });
         }
         let AsyncCopy::Begin { from, to } = copy else { return Ok(()) };
-        let kinds = matches!((from.memory, to.memory), (Memory::Buffer(_), Memory::Shared(_)));
-        let dtypes = [from, to].map(|place| self.kernel.array(place.memory).map(|(dtype, _)| dtype));
-        let Some(dtype) = dtypes[0] else { return self.fail(format!("no {:?}", from.memory)) };
+        let kinds = matches!((from.array, to.array), (ArrayId::Buffer(_), ArrayId::Shared(_)));
+        let dtypes = [from, to].map(|access| self.kernel.array(access.array).map(|(dtype, _)| dtype));
+        let Some(dtype) = dtypes[0] else { return self.fail(format!("no {:?}", from.array)) };
         let plain = to.mask.is_always() && from.row.is_none() && to.row.is_none();
         let count = AsyncCopy::BYTES / dtype.size();
-        let aligned = |place: &Place| {
+        let aligned = |access: &MemoryAccess| {
             let count = count as i64;
-            place.index.common_factor() % count == 0 && place.index.offset() % count == 0
+            access.index.common_factor() % count == 0 && access.index.offset() % count == 0
         };
         let fits = kinds && plain && dtypes[0] == dtypes[1] && aligned(from) && aligned(to);
         self.require(fits, || format!("a copy from {from:?} to {to:?}"))?;
@@ -65,19 +65,23 @@ impl Checker<'_> {
         &self,
         fragment: &Fragment,
         (rows, columns): (usize, usize),
-        place: &Place,
+        access: &MemoryAccess,
         stride: usize,
     ) -> Result<()> {
-        let dtype = self.kernel.array(place.memory).map(|(dtype, _)| dtype);
-        let memory = dtype == Some(fragment.dtype) && !matches!(place.memory, Memory::Register(_));
+        let dtype = self.kernel.array(access.array).map(|(dtype, _)| dtype);
+        let loadable = dtype == Some(fragment.dtype) && !matches!(access.array, ArrayId::Register(_));
         // Rows start at multiples of 16 bytes.
         let (size, alignment) = (fragment.dtype.size() as i64, Kernel::MATRIX_ALIGNMENT as i64);
-        let offsets = [place.index.common_factor(), place.index.offset()];
+        let offsets = [access.index.common_factor(), access.index.offset()];
         let aligned = (stride as i64 * size) % 16 == 0 && offsets.iter().all(|o| (o * size) % alignment == 0);
-        let same = constant_in_subgroup(self.kernel, self.subgroup()?, &place.index);
-        let fits =
-            memory && aligned && same && place.row.is_none() && place.mask.is_always() && stride >= columns;
-        self.require(fits, || format!("{fragment:?} at {place:?}, rows {stride} apart"))?;
-        self.in_bounds(place, (rows - 1) * stride + columns)
+        let same = constant_in_subgroup(self.kernel, self.subgroup()?, &access.index);
+        let fits = loadable
+            && aligned
+            && same
+            && access.row.is_none()
+            && access.mask.is_always()
+            && stride >= columns;
+        self.require(fits, || format!("{fragment:?} at {access:?}, rows {stride} apart"))?;
+        self.in_bounds(access, (rows - 1) * stride + columns)
     }
 }

@@ -7,52 +7,52 @@ use crate::kernel::{
     Index, Ranges,
     build::Builder,
     check::Limits,
-    fused::{Fused, Operation},
+    fused::{FusedOp, Fusion},
     loops::{
-        AsyncCopy, AxisKind, BufferParameter, Kernel, Matrix, Memory, Operation as Bound, Place, Row,
-        Statement, Value,
+        ArrayId, AsyncCopy, AxisKind, BufferParameter, Kernel, KernelOp, Matrix, MemoryAccess, Row,
+        Statement, ValueId,
     },
     view::{Coordinates, Mask},
 };
 
-/// A buffer of the kernel, and its start relative to its memory, in elements.
+/// A buffer of the kernel, and its start relative to its array, in elements.
 #[derive(Clone, Copy)]
 pub(super) struct Buffer {
-    pub(super) memory: Memory,
+    pub(super) array: ArrayId,
     pub(super) length: usize,
     pub(super) start: i64,
 }
 
 impl Buffer {
-    /// The place of `lanes` elements starting at `index`, which counts from the start of the memory. If the enclosing
+    /// The access to `lanes` elements starting at `index`, which counts from the start of the memory. If the enclosing
     /// conditions (`holds`) do not prove that the access is in bounds, as for some views of views, the index is clamped
     /// at run time.
-    pub(super) fn place(
+    pub(super) fn access(
         &self,
         b: &mut Builder,
         index: &Index,
         mask: Mask,
         holds: &Mask,
         lanes: usize,
-    ) -> Place {
+    ) -> MemoryAccess {
         let index = index.shift(-self.start);
-        let place = Place { mask, ..Place::at(self.memory, &index) };
-        let known = holds.and(&place.mask);
+        let access = MemoryAccess { mask, ..MemoryAccess::at(self.array, &index) };
+        let known = holds.and(&access.mask);
         let (low, high) = known.bounds_of(&index, b.ranges());
         if known.is_never() || low >= 0 && high + lanes as i64 <= self.length as i64 {
-            return place;
+            return access;
         }
         let number = index.quotient(lanes as i64, b.ranges());
         let value = b.number(&number);
         let row = Row { value, count: self.length / lanes, stride: lanes };
-        Place { index: Index::default(), row: Some(row), ..place }
+        MemoryAccess { index: Index::default(), row: Some(row), ..access }
     }
 }
 
 /// The accesses of a fused kernel to its parameters.
-fn accesses(fused: &Fused) -> impl Iterator<Item = (u16, &Index, Option<&Mask>, bool)> {
+fn accesses(fused: &Fusion) -> impl Iterator<Item = (u16, &Index, Option<&Mask>, bool)> {
     let loads = fused.instructions.iter().filter_map(|i| match &i.operation {
-        Operation::Load { parameter, index, mask, .. } => {
+        FusedOp::Load { parameter, index, mask, .. } => {
             Some((*parameter, index, mask.as_ref(), i.per_column))
         }
         _ => None,
@@ -65,12 +65,12 @@ fn accesses(fused: &Fused) -> impl Iterator<Item = (u16, &Index, Option<&Mask>, 
 }
 
 /// The row ranges, then the column ranges.
-pub(super) fn ranges(fused: &Fused) -> Ranges {
+pub(super) fn ranges(fused: &Fusion) -> Ranges {
     Ranges(fused.rows.iter().chain(&fused.columns).copied().collect())
 }
 
 /// Declares the parameters as buffers that span all accesses.
-pub(super) fn declare(b: &mut Builder, fused: &Fused, sources: &[Source]) -> (Vec<Buffer>, Vec<Argument>) {
+pub(super) fn declare(b: &mut Builder, fused: &Fusion, sources: &[Source]) -> (Vec<Buffer>, Vec<Argument>) {
     let ranges = ranges(fused);
     let declared = fused.parameters.iter().enumerate().map(|(at, parameter)| {
         let (mut low, mut high) = (0, 0);
@@ -83,21 +83,21 @@ pub(super) fn declare(b: &mut Builder, fused: &Fused, sources: &[Source]) -> (Ve
             }
         }
         let length = (high - low + 1) as usize;
-        let memory = b.buffer(BufferParameter {
+        let array = b.buffer(BufferParameter {
             dtype: parameter.dtype,
             length,
             written: parameter.written,
             exclusive: !may_be_donated(fused, at),
         });
         let source = sources.get(at).copied().unwrap_or(Source::Binding(at));
-        (Buffer { memory, length, start: low }, Argument { source, start: low })
+        (Buffer { array, length, start: low }, Argument { source, start: low })
     });
     declared.unzip()
 }
 
 /// True if a plan may bind this parameter and another one to the same address: one is written, and the other one has
 /// the same type and is read at exactly the elements where the first is written.
-fn may_be_donated(fused: &Fused, at: usize) -> bool {
+fn may_be_donated(fused: &Fusion, at: usize) -> bool {
     let parameters = || fused.parameters.iter().enumerate();
     let pair = |read: usize, written: usize| {
         let store = fused.stores.iter().find(|s| usize::from(s.parameter) == written);
@@ -128,7 +128,7 @@ pub(super) enum Pattern {
     Scattered,
 }
 
-/// The pattern of these places, one per lane.
+/// The pattern of these accesses, one per lane.
 pub(super) fn pattern(lanes: &[(Index, Mask)]) -> Pattern {
     let [(index, mask), rest @ ..] = lanes else { return Pattern::Broadcast };
     if rest.iter().all(|(i, m)| i == index && m == mask) {
@@ -142,7 +142,7 @@ pub(super) fn pattern(lanes: &[(Index, Mask)]) -> Pattern {
 /// number of lanes, `points` returns the coordinates of each lane and the ranges they are over. If there are columns,
 /// only per-column accesses count.
 pub(super) fn lanes(
-    fused: &Fused,
+    fused: &Fusion,
     target: &Target,
     points: impl Fn(usize) -> Option<(Vec<Coordinates>, Ranges)>,
 ) -> usize {
@@ -153,11 +153,11 @@ pub(super) fn lanes(
         let Some((points, ranges)) = points(lanes) else { return false };
         let mut vectors = false;
         let all = relevant().all(|(parameter, index, mask, _)| {
-            let place = |at: &Coordinates| {
+            let access = |at: &Coordinates| {
                 let mask = mask.map(|m| m.substitute(at, &ranges)).unwrap_or_default();
                 (index.substitute(at, &ranges), mask)
             };
-            let pattern = pattern(&points.iter().map(place).collect::<Vec<_>>());
+            let pattern = pattern(&points.iter().map(access).collect::<Vec<_>>());
             vectors |= pattern == Pattern::Vector;
             let narrow = size(parameter) * lanes <= target.vector_bytes;
             pattern == Pattern::Broadcast || pattern == Pattern::Vector && narrow
@@ -192,32 +192,32 @@ pub(super) fn launch(
 
 /// The size in bytes of the widest access to a buffer parameter.
 pub(super) fn alignment(kernel: &Kernel, argument: usize) -> usize {
-    let memory = Memory::Buffer(argument as u16);
-    let size = kernel.array(memory).map_or(1, |(dtype, _)| dtype.size());
-    let mut lanes: HashMap<Value, u8> = HashMap::new();
+    let array = ArrayId::Buffer(argument as u16);
+    let size = kernel.array(array).map_or(1, |(dtype, _)| dtype.size());
+    let mut lanes: HashMap<ValueId, u8> = HashMap::new();
     let mut widest = size;
     kernel.visit(&mut |statement| match statement {
         Statement::Let { value, of, operation } => {
             lanes.insert(*value, of.lanes);
-            if let Bound::Load(place, _) = operation
-                && place.memory == memory
+            if let KernelOp::Load(access, _) = operation
+                && access.array == array
             {
                 widest = widest.max(size * usize::from(of.lanes));
             }
         }
-        Statement::Store { place, value } if place.memory == memory => {
+        Statement::Store { access, value } if access.array == array => {
             widest = widest.max(size * lanes.get(value).map_or(1, |&lanes| usize::from(lanes)));
         }
         Statement::Matrix(matrix) => {
-            if let Matrix::Store { place, .. } = &**matrix
-                && place.memory == memory
+            if let Matrix::Store { access, .. } = &**matrix
+                && access.array == array
             {
                 widest = widest.max(Kernel::MATRIX_ALIGNMENT);
             }
         }
         Statement::AsyncCopy(copy) => {
             if let AsyncCopy::Begin { from, .. } = copy
-                && from.memory == memory
+                && from.array == array
             {
                 widest = widest.max(AsyncCopy::BYTES);
             }

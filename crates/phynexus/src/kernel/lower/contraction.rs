@@ -15,8 +15,8 @@ use crate::{
     kernel::{
         Index, Mask, Ranges,
         build::Builder,
-        fused::{Fused, Operation, Value},
-        loops::Value as Bound,
+        fused::{FusedOp, Fusion, InstructionId},
+        loops::ValueId,
         view::{Coordinates, unflatten},
     },
 };
@@ -26,11 +26,11 @@ const LEAST: usize = 8;
 
 /// A specification that is a contraction.
 pub(super) struct Contraction<'a> {
-    pub(super) fused: &'a Fused,
+    pub(super) fused: &'a Fusion,
     /// The reduction.
-    pub(super) sum: Value,
+    pub(super) sum: InstructionId,
     /// The loads of the factors. The rows of the left one are rows of the result.
-    pub(super) factors: [Value; 2],
+    pub(super) factors: [InstructionId; 2],
     /// The type of the accumulators.
     pub(super) held: DType,
     /// The row ranges of both factors, of the left one only, of the right one only; then the columns.
@@ -53,17 +53,18 @@ pub(super) struct Shape {
 #[derive(Clone, Copy)]
 pub(super) struct Product {
     /// The reduction.
-    pub(super) sum: Value,
+    pub(super) sum: InstructionId,
     /// The loads of the factors.
-    pub(super) factors: [Value; 2],
+    pub(super) factors: [InstructionId; 2],
 }
 
 impl<'a> Contraction<'a> {
     /// The contraction of this product, if there is something to reuse.
-    pub(super) fn of(fused: &'a Fused, product: Product) -> Option<Contraction<'a>> {
+    pub(super) fn of(fused: &'a Fusion, product: Product) -> Option<Contraction<'a>> {
         let Product { sum, mut factors } = product;
-        let depends = |value: Value, range: usize| match &fused.instructions[value as usize].operation {
-            Operation::Load { index, mask, .. } => {
+        let depends = |value: InstructionId, range: usize| match &fused.instructions[value as usize].operation
+        {
+            FusedOp::Load { index, mask, .. } => {
                 index.depends_on(range)
                     || mask.iter().flat_map(Mask::conditions).any(|c| c.index.depends_on(range))
             }
@@ -226,7 +227,7 @@ pub(super) struct Tile<'a> {
 
 impl Tile<'_> {
     /// Computes the specification's stores for `lanes` neighbouring sums from this row and column on.
-    pub(super) fn finish(&self, b: &mut Builder, row: &Index, column: &Index, sums: &[Bound]) {
+    pub(super) fn finish(&self, b: &mut Builder, row: &Index, column: &Index, sums: &[ValueId]) {
         let contraction = self.contraction;
         let ranges = b.ranges().clone();
         let lanes = sums.len() as i64;

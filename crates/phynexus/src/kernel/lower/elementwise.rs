@@ -11,7 +11,7 @@ use super::{
 use crate::kernel::{
     Index, Mask, Ranges,
     build::Builder,
-    fused::Fused,
+    fused::Fusion,
     loops::AxisKind,
     view::{Coordinates, unflatten},
 };
@@ -24,7 +24,7 @@ const MOST: usize = 64;
 
 /// A specification without columns and with at least one row, and its arguments.
 pub(super) struct Task<'a> {
-    pub(super) fused: &'a Fused,
+    pub(super) fused: &'a Fusion,
     pub(super) sources: Vec<Source>,
 }
 
@@ -88,7 +88,7 @@ pub(super) fn lower(tasks: &[Task], target: &Target) -> Launch {
 }
 
 /// The number of neighbouring elements per invocation.
-fn lanes(fused: &Fused, target: &Target) -> usize {
+fn lanes(fused: &Fusion, target: &Target) -> usize {
     access::lanes(fused, target, |lanes| {
         let ranges = Ranges([fused.row_count().div_ceil(lanes)].into_iter().collect());
         let first = Index::range(0, &ranges).scale(lanes as i64);
@@ -99,7 +99,7 @@ fn lanes(fused: &Fused, target: &Target) -> usize {
 
 /// A specification and its part of the grid.
 struct Part<'a> {
-    fused: &'a Fused,
+    fused: &'a Fusion,
     buffers: Vec<Buffer>,
     lanes: usize,
     groups: usize,
@@ -137,14 +137,14 @@ impl Part<'_> {
 }
 
 /// The row coordinates of element `flat`.
-fn coordinates(fused: &Fused, flat: &Index, ranges: &Ranges) -> Coordinates {
+fn coordinates(fused: &Fusion, flat: &Index, ranges: &Ranges) -> Coordinates {
     let mut coordinates = Coordinates::from_elem(Index::default(), fused.rows.len());
     unflatten(&fused.rows, flat, ranges, &mut coordinates);
     coordinates
 }
 
 /// Performs all loads before the first store, since both may access the same memory.
-fn store_all(b: &mut Builder, fused: &Fused, buffers: &[Buffer], points: Vec<Coordinates>, holds: &Mask) {
+fn store_all(b: &mut Builder, fused: &Fusion, buffers: &[Buffer], points: Vec<Coordinates>, holds: &Mask) {
     let (holds, guard) = (holds.clone(), Mask::default());
     let mut scope = Scope { fused, buffers, points, holds, guard, known: HashMap::new(), kept: None };
     for store in &fused.stores {

@@ -7,32 +7,32 @@ use smallvec::{SmallVec, smallvec};
 
 use super::access::{Buffer, Pattern, pattern};
 use crate::{
-    DType, Kind, Scalar,
+    DType, DTypeKind, Scalar,
     kernel::{
         Index,
         build::Builder,
-        fused::{Fused, Instruction, Operation, Store, Value as Instructed},
-        loops::{Memory, Operation as Bound, Type, Value},
+        fused::{FusedOp, Fusion, Instruction, InstructionId, Store},
+        loops::{ArrayId, KernelOp, Type, ValueId},
         view::{Coordinates, Mask},
     },
     op::Binary,
 };
 
 /// The value of an instruction: one per lane, or one for all lanes.
-pub(super) type Lanes = SmallVec<[Value; 4]>;
+pub(super) type Lanes = SmallVec<[ValueId; 4]>;
 
 /// Values that an invocation keeps in registers between loops over the columns.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Kept {
     /// The kept instructions and their registers.
-    pub(super) registers: HashMap<Instructed, Memory>,
+    pub(super) registers: HashMap<InstructionId, ArrayId>,
     /// The number of lanes that have their own register; empty until the registers are written.
-    lanes: HashMap<Instructed, usize>,
+    lanes: HashMap<InstructionId, usize>,
 }
 
 /// The context in which an expression is evaluated.
 pub(super) struct Scope<'a> {
-    pub(super) fused: &'a Fused,
+    pub(super) fused: &'a Fusion,
     pub(super) buffers: &'a [Buffer],
     /// The value of every range, for each lane.
     pub(super) points: Vec<Coordinates>,
@@ -41,14 +41,14 @@ pub(super) struct Scope<'a> {
     /// The condition of all loads.
     pub(super) guard: Mask,
     /// The values of instructions computed so far.
-    pub(super) known: HashMap<Instructed, Lanes>,
+    pub(super) known: HashMap<InstructionId, Lanes>,
     /// The kept values, and the first register of this scope.
     pub(super) kept: Option<(&'a mut Kept, Index)>,
 }
 
 impl Scope<'_> {
     /// The value of an instruction. Reductions must have been computed.
-    pub(super) fn value(&mut self, b: &mut Builder, value: Instructed) -> Lanes {
+    pub(super) fn value(&mut self, b: &mut Builder, value: InstructionId) -> Lanes {
         if let Some(known) = self.known.get(&value) {
             return known.clone();
         }
@@ -65,13 +65,13 @@ impl Scope<'_> {
     }
 
     /// Loads the value from the registers that an earlier loop filled.
-    fn recall(&mut self, b: &mut Builder, value: Instructed) -> Option<Lanes> {
+    fn recall(&mut self, b: &mut Builder, value: InstructionId) -> Option<Lanes> {
         let (kept, first) = self.kept.as_ref()?;
         let (register, lanes) = (*kept.registers.get(&value)?, *kept.lanes.get(&value)?);
         Some((0..lanes).map(|lane| b.load(register, &first.shift(lane as i64))).collect())
     }
 
-    fn keep(&mut self, b: &mut Builder, value: Instructed, lanes: &Lanes) {
+    fn keep(&mut self, b: &mut Builder, value: InstructionId, lanes: &Lanes) {
         let Some((kept, first)) = &mut self.kept else { return };
         let Some(register) = kept.registers.get(&value) else { return };
         for (lane, &value) in lanes.iter().enumerate() {
@@ -80,39 +80,39 @@ impl Scope<'_> {
         kept.lanes.insert(value, lanes.len());
     }
 
-    fn dtype_of(&self, value: Instructed) -> DType {
+    fn dtype_of(&self, value: InstructionId) -> DType {
         self.fused.instructions[value as usize].dtype
     }
 
-    fn compute(&mut self, b: &mut Builder, value: Instructed) -> Lanes {
+    fn compute(&mut self, b: &mut Builder, value: InstructionId) -> Lanes {
         let fused = self.fused;
         let Instruction { operation, dtype, .. } = &fused.instructions[value as usize];
         let dtype = *dtype;
         match operation {
-            Operation::Load { parameter, index, mask, fill } => {
+            FusedOp::Load { parameter, index, mask, fill } => {
                 self.load(b, usize::from(*parameter), index, mask.as_ref(), *fill, dtype)
             }
             // As in the oracle, a reduction without a value is one over no elements.
-            Operation::Reduce(combine, _) => {
+            FusedOp::Reduce(combine, _) => {
                 smallvec![b.constant(dtype.compute(), combine.identity(dtype))]
             }
-            Operation::Constant(scalar) => smallvec![b.constant(dtype.compute(), scalar.cast(dtype))],
-            Operation::Coordinate(index) => self.coordinate(b, index, dtype),
-            Operation::Unary(op, a) => self.each(b, &[*a], |b, v| b.unary(*op, v[0])),
-            Operation::Binary(op, x, y) => match self.narrow(b, *op, *x, *y) {
+            FusedOp::Constant(scalar) => smallvec![b.constant(dtype.compute(), scalar.cast(dtype))],
+            FusedOp::Coordinate(index) => self.coordinate(b, index, dtype),
+            FusedOp::Unary(op, a) => self.each(b, &[*a], |b, v| b.unary(*op, v[0])),
+            FusedOp::Binary(op, x, y) => match self.narrow(b, *op, *x, *y) {
                 Some(lanes) => lanes,
                 None => self.each(b, &[*x, *y], |b, v| b.binary(*op, v[0], v[1])),
             },
-            Operation::Select(c, x, y) => self.each(b, &[*c, *x, *y], |b, v| b.select(v[0], v[1], v[2])),
+            FusedOp::Select(c, x, y) => self.each(b, &[*c, *x, *y], |b, v| b.select(v[0], v[1], v[2])),
             // `lower` has replaced named calls by their bodies. The checker would refuse a kernel with this value.
-            Operation::Call(..) => {
-                smallvec![b.bind(Type::scalar(dtype.compute()), Bound::Pack(Lanes::new()))]
+            FusedOp::Call(..) => {
+                smallvec![b.bind(Type::scalar(dtype.compute()), KernelOp::Pack(Lanes::new()))]
             }
-            Operation::Cast(a) => {
+            FusedOp::Cast(a) => {
                 let from = self.dtype_of(*a);
                 self.each(b, &[*a], |b, v| if from == dtype { v[0] } else { convert(b, v[0], dtype) })
             }
-            Operation::Bitcast(a) => {
+            FusedOp::Bitcast(a) => {
                 let from = self.dtype_of(*a);
                 self.each(b, &[*a], |b, v| bits(b, v[0], from, dtype))
             }
@@ -123,12 +123,12 @@ impl Scope<'_> {
     fn each(
         &mut self,
         b: &mut Builder,
-        operands: &[Instructed],
-        operation: impl Fn(&mut Builder, &[Value]) -> Value,
+        operands: &[InstructionId],
+        operation: impl Fn(&mut Builder, &[ValueId]) -> ValueId,
     ) -> Lanes {
         let operands: SmallVec<[Lanes; 3]> = operands.iter().map(|&v| self.value(b, v)).collect();
         let lanes = operands.iter().map(|o| o.len()).max().unwrap_or(1);
-        let one = |lane: usize| -> SmallVec<[Value; 3]> {
+        let one = |lane: usize| -> SmallVec<[ValueId; 3]> {
             operands.iter().map(|o| o[if o.len() == 1 { 0 } else { lane }]).collect()
         };
         (0..lanes).map(|lane| operation(b, &one(lane))).collect()
@@ -148,14 +148,14 @@ impl Scope<'_> {
     }
 
     /// A comparison of 64-bit coordinates with constants, done in 32 bits if they fit.
-    fn narrow(&mut self, b: &mut Builder, op: Binary, x: Instructed, y: Instructed) -> Option<Lanes> {
+    fn narrow(&mut self, b: &mut Builder, op: Binary, x: InstructionId, y: InstructionId) -> Option<Lanes> {
         let fits = |bounds: (i64, i64)| bounds.0 >= i32::MIN.into() && bounds.1 <= i32::MAX.into();
         let ranges = super::access::ranges(self.fused);
-        let narrow = |value: Instructed| match &self.fused.instructions[value as usize] {
-            Instruction { operation: Operation::Coordinate(index), dtype: DType::I64, .. } => {
+        let narrow = |value: InstructionId| match &self.fused.instructions[value as usize] {
+            Instruction { operation: FusedOp::Coordinate(index), dtype: DType::I64, .. } => {
                 fits(index.bounds(&ranges))
             }
-            Instruction { operation: Operation::Constant(scalar), dtype: DType::I64, .. } => {
+            Instruction { operation: FusedOp::Constant(scalar), dtype: DType::I64, .. } => {
                 fits((scalar.as_i64(), scalar.as_i64()))
             }
             _ => false,
@@ -164,9 +164,9 @@ impl Scope<'_> {
             return None;
         }
         let fused = self.fused;
-        let mut operand = |value: Instructed| match &fused.instructions[value as usize].operation {
-            Operation::Coordinate(index) => self.coordinate(b, index, DType::I32),
-            Operation::Constant(scalar) => smallvec![b.constant(DType::I32, *scalar)],
+        let mut operand = |value: InstructionId| match &fused.instructions[value as usize].operation {
+            FusedOp::Coordinate(index) => self.coordinate(b, index, DType::I32),
+            FusedOp::Constant(scalar) => smallvec![b.constant(DType::I32, *scalar)],
             _ => Lanes::new(),
         };
         let (x, y) = (operand(x), operand(y));
@@ -185,27 +185,27 @@ impl Scope<'_> {
     ) -> Lanes {
         let ranges = b.ranges().clone();
         let buffer = &self.buffers[parameter];
-        let place = |at: &Coordinates| {
+        let access = |at: &Coordinates| {
             let mask = mask.map(|m| m.substitute(at, &ranges)).unwrap_or_default().and(&self.guard);
             (index.substitute(at, &ranges), mask)
         };
-        let places: Vec<(Index, Mask)> = self.points.iter().map(place).collect();
+        let accesses: Vec<(Index, Mask)> = self.points.iter().map(access).collect();
         let fill = fill.cast(dtype);
-        let loaded: Lanes = match pattern(&places) {
+        let loaded: Lanes = match pattern(&accesses) {
             Pattern::Vector => {
-                let (index, mask) = places[0].clone();
-                let place = buffer.place(b, &index, mask, &self.holds, places.len());
-                let lanes = places.len() as u8;
-                let vector = b.load_place(place, fill, lanes);
-                (0..lanes).map(|lane| b.bind(Type::scalar(dtype), Bound::Lane(vector, lane))).collect()
+                let (index, mask) = accesses[0].clone();
+                let access = buffer.access(b, &index, mask, &self.holds, accesses.len());
+                let lanes = accesses.len() as u8;
+                let vector = b.load_access(access, fill, lanes);
+                (0..lanes).map(|lane| b.bind(Type::scalar(dtype), KernelOp::Lane(vector, lane))).collect()
             }
             found => {
-                let count = if found == Pattern::Broadcast { 1 } else { places.len() };
+                let count = if found == Pattern::Broadcast { 1 } else { accesses.len() };
                 let one = |(index, mask): (Index, Mask)| {
-                    let place = buffer.place(b, &index, mask, &self.holds, 1);
-                    b.load_place(place, fill, 1)
+                    let access = buffer.access(b, &index, mask, &self.holds, 1);
+                    b.load_access(access, fill, 1)
                 };
-                places.into_iter().take(count).map(one).collect()
+                accesses.into_iter().take(count).map(one).collect()
             }
         };
         loaded.into_iter().map(|value| b.cast(dtype.compute(), value)).collect()
@@ -218,21 +218,21 @@ impl Scope<'_> {
         let values: Lanes = values.into_iter().map(|v| b.cast(dtype, v)).collect();
         let ranges = b.ranges().clone();
         let buffer = &self.buffers[usize::from(store.parameter)];
-        let place = |at: &Coordinates| (store.index.substitute(at, &ranges), mask.clone());
-        let places: Vec<(Index, Mask)> = self.points.iter().map(place).collect();
+        let access = |at: &Coordinates| (store.index.substitute(at, &ranges), mask.clone());
+        let accesses: Vec<(Index, Mask)> = self.points.iter().map(access).collect();
         let lane = |lane: usize| values[if values.len() == 1 { 0 } else { lane }];
-        match pattern(&places) {
+        match pattern(&accesses) {
             Pattern::Vector => {
-                let of = Type { dtype, lanes: places.len() as u8 };
-                let vector = b.bind(of, Bound::Pack((0..places.len()).map(lane).collect()));
-                let place = buffer.place(b, &places[0].0, mask.clone(), &self.holds, places.len());
-                b.store_place(place, vector);
+                let of = Type { dtype, lanes: accesses.len() as u8 };
+                let vector = b.bind(of, KernelOp::Pack((0..accesses.len()).map(lane).collect()));
+                let access = buffer.access(b, &accesses[0].0, mask.clone(), &self.holds, accesses.len());
+                b.store_access(access, vector);
             }
             // Stores go to different elements, so only a single lane can be a broadcast.
             _ => {
-                for (at, (index, mask)) in places.into_iter().enumerate() {
-                    let place = buffer.place(b, &index, mask, &self.holds, 1);
-                    b.store_place(place, lane(at));
+                for (at, (index, mask)) in accesses.into_iter().enumerate() {
+                    let access = buffer.access(b, &index, mask, &self.holds, 1);
+                    b.store_access(access, lane(at));
                 }
             }
         }
@@ -240,16 +240,16 @@ impl Scope<'_> {
 }
 
 /// Converts to `dtype`, held in the kernels' compute type.
-pub(super) fn convert(b: &mut Builder, value: Value, dtype: DType) -> Value {
+pub(super) fn convert(b: &mut Builder, value: ValueId, dtype: DType) -> ValueId {
     let rounded = b.cast(dtype, value);
     b.cast(dtype.compute(), rounded)
 }
 
-fn bits(b: &mut Builder, value: Value, from: DType, to: DType) -> Value {
-    if from.kind() == Kind::Bool || to.kind() == Kind::Bool {
+fn bits(b: &mut Builder, value: ValueId, from: DType, to: DType) -> ValueId {
+    if from.kind() == DTypeKind::Bool || to.kind() == DTypeKind::Bool {
         return convert(b, value, to);
     }
     let stored = b.cast(from, value);
-    let cast = b.bind(Type::scalar(to), Bound::Bitcast(stored));
+    let cast = b.bind(Type::scalar(to), KernelOp::Bitcast(stored));
     b.cast(to.compute(), cast)
 }

@@ -12,7 +12,7 @@ use crate::{
     kernel::{
         Index,
         build::Builder,
-        loops::{AxisKind, Fragment, Matrix, MatrixShape, Place, Role},
+        loops::{AxisKind, Fragment, Matrix, MatrixShape, MemoryAccess, Role},
     },
 };
 
@@ -118,8 +118,8 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile, Instruction { dtype, depth }: 
     let load = |b: &mut Builder, tile, factor: usize, slot: &Index, outer: &Index, summand: &Index| {
         let Layout { outer: across, depth: step, size, .. } = layouts[factor];
         let index = slot.scale(size as i64).add(&outer.scale(across as i64)).add(&summand.scale(step as i64));
-        let (place, stride) = (Place::at(arrays[factor], &index), across.max(step));
-        b.matrix(Matrix::Load { tile, place, stride, transposed: along[factor] == (factor == 1) });
+        let (access, stride) = (MemoryAccess::at(arrays[factor], &index), across.max(step));
+        b.matrix(Matrix::Load { tile, access, stride, transposed: along[factor] == (factor == 1) });
     };
     loaders.pipeline(b, |b, slot| {
         b.over(shape.depth / depth, AxisKind::Unroll, |b, step| {
@@ -140,8 +140,8 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile, Instruction { dtype, depth }: 
     let first = subgroup.scale((SIDE * PITCH) as i64);
     b.repeat(rows, |b| {
         b.repeat(columns, |b| {
-            let place = Place::at(through, &first);
-            b.matrix(Matrix::Store { tile: sums(at.clone()), place, stride: PITCH });
+            let access = MemoryAccess::at(through, &first);
+            b.matrix(Matrix::Store { tile: sums(at.clone()), access, stride: PITCH });
             b.barrier();
             b.over(SIDE * SIDE / 4 / width, AxisKind::Unroll, |b, turn| {
                 let quad = turn.scale(width as i64).add(&lane);

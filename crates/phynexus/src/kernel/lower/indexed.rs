@@ -6,11 +6,11 @@ use super::{
     operand::{Work, only},
 };
 use crate::{
-    DType, Kind, Scalar,
+    DType, DTypeKind, Scalar,
     kernel::{
         Index, Mask,
         build::Builder,
-        loops::{AxisKind, Place, Row, Value},
+        loops::{AxisKind, MemoryAccess, Row, ValueId},
         step::{Library, Operand},
     },
     op::{Binary, Combine, IndexRange, Unary},
@@ -30,16 +30,16 @@ pub(super) fn each(work: &mut Work, target: &Target, count: usize, body: impl Fn
 }
 
 /// Converts an index that may be negative (from `-rows`) to one from 0, and returns whether it was out of range.
-pub(super) fn wrapped(b: &mut Builder, index: Value, rows: usize) -> (Value, Value) {
+pub(super) fn wrapped(b: &mut Builder, index: ValueId, rows: usize) -> (ValueId, ValueId) {
     let dtype = b.type_of(index).dtype;
     let wide = match (dtype.size(), dtype.kind()) {
         (8, _) => dtype,
-        (_, Kind::Signed) => DType::I32,
+        (_, DTypeKind::Signed) => DType::I32,
         _ => DType::U32,
     };
     let index = b.cast(wide, index);
     let count = b.constant(wide, Scalar::UInt(rows as u64));
-    if wide.kind() != Kind::Signed {
+    if wide.kind() != DTypeKind::Signed {
         let outside = b.binary(Binary::Le, count, index);
         return (index, outside);
     }
@@ -58,19 +58,19 @@ pub(super) fn status(work: &mut Work, range: IndexRange) -> Option<Buffer> {
 }
 
 /// Sets the status where the condition holds.
-pub(super) fn report(b: &mut Builder, status: Buffer, outside: Value) {
+pub(super) fn report(b: &mut Builder, status: Buffer, outside: ValueId) {
     let one = b.constant(DType::U32, 1u32);
-    b.atomic(Place::at(status.memory, &only()), Combine::Max, one, outside);
+    b.atomic(MemoryAccess::at(status.array, &only()), Combine::Max, one, outside);
 }
 
-/// The place of column `column` in the row that is selected by data.
-pub(super) fn row_place(
+/// The access to column `column` in the row that is selected by data.
+pub(super) fn row_access(
     b: &mut Builder,
     buffer: Buffer,
     operand: &Operand,
-    row: Value,
+    row: ValueId,
     column: &Index,
-) -> Place {
+) -> MemoryAccess {
     let (stride, count) = (operand.layout.strides[0], operand.layout.shape[0]);
     let mut index = column.scale(operand.layout.strides[1] as i64).shift(-buffer.start);
     let mut value = row;
@@ -81,7 +81,7 @@ pub(super) fn row_place(
         value = b.binary(Binary::Sub, last, row);
     }
     let row = Row { value, count, stride: stride.unsigned_abs() };
-    Place { row: Some(row), ..Place::at(buffer.memory, &index) }
+    MemoryAccess { row: Some(row), ..MemoryAccess::at(buffer.array, &index) }
 }
 
 pub(super) fn no_rows() -> Unsupported {
@@ -120,15 +120,15 @@ pub(super) fn gather(
         let row = number.quotient(per_row, b.ranges());
         let column = number.remainder(per_row, b.ranges());
         let at = row.scale(index.layout.strides[0] as i64).shift(-indices.start);
-        let value = b.load(indices.memory, &at);
+        let value = b.load(indices.array, &at);
         let (value, outside) = wrapped(b, value, rows);
         if let Some(status) = status {
             let first = Mask::within(&column, 0, 1, b.ranges());
             b.when(first, |b| report(b, status, outside));
         }
-        let place = row_place(b, table, x, value, &column.scale(lanes as i64));
-        let elements = b.load_place(place, Scalar::Int(0), lanes as u8);
-        b.store(output.memory, &number.scale(lanes as i64), elements);
+        let access = row_access(b, table, x, value, &column.scale(lanes as i64));
+        let elements = b.load_access(access, Scalar::Int(0), lanes as u8);
+        b.store(output.array, &number.scale(lanes as i64), elements);
     });
     work.finish(lowered);
     Ok(())
@@ -139,8 +139,8 @@ pub(super) fn gather(
 pub(super) fn partition(
     b: &mut Builder,
     count: usize,
-    mut before: impl FnMut(&mut Builder, Value) -> Value,
-) -> Value {
+    mut before: impl FnMut(&mut Builder, ValueId) -> ValueId,
+) -> ValueId {
     let dtype = if i32::try_from(count).is_ok() { DType::I32 } else { DType::I64 };
     let (low, high) = (b.registers(dtype, 1), b.registers(dtype, 1));
     let zero = b.constant(dtype, 0i32);
@@ -180,9 +180,9 @@ pub(super) fn search_sorted(
     let output = work.buffer(DType::I64, library.node.len(), result, true);
     each(&mut work, target, library.node.len(), |b, number| {
         let at = number.scale(values.layout.strides[0] as i64).shift(-wanted.start);
-        let value = b.load(wanted.memory, &at);
+        let value = b.load(wanted.array, &at);
         let value = b.cast(dtype.compute(), value);
-        let place = |b: &mut Builder, at: Value| {
+        let access = |b: &mut Builder, at: ValueId| {
             let stride = sorted.layout.strides[0];
             let column = Operand {
                 dtype,
@@ -192,11 +192,11 @@ pub(super) fn search_sorted(
                     offset: 0,
                 },
             };
-            row_place(b, table, &column, at, &Index::default())
+            row_access(b, table, &column, at, &Index::default())
         };
         let found = partition(b, length, |b, at| {
-            let place = place(b, at);
-            let element = b.load_place(place, Scalar::Int(0), 1);
+            let access = access(b, at);
+            let element = b.load_access(access, Scalar::Int(0), 1);
             let element = b.cast(dtype.compute(), element);
             if right {
                 let behind = precedes(b, value, element, false);
@@ -206,13 +206,13 @@ pub(super) fn search_sorted(
             }
         });
         let found = b.cast(DType::I64, found);
-        b.store(output.memory, number, found);
+        b.store(output.array, number, found);
     });
     work.finish(lowered);
 }
 
 /// Whether a number comes strictly before another. NaN counts as the greatest.
-pub(super) fn precedes(b: &mut Builder, x: Value, y: Value, descending: bool) -> Value {
+pub(super) fn precedes(b: &mut Builder, x: ValueId, y: ValueId, descending: bool) -> ValueId {
     let (x, y) = if descending { (y, x) } else { (x, y) };
     let less = b.binary(Binary::Lt, x, y);
     if !b.type_of(x).dtype.is_float() {

@@ -5,7 +5,7 @@ use crate::{
     DType, Scalar,
     kernel::{
         Index, Mask, Ranges,
-        fused::{Fused, Instruction, Operation, Store, Value},
+        fused::{FusedOp, Fusion, Instruction, InstructionId, Store},
         step::{Library, Operand},
         view::{Coordinates, flat},
     },
@@ -16,10 +16,10 @@ use crate::{
 /// The operation as a single fused kernel, with the epilogue applied to its result; the kernel's parameters are the
 /// step's bindings. For a matrix product or a convolution, also the product that it sums. `None` if it is not a single
 /// kernel.
-pub(super) fn fused(library: &Library) -> Option<(Fused, Option<Product>)> {
+pub(super) fn fused(library: &Library) -> Option<(Fusion, Option<Product>)> {
     let node = &library.node;
     let summed = |(draft, product): (Draft, Product)| (finish(draft, product.sum, library), Some(product));
-    let other = |(draft, result): (Draft, Value)| (finish(draft, result, library), None);
+    let other = |(draft, result): (Draft, InstructionId)| (finish(draft, result, library), None);
     Some(match node.op.exact() {
         Op::Dot => summed(dot(library)),
         Op::Conv(Conv(kind, geometry)) => summed(conv(library, *kind, geometry)),
@@ -39,7 +39,7 @@ fn over(library: &Library, columns: &[usize]) -> Draft {
 }
 
 /// Stores the result, or applies the epilogue to it.
-fn finish(mut draft: Draft, result: Value, library: &Library) -> Fused {
+fn finish(mut draft: Draft, result: InstructionId, library: &Library) -> Fusion {
     let Some(epilogue) = &library.epilogue else {
         let output = draft.parameter(library.node.dtype, true);
         let rows = draft.fused.rows.len();
@@ -52,14 +52,14 @@ fn finish(mut draft: Draft, result: Value, library: &Library) -> Fused {
     let parameters = &epilogue.parameters;
     draft.fused.parameters.extend(parameters.iter().skip(1).cloned());
     let parameter = |p: u16| p + library.operands.len() as u16 - 1;
-    let mut values: Vec<Value> = Vec::with_capacity(epilogue.instructions.len());
+    let mut values: Vec<InstructionId> = Vec::with_capacity(epilogue.instructions.len());
     for Instruction { operation, dtype, .. } in &epilogue.instructions {
         let operation = match operation {
-            Operation::Load { parameter: 0, .. } => {
+            FusedOp::Load { parameter: 0, .. } => {
                 values.push(result);
                 continue;
             }
-            Operation::Load { parameter: p, index, mask, fill } => Operation::Load {
+            FusedOp::Load { parameter: p, index, mask, fill } => FusedOp::Load {
                 parameter: parameter(*p),
                 index: index.clone(),
                 mask: mask.clone(),
@@ -86,7 +86,7 @@ fn element(
     at: &[Index],
     mask: Mask,
     fill: Scalar,
-) -> Value {
+) -> InstructionId {
     let Operand { layout, .. } = &library.operands[operand];
     draft.load(operand as u16, flat(at, &layout.strides, 0), mask, fill)
 }
@@ -123,15 +123,15 @@ fn tap(
     ranges: &Ranges,
 ) -> (Coordinates, Mask) {
     let mut mask = Mask::default();
-    let place = |d: usize| {
+    let position = |d: usize| {
         let step = |i: &Index, by: usize| i.scale(by as i64);
         let start = step(&output[d], geometry.stride[d]).add(&step(&taps[d], geometry.dilation[d]));
-        let place = start.shift(-(geometry.padding[d].0 as i64));
-        mask = mask.and(&Mask::within(&place, 0, input[d] as i64, ranges));
-        place
+        let position = start.shift(-(geometry.padding[d].0 as i64));
+        mask = mask.and(&Mask::within(&position, 0, input[d] as i64, ranges));
+        position
     };
-    let places = (0..input.len()).map(place).collect();
-    (places, mask)
+    let positions = (0..input.len()).map(position).collect();
+    (positions, mask)
 }
 
 /// The windows whose element `tap` is at `input`, and where there is one.
@@ -143,7 +143,7 @@ fn window(
     ranges: &Ranges,
 ) -> (Coordinates, Mask) {
     let mut mask = Mask::default();
-    let place = |d: usize| {
+    let position = |d: usize| {
         let stride = geometry.stride[d] as i64;
         let start = input[d].shift(geometry.padding[d].0 as i64);
         let start = start.sub(&taps[d].scale(geometry.dilation[d] as i64));
@@ -152,7 +152,7 @@ fn window(
         mask = mask.and(&whole).and(&Mask::within(&window, 0, outputs[d] as i64, ranges));
         window
     };
-    let windows = (0..outputs.len()).map(place).collect();
+    let windows = (0..outputs.len()).map(position).collect();
     (windows, mask)
 }
 
@@ -179,9 +179,9 @@ fn conv(library: &Library, kind: ConvKind, geometry: &Geometry) -> (Draft, Produ
     let (left, mask, right) = match kind {
         ConvKind::Forward => {
             let group = row[1].quotient(outputs as i64, &ranges);
-            let (places, mask) = tap(geometry, &a[2..], &row[2..], &column[1..], &ranges);
+            let (positions, mask) = tap(geometry, &a[2..], &row[2..], &column[1..], &ranges);
             let channel = group.scale(channels as i64).add(&column[0]);
-            (join([row[0].clone(), channel], &places), mask, [row[1].clone(), column[0].clone()])
+            (join([row[0].clone(), channel], &positions), mask, [row[1].clone(), column[0].clone()])
         }
         ConvKind::InputGradient => {
             let group = row[1].quotient(channels as i64, &ranges);
@@ -192,9 +192,9 @@ fn conv(library: &Library, kind: ConvKind, geometry: &Geometry) -> (Draft, Produ
         }
         ConvKind::FilterGradient => {
             let group = row[0].quotient(outputs as i64, &ranges);
-            let (places, mask) = tap(geometry, &a[2..], &column[1..], &row[2..], &ranges);
+            let (positions, mask) = tap(geometry, &a[2..], &column[1..], &row[2..], &ranges);
             let channel = group.scale(channels as i64).add(&row[1]);
-            (join([column[0].clone(), channel], &places), mask, [column[0].clone(), row[0].clone()])
+            (join([column[0].clone(), channel], &positions), mask, [column[0].clone(), row[0].clone()])
         }
     };
     let right = join(right, &column[1..]);
@@ -202,7 +202,7 @@ fn conv(library: &Library, kind: ConvKind, geometry: &Geometry) -> (Draft, Produ
     (draft, sum)
 }
 
-fn pool(library: &Library, kind: PoolKind, geometry: &Geometry) -> (Draft, Value) {
+fn pool(library: &Library, kind: PoolKind, geometry: &Geometry) -> (Draft, InstructionId) {
     let input = &library.operands[0].layout.shape;
     let dtype = library.operands[0].dtype;
     let mut draft = over(library, &geometry.kernel);
@@ -210,27 +210,27 @@ fn pool(library: &Library, kind: PoolKind, geometry: &Geometry) -> (Draft, Value
     let at = ranges.coordinates();
     let (row, taps) = at.split_at(library.node.shape.len());
     let plane = [row[0].clone(), row[1].clone()];
-    if kind == PoolKind::Spread {
+    if kind == PoolKind::SumBackward {
         let (windows, mask) = window(geometry, &input[2..], &row[2..], taps, &ranges);
         let y = element(&mut draft, library, 0, &join(plane, &windows), mask, Scalar::Int(0));
         let sum = draft.reduce(Combine::Sum, y);
         return (draft, sum);
     }
-    let (places, mask) = tap(geometry, &input[2..], &row[2..], taps, &ranges);
+    let (positions, mask) = tap(geometry, &input[2..], &row[2..], taps, &ranges);
     let combine = if kind == PoolKind::Sum { Combine::Sum } else { Combine::Max };
     let nothing = combine.identity(dtype);
-    let x = element(&mut draft, library, 0, &join(plane, &places), mask.clone(), nothing);
+    let x = element(&mut draft, library, 0, &join(plane, &positions), mask.clone(), nothing);
     if kind != PoolKind::ArgMax {
         let result = draft.reduce(combine, x);
         return (draft, result);
     }
-    let position = flat(&places, &contiguous_strides(&input[2..]), 0);
+    let position = flat(&positions, &contiguous_strides(&input[2..]), 0);
     let size = input[2..].iter().product();
     let result = first(&mut draft, combine, x, position, size, &mask);
     (draft, result)
 }
 
-fn arg_reduce(library: &Library, combine: Combine, axis: usize) -> (Draft, Value) {
+fn arg_reduce(library: &Library, combine: Combine, axis: usize) -> (Draft, InstructionId) {
     let size = library.operands[0].layout.shape[axis];
     let mut draft = over(library, &[size]);
     let at = draft.ranges().coordinates();
@@ -246,22 +246,22 @@ fn arg_reduce(library: &Library, combine: Combine, axis: usize) -> (Draft, Value
 fn first(
     draft: &mut Draft,
     combine: Combine,
-    value: Value,
+    value: InstructionId,
     position: Index,
     size: usize,
     mask: &Mask,
-) -> Value {
+) -> InstructionId {
     let extreme = draft.reduce(combine, value);
     let mut chosen = draft.binary(Binary::Eq, value, extreme);
     if draft.dtype(value).is_float() {
-        let nan = draft.emit(Operation::Unary(Unary::IsNan, value), DType::Bool);
+        let nan = draft.emit(FusedOp::Unary(Unary::IsNan, value), DType::Bool);
         chosen = draft.binary(Binary::Or, chosen, nan);
     }
     if let Some(holds) = draft.holds(mask) {
         chosen = draft.binary(Binary::And, chosen, holds);
     }
     let held = if i32::try_from(size).is_ok() { DType::I32 } else { DType::I64 };
-    let position = draft.emit(Operation::Coordinate(position), held);
+    let position = draft.emit(FusedOp::Coordinate(position), held);
     let beyond = draft.constant(held, Scalar::Int(size as i64));
     let candidate = draft.select(chosen, position, beyond);
     let least = draft.reduce(Combine::Min, candidate);
@@ -269,7 +269,7 @@ fn first(
 }
 
 /// The copies of the inputs to their places, one per launch: parameter 0 is the input, 1 the result.
-pub(super) fn cat(library: &Library, axis: usize) -> Vec<Fused> {
+pub(super) fn cat(library: &Library, axis: usize) -> Vec<Fusion> {
     let strides = contiguous_strides(&library.node.shape);
     let mut before = 0;
     let copy = |operand: &Operand| {
@@ -289,7 +289,7 @@ const ROTATIONS: [u32; 8] = [13, 15, 26, 6, 17, 29, 16, 24];
 const PARITY: u32 = 0x1BD1_1BDA;
 
 /// Threefry-2x32 with 20 rounds. If the number of words is even, an instance computes both words of a counter.
-pub(super) fn random_bits(library: &Library) -> Fused {
+pub(super) fn random_bits(library: &Library) -> Fusion {
     let count = library.node.len();
     let pairs = count.is_multiple_of(2);
     let mut draft = Draft::new(&[if pairs { count / 2 } else { count }], &[]);
@@ -303,7 +303,7 @@ pub(super) fn random_bits(library: &Library) -> Fused {
         ([word(&mut draft, 0), word(&mut draft, 1)], word(&mut draft, 2), word(&mut draft, 3));
     let d = &mut draft;
     let pair = if pairs { i.clone() } else { i.quotient(2, &ranges) };
-    let pair = d.emit(Operation::Coordinate(pair), DType::U32);
+    let pair = d.emit(FusedOp::Coordinate(pair), DType::U32);
     let counter = d.binary(Binary::Add, low, pair);
     let overflow = d.binary(Binary::Lt, counter, low);
     let carry = d.cast(overflow, DType::U32);
@@ -331,7 +331,7 @@ pub(super) fn random_bits(library: &Library) -> Fused {
         d.store(output, x[0], i.scale(2));
         d.store(output, x[1], i.scale(2).shift(1));
     } else {
-        let odd = d.emit(Operation::Coordinate(i.remainder(2, &ranges)), DType::I64);
+        let odd = d.emit(FusedOp::Coordinate(i.remainder(2, &ranges)), DType::I64);
         let zero = d.constant(DType::I64, Scalar::Int(0));
         let first = d.binary(Binary::Eq, odd, zero);
         let word = d.select(first, x[0], x[1]);

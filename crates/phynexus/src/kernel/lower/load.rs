@@ -9,9 +9,9 @@ use crate::{
     kernel::{
         Index, Mask, Ranges,
         build::Builder,
-        fused::Operation,
+        fused::FusedOp,
         index::Atom,
-        loops::{AsyncCopy, AxisKind, Memory, Operation as Bound, Place, Type, Value},
+        loops::{ArrayId, AsyncCopy, AxisKind, KernelOp, MemoryAccess, Type, ValueId},
     },
 };
 
@@ -39,7 +39,7 @@ struct Loader<'a> {
     factor: usize,
     layout: Layout,
     /// The shared array that holds its tiles.
-    array: Memory,
+    array: ArrayId,
     /// Whether neighbouring elements of a piece are neighbouring terms.
     along_depth: bool,
     /// Whether its tiles are copied asynchronously.
@@ -53,7 +53,7 @@ pub(super) fn along_depth(contraction: &Contraction, factor: usize) -> bool {
         .rev()
         .find(|r| fused.columns[r - fused.rows.len()] > 1);
     match (&fused.instructions[contraction.factors[factor] as usize].operation, last) {
-        (Operation::Load { index, .. }, Some(last)) => {
+        (FusedOp::Load { index, .. }, Some(last)) => {
             index.terms().iter().any(|t| t.atom == Atom::Range(last as u8) && t.factor == 1)
         }
         _ => false,
@@ -66,7 +66,7 @@ struct Piece {
     depth: Index,
     /// Whether the piece is inside the tile.
     exists: Mask,
-    values: Vec<Value>,
+    values: Vec<ValueId>,
 }
 
 impl Loader<'_> {
@@ -94,14 +94,14 @@ impl Loader<'_> {
         (0..pieces.div_ceil(block)).map(piece).collect()
     }
 
-    /// The places in the factor's buffer of `length` elements, starting at a row or column of the tile and a term.
-    fn places(&self, ranges: &Ranges, outer: &Index, summand: &Index, length: usize) -> Vec<(Index, Mask)> {
+    /// The accesses to `length` elements of the factor's buffer, starting at a row or column of the tile and a term.
+    fn accesses(&self, ranges: &Ranges, outer: &Index, summand: &Index, length: usize) -> Vec<(Index, Mask)> {
         let Tile { contraction, batch, row, column, .. } = self.tile;
         let instruction = &contraction.fused.instructions[contraction.factors[self.factor] as usize];
-        let Operation::Load { index, mask, .. } = &instruction.operation else { return Vec::new() };
+        let FusedOp::Load { index, mask, .. } = &instruction.operation else { return Vec::new() };
         let outer = [row, column][self.factor].add(outer);
         let zero = Index::default();
-        let place = |lane: usize| {
+        let access = |lane: usize| {
             let lane = lane as i64;
             let (outer, summand) = match self.along_depth {
                 true => (outer.clone(), summand.shift(lane)),
@@ -116,7 +116,7 @@ impl Loader<'_> {
             let mask = mask.as_ref().map(|m| m.substitute(&point, ranges)).unwrap_or_default().and(&inside);
             (index.substitute(&point, ranges), mask)
         };
-        (0..length).map(place).collect()
+        (0..length).map(access).collect()
     }
 
     fn dtype(&self) -> DType {
@@ -127,7 +127,7 @@ impl Loader<'_> {
     fn buffer(&self) -> Option<&Buffer> {
         let contraction = self.tile.contraction;
         match &contraction.fused.instructions[contraction.factors[self.factor] as usize].operation {
-            Operation::Load { parameter, .. } => self.tile.buffers.get(usize::from(*parameter)),
+            FusedOp::Load { parameter, .. } => self.tile.buffers.get(usize::from(*parameter)),
             _ => None,
         }
     }
@@ -151,12 +151,12 @@ impl Loader<'_> {
         }
         let (ranges, first) = self.tiles(b);
         self.pieces(&ranges, length).iter().all(|(outer, depth, _)| {
-            let places = self.places(&ranges, outer, &first.add(depth), length);
-            let Some((index, mask)) = places.first() else { return false };
+            let accesses = self.accesses(&ranges, outer, &first.add(depth), length);
+            let Some((index, mask)) = accesses.first() else { return false };
             let index = index.shift(-buffer.start);
             let (low, high) = mask.bounds_of(&index, &ranges);
             let inside = mask.is_never() || low >= 0 && high + length as i64 <= buffer.length as i64;
-            inside && is_aligned(&index, length) && pattern(&places) == Pattern::Vector
+            inside && is_aligned(&index, length) && pattern(&accesses) == Pattern::Vector
         })
     }
 
@@ -180,17 +180,17 @@ impl Loader<'_> {
         let mut coordinates = b.ranges().coordinates();
         coordinates.push(number.clone());
         for (outer, depth, exists) in self.pieces(b.ranges(), length) {
-            let places = self.places(&ranges, &outer, &first.add(&depth), length);
-            let (Some(buffer), Some((index, mask))) = (self.buffer(), places.into_iter().next()) else {
+            let accesses = self.accesses(&ranges, &outer, &first.add(&depth), length);
+            let (Some(buffer), Some((index, mask))) = (self.buffer(), accesses.into_iter().next()) else {
                 continue;
             };
             let index = index.substitute(&coordinates, b.ranges());
             let mask = mask.substitute(&coordinates, b.ranges());
             b.when(exists, |b| {
-                let from = buffer.place(b, &index, mask, &Mask::default(), length);
+                let from = buffer.access(b, &index, mask, &Mask::default(), length);
                 let to =
                     slot.scale(size as i64).add(&outer.scale(across as i64)).add(&depth.scale(along as i64));
-                let to = Box::new(Place::at(self.array, &to));
+                let to = Box::new(MemoryAccess::at(self.array, &to));
                 b.async_copy(AsyncCopy::Begin { from: Box::new(from), to });
             });
         }
@@ -207,25 +207,25 @@ impl Loader<'_> {
     }
 
     /// Loads the elements starting at a row or column of the tile and a term.
-    fn load(&self, b: &mut Builder, outer: &Index, summand: &Index, exists: &Mask) -> Vec<Value> {
+    fn load(&self, b: &mut Builder, outer: &Index, summand: &Index, exists: &Mask) -> Vec<ValueId> {
         let Some(&buffer) = self.buffer() else { return Vec::new() };
-        let places: Vec<(Index, Mask)> = self
-            .places(b.ranges(), outer, summand, PIECE)
+        let accesses: Vec<(Index, Mask)> = self
+            .accesses(b.ranges(), outer, summand, PIECE)
             .into_iter()
             .map(|(index, mask)| (index, mask.and(exists)))
             .collect();
         let zero = Scalar::Int(0);
         let vector = PIECE * self.dtype().size() <= self.tile.target.vector_bytes;
-        let loaded: Vec<Value> = if vector && pattern(&places) == Pattern::Vector {
-            let (index, mask) = places[0].clone();
-            let place = buffer.place(b, &index, mask, &Mask::default(), PIECE);
-            vec![b.load_place(place, zero, PIECE as u8)]
+        let loaded: Vec<ValueId> = if vector && pattern(&accesses) == Pattern::Vector {
+            let (index, mask) = accesses[0].clone();
+            let access = buffer.access(b, &index, mask, &Mask::default(), PIECE);
+            vec![b.load_access(access, zero, PIECE as u8)]
         } else {
             let one = |(index, mask): (Index, Mask)| {
-                let place = buffer.place(b, &index, mask, &Mask::default(), 1);
-                b.load_place(place, zero, 1)
+                let access = buffer.access(b, &index, mask, &Mask::default(), 1);
+                b.load_access(access, zero, 1)
             };
-            places.into_iter().map(one).collect()
+            accesses.into_iter().map(one).collect()
         };
         loaded.into_iter().map(|value| b.cast(self.layout.dtype, value)).collect()
     }
@@ -244,13 +244,13 @@ impl Loader<'_> {
                     &[value] if vector => b.store(array, &first, value),
                     &[value] => {
                         for lane in 0..PIECE {
-                            let one = b.bind(Type::scalar(dtype), Bound::Lane(value, lane as u8));
+                            let one = b.bind(Type::scalar(dtype), KernelOp::Lane(value, lane as u8));
                             b.store(array, &first.shift((lane * step) as i64), one);
                         }
                     }
                     several if vector => {
                         let of = Type { dtype, lanes: PIECE as u8 };
-                        let value = b.bind(of, Bound::Pack(several.iter().copied().collect()));
+                        let value = b.bind(of, KernelOp::Pack(several.iter().copied().collect()));
                         b.store(array, &first, value);
                     }
                     several => {
@@ -280,7 +280,7 @@ impl<'a> Loaders<'a> {
                 tile,
                 factor,
                 layout: layouts[factor],
-                array: Memory::Shared(0),
+                array: ArrayId::Shared(0),
                 along_depth,
                 copied: false,
             }
@@ -296,7 +296,7 @@ impl<'a> Loaders<'a> {
     }
 
     /// The shared arrays.
-    pub(super) fn arrays(&self) -> [Memory; 2] {
+    pub(super) fn arrays(&self) -> [ArrayId; 2] {
         self.loaders.each_ref().map(|loader| loader.array)
     }
 

@@ -33,7 +33,7 @@ use elementwise::Task;
 
 use super::{
     check::{Limits, check},
-    fused::Fused,
+    fused::Fusion,
     loops::Kernel,
 };
 use crate::{
@@ -225,7 +225,7 @@ fn lower_library(library: &Library, target: &Target, lowered: &mut Lowered) -> R
 /// Lowers sums of products by tiles, if that reuses loaded factors. Terms are added in sequence without rounding the
 /// products. A fused kernel's sums are of stored (rounded) products, so it must not be lowered this way.
 fn lower_product(
-    fused: &Fused,
+    fused: &Fusion,
     product: Product,
     sources: &[Source],
     target: &Target,
@@ -245,7 +245,7 @@ fn lower_product(
 }
 
 fn lower_fused(
-    fused: &Fused,
+    fused: &Fusion,
     sources: &[Source],
     target: &Target,
     lowered: &mut Lowered,

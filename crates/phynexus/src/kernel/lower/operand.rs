@@ -35,9 +35,9 @@ impl Work {
     }
 
     fn declare(&mut self, dtype: DType, length: usize, source: Source, start: i64, written: bool) -> Buffer {
-        let memory = self.b.buffer(BufferParameter { dtype, length, written, exclusive: true });
+        let array = self.b.buffer(BufferParameter { dtype, length, written, exclusive: true });
         self.arguments.push(Argument { source, start });
-        Buffer { memory, length, start }
+        Buffer { array, length, start }
     }
 
     pub(super) fn finish(self, lowered: &mut Lowered) {

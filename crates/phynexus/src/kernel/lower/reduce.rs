@@ -4,12 +4,12 @@
 use std::collections::HashMap;
 
 use crate::{
-    DType, Kind,
+    DType, DTypeKind,
     kernel::{
         Index, Mask,
         build::Builder,
         check::Limits,
-        loops::{Memory, Operation, Type, Value},
+        loops::{ArrayId, KernelOp, Type, ValueId},
     },
     op::Combine,
 };
@@ -19,7 +19,7 @@ use crate::{
 pub(super) fn accumulator(dtype: DType) -> DType {
     match (dtype.compute(), dtype.kind()) {
         (wide, _) if wide.size() >= 4 => wide,
-        (_, Kind::Signed) => DType::I32,
+        (_, DTypeKind::Signed) => DType::I32,
         _ => DType::U32,
     }
 }
@@ -41,7 +41,7 @@ pub(super) struct Combiner {
     team: Team,
     subgroup: Option<usize>,
     /// By turn, position in the turn, and type. Consecutive turns use different arrays, so one barrier is enough.
-    arrays: HashMap<(bool, usize, DType), Memory>,
+    arrays: HashMap<(bool, usize, DType), ArrayId>,
     turn: bool,
 }
 
@@ -71,8 +71,8 @@ impl Combiner {
         b: &mut Builder,
         invocation: &Index,
         member: &Index,
-        parts: Vec<(Combine, Value)>,
-    ) -> Vec<(Combine, Value)> {
+        parts: Vec<(Combine, ValueId)>,
+    ) -> Vec<(Combine, ValueId)> {
         let near = self.near();
         let each = parts.into_iter().map(|(combine, value)| {
             let all = match self.subgroup {
@@ -91,8 +91,8 @@ impl Combiner {
         b: &mut Builder,
         invocation: &Index,
         member: &Index,
-        parts: Vec<(Combine, Value)>,
-    ) -> Vec<Value> {
+        parts: Vec<(Combine, ValueId)>,
+    ) -> Vec<ValueId> {
         match self.subgroup {
             _ if self.team.size == self.near() => parts.into_iter().map(|(_, value)| value).collect(),
             Some(width) => self.exchange(b, invocation, width, parts),
@@ -106,14 +106,14 @@ impl Combiner {
         b: &mut Builder,
         invocation: &Index,
         width: usize,
-        partial: Vec<(Combine, Value)>,
-    ) -> Vec<Value> {
+        partial: Vec<(Combine, ValueId)>,
+    ) -> Vec<ValueId> {
         let subgroups = self.team.size / width;
         self.turn = !self.turn;
         let lane = invocation.remainder(width as i64, b.ranges());
         let first = Mask::within(&lane, 0, 1, b.ranges());
         let subgroup = invocation.quotient(width as i64, b.ranges());
-        let arrays: Vec<Memory> = partial
+        let arrays: Vec<ArrayId> = partial
             .iter()
             .enumerate()
             .map(|(at, &(_, value))| self.array(b, at, b.type_of(value).dtype, subgroups))
@@ -139,8 +139,8 @@ impl Combiner {
         invocation: &Index,
         member: &Index,
         combine: Combine,
-        value: Value,
-    ) -> Value {
+        value: ValueId,
+    ) -> ValueId {
         let Team { size, stride, block } = self.team;
         let array = self.array(b, 0, b.type_of(value).dtype, block);
         b.store(array, invocation, value);
@@ -165,17 +165,17 @@ impl Combiner {
         result
     }
 
-    fn array(&mut self, b: &mut Builder, at: usize, dtype: DType, length: usize) -> Memory {
+    fn array(&mut self, b: &mut Builder, at: usize, dtype: DType, length: usize) -> ArrayId {
         *self.arrays.entry((self.turn, at, dtype)).or_insert_with(|| b.shared(dtype, length))
     }
 }
 
 /// Combines over `width` neighbours of a subgroup whose numbers differ in the lowest bits.
-fn butterfly(b: &mut Builder, combine: Combine, mut value: Value, width: usize) -> Value {
+fn butterfly(b: &mut Builder, combine: Combine, mut value: ValueId, width: usize) -> ValueId {
     let mut bit = 1;
     while bit < width {
         let of: Type = b.type_of(value);
-        let other = b.bind(of, Operation::ShuffleXor(value, bit as u32));
+        let other = b.bind(of, KernelOp::ShuffleXor(value, bit as u32));
         value = b.binary(combine.binary(), value, other);
         bit *= 2;
     }

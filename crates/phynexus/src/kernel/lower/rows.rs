@@ -30,9 +30,9 @@ use crate::{
     kernel::{
         Index, Mask, Ranges,
         build::Builder,
-        fused::{Fused, Operation, Store, Value as Instructed},
+        fused::{FusedOp, Fusion, InstructionId, Store},
         index::Atom,
-        loops::{AxisKind, Memory, Value},
+        loops::{ArrayId, AxisKind, ValueId},
         view::{Coordinates, unflatten},
     },
     op::{Binary, Combine},
@@ -72,7 +72,7 @@ pub(super) fn partial_sums(columns: usize) -> usize {
 }
 
 /// The kernel of a specification with columns and at least one row, with `sums` partial sums per row.
-pub(super) fn lower(fused: &Fused, sources: &[Source], sums: usize, target: &Target) -> Launch {
+pub(super) fn lower(fused: &Fusion, sources: &[Source], sums: usize, target: &Target) -> Launch {
     let geometry = geometry(fused, sums, target);
     let Geometry { lanes, team, rows, across } = geometry;
     let block = team * rows;
@@ -140,7 +140,7 @@ pub(super) fn lower(fused: &Fused, sources: &[Source], sums: usize, target: &Tar
 }
 
 /// The values of all ranges for a row and a column.
-fn coordinates(fused: &Fused, row: &Index, column: &Index, ranges: &Ranges) -> Coordinates {
+fn coordinates(fused: &Fusion, row: &Index, column: &Index, ranges: &Ranges) -> Coordinates {
     let mut at = Coordinates::from_elem(Index::default(), fused.rows.len() + fused.columns.len());
     let (rows, columns) = at.split_at_mut(fused.rows.len());
     unflatten(&fused.rows, row, ranges, rows);
@@ -150,10 +150,10 @@ fn coordinates(fused: &Fused, row: &Index, column: &Index, ranges: &Ranges) -> C
 
 /// The number of neighbouring rows per invocation, if neighbouring invocations have neighbouring rows: as many as fill
 /// a word.
-pub(super) fn rows_at_once(fused: &Fused, target: &Target) -> usize {
+pub(super) fn rows_at_once(fused: &Fusion, target: &Target) -> usize {
     let (rows, columns) = (fused.row_count(), fused.column_count());
     let widest = fused.instructions.iter().filter(|i| i.per_column).filter_map(|i| match &i.operation {
-        Operation::Load { parameter, .. } => {
+        FusedOp::Load { parameter, .. } => {
             fused.parameters.get(usize::from(*parameter)).map(|p| p.dtype.size())
         }
         _ => None,
@@ -170,7 +170,7 @@ pub(super) fn rows_at_once(fused: &Fused, target: &Target) -> usize {
 }
 
 /// Chooses only the assignment of work: the order of sums does not depend on it.
-fn geometry(fused: &Fused, sums: usize, target: &Target) -> Geometry {
+fn geometry(fused: &Fusion, sums: usize, target: &Target) -> Geometry {
     let limits = &target.limits;
     let (rows, columns) = (fused.row_count(), fused.column_count());
     let largest = 1 << limits.block_size.max(1).ilog2();
@@ -202,7 +202,7 @@ fn geometry(fused: &Fused, sums: usize, target: &Target) -> Geometry {
 }
 
 /// True if most accesses are consecutive along the rows and not along the columns.
-pub(super) fn neighbours_are_rows(fused: &Fused) -> bool {
+pub(super) fn neighbours_are_rows(fused: &Fusion) -> bool {
     let ranges = access::ranges(fused);
     let last = |from: usize, to: usize| (from..to).rev().find(|&r| ranges.0[r] > 1);
     let (row, column) = (last(0, fused.rows.len()), last(fused.rows.len(), ranges.len()));
@@ -212,7 +212,7 @@ pub(super) fn neighbours_are_rows(fused: &Fused) -> bool {
         term.is_some_and(|t| t.factor == 1)
     };
     let loads = fused.instructions.iter().filter(|i| i.per_column).filter_map(|i| match &i.operation {
-        Operation::Load { index, .. } => Some(index),
+        FusedOp::Load { index, .. } => Some(index),
         _ => None,
     });
     // Weight operands by their number of elements: small ones stay in the caches.
@@ -225,15 +225,15 @@ pub(super) fn neighbours_are_rows(fused: &Fused) -> bool {
 }
 
 /// Groups the reductions into passes. Those of a pass depend only on those of earlier passes.
-fn passes(fused: &Fused) -> Vec<Vec<Reduction>> {
+fn passes(fused: &Fusion) -> Vec<Vec<Reduction>> {
     let mut level = vec![0; fused.instructions.len()];
     let mut passes: Vec<Vec<Reduction>> = Vec::new();
     for (at, instruction) in fused.instructions.iter().enumerate() {
         let operands = instruction.operation.operands();
         level[at] = operands.iter().map(|&v| level[v as usize]).max().unwrap_or(0);
-        if let Operation::Reduce(combine, of) = instruction.operation {
+        if let FusedOp::Reduce(combine, of) = instruction.operation {
             passes.resize(passes.len().max(level[at] + 1), Vec::new());
-            passes[level[at]].push(Reduction { result: at as Instructed, combine, of });
+            passes[level[at]].push(Reduction { result: at as InstructionId, combine, of });
             level[at] += 1;
         }
     }
@@ -242,23 +242,23 @@ fn passes(fused: &Fused) -> Vec<Vec<Reduction>> {
 
 #[derive(Clone, Copy)]
 struct Reduction {
-    result: Instructed,
+    result: InstructionId,
     combine: Combine,
-    of: Instructed,
+    of: InstructionId,
 }
 
 /// The stores of per-column values.
-fn column_stores(fused: &Fused) -> impl Iterator<Item = &Store> {
+fn column_stores(fused: &Fusion) -> impl Iterator<Item = &Store> {
     fused.stores.iter().filter(|s| fused.instructions[s.value as usize].per_column)
 }
 
 /// Registers for values that several loops need and that are worth keeping: loads, and functions that take longer than
 /// a load if they fit as well.
-fn keep(b: &mut Builder, fused: &Fused, passes: &[Vec<Reduction>], each: usize) -> Kept {
+fn keep(b: &mut Builder, fused: &Fusion, passes: &[Vec<Reduction>], each: usize) -> Kept {
     let roots = passes.iter().map(|pass| pass.iter().map(|r| r.of).collect::<Vec<_>>());
-    let roots: Vec<Vec<Instructed>> =
+    let roots: Vec<Vec<InstructionId>> =
         roots.chain([column_stores(fused).map(|s| s.value).collect()]).filter(|r| !r.is_empty()).collect();
-    let words = |values: &[Instructed]| -> usize {
+    let words = |values: &[InstructionId]| -> usize {
         values.iter().map(|&v| fused.instructions[v as usize].dtype.size().div_ceil(4) * each).sum()
     };
     let wanted = [true, false].into_iter().map(|functions| needed_again(fused, &roots, functions));
@@ -271,14 +271,14 @@ fn keep(b: &mut Builder, fused: &Fused, passes: &[Vec<Reduction>], each: usize) 
     kept
 }
 
-fn needed_again(fused: &Fused, roots: &[Vec<Instructed>], functions: bool) -> Vec<Instructed> {
-    let keepable = |operation: &Operation| match operation {
-        Operation::Load { .. } => true,
-        Operation::Unary(op, _) => functions && !op.is_exact(),
-        Operation::Binary(op, ..) => functions && (*op == Binary::Div || op.row().slow),
+fn needed_again(fused: &Fusion, roots: &[Vec<InstructionId>], functions: bool) -> Vec<InstructionId> {
+    let keepable = |operation: &FusedOp| match operation {
+        FusedOp::Load { .. } => true,
+        FusedOp::Unary(op, _) => functions && !op.is_exact(),
+        FusedOp::Binary(op, ..) => functions && (*op == Binary::Div || op.row().slow),
         _ => false,
     };
-    let mut first: HashMap<Instructed, usize> = HashMap::new();
+    let mut first: HashMap<InstructionId, usize> = HashMap::new();
     let mut again = Vec::new();
     for (pass, roots) in roots.iter().enumerate() {
         let mut open = roots.clone();
@@ -302,7 +302,7 @@ fn needed_again(fused: &Fused, roots: &[Vec<Instructed>], functions: bool) -> Ve
 
 /// The code of an invocation for its row.
 struct Worker<'a> {
-    fused: &'a Fused,
+    fused: &'a Fusion,
     buffers: &'a [Buffer],
     /// The coordinates of its lanes.
     points: Vec<Coordinates>,
@@ -322,13 +322,13 @@ struct Worker<'a> {
     member: Index,
     combiner: Combiner,
     /// The per-row values computed so far.
-    known: HashMap<Instructed, super::expression::Lanes>,
+    known: HashMap<InstructionId, super::expression::Lanes>,
     kept: Kept,
 }
 
 impl Worker<'_> {
     /// Binds the per-row values that `roots` depend on, outside of loops.
-    fn prepare(&mut self, b: &mut Builder, roots: &[Instructed]) {
+    fn prepare(&mut self, b: &mut Builder, roots: &[InstructionId]) {
         let mut scope = Scope {
             fused: self.fused,
             buffers: self.buffers,
@@ -382,7 +382,7 @@ impl Worker<'_> {
     }
 
     /// Registers for `count` values of each reduction of a pass, initialised to the identity.
-    fn registers(&self, b: &mut Builder, pass: &[Reduction], count: usize) -> Vec<Memory> {
+    fn registers(&self, b: &mut Builder, pass: &[Reduction], count: usize) -> Vec<ArrayId> {
         let each = pass.iter().map(|r| {
             let dtype = self.fused.instructions[r.of as usize].dtype;
             let held = accumulator(dtype);
@@ -395,7 +395,7 @@ impl Worker<'_> {
     }
 
     /// One value per reduction and row: the partial sums of `2^bits` neighbouring leaves, combined.
-    fn fold(&mut self, b: &mut Builder, pass: &[Reduction], bits: usize) -> Vec<(Combine, Value)> {
+    fn fold(&mut self, b: &mut Builder, pass: &[Reduction], bits: usize) -> Vec<(Combine, ValueId)> {
         let Some(bit) = bits.checked_sub(1) else { return self.leaf(b, pass) };
         let rows = self.rows;
         let sums = self.registers(b, pass, rows);
@@ -416,7 +416,7 @@ impl Worker<'_> {
 
     /// One value per reduction and row: the partial sums of one leaf, combined over the lanes (or per lane) and over
     /// neighbouring members.
-    fn leaf(&mut self, b: &mut Builder, pass: &[Reduction]) -> Vec<(Combine, Value)> {
+    fn leaf(&mut self, b: &mut Builder, pass: &[Reduction]) -> Vec<(Combine, ValueId)> {
         let lanes = self.points.len();
         let sums = self.registers(b, pass, lanes);
         let within = self.within.clone();
@@ -436,7 +436,7 @@ impl Worker<'_> {
         });
         let mut parts = Vec::with_capacity(pass.len() * self.rows);
         for (reduction, &sums) in pass.iter().zip(&sums) {
-            let mut values: Vec<Value> =
+            let mut values: Vec<ValueId> =
                 (0..lanes).map(|lane| b.load(sums, &Index::constant(lane as i64))).collect();
             while values.len() > self.rows {
                 let pairs = values.chunks(2);

@@ -42,8 +42,8 @@ pub(super) fn lower(
     let mut work = Work::new("scan");
     let input = work.operand(x, Source::Binding(0));
     let output = work.buffer(dtype, library.node.len(), result, true);
-    // The places where element `i` of a line is read and written.
-    let places = |line: &Index, i: &Index, ranges: &Ranges| {
+    // The positions where element `i` of a line is read and written.
+    let positions = |line: &Index, i: &Index, ranges: &Ranges| {
         let mut at = Coordinates::from_elem(Index::default(), shape.len());
         unflatten(&outer, line, ranges, &mut at);
         at[axis] = if reverse { i.scale(-1).shift(length as i64 - 1) } else { i.clone() };
@@ -55,13 +55,13 @@ pub(super) fn lower(
             let nothing = b.constant(held, combine.identity(dtype));
             b.store(running, &only(), nothing);
             b.over(length, AxisKind::Serial, |b, i| {
-                let (from, to) = places(line, i, b.ranges());
-                let x = b.load(input.memory, &from);
+                let (from, to) = positions(line, i, b.ranges());
+                let x = b.load(input.array, &from);
                 let x = b.cast(held, x);
                 b.accumulate(running, &only(), op, x);
                 let sum = b.load(running, &only());
                 let sum = b.cast(dtype, sum);
-                b.store(output.memory, &to, sum);
+                b.store(output.array, &to, sum);
             });
         });
         return work.finish(lowered);
@@ -77,8 +77,8 @@ pub(super) fn lower(
         b.over(length.div_ceil(block), AxisKind::Serial, |b, tile| {
             let i = tile.scale(block as i64).add(member);
             let inside = Mask::within(&i, 0, length as i64, b.ranges());
-            let (from, to) = places(line, &i, b.ranges());
-            let x = b.load_where(input.memory, &from, inside.clone(), combine.identity(dtype));
+            let (from, to) = positions(line, &i, b.ranges());
+            let x = b.load_where(input.array, &from, inside.clone(), combine.identity(dtype));
             let mut sum = b.cast(held, x);
             let mut arrays = [first, second];
             let mut exchange = |b: &mut Builder, value| {
@@ -100,7 +100,7 @@ pub(super) fn lower(
             let before = b.load(carry, &only());
             let sum = b.binary(op, before, sum);
             let sum = b.cast(dtype, sum);
-            b.store_where(output.memory, &to, inside, sum);
+            b.store_where(output.array, &to, inside, sum);
             b.accumulate(carry, &only(), op, total);
             b.barrier();
         });

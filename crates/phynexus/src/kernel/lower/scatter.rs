@@ -6,7 +6,7 @@
 use super::{
     Lowered, Source, Target, Unsupported,
     access::Buffer,
-    indexed::{each, no_rows, partition, report, row_place, status, wrapped},
+    indexed::{each, no_rows, partition, report, row_access, status, wrapped},
     operand::{Work, only},
     reduce::accumulator,
     sort,
@@ -16,7 +16,7 @@ use crate::{
     kernel::{
         Index,
         build::Builder,
-        loops::{AxisKind, Memory, Operation, Place, Row, Type, Value},
+        loops::{ArrayId, AxisKind, KernelOp, MemoryAccess, Row, Type, ValueId},
         step::{Library, Operand},
         view::flat,
     },
@@ -64,11 +64,11 @@ pub(super) fn lower(
         let (row, column) =
             (number.quotient(width as i64, b.ranges()), number.remainder(width as i64, b.ranges()));
         let at = flat(&[row.clone(), column.clone()], &x.layout.strides, 0).shift(-before.start);
-        let old = b.load(before.memory, &at);
+        let old = b.load(before.array, &at);
         let (Some(starts), Some(parts)) = (starts, &parts) else {
-            return b.store(output.memory, number, old);
+            return b.store(output.array, number, old);
         };
-        let (begin, end) = (b.load(starts.memory, &row), b.load(starts.memory, &row.shift(1)));
+        let (begin, end) = (b.load(starts.array, &row), b.load(starts.array, &row.shift(1)));
         let value = match mode {
             ScatterMode::Set => {
                 let one = b.constant(DType::I32, 1i32);
@@ -88,7 +88,7 @@ pub(super) fn lower(
                 b.cast(x.dtype, sum)
             }
         };
-        b.store(output.memory, number, value);
+        b.store(output.array, number, value);
     });
     work.finish(lowered);
     Ok(())
@@ -133,12 +133,12 @@ impl<'a> Sorted<'a> {
         let sorted = work.buffer(DType::I32, count, keys, false);
         let output = work.buffer(DType::I32, rows + 1, starts, true);
         each(&mut work, target, rows + 1, |b, number| {
-            let row = b.bind(Type::scalar(DType::I32), Operation::Index(number.clone()));
+            let row = b.bind(Type::scalar(DType::I32), KernelOp::Index(number.clone()));
             let start = partition(b, count, |b, at| {
-                let key = b.load_place(element(sorted.memory, count, at), Scalar::Int(0), 1);
+                let key = b.load_access(element(sorted.array, count, at), Scalar::Int(0), 1);
                 b.binary(Binary::Lt, key, row)
             });
-            b.store(output.memory, number, start);
+            b.store(output.array, number, start);
         });
         work.finish(lowered);
         Ok(Sorted { updates, count, held: accumulator(updates.dtype), keys, order, starts })
@@ -170,7 +170,7 @@ impl<'a> Sorted<'a> {
             let (run, column) =
                 (number.quotient(width as i64, b.ranges()), number.remainder(width as i64, b.ranges()));
             let first = run.scale(*span as i64);
-            let ends = (b.load(keys.memory, &first), b.load(keys.memory, &first.shift(*span as i64 - 1)));
+            let ends = (b.load(keys.array, &first), b.load(keys.array, &first.shift(*span as i64 - 1)));
             let mixed = b.binary(Binary::Ne, ends.0, ends.1);
             let sum = b.registers(self.held, 1);
             let part = |b: &mut Builder, i: &Index| {
@@ -185,7 +185,7 @@ impl<'a> Sorted<'a> {
                 b.accumulate(sum, &only(), function, value);
             });
             let sum = b.load(sum, &only());
-            b.store(output.memory, number, sum);
+            b.store(output.array, number, sum);
         });
         work.finish(lowered);
     }
@@ -204,14 +204,14 @@ struct Parts<'a> {
 
 impl Parts<'_> {
     /// A column of the update at a sorted position.
-    fn update(&self, b: &mut Builder, at: Value, column: &Index) -> Value {
-        let number = b.load_place(element(self.order.memory, self.count, at), Scalar::Int(0), 1);
-        let place = row_place(b, self.buffer, self.updates, number, column);
-        b.load_place(place, Scalar::Int(0), 1)
+    fn update(&self, b: &mut Builder, at: ValueId, column: &Index) -> ValueId {
+        let number = b.load_access(element(self.order.array, self.count, at), Scalar::Int(0), 1);
+        let access = row_access(b, self.buffer, self.updates, number, column);
+        b.load_access(access, Scalar::Int(0), 1)
     }
 
     /// A column of the update (`level` 0) or run that starts at a sorted position, for combining.
-    fn load(&self, b: &mut Builder, level: usize, at: Value, column: &Index) -> Value {
+    fn load(&self, b: &mut Builder, level: usize, at: ValueId, column: &Index) -> ValueId {
         let Some(&(span, buffer)) = level.checked_sub(1).and_then(|level| self.runs.get(level)) else {
             let value = self.update(b, at, column);
             return b.cast(self.held, value);
@@ -219,7 +219,11 @@ impl Parts<'_> {
         let shift = b.constant(DType::I32, span.ilog2() as i32);
         let run = b.binary(Binary::Shr, at, shift);
         let row = Row { value: run, count: self.count / span, stride: self.updates.layout.shape[1] };
-        b.load_place(Place { row: Some(row), ..Place::at(buffer.memory, column) }, Scalar::Int(0), 1)
+        b.load_access(
+            MemoryAccess { row: Some(row), ..MemoryAccess::at(buffer.array, column) },
+            Scalar::Int(0),
+            1,
+        )
     }
 
     /// Calls `combine` with the updates from `begin` to `end`, which are of the same row. Uses single updates up to the
@@ -227,9 +231,9 @@ impl Parts<'_> {
     fn combine(
         &self,
         b: &mut Builder,
-        (begin, end): (Value, Value),
+        (begin, end): (ValueId, ValueId),
         column: &Index,
-        mut combine: impl FnMut(&mut Builder, Value),
+        mut combine: impl FnMut(&mut Builder, ValueId),
     ) {
         let at = b.registers(DType::I32, 1);
         b.store(at, &only(), begin);
@@ -260,8 +264,8 @@ impl Parts<'_> {
 }
 
 /// The element of a buffer at a position given by data.
-fn element(memory: Memory, count: usize, at: Value) -> Place {
-    Place { row: Some(Row { value: at, count, stride: 1 }), ..Place::at(memory, &only()) }
+fn element(array: ArrayId, count: usize, at: ValueId) -> MemoryAccess {
+    MemoryAccess { row: Some(Row { value: at, count, stride: 1 }), ..MemoryAccess::at(array, &only()) }
 }
 
 /// Converts indices to 32-bit row numbers.
@@ -280,13 +284,13 @@ fn wrap_indices(
     let status = status(&mut work, range);
     each(&mut work, target, count, |b, number| {
         let at = number.scale(index.layout.strides[0] as i64).shift(-input.start);
-        let value = b.load(input.memory, &at);
+        let value = b.load(input.array, &at);
         let (value, outside) = wrapped(b, value, rows);
         if let Some(status) = status {
             report(b, status, outside);
         }
         let value = b.cast(DType::I32, value);
-        b.store(output.memory, number, value);
+        b.store(output.array, number, value);
     });
     work.finish(lowered);
 }

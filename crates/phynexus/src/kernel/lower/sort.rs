@@ -13,7 +13,7 @@ use crate::{
     kernel::{
         Index, Mask,
         build::Builder,
-        loops::{Memory, Operation, Type, Value},
+        loops::{ArrayId, KernelOp, Type, ValueId},
         step::{Library, Operand},
         view::{Coordinates, flat, unflatten},
     },
@@ -101,11 +101,11 @@ struct Network<'a> {
 }
 
 /// A key and its position.
-type Item = (Value, Value);
+type Item = (ValueId, ValueId);
 
 impl Network<'_> {
     /// Whether an item sorts after another.
-    fn follows(&self, b: &mut Builder, x: Item, y: Item) -> Value {
+    fn follows(&self, b: &mut Builder, x: Item, y: Item) -> ValueId {
         let held = self.rows.dtype.compute();
         let (x_key, y_key) = (b.cast(held, x.0), b.cast(held, y.0));
         let later = b.binary(Binary::Lt, y.1, x.1);
@@ -168,7 +168,7 @@ impl Network<'_> {
                     (Some(input), _) => self.read(b, input, &row, &index),
                     (None, Some(held)) => {
                         let at = row.scale(padded as i64).add(&index);
-                        (b.load(held.0.memory, &at), b.load(held.1.memory, &at))
+                        (b.load(held.0.array, &at), b.load(held.1.array, &at))
                     }
                     (None, None) => continue,
                 };
@@ -193,14 +193,14 @@ impl Network<'_> {
                     let at = row.scale(width as i64).add(&index);
                     let inside = Mask::within(&index, 0, width as i64, b.ranges());
                     let position = b.cast(self.positions.1, item.1);
-                    b.store_where(positions.memory, &at, inside.clone(), position);
+                    b.store_where(positions.array, &at, inside.clone(), position);
                     if let Some(keys) = keys {
-                        b.store_where(keys.memory, &at, inside, item.0);
+                        b.store_where(keys.array, &at, inside, item.0);
                     }
                 } else if let Some(held) = held {
                     let at = row.scale(padded as i64).add(&index);
-                    b.store(held.0.memory, &at, item.0);
-                    b.store(held.1.memory, &at, item.1);
+                    b.store(held.0.array, &at, item.0);
+                    b.store(held.1.array, &at, item.1);
                 }
             }
         });
@@ -223,12 +223,12 @@ impl Network<'_> {
             }
             None => row.scale(width).add(index),
         };
-        let place = input.place(b, &at, inside.clone(), &inside, 1);
-        let mut key = b.load_place(place, Scalar::Int(0), 1);
+        let access = input.access(b, &at, inside.clone(), &inside, 1);
+        let mut key = b.load_access(access, Scalar::Int(0), 1);
         if b.type_of(key).dtype == DType::Bool {
             key = b.cast(self.rows.dtype, key);
         }
-        let position = b.bind(Type::scalar(DType::I32), Operation::Index(index.clone()));
+        let position = b.bind(Type::scalar(DType::I32), KernelOp::Index(index.clone()));
         (key, position)
     }
 
@@ -236,7 +236,7 @@ impl Network<'_> {
     fn stage(
         &self,
         b: &mut Builder,
-        shared: (Memory, Memory),
+        shared: (ArrayId, ArrayId),
         member: &Index,
         start: &Index,
         size: usize,
@@ -265,8 +265,8 @@ impl Network<'_> {
     ) {
         let length = self.rows.count * self.padded;
         let mut work = Work::new("sort_exchange");
-        let keys = work.buffer(self.rows.dtype, length, held.0, true).memory;
-        let positions = work.buffer(DType::I32, length, held.1, true).memory;
+        let keys = work.buffer(self.rows.dtype, length, held.0, true).array;
+        let positions = work.buffer(DType::I32, length, held.1, true).array;
         each(&mut work, target, length / 2, |b, number| {
             let step = distance as i64;
             let low =

@@ -14,7 +14,7 @@ use crate::{
     DType, Scalar,
     kernel::{
         Index, Mask,
-        fused::{Fused, Instruction, Operation, Parameter, Value},
+        fused::{FusedOp, Fusion, Instruction, InstructionId, Parameter},
         view::{Coordinates, flat, unflatten},
     },
     op::{Binary, Combine},
@@ -41,10 +41,10 @@ pub(super) struct Parts {
 }
 
 /// The parts in which to reduce the columns of each row; `None` if the rows alone keep the device busy.
-pub(super) fn parts(fused: &Fused, target: &Target) -> Option<Parts> {
-    let reduces = fused.instructions.iter().any(|i| matches!(i.operation, Operation::Reduce(..)));
+pub(super) fn parts(fused: &Fusion, target: &Target) -> Option<Parts> {
+    let reduces = fused.instructions.iter().any(|i| matches!(i.operation, FusedOp::Reduce(..)));
     // Results are passed on in their accumulator type, so their bits must not be observed.
-    let bits = fused.instructions.iter().any(|i| matches!(i.operation, Operation::Bitcast(_)));
+    let bits = fused.instructions.iter().any(|i| matches!(i.operation, FusedOp::Bitcast(_)));
     if !reduces || bits {
         return None;
     }
@@ -85,7 +85,7 @@ pub(super) fn parts_of_contraction(
 /// A reduction that does not depend on others.
 struct Partial {
     /// The instruction.
-    value: Value,
+    value: InstructionId,
     combine: Combine,
     /// The accumulator type.
     held: DType,
@@ -95,7 +95,7 @@ struct Partial {
 
 /// Lowers a specification and computes its first reductions in parts.
 pub(super) fn lower(
-    fused: &Fused,
+    fused: &Fusion,
     sources: &[Source],
     parts: Parts,
     target: &Target,
@@ -104,8 +104,8 @@ pub(super) fn lower(
     let partials = reduce_parts(fused, sources, parts, target, lowered)?;
     let sums = if parts.product.is_some() { rows::partial_sums(parts.count) } else { parts.count };
     let count = fused.row_count();
-    let reductions = fused.instructions.iter().filter(|i| matches!(i.operation, Operation::Reduce(..)));
-    let per_column = |value: Value| fused.instructions[value as usize].per_column;
+    let reductions = fused.instructions.iter().filter(|i| matches!(i.operation, FusedOp::Reduce(..)));
+    let per_column = |value: InstructionId| fused.instructions[value as usize].per_column;
     let only_rows = fused.stores.iter().all(|s| !per_column(s.value));
     if reductions.count() == partials.len() && only_rows {
         let mut whole = Rebuild::new(fused, sources, &fused.rows, &[parts.count]);
@@ -140,7 +140,7 @@ pub(super) fn lower(
         }
         rest
     };
-    let more = fused.instructions.iter().filter(|i| matches!(i.operation, Operation::Reduce(..))).count();
+    let more = fused.instructions.iter().filter(|i| matches!(i.operation, FusedOp::Reduce(..))).count();
     if more > partials.len() {
         return with_results(&fused.rows, &fused.columns).finish(|_| true, target, lowered);
     }
@@ -151,7 +151,7 @@ pub(super) fn lower(
 
 /// The launch that reduces each part of each row.
 fn reduce_parts(
-    fused: &Fused,
+    fused: &Fusion,
     sources: &[Source],
     parts: Parts,
     target: &Target,
@@ -168,12 +168,12 @@ fn reduce_parts(
     unflatten(&fused.columns, &column, &ranges, &mut columns);
     rebuild.at = coordinates[1..rows.len()].iter().chain(&columns).cloned().collect();
     rebuild.guard = Mask::within(&column, 0, fused.column_count() as i64, &ranges);
-    let place = flat(&coordinates[..rows.len()], &contiguous_strides(&rows), 0);
+    let position = flat(&coordinates[..rows.len()], &contiguous_strides(&rows), 0);
     let inside = rebuild.guard.clone();
     let mut partials = Vec::new();
     let mut rebuilt = None;
     for value in first_reductions(fused) {
-        let Instruction { operation: Operation::Reduce(combine, of), dtype, .. } =
+        let Instruction { operation: FusedOp::Reduce(combine, of), dtype, .. } =
             fused.instructions[value as usize]
         else {
             continue;
@@ -192,7 +192,7 @@ fn reduce_parts(
                 Some(Product { sum: result, factors: product.factors.map(|factor| rebuild.value(factor)) });
         }
         let source = lowered.temporary(count * fused.row_count(), held);
-        rebuild.output(held, source, result, place.clone());
+        rebuild.output(held, source, result, position.clone());
         partials.push(Partial { value, combine, held, source });
     }
     match rebuilt {
@@ -203,10 +203,10 @@ fn reduce_parts(
 }
 
 /// True for a product of two loads (possibly converted) that give 0 where there is nothing to load.
-fn sums_loads(fused: &Fused, product: Value) -> bool {
-    let operation = |value: Value| &fused.instructions[value as usize].operation;
-    let loaded = |mut value: Value| {
-        while let Operation::Cast(inner) = operation(value) {
+fn sums_loads(fused: &Fusion, product: InstructionId) -> bool {
+    let operation = |value: InstructionId| &fused.instructions[value as usize].operation;
+    let loaded = |mut value: InstructionId| {
+        while let FusedOp::Cast(inner) = operation(value) {
             // Follow only lossless conversions.
             let (from, to) =
                 (fused.instructions[*inner as usize].dtype, fused.instructions[value as usize].dtype);
@@ -215,21 +215,21 @@ fn sums_loads(fused: &Fused, product: Value) -> bool {
             }
             value = *inner;
         }
-        matches!(operation(value), Operation::Load { fill, .. } if fill.as_f64() == 0.0)
+        matches!(operation(value), FusedOp::Load { fill, .. } if fill.as_f64() == 0.0)
     };
-    let Operation::Binary(Binary::Mul, a, b) = *operation(product) else { return false };
+    let FusedOp::Binary(Binary::Mul, a, b) = *operation(product) else { return false };
     loaded(a) && loaded(b)
 }
 
 /// The reductions that do not depend on other reductions.
-fn first_reductions(fused: &Fused) -> Vec<Value> {
+fn first_reductions(fused: &Fusion) -> Vec<InstructionId> {
     let mut waits = vec![false; fused.instructions.len()];
     let mut first = Vec::new();
     for (at, instruction) in fused.instructions.iter().enumerate() {
         waits[at] = instruction.operation.operands().iter().any(|&v| waits[v as usize]);
-        if matches!(instruction.operation, Operation::Reduce(..)) {
+        if matches!(instruction.operation, FusedOp::Reduce(..)) {
             if !waits[at] {
-                first.push(at as Value);
+                first.push(at as InstructionId);
             }
             waits[at] = true;
         }
@@ -239,14 +239,14 @@ fn first_reductions(fused: &Fused) -> Vec<Value> {
 
 /// A part of a specification over other ranges, reduced to what its stores need.
 struct Rebuild<'a> {
-    fused: &'a Fused,
+    fused: &'a Fusion,
     draft: Draft,
     /// The old ranges in terms of the new ones.
     at: Coordinates,
     /// The condition of all loads.
     guard: Mask,
     /// New instructions by their old numbers.
-    values: HashMap<Value, Value>,
+    values: HashMap<InstructionId, InstructionId>,
     /// New parameters by their old numbers.
     parameters: HashMap<u16, u16>,
     old_sources: &'a [Source],
@@ -255,7 +255,7 @@ struct Rebuild<'a> {
 
 impl<'a> Rebuild<'a> {
     /// Starts with new ranges whose first ones are the old ranges.
-    fn new(fused: &'a Fused, old_sources: &'a [Source], rows: &[usize], columns: &[usize]) -> Rebuild<'a> {
+    fn new(fused: &'a Fusion, old_sources: &'a [Source], rows: &[usize], columns: &[usize]) -> Rebuild<'a> {
         let draft = Draft::new(rows, columns);
         let at = draft.ranges().coordinates();
         let (values, parameters, sources) = (HashMap::new(), HashMap::new(), Vec::new());
@@ -268,13 +268,13 @@ impl<'a> Rebuild<'a> {
         flat(&self.at[..rows], &contiguous_strides(&self.fused.rows), 0)
     }
 
-    fn input(&mut self, dtype: DType, source: Source, index: Index) -> Value {
+    fn input(&mut self, dtype: DType, source: Source, index: Index) -> InstructionId {
         let parameter = self.draft.parameter(dtype, false);
         self.sources.push(source);
         self.draft.load(parameter, index, Mask::default(), Scalar::Int(0))
     }
 
-    fn output(&mut self, dtype: DType, source: Source, value: Value, index: Index) {
+    fn output(&mut self, dtype: DType, source: Source, value: InstructionId, index: Index) {
         let parameter = self.draft.parameter(dtype, true);
         self.sources.push(source);
         self.draft.store(parameter, value, index);
@@ -291,24 +291,24 @@ impl<'a> Rebuild<'a> {
         new
     }
 
-    fn value(&mut self, old: Value) -> Value {
+    fn value(&mut self, old: InstructionId) -> InstructionId {
         if let Some(&new) = self.values.get(&old) {
             return new;
         }
         let Instruction { operation, dtype, .. } = &self.fused.instructions[old as usize];
         let ranges = self.draft.ranges();
         let operation = match operation {
-            Operation::Load { parameter, index, mask, fill } => {
+            FusedOp::Load { parameter, index, mask, fill } => {
                 let mask = mask.as_ref().map(|m| m.substitute(&self.at, &ranges)).unwrap_or_default();
                 let mask = mask.and(&self.guard);
-                Operation::Load {
+                FusedOp::Load {
                     parameter: self.parameter(*parameter),
                     index: index.substitute(&self.at, &ranges),
                     mask: (!mask.is_always()).then_some(mask),
                     fill: *fill,
                 }
             }
-            Operation::Coordinate(index) => Operation::Coordinate(index.substitute(&self.at, &ranges)),
+            FusedOp::Coordinate(index) => FusedOp::Coordinate(index.substitute(&self.at, &ranges)),
             other => other.mapped(|v| self.value(v)),
         };
         let new = self.draft.emit(operation, *dtype);
@@ -317,7 +317,7 @@ impl<'a> Rebuild<'a> {
     }
 
     /// Adds the stores of these values.
-    fn add_stores(&mut self, wanted: impl Fn(Value) -> bool) {
+    fn add_stores(&mut self, wanted: impl Fn(InstructionId) -> bool) {
         for store in self.fused.stores.iter().filter(|s| wanted(s.value)) {
             let value = self.value(store.value);
             let index = store.index.substitute(&self.at, &self.draft.ranges());
@@ -327,7 +327,13 @@ impl<'a> Rebuild<'a> {
     }
 
     /// Adds the stores of these values, and lowers the specification with `sums` partial sums per row.
-    fn reduce(mut self, wanted: impl Fn(Value) -> bool, sums: usize, target: &Target, lowered: &mut Lowered) {
+    fn reduce(
+        mut self,
+        wanted: impl Fn(InstructionId) -> bool,
+        sums: usize,
+        target: &Target,
+        lowered: &mut Lowered,
+    ) {
         self.add_stores(wanted);
         lowered.launches.push(rows::lower(&self.draft.fused, &self.sources, sums, target));
     }
@@ -335,7 +341,7 @@ impl<'a> Rebuild<'a> {
     /// Adds the stores of these values, and lowers the specification if it has any stores.
     fn finish(
         mut self,
-        wanted: impl Fn(Value) -> bool,
+        wanted: impl Fn(InstructionId) -> bool,
         target: &Target,
         lowered: &mut Lowered,
     ) -> Result<(), Unsupported> {

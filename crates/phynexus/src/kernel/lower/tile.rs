@@ -9,7 +9,7 @@ use crate::{
     kernel::{
         Index,
         build::Builder,
-        loops::{AxisKind, Memory, Operation, Type, Value},
+        loops::{ArrayId, AxisKind, KernelOp, Type, ValueId},
     },
 };
 
@@ -61,7 +61,7 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile, y: &Index, x: &Index) {
     let apart = |extent: usize, part: usize| extent / (part / QUAD);
     loaders.pipeline(b, |b, slot| {
         b.over(shape.depth, AxisKind::Unroll, |b, summand| {
-            let mut read = |factor: usize, extent: usize, part: usize, at: &Index| -> Vec<Value> {
+            let mut read = |factor: usize, extent: usize, part: usize, at: &Index| -> Vec<ValueId> {
                 let layout = layouts[factor];
                 let first = slot.scale(layout.size as i64).add(&summand.scale(layout.depth as i64));
                 let quad = |quad: usize| {
@@ -88,15 +88,15 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile, y: &Index, x: &Index) {
         b.over(QUAD, AxisKind::Unroll, |b, i| {
             b.over(width / QUAD, AxisKind::Unroll, |b, across| {
                 b.over(QUAD / lanes, AxisKind::Unroll, |b, j| {
-                    let place = |first: &Index, quad: &Index, extent, part, at: &Index, i: &Index| {
+                    let position = |first: &Index, quad: &Index, extent, part, at: &Index, i: &Index| {
                         let quads = quad.scale(apart(extent, part) as i64).add(&at.scale(QUAD as i64));
                         first.add(&quads).add(i)
                     };
-                    let row = place(&tile.row, down, shape.rows, height, y, i);
-                    let column = place(&tile.column, across, shape.columns, width, x, j);
+                    let row = position(&tile.row, down, shape.rows, height, y, i);
+                    let column = position(&tile.column, across, shape.columns, width, x, j);
                     let register = down.scale(QUAD as i64).add(i).scale(width as i64);
                     let register = register.add(&across.scale(QUAD as i64)).add(j);
-                    let sums: Vec<Value> =
+                    let sums: Vec<ValueId> =
                         (0..lanes).map(|lane| b.load(sums, &register.shift(lane as i64))).collect();
                     tile.finish(b, &row, &column, &sums);
                 });
@@ -109,10 +109,10 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile, y: &Index, x: &Index) {
 pub(super) fn quad_at(
     b: &mut Builder,
     tile: &Tile,
-    array: Memory,
+    array: ArrayId,
     dtype: DType,
     first: &Index,
-) -> Vec<Value> {
+) -> Vec<ValueId> {
     let wide = tile.target.vector_bytes / dtype.size();
     let lanes = [4, 2].into_iter().find(|&lanes| lanes <= wide).unwrap_or(1);
     let mut all = Vec::with_capacity(QUAD);
@@ -121,7 +121,7 @@ pub(super) fn quad_at(
         for lane in 0..lanes {
             all.push(match lanes {
                 1 => vector,
-                _ => b.bind(Type::scalar(dtype), Operation::Lane(vector, lane as u8)),
+                _ => b.bind(Type::scalar(dtype), KernelOp::Lane(vector, lane as u8)),
             });
         }
     }

@@ -3,7 +3,7 @@
 use super::Names;
 use crate::{
     DType, Error, Result, Scalar,
-    kernel::loops::{Axis, Memory, Operation, Place, Statement, Type},
+    kernel::loops::{ArrayId, Axis, KernelOp, MemoryAccess, Statement, Type},
 };
 
 /// How a language writes the parts of a kernel; the walk over the statements is the same for all. Names, numbers and
@@ -39,7 +39,7 @@ pub(super) trait Dialect: Sized {
     fn buffer(&self, number: u16) -> String;
 
     /// The prefix of addresses in an array: its first element, unless the array's name refers to it already.
-    fn start(_memory: Memory) -> String {
+    fn start(_memory: ArrayId) -> String {
         String::new()
     }
 
@@ -51,10 +51,10 @@ pub(super) trait Dialect: Sized {
     fn divide(&mut self, remainder: bool, negative: bool, dividend: &str, by: i64) -> String;
 
     /// Binds the value of a place, or `fill` where its mask does not hold. 16-bit floats are bound as their bits.
-    fn load(&mut self, name: &str, place: &Place, of: Type, fill: Scalar) -> Result<Names>;
+    fn load(&mut self, name: &str, access: &MemoryAccess, of: Type, fill: Scalar) -> Result<Names>;
 
-    /// Stores a value where the place's mask holds. 16-bit floats are given as their bits.
-    fn store(&mut self, place: &Place, of: Type, value: &Names) -> Result<()>;
+    /// Stores a value where the access's mask holds. 16-bit floats are given as their bits.
+    fn store(&mut self, access: &MemoryAccess, of: Type, value: &Names) -> Result<()>;
 
     /// Binds a value that is computed lane by lane: numbers, or bits if the type is a 16-bit float. With `numbered`,
     /// the name of each lane ends in its number even if there is only one lane.
@@ -91,5 +91,5 @@ pub(super) trait Dialect: Sized {
     fn encode(&mut self, dtype: DType, number: &str) -> String;
 
     /// One lane of an operation on values.
-    fn lane(&mut self, of: Type, operation: &Operation, lane: usize) -> Result<String>;
+    fn lane(&mut self, of: Type, operation: &KernelOp, lane: usize) -> Result<String>;
 }

@@ -5,7 +5,7 @@ use crate::{
     Result,
     kernel::{
         index::{Atom, Index},
-        loops::{AxisKind, Memory, Place},
+        loops::{ArrayId, AxisKind, MemoryAccess},
         view::Mask,
     },
 };
@@ -81,30 +81,30 @@ where
     }
 
     /// The name of an array.
-    pub(super) fn array(&self, memory: Memory) -> String {
-        match memory {
-            Memory::Buffer(i) => self.buffer(i),
-            Memory::Shared(i) => format!("shared{i}"),
-            Memory::Register(i) => format!("register{i}"),
+    pub(super) fn array(&self, array: ArrayId) -> String {
+        match array {
+            ArrayId::Buffer(i) => self.buffer(i),
+            ArrayId::Shared(i) => format!("shared{i}"),
+            ArrayId::Register(i) => format!("register{i}"),
         }
     }
 
-    /// The position of a place's first element.
-    pub(super) fn address(&mut self, place: &Place) -> Result<String> {
-        let mut text = Self::start(place.memory) + &self.index(&place.index);
-        if let Some(row) = &place.row {
-            self.too_wide |= place.index.bounds(&self.ranges).1.saturating_add(row.last()) > i32::MAX.into();
+    /// The position of an access's first element.
+    pub(super) fn address(&mut self, access: &MemoryAccess) -> Result<String> {
+        let mut text = Self::start(access.array) + &self.index(&access.index);
+        if let Some(row) = &access.row {
+            self.too_wide |= access.index.bounds(&self.ranges).1.saturating_add(row.last()) > i32::MAX.into();
             let (dtype, number) = (self.bound(row.value)?.of.dtype, self.lane_of(row.value, 0)?);
             text += &format!(" + {} * {}", self.clamped(dtype, &number, row.count), row.stride);
         }
         Ok(text)
     }
 
-    /// A place's first element.
-    pub(super) fn element(&mut self, place: &Place) -> Result<String> {
-        let array = self.array(place.memory);
-        let variable = matches!(place.memory, Memory::Register(_))
-            && self.kernel.array(place.memory).is_some_and(|(_, length)| length == 1);
-        if variable { Ok(array) } else { Ok(format!("{array}[{}]", self.address(place)?)) }
+    /// An access's first element.
+    pub(super) fn element(&mut self, access: &MemoryAccess) -> Result<String> {
+        let array = self.array(access.array);
+        let variable = matches!(access.array, ArrayId::Register(_))
+            && self.kernel.array(access.array).is_some_and(|(_, length)| length == 1);
+        if variable { Ok(array) } else { Ok(format!("{array}[{}]", self.address(access)?)) }
     }
 }

@@ -20,7 +20,7 @@ pub use wgsl::{
 
 use super::{
     index::Ranges,
-    loops::{AxisKind, Kernel, Operation, Statement, Type, Value},
+    loops::{AxisKind, Kernel, KernelOp, Statement, Type, ValueId},
 };
 use crate::{DType, Error, Result, op::Combine};
 
@@ -49,7 +49,7 @@ struct Printer<'a, D> {
     ranges: Ranges,
     /// Whether some index does not fit 32 bits.
     too_wide: bool,
-    values: HashMap<Value, Bound>,
+    values: HashMap<ValueId, Bound>,
     /// The functions that the kernel calls, in the order of their use: names and definitions.
     functions: Vec<(String, String)>,
     text: String,
@@ -102,13 +102,13 @@ impl<'a, D> Printer<'a, D> {
         self.functions.iter().map(|(_, definition)| format!("{definition}\n")).collect()
     }
 
-    fn bound(&self, value: Value) -> Result<&Bound> {
+    fn bound(&self, value: ValueId) -> Result<&Bound> {
         let unbound = || Error::internal("kernel::print", format!("value {value} is not bound"));
         self.values.get(&value).ok_or_else(unbound)
     }
 
     /// One lane of a value.
-    fn lane_of(&self, value: Value, lane: usize) -> Result<String> {
+    fn lane_of(&self, value: ValueId, lane: usize) -> Result<String> {
         let bound = self.bound(value)?;
         let missing = || Error::internal("kernel::print", format!("lane {lane} of {:?}", bound.of));
         bound.value.lanes.get(lane).cloned().ok_or_else(missing)
@@ -130,7 +130,7 @@ where
                 let bound = self.bind(*value, *of, operation)?;
                 self.values.insert(*value, bound);
             }
-            Statement::Store { place, value } => {
+            Statement::Store { access, value } => {
                 let Bound { of, value, bits } = self.bound(*value)?.clone();
                 let stored = match bits {
                     Some(bits) => bits,
@@ -140,7 +140,7 @@ where
                         self.unnamed(of, lanes)
                     }
                 };
-                return self.store(place, of, &stored);
+                return self.store(access, of, &stored);
             }
             Statement::If { mask, then, otherwise } => {
                 let condition = self.mask(mask);
@@ -152,8 +152,8 @@ where
                 }
                 self.line("}");
             }
-            Statement::Atomic { place, combine, value, when } => {
-                let (array, address) = (self.array(place.memory), self.address(place)?);
+            Statement::Atomic { access, combine, value, when } => {
+                let (array, address) = (self.array(access.array), self.address(access)?);
                 let (when, value) = (self.lane_of(*when, 0)?, self.lane_of(*value, 0)?);
                 let function = match combine {
                     Combine::Sum => 0,
@@ -162,8 +162,8 @@ where
                     Combine::Prod => return Err(Error::internal("kernel::print", "an atomic product")),
                 };
                 let call = self.atomic(function, &array, &address, &value);
-                let mask = self.mask(&place.mask);
-                let both = if place.mask.is_always() { when } else { format!("{when} && {mask}") };
+                let mask = self.mask(&access.mask);
+                let both = if access.mask.is_always() { when } else { format!("{when} && {mask}") };
                 self.line(Self::only_if(&both, &call));
             }
             Statement::Break { when } => {
@@ -195,35 +195,35 @@ where
         }
     }
 
-    fn bind(&mut self, value: Value, of: Type, operation: &Operation) -> Result<Bound> {
+    fn bind(&mut self, value: ValueId, of: Type, operation: &KernelOp) -> Result<Bound> {
         let (name, bits_name) = (format!("v{value}"), format!("v{value}_bits"));
         let numbers = Type { dtype: of.dtype.compute(), ..of };
         let rounded = of != numbers;
         let value = match operation {
             // What is as short as a name needs none.
-            Operation::Constant(scalar) => {
+            KernelOp::Constant(scalar) => {
                 let constant = self.constant(numbers.dtype, *scalar);
                 self.unnamed(numbers, vec![constant])
             }
-            Operation::Parameter(at) => self.unnamed(numbers, vec![format!("scalar{at}")]),
-            Operation::Splat(a) => return self.arranged(of, &vec![(*a, 0); of.lanes.into()], !Self::VECTORS),
-            Operation::Lane(a, lane) => return self.arranged(of, &[(*a, (*lane).into())], !Self::VECTORS),
-            Operation::Pack(each) => {
+            KernelOp::Parameter(at) => self.unnamed(numbers, vec![format!("scalar{at}")]),
+            KernelOp::Splat(a) => return self.arranged(of, &vec![(*a, 0); of.lanes.into()], !Self::VECTORS),
+            KernelOp::Lane(a, lane) => return self.arranged(of, &[(*a, (*lane).into())], !Self::VECTORS),
+            KernelOp::Pack(each) => {
                 let each: Vec<_> = each.iter().map(|a| (*a, 0)).collect();
                 let bound = self.arranged(of, &each, true)?;
                 let Some(bits) = bound.bits.as_ref().filter(|_| Self::VECTORS) else { return Ok(bound) };
                 let bits = self.name(&bits_name, of, true, |_, lane| Ok(bits.lanes[lane].clone()))?;
                 return self.decoded(&name, of, bits);
             }
-            Operation::Cast(a) if self.bound(*a)?.of.dtype.compute() == of.dtype => {
+            KernelOp::Cast(a) if self.bound(*a)?.of.dtype.compute() == of.dtype => {
                 self.bound(*a)?.value.clone()
             }
-            Operation::Load(place, fill) if rounded => {
-                let bits = self.load(&bits_name, place, of, *fill)?;
+            KernelOp::Load(access, fill) if rounded => {
+                let bits = self.load(&bits_name, access, of, *fill)?;
                 return self.decoded(&name, of, bits);
             }
-            Operation::Load(place, fill) => self.load(&name, place, of, *fill)?,
-            Operation::Cast(a) if rounded => {
+            KernelOp::Load(access, fill) => self.load(&name, access, of, *fill)?,
+            KernelOp::Cast(a) if rounded => {
                 let from = self.bound(*a)?.of.dtype;
                 let bits = self.name(&bits_name, of, true, |p, lane| {
                     let number = p.lane_of(*a, lane)?;
@@ -237,8 +237,8 @@ where
     }
 
     /// Lanes of bound values in a new order, with their bits if those are known and wanted.
-    fn arranged(&self, of: Type, from: &[(Value, usize)], with_bits: bool) -> Result<Bound> {
-        let bits = |&(value, lane): &(Value, usize)| {
+    fn arranged(&self, of: Type, from: &[(ValueId, usize)], with_bits: bool) -> Result<Bound> {
+        let bits = |&(value, lane): &(ValueId, usize)| {
             self.bound(value).ok()?.bits.as_ref()?.lanes.get(lane).filter(|_| with_bits).cloned()
         };
         let bits = from.iter().map(bits).collect::<Option<Vec<String>>>();
@@ -259,8 +259,8 @@ where
     }
 
     /// The type of an operation's first operand, and each operand in one lane; of an index, the index.
-    fn operands(&mut self, of: Type, operation: &Operation, lane: usize) -> Result<(DType, Vec<String>)> {
-        if let Operation::Index(index) = operation {
+    fn operands(&mut self, of: Type, operation: &KernelOp, lane: usize) -> Result<(DType, Vec<String>)> {
+        if let KernelOp::Index(index) = operation {
             return Ok((of.dtype, vec![self.index(index)]));
         }
         let operands = operation.operands();

@@ -1,7 +1,7 @@
 //! Literals and templates, alike in all languages.
 
 use super::{Dialect, Printer};
-use crate::{DType, Scalar, dtype::Kind};
+use crate::{DType, Scalar, dtype::DTypeKind};
 
 /// An integer type's least and greatest number, and between which floats its numbers are: from `low` on, below `high`.
 pub(super) struct Limits {
@@ -14,7 +14,7 @@ pub(super) struct Limits {
 impl Limits {
     pub(super) fn of(dtype: DType) -> Limits {
         let unused = 64 - 8 * dtype.size() as u32;
-        if dtype.kind() == Kind::Signed {
+        if dtype.kind() == DTypeKind::Signed {
             let (least, greatest) = (i64::MIN >> unused, i64::MAX >> unused);
             let low = least as f64;
             Limits { least: least.into(), greatest: greatest.into(), low, high: -low }
@@ -52,9 +52,9 @@ where
         let suffix = self.suffix(dtype);
         let parentheses = |negative: bool, text: String| if negative { format!("({text})") } else { text };
         match dtype.kind() {
-            Kind::Bool => scalar.as_bool().to_string(),
-            Kind::Unsigned => format!("{}{suffix}", scalar.as_u64()),
-            Kind::Signed => {
+            DTypeKind::Bool => scalar.as_bool().to_string(),
+            DTypeKind::Unsigned => format!("{}{suffix}", scalar.as_u64()),
+            DTypeKind::Signed => {
                 let i = scalar.as_i64();
                 // The least number has no literal: its magnitude is out of range.
                 let text = match i == i64::MIN || i == i64::from(i32::MIN) {
@@ -63,7 +63,7 @@ where
                 };
                 parentheses(i < 0, text)
             }
-            Kind::Float => {
+            DTypeKind::Float => {
                 let x = scalar.as_f64();
                 match x {
                     x if x.is_nan() => self.special(dtype, true),

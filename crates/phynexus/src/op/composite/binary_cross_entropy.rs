@@ -54,7 +54,7 @@ impl Definition for BinaryCrossEntropy {
     }
 
     /// `(x - t) / max(x (1 - x), 1e-12)` for the input, `log(1 - x) - log(x)` for the target: bounded as in the
-    /// loss, whose slope that is (PyTorch's are not, and infinite at 0 and 1).
+    /// loss, whose gradient that is (PyTorch's are not, and infinite at 0 and 1).
     fn gradient(&self, call: &Call) -> Result<Option<InputGradients>> {
         let (g, x, t) =
             (Formula::wide(call.gradient), Formula::wide(&call.inputs[0]), Formula::wide(&call.inputs[1]));

@@ -139,15 +139,15 @@ impl Definition for CrossEntropy {
         let rows = rows(call.inputs, self.ignore_index);
         let p = (&rows.shifted - &rows.log_sum).exp();
         let g = call.gradient().cast(dtype.compute()).reshape(&[count, 1]);
-        let mut slope = (&p - rows.hit.cast(dtype.compute())) * &rows.target_weight;
+        let mut gradient = (&p - rows.hit.cast(dtype.compute())) * &rows.target_weight;
         if smoothing != 0.0 {
-            let spread = match &rows.weights {
+            let smoothed = match &rows.weights {
                 Some(weights) => p * weights.sum(Axes::of([CLASSES])) - weights,
                 None => p * classes as f64 - 1.0,
             };
-            slope = slope * (1.0 - smoothing) + spread * (smoothing / classes as f64);
+            gradient = gradient * (1.0 - smoothing) + smoothed * (smoothing / classes as f64);
         }
-        let dx = rows.guarded(slope * g).cast(dtype).term()?;
+        let dx = rows.guarded(gradient * g).cast(dtype).term()?;
         Ok(Some(gradients_for(call.inputs.len(), [(0, dx)])))
     }
 

@@ -2,11 +2,11 @@
 
 use super::{
     builder::Rule,
-    kernel::{CustomKernel, Groups, Parameter, ParameterKind, operands},
+    kernel::{CustomKernel, GroupCount, Parameter, ParameterKind, operands},
     pattern::Bound,
 };
 use crate::{
-    DType, Error, Kind, Result, Scalar,
+    DType, DTypeKind, Error, Result, Scalar,
     op::TensorType,
     shape::{Dims, checked_element_count},
     text::show_shape,
@@ -92,13 +92,13 @@ impl CustomKernel {
         let first = outputs.first().map(|shape| shape.as_slice()).unwrap_or_default();
         let nothing = outputs.iter().all(|shape| shape.contains(&0));
         let groups = match &self.0.groups {
-            Groups::PerElement => {
+            GroupCount::PerElement => {
                 let size = self.work_group_size().iter().product();
                 let needed = usize::from(!nothing);
                 [first.iter().product::<usize>().div_ceil(size).max(needed), 1, 1]
             }
-            Groups::Fixed(groups) => *groups,
-            Groups::Function(function) => function.0(first),
+            GroupCount::Fixed(groups) => *groups,
+            GroupCount::Function(function) => function.0(first),
         };
         if groups.contains(&0) && !nothing {
             let given = format!("{groups:?} for outputs of {}", show_shape(first));
@@ -126,8 +126,8 @@ fn fits(scalar: Scalar, cast: Scalar, dtype: DType) -> bool {
         other => i128::from(other.as_i64()),
     };
     match scalar.kind() {
-        Kind::Bool => false,
-        Kind::Float => dtype.is_float(),
-        Kind::Signed | Kind::Unsigned => dtype.is_float() || whole(scalar) == whole(cast),
+        DTypeKind::Bool => false,
+        DTypeKind::Float => dtype.is_float(),
+        DTypeKind::Signed | DTypeKind::Unsigned => dtype.is_float() || whole(scalar) == whole(cast),
     }
 }

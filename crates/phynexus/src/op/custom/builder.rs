@@ -6,8 +6,8 @@ use super::{
     gradient::{GradientFunction, GradientRule},
     host::HostCall,
     kernel::{
-        CustomKernel, Definition, Groups, Parameter, ParameterKind, Shared, Source, SourceLanguage, hash_of,
-        operands,
+        CustomKernel, Definition, GroupCount, Parameter, ParameterKind, Shared, Source, SourceLanguage,
+        hash_of, operands,
     },
     pattern::{Pattern, is_identifier},
 };
@@ -64,7 +64,7 @@ impl CustomKernelBuilder {
             parameters: Vec::new(),
             sources: Vec::new(),
             work_group_size: [256, 1, 1],
-            groups: Groups::PerElement,
+            groups: GroupCount::PerElement,
             host: None,
             gradient: None,
             is_linear_algebra: false,
@@ -189,7 +189,7 @@ impl CustomKernelBuilder {
     /// The number of groups along each axis. By default, there are enough along x for one invocation per element of the
     /// first output.
     pub fn groups(mut self, groups: [usize; 3]) -> CustomKernelBuilder {
-        self.definition.groups = Groups::Fixed(groups);
+        self.definition.groups = GroupCount::Fixed(groups);
         self
     }
 
@@ -198,7 +198,7 @@ impl CustomKernelBuilder {
         mut self,
         function: impl Fn(&[usize]) -> [usize; 3] + Send + Sync + 'static,
     ) -> CustomKernelBuilder {
-        self.definition.groups = Groups::Function(Shared(Arc::new(function)));
+        self.definition.groups = GroupCount::Function(Shared(Arc::new(function)));
         self
     }
 

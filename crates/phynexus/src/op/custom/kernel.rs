@@ -122,16 +122,16 @@ impl<F: ?Sized> fmt::Debug for Shared<F> {
 
 /// The number of groups to launch.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Groups {
+pub(super) enum GroupCount {
     /// Enough along x for one invocation per element of the first output.
     PerElement,
     Fixed([usize; 3]),
     /// A function of the first output's extents.
-    Function(Shared<GroupsFunction>),
+    Function(Shared<GroupCountFunction>),
 }
 
 /// Computes the number of groups from the extents of the first output.
-pub(super) type GroupsFunction = dyn Fn(&[usize]) -> [usize; 3] + Send + Sync;
+pub(super) type GroupCountFunction = dyn Fn(&[usize]) -> [usize; 3] + Send + Sync;
 
 #[derive(Debug, PartialEq)]
 pub(super) struct Definition {
@@ -140,7 +140,7 @@ pub(super) struct Definition {
     pub(super) parameters: Vec<Parameter>,
     pub(super) sources: Vec<Source>,
     pub(super) work_group_size: [usize; 3],
-    pub(super) groups: Groups,
+    pub(super) groups: GroupCount,
     pub(super) host: Option<Shared<HostFunction>>,
     pub(super) gradient: Option<GradientRule>,
     /// True for a routine of `linalg`, which is not user code.

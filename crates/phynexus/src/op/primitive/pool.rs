@@ -25,7 +25,7 @@ pub enum PoolKind {
     Sum,
     /// The adjoint of `Sum`: adds every element to the positions of its window. The result has the shape of the
     /// pooling's input.
-    Spread,
+    SumBackward,
 }
 
 /// Pooling over trailing spatial dimensions of `[N, C, spatial..]`.
@@ -38,16 +38,16 @@ impl Operation for Pool {
             PoolKind::Max => "max_pool",
             PoolKind::ArgMax => "argmax_pool",
             PoolKind::Sum => "sum_pool",
-            PoolKind::Spread => "spread_pool",
+            PoolKind::SumBackward => "sum_pool_backward",
         }
     }
 
     fn check(&self, node: &IrNode, inputs: &[&IrNode]) -> Check {
         let Pool(kind, geometry) = self;
-        let (x, y) = if *kind == PoolKind::Spread { (node, inputs[0]) } else { (inputs[0], node) };
+        let (x, y) = if *kind == PoolKind::SumBackward { (node, inputs[0]) } else { (inputs[0], node) };
         let dtype = if *kind == PoolKind::ArgMax { DType::I64 } else { inputs[0].dtype };
         need(node.dtype == dtype, "not the dtype this pooling gives")?;
-        let sums = matches!(kind, PoolKind::Sum | PoolKind::Spread);
+        let sums = matches!(kind, PoolKind::Sum | PoolKind::SumBackward);
         need(!(sums && node.dtype == DType::Bool), "bool cannot be summed")?;
         geometry.check(&x.shape, &y.shape)?;
         need(x.shape[1] == y.shape[1], "pooling keeps channels")
@@ -60,8 +60,8 @@ impl Operation for Pool {
             Formula::from(Term::record(op, dtype, shape.into(), &[operand]))
         };
         call.each(|_| match self.0 {
-            PoolKind::Sum => record(PoolKind::Spread, x.dtype(), x.shape(), g),
-            PoolKind::Spread => record(PoolKind::Sum, x.dtype(), x.shape(), g),
+            PoolKind::Sum => record(PoolKind::SumBackward, x.dtype(), x.shape(), g),
+            PoolKind::SumBackward => record(PoolKind::Sum, x.dtype(), x.shape(), g),
             PoolKind::Max | PoolKind::ArgMax => {
                 let positions = record(PoolKind::ArgMax, DType::I64, call.output.shape(), x);
                 let plane = |t: &Term| {
@@ -76,7 +76,7 @@ impl Operation for Pool {
 
     fn gradient_reads(&self) -> Reads {
         match self.0 {
-            PoolKind::Sum | PoolKind::Spread => Reads::NOTHING,
+            PoolKind::Sum | PoolKind::SumBackward => Reads::NOTHING,
             PoolKind::Max | PoolKind::ArgMax => Reads::OPERANDS,
         }
     }
@@ -84,7 +84,7 @@ impl Operation for Pool {
     fn reference(&self, node: &IrNode, inputs: &[&OracleArray]) -> Result<Vec<Number>> {
         let (a, Pool(kind, geometry)) = (inputs[0], self);
         let taps: Vec<Dims> = every_coordinate(&geometry.kernel).collect();
-        if *kind == PoolKind::Spread {
+        if *kind == PoolKind::SumBackward {
             let mut sums = vec![Accumulator::new(Combine::Sum, node.dtype); node.len()];
             for at in every_coordinate(&a.shape) {
                 let places =
@@ -127,7 +127,7 @@ impl Operation for Pool {
             samples.push(sample(PoolKind::Max, &x, &y));
             samples.push(sample(PoolKind::ArgMax, &x, &y).giving(DType::I64));
             samples.push(sample(PoolKind::Sum, &x, &y));
-            samples.push(sample(PoolKind::Spread, &y, &x));
+            samples.push(sample(PoolKind::SumBackward, &y, &x));
         }
         samples
     }

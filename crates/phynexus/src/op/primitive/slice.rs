@@ -86,7 +86,7 @@ impl Slice {
                     first -= (count - 1) * stride;
                 }
                 if stride > 1 && count > 1 {
-                    g = spread(&g, axis, stride, span);
+                    g = slice_backward(&g, axis, stride, span);
                 }
                 padding.push((first, shape[axis] - first - span));
             }
@@ -96,7 +96,7 @@ impl Slice {
 }
 
 /// Inserts zeros between the elements along `axis`, so that they are `stride` apart.
-fn spread(g: &Formula, axis: usize, stride: usize, span: usize) -> Formula {
+fn slice_backward(g: &Formula, axis: usize, stride: usize, span: usize) -> Formula {
     g.then(|t| {
         let mut split: Dims = t.shape().into();
         split.insert(axis + 1, 1);

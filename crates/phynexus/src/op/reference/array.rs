@@ -39,7 +39,7 @@ impl OracleArray {
     /// Writes little-endian bytes: the `f64` value, rounded; 0 for undetermined elements.
     pub fn to_bytes(&self) -> Vec<u8> {
         let scalar = |number: &Number| match number {
-            Number::Integer(x) if self.dtype.kind() == crate::Kind::Unsigned => Scalar::UInt(*x as u64),
+            Number::Integer(x) if self.dtype.kind() == crate::DTypeKind::Unsigned => Scalar::UInt(*x as u64),
             Number::Integer(x) => Scalar::Int(*x as i64),
             Number::Float(x) => Scalar::Float(x.rounded(self.dtype).value),
             Number::Undetermined => Scalar::Int(0),

@@ -100,7 +100,7 @@ fn round_to_odd(x: i128) -> f64 {
 pub(crate) fn bitcast(x: Number, from: DType, to: DType) -> Number {
     let scalar = match x {
         Number::Undetermined => return Number::Undetermined,
-        Number::Integer(x) if from.kind() == crate::Kind::Signed => Scalar::Int(x as i64),
+        Number::Integer(x) if from.kind() == crate::DTypeKind::Signed => Scalar::Int(x as i64),
         Number::Integer(x) => Scalar::UInt(x as u64),
         Number::Float(x) => {
             let stored = x.rounded(from);

@@ -11,7 +11,7 @@ fn width(dtype: DType) -> u32 {
 }
 
 fn is_signed(dtype: DType) -> bool {
-    dtype.kind() == crate::Kind::Signed
+    dtype.kind() == crate::DTypeKind::Signed
 }
 
 /// The value of `dtype` that equals `x` modulo 2 to the width.

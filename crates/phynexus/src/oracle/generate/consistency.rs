@@ -5,7 +5,7 @@ use super::{Case, Choice};
 use crate::{DType, Error, Result, Tensor, device::Device, op::Op, schedule};
 
 /// The bytes of the outputs, then of the leaf gradients.
-type Values = Vec<(String, DType, Vec<u8>)>;
+type Results = Vec<(String, DType, Vec<u8>)>;
 
 const GRADIENT: &str = "gradient";
 
@@ -42,7 +42,7 @@ struct Way {
     choice: Choice,
 }
 
-fn run(case: &Case, device: Device, way: &mut Way) -> Result<Values> {
+fn run(case: &Case, device: Device, way: &mut Way) -> Result<Results> {
     let mut leaves = Vec::with_capacity(case.leaves.len());
     for leaf in &case.leaves {
         let leaf = leaf.upload(device)?;
@@ -97,9 +97,9 @@ fn run(case: &Case, device: Device, way: &mut Way) -> Result<Values> {
             None => sum,
         });
     }
-    let mut values = Values::new();
+    let mut values = Results::new();
     let early = way.choice.one_in(2);
-    let read = |values: &mut Values| -> Result<()> {
+    let read = |values: &mut Results| -> Result<()> {
         for (id, output) in &outputs {
             values.push((format!("%{id}"), output.dtype(), output.to_bytes()?));
         }
@@ -125,7 +125,7 @@ fn run(case: &Case, device: Device, way: &mut Way) -> Result<Values> {
     Ok(values)
 }
 
-fn difference(expected: &Values, actual: &Values) -> Option<String> {
+fn difference(expected: &Results, actual: &Results) -> Option<String> {
     if expected.len() != actual.len() {
         return Some(format!("{} results and gradients, expected {}", actual.len(), expected.len()));
     }

@@ -7,7 +7,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::{
     Case, CaseLeaf,
-    random::{Choice, Values, random_array, random_index, random_sorted},
+    random::{Choice, Distribution, random_array, random_index, random_sorted},
 };
 use crate::{
     DType, Scalar,
@@ -38,11 +38,16 @@ fn random(seed: u64, operations: usize, dtypes: &'static [DType], crosses: bool)
     let mut builder = Builder {
         case: Case::new(format!("seed {seed}")),
         choice: Choice::new(seed),
-        values: Values::Tame,
+        values: Distribution::Tame,
         dtypes,
         crosses,
     };
-    builder.values = builder.choice.of(&[Values::Tame, Values::Tame, Values::Positive, Values::Special]);
+    builder.values = builder.choice.of(&[
+        Distribution::Tame,
+        Distribution::Tame,
+        Distribution::Positive,
+        Distribution::Special,
+    ]);
     let shape = builder.shape();
     let dtype = builder.dtype();
     builder.leaf(dtype, &shape);
@@ -57,7 +62,7 @@ fn random(seed: u64, operations: usize, dtypes: &'static [DType], crosses: bool)
 struct Builder {
     case: Case,
     choice: Choice,
-    values: Values,
+    values: Distribution,
     dtypes: &'static [DType],
     /// True for matrices with many rows and columns, and reshapes whose sizes do not nest.
     crosses: bool,
@@ -459,7 +464,7 @@ impl Builder {
             }
             3 => {
                 let y = self.leaf(dtype, &[1, channels, out]);
-                self.push(Op::Pool(Pool(PoolKind::Spread, geometry)), dtype, &[1, channels, size], &[y])
+                self.push(Op::Pool(Pool(PoolKind::SumBackward, geometry)), dtype, &[1, channels, size], &[y])
             }
             _ => {
                 let filter = [3, channels, geometry.kernel[0]];
@@ -476,7 +481,7 @@ impl Builder {
     fn source(&mut self) {
         let shape = self.shape();
         if self.choice.one_in(2) {
-            let state = random_array(&mut self.choice, Values::Special, DType::U32, &[4]);
+            let state = random_array(&mut self.choice, Distribution::Special, DType::U32, &[4]);
             let state = self.add_leaf(state);
             self.push(Op::RandomBits, DType::U32, &shape, &[state]);
         } else if !shape.is_empty() {

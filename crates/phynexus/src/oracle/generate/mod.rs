@@ -9,7 +9,7 @@ use std::fmt::{self, Write};
 
 pub use consistency::inconsistency;
 pub use graph::{random_case, random_case_of};
-pub use random::{Choice, Values, random_array, random_index, random_operand, random_sorted};
+pub use random::{Choice, Distribution, random_array, random_index, random_operand, random_sorted};
 pub use shrink::shrink;
 
 use crate::{
@@ -246,7 +246,7 @@ mod tests {
     fn scattered_leaves_hold_their_values() {
         let mut choice = Choice::new(3);
         for _ in 0..50 {
-            let values = random_array(&mut choice, Values::Tame, crate::DType::I16, &[2, 3, 4]);
+            let values = random_array(&mut choice, Distribution::Tame, crate::DType::I16, &[2, 3, 4]);
             let leaf = CaseLeaf::scattered(values.clone(), &mut choice);
             let read = leaf
                 .upload(crate::oracle::reference_device())

@@ -51,7 +51,7 @@ impl Choice {
 
 /// The distribution of a leaf's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Values {
+pub enum Distribution {
     /// Small numbers of both signs, typical of networks.
     Tame,
     /// Small numbers above zero.
@@ -61,13 +61,13 @@ pub enum Values {
 }
 
 /// A leaf with random values.
-pub fn random_array(choice: &mut Choice, values: Values, dtype: DType, shape: &[usize]) -> OracleArray {
+pub fn random_array(choice: &mut Choice, values: Distribution, dtype: DType, shape: &[usize]) -> OracleArray {
     let element =
         |_| if dtype.is_float() { float(choice, values, dtype) } else { whole(choice, values, dtype) };
     OracleArray { dtype, shape: shape.into(), elements: (0..element_count(shape)).map(element).collect() }
 }
 
-fn float(choice: &mut Choice, values: Values, dtype: DType) -> Number {
+fn float(choice: &mut Choice, values: Distribution, dtype: DType) -> Number {
     let special = [
         f64::NAN,
         f64::INFINITY,
@@ -88,26 +88,26 @@ fn float(choice: &mut Choice, values: Values, dtype: DType) -> Number {
         least_normal(dtype) * -0.7,
     ];
     let x = match values {
-        Values::Special if choice.one_in(3) => choice.of(&special),
-        Values::Special => choice.unit() * 2f64.powi(choice.below(24) as i32 - 12),
-        Values::Positive => choice.unit().abs() * 2.0 + 0.05,
+        Distribution::Special if choice.one_in(3) => choice.of(&special),
+        Distribution::Special => choice.unit() * 2f64.powi(choice.below(24) as i32 - 12),
+        Distribution::Positive => choice.unit().abs() * 2.0 + 0.05,
         // Often integers, so that equal values occur.
-        Values::Tame if choice.one_in(4) => (choice.unit() * 4.0).round(),
-        Values::Tame => choice.unit() * 2.0,
+        Distribution::Tame if choice.one_in(4) => (choice.unit() * 4.0).round(),
+        Distribution::Tame => choice.unit() * 2.0,
     };
     Number::float(round(x, dtype))
 }
 
-fn whole(choice: &mut Choice, values: Values, dtype: DType) -> Number {
+fn whole(choice: &mut Choice, values: Distribution, dtype: DType) -> Number {
     let x = match values {
-        Values::Special if choice.one_in(3) => {
+        Distribution::Special if choice.one_in(3) => {
             let extremes =
                 [0, -1, 1, 1 << 63, (1 << 63) - 1, 1 << 31, (1 << 31) - 1, 1 << 7, 127, i128::from(u64::MAX)];
             choice.of(&extremes)
         }
-        Values::Special => i128::from(choice.bits()),
-        Values::Positive => 1 + choice.below(9) as i128,
-        Values::Tame => choice.below(13) as i128 - 6,
+        Distribution::Special => i128::from(choice.bits()),
+        Distribution::Positive => 1 + choice.below(9) as i128,
+        Distribution::Tame => choice.below(13) as i128 - 6,
     };
     Number::Integer(wrap(x, dtype))
 }
@@ -117,7 +117,7 @@ pub fn random_index(choice: &mut Choice, rows: usize, count: usize, dtype: DType
     let reach = rows.min(127);
     let element = |_| {
         let i = choice.below(reach) as i128;
-        let signed = dtype.kind() == crate::Kind::Signed && choice.one_in(2);
+        let signed = dtype.kind() == crate::DTypeKind::Signed && choice.one_in(2);
         Number::Integer(if signed { i - reach as i128 } else { i })
     };
     OracleArray { dtype, shape: [count].as_slice().into(), elements: (0..count).map(element).collect() }
@@ -128,12 +128,12 @@ pub fn random_operand(
     choice: &mut Choice,
     operand: &SampleOperand,
     tested: DType,
-    values: Values,
+    values: Distribution,
 ) -> OracleArray {
     let (dtype, shape) = (operand.dtype.for_tested(tested), operand.shape.as_slice());
     match operand.values {
         SampleValues::Signed => random_array(choice, values, dtype, shape),
-        SampleValues::Positive => random_array(choice, Values::Positive, dtype, shape),
+        SampleValues::Positive => random_array(choice, Distribution::Positive, dtype, shape),
         SampleValues::Probability => {
             let element = |_| {
                 let p = if choice.one_in(8) { choice.of(&[0.0, 1.0]) } else { choice.unit().abs() };
@@ -157,7 +157,7 @@ pub fn random_operand(
 
 /// A vector in ascending order, NaN last.
 pub fn random_sorted(choice: &mut Choice, dtype: DType, count: usize) -> OracleArray {
-    let mut array = random_array(choice, Values::Tame, dtype, &[count]);
+    let mut array = random_array(choice, Distribution::Tame, dtype, &[count]);
     let key = |n: &Number| match n {
         Number::Integer(x) => *x as f64,
         Number::Float(x) => x.value,

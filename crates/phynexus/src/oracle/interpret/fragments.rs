@@ -2,7 +2,7 @@
 
 use super::*;
 
-impl Group<'_> {
+impl WorkGroup<'_> {
     fn tile(&mut self, tile: &Tile, first: usize) -> Result<&mut Option<Vec<Scalar>>> {
         let at = self.same_in_subgroup(&tile.index, first)?;
         let kernel = self.kernel;
@@ -22,14 +22,14 @@ impl Group<'_> {
     pub(super) fn async_copy(&mut self, copy: &AsyncCopy, invocation: usize) -> Result<()> {
         match copy {
             AsyncCopy::Begin { from, to } => {
-                let dtype = self.kernel.array(from.memory).map_or(DType::F32, |(dtype, _)| dtype);
+                let dtype = self.kernel.array(from.array).map_or(DType::F32, |(dtype, _)| dtype);
                 let holds = from.mask.evaluate(&self.points[invocation]);
                 let zero = Scalar::Int(0).cast(dtype);
                 let first = to.index.evaluate(&self.points[invocation]);
                 for i in 0..AsyncCopy::BYTES / dtype.size() {
                     let scalar = if holds { self.read(from, invocation, i)? } else { zero };
                     let index = Index::constant(first + i as i64);
-                    self.copies[invocation].0.push((Place::at(to.memory, &index), scalar));
+                    self.copies[invocation].0.push((MemoryAccess::at(to.array, &index), scalar));
                 }
             }
             AsyncCopy::Mark => {
@@ -39,8 +39,8 @@ impl Group<'_> {
             AsyncCopy::Wait(most) => {
                 let batches = &mut self.copies[invocation].1;
                 let done = batches.len().saturating_sub(usize::from(*most));
-                for (place, scalar) in batches.drain(..done).flatten().collect::<Vec<_>>() {
-                    self.write(&place, invocation, 0, scalar)?;
+                for (access, scalar) in batches.drain(..done).flatten().collect::<Vec<_>>() {
+                    self.write(&access, invocation, 0, scalar)?;
                 }
             }
         }
@@ -54,24 +54,24 @@ impl Group<'_> {
                 let (rows, columns) = fragment(tile).extents();
                 *self.tile(tile, first)? = Some(vec![*scalar; rows * columns]);
             }
-            Matrix::Load { tile, place, stride, transposed } => {
+            Matrix::Load { tile, access, stride, transposed } => {
                 let (rows, columns) = fragment(tile).extents();
-                self.same_in_subgroup(&place.index, first)?;
+                self.same_in_subgroup(&access.index, first)?;
                 let offset = |r, c| if *transposed { c * stride + r } else { r * stride + c };
                 let offsets = (0..rows).flat_map(|r| (0..columns).map(move |c| offset(r, c)));
                 let rounds = fragment(tile).dtype == DType::F32;
                 let element = |offset| -> Result<Scalar> {
-                    let read = self.read(place, first, offset)?;
+                    let read = self.read(access, first, offset)?;
                     Ok(if rounds { rounded_to_tf32(read) } else { read })
                 };
                 let elements = offsets.map(element).collect::<Result<_>>()?;
                 *self.tile(tile, first)? = Some(elements);
             }
-            Matrix::Store { tile, place, stride } => {
+            Matrix::Store { tile, access, stride } => {
                 let (_, columns) = fragment(tile).extents();
-                self.same_in_subgroup(&place.index, first)?;
+                self.same_in_subgroup(&access.index, first)?;
                 for (i, scalar) in self.tile_elements(tile, first)?.into_iter().enumerate() {
-                    self.write(place, first, i / columns * stride + i % columns, scalar)?;
+                    self.write(access, first, i / columns * stride + i % columns, scalar)?;
                 }
             }
             Matrix::MultiplyAdd { accumulator, left, right } => {

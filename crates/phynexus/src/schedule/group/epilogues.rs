@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use smallvec::SmallVec;
 
-use super::{Epilogue, Group, GroupId, Grouper, Home, stores_once};
+use super::{Epilogue, FusionGroup, FusionGroupId, Grouper, Home, stores_once};
 use crate::{
     Result,
     hash::FastBuild,
@@ -40,7 +40,7 @@ impl Grouper<'_> {
         if node.is_empty() {
             return Ok(None);
         }
-        let kernel = Group { ranges: Ranges::of(&node.shape), ..Group::default() };
+        let kernel = FusionGroup { ranges: Ranges::of(&node.shape), ..FusionGroup::default() };
         // Nodes to visit. Those before `next` are done.
         let mut nodes: SmallVec<[(Id, Coordinates); 16]> = SmallVec::new();
         nodes.push((id, kernel.ranges.coordinates()));
@@ -54,9 +54,9 @@ impl Grouper<'_> {
                 return Ok(None);
             }
             let mut look = |input: Id, coordinates: Coordinates| {
-                let place = (input, coordinates);
-                if !nodes.contains(&place) {
-                    nodes.push(place);
+                let read = (input, coordinates);
+                if !nodes.contains(&read) {
+                    nodes.push(read);
                 }
             };
             let stored = at != id && (self.stored[at as usize] || !self.readers[at as usize].is_empty());
@@ -125,10 +125,10 @@ impl Grouper<'_> {
     }
 
     /// Finds a kernel that can run as the epilogue of this operation, and the coordinates at which it reads the result.
-    fn find_epilogue(&self, id: Id, library: GroupId) -> Option<(GroupId, Coordinates)> {
+    fn find_epilogue(&self, id: Id, library: FusionGroupId) -> Option<(FusionGroupId, Coordinates)> {
         let node = self.ir.node(id);
         let uses = &self.uses[id as usize];
-        let fits = |kernel: GroupId, coordinates: &Coordinates| {
+        let fits = |kernel: FusionGroupId, coordinates: &Coordinates| {
             let group = &self.groups[kernel as usize];
             uses.iter().filter(|u| u.group == kernel).count() == 1
                 && group.library.is_none()
@@ -146,7 +146,7 @@ impl Grouper<'_> {
 
     /// Returns whether no other step reads what the kernel stores, and it can store in place over a leaf of `elements`
     /// elements. Parameter updates are of this kind. They run together, after every reader of the parameter.
-    fn updates(&self, kernel: GroupId, elements: usize) -> bool {
+    fn updates(&self, kernel: FusionGroupId, elements: usize) -> bool {
         self.groups[kernel as usize].readers.is_empty()
             && self.leaves_of[kernel as usize].iter().any(|leaf| {
                 let slot = self.ir.leaves.binary_search(leaf);
@@ -155,7 +155,7 @@ impl Grouper<'_> {
     }
 
     /// An upper bound on the buffers that a kernel reads and stores. The result of its library operation counts once.
-    fn bindings(&self, kernel: GroupId) -> usize {
+    fn bindings(&self, kernel: FusionGroupId) -> usize {
         let group = &self.groups[kernel as usize];
         let writers = group.writers.iter().map(|&writer| &self.groups[writer as usize]);
         let sources = writers.filter(|g| g.readers.contains(&kernel));
@@ -165,7 +165,13 @@ impl Grouper<'_> {
 
     /// Makes the kernel the operation's epilogue. It iterates over the result's axes. It also stores the bare result if
     /// another step reads that.
-    fn join_epilogue(&mut self, id: Id, library: GroupId, kernel: GroupId, coordinates: Coordinates) {
+    fn join_epilogue(
+        &mut self,
+        id: Id,
+        library: FusionGroupId,
+        kernel: FusionGroupId,
+        coordinates: Coordinates,
+    ) {
         let node = self.ir.node(id);
         let strides = contiguous_strides(&node.shape);
         let ranges = Ranges::of(&node.shape);
@@ -203,9 +209,9 @@ impl Grouper<'_> {
     /// Removes the marked groups and renumbers the rest.
     fn drop_groups(&mut self, dropped: &[bool]) {
         let mut next = 0;
-        let renamed: Vec<GroupId> = (dropped.iter())
+        let renamed: Vec<FusionGroupId> = (dropped.iter())
             .map(|&dropped| {
-                next += GroupId::from(!dropped);
+                next += FusionGroupId::from(!dropped);
                 next.wrapping_sub(1)
             })
             .collect();
@@ -222,6 +228,6 @@ impl Grouper<'_> {
     }
 }
 
-fn others_than(group: GroupId, groups: &[GroupId]) -> impl Iterator<Item = GroupId> {
+fn others_than(group: FusionGroupId, groups: &[FusionGroupId]) -> impl Iterator<Item = FusionGroupId> {
     groups.iter().copied().filter(move |&other| other != group)
 }

@@ -3,7 +3,7 @@
 
 use smallvec::SmallVec;
 
-use super::{GroupId, Grouper};
+use super::{FusionGroupId, Grouper};
 
 /// The visited set of a search, reused because clearing it for each search would be slow.
 #[derive(Default)]
@@ -11,12 +11,12 @@ pub(super) struct Visits {
     /// For each group, the last search that visited it.
     seen: Vec<u32>,
     search: u32,
-    stack: Vec<GroupId>,
+    stack: Vec<FusionGroupId>,
 }
 
 impl Grouper<'_> {
     /// Adds an edge: `to` reads what `from` stores.
-    pub(super) fn add_edge(&mut self, from: GroupId, to: GroupId) {
+    pub(super) fn add_edge(&mut self, from: FusionGroupId, to: FusionGroupId) {
         let readers = &mut self.groups[from as usize].readers;
         if from == to || readers.contains(&to) {
             return;
@@ -31,8 +31,8 @@ impl Grouper<'_> {
     }
 
     /// Raises a group and, transitively, its writers to at least this level.
-    fn raise(&mut self, group: GroupId, level: u32) {
-        let mut stack: SmallVec<[(GroupId, u32); 16]> = SmallVec::from_slice(&[(group, level)]);
+    fn raise(&mut self, group: FusionGroupId, level: u32) {
+        let mut stack: SmallVec<[(FusionGroupId, u32); 16]> = SmallVec::from_slice(&[(group, level)]);
         while let Some((group, level)) = stack.pop() {
             let group = &mut self.groups[group as usize];
             if group.level < level {
@@ -43,7 +43,7 @@ impl Grouper<'_> {
     }
 
     /// Returns whether `to` is one of these groups or depends on one.
-    pub(super) fn reaches(&self, from: impl IntoIterator<Item = GroupId>, to: GroupId) -> bool {
+    pub(super) fn reaches(&self, from: impl IntoIterator<Item = FusionGroupId>, to: FusionGroupId) -> bool {
         let mut visits = self.visits.borrow_mut();
         let Visits { seen, search, stack } = &mut *visits;
         seen.resize(self.groups.len(), 0);

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::{Group, GroupId, Grouper, Use, reduce_coordinates, stores_once};
+use super::{FusionGroup, FusionGroupId, Grouper, Use, reduce_coordinates, stores_once};
 use crate::{
     Result,
     kernel::{
@@ -77,7 +77,7 @@ impl Grouper<'_> {
         let node = self.ir.node(id);
         let Op::Reduce(Reduce { axes, .. }) = node.op else { return Ok(None) };
         let input = node.inputs[0];
-        let readers: SmallVec<[GroupId; 4]> =
+        let readers: SmallVec<[FusionGroupId; 4]> =
             uses.iter().map(|u| u.group).chain(self.readers[id as usize].iter().copied()).collect();
         for shared in self.uses_behind(input) {
             let mut candidate = shared.clone();
@@ -106,8 +106,8 @@ impl Grouper<'_> {
     }
 
     /// Returns whether the kernel's results follow from reductions along its rows, which could have been its phases.
-    fn waits_for_other_columns(&self, group: GroupId) -> Result<bool> {
-        let Group { roots, columns, .. } = &self.groups[group as usize];
+    fn waits_for_other_columns(&self, group: FusionGroupId) -> Result<bool> {
+        let FusionGroup { roots, columns, .. } = &self.groups[group as usize];
         for (id, coordinates) in roots {
             let root = Use { group, coordinates: coordinates.clone(), masked: false };
             if self.wants_other_columns(*id, &root, columns.as_deref().unwrap_or(&[]))? {

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::{GroupId, Grouper, Home, LARGEST_COORDINATES, LARGEST_KERNEL};
+use super::{FusionGroupId, Grouper, Home, LARGEST_COORDINATES, LARGEST_KERNEL};
 use crate::{
     Result,
     kernel::index::Index,
@@ -16,7 +16,7 @@ use crate::{
 
 impl Grouper<'_> {
     /// Gives the operand a buffer, or makes it a view of one.
-    pub(super) fn need_buffer(&mut self, operand: Id, reader: GroupId) {
+    pub(super) fn need_buffer(&mut self, operand: Id, reader: FusionGroupId) {
         let (base, layout) = self.view_of(operand);
         if base != operand {
             self.homes[operand as usize] = Home::View(base, layout);
@@ -60,7 +60,7 @@ impl Grouper<'_> {
 
     /// Places a view. It is computed where it is needed, unless it needs a buffer or is a strided view of another
     /// node's buffer.
-    pub(super) fn place_view(&mut self, id: Id) -> Result<()> {
+    pub(super) fn assign_view(&mut self, id: Id) -> Result<()> {
         let i = id as usize;
         let node = self.ir.node(id);
         let uses = std::mem::take(&mut self.uses[i]);

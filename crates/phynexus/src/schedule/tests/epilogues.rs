@@ -9,7 +9,7 @@ use crate::{
     op::{Pad, Permute, Reduce, Scan, Slice},
     oracle::{
         self,
-        generate::{CaseLeaf, Choice, Values, random_array},
+        generate::{CaseLeaf, Choice, Distribution, random_array},
         reference_device,
     },
     schedule::answers::Answers,
@@ -31,7 +31,7 @@ impl Graph {
         self.binary(Binary::Add, x, bias)
     }
     /// Returns the library operations' epilogues, in the order of the operations.
-    pub(super) fn epilogues(&mut self, outputs: &[Id], binding_limit: usize) -> Vec<Option<Fused>> {
+    pub(super) fn epilogues(&mut self, outputs: &[Id], binding_limit: usize) -> Vec<Option<Fusion>> {
         self.0.outputs = outputs.to_vec();
         let layouts: Vec<Layout> =
             self.0.leaves.iter().map(|&l| Layout::contiguous(&self.0.node(l).shape)).collect();
@@ -41,7 +41,7 @@ impl Graph {
             group::Limits { binding_limit, epilogue: &takes, donatable: &|_| false, answers: &answers };
         let grouping = group::group(&self.0, &layouts, limits).unwrap();
         let by_id: HashMap<Id, Layout> = self.0.leaves.iter().copied().zip(layouts).collect();
-        let mut found: Vec<(Id, Option<Fused>)> = Vec::new();
+        let mut found: Vec<(Id, Option<Fusion>)> = Vec::new();
         for (at, group) in grouping.groups.iter().enumerate() {
             if let Some(id) = group.library {
                 let built = || build::build(&self.0, &grouping, at as u32, &by_id).unwrap().kernel;
@@ -240,7 +240,7 @@ fn plans_with_donations_compute_what_the_graph_means() {
     assert_eq!(donors(&plan), [Some(2), None]);
     let mut choice = Choice::new(5);
     let values: Vec<_> = [[5, 7], [7, 6], [5, 6]]
-        .map(|shape| random_array(&mut choice, Values::Tame, DType::F32, &shape))
+        .map(|shape| random_array(&mut choice, Distribution::Tame, DType::F32, &shape))
         .into();
     let leaves: Vec<Storage> = (values.iter())
         .map(|v| CaseLeaf::contiguous(v.clone()).upload(reference_device()).unwrap().storage().unwrap())

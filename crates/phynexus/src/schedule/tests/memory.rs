@@ -8,10 +8,10 @@ use crate::{
     op::{Permute, Scatter, Slice},
     oracle::{
         self,
-        generate::{CaseLeaf, Choice, Values, random_array},
+        generate::{CaseLeaf, Choice, Distribution, random_array},
         reference_device,
     },
-    schedule::plan::{Place, Plan},
+    schedule::plan::{Allocation, Plan},
 };
 
 fn swapped(g: &mut Graph, x: Id) -> Id {
@@ -28,7 +28,7 @@ fn names(plan: &Plan) -> Vec<String> {
 fn check(g: &Graph, plan: &Plan) {
     let mut choice = Choice::new(11);
     let values: Vec<_> = (g.0.leaves.iter())
-        .map(|&leaf| random_array(&mut choice, Values::Tame, DType::F32, &g.0.node(leaf).shape))
+        .map(|&leaf| random_array(&mut choice, Distribution::Tame, DType::F32, &g.0.node(leaf).shape))
         .collect();
     let leaves: Vec<_> = (values.iter())
         .map(|v| CaseLeaf::contiguous(v.clone()).upload(reference_device()).unwrap().storage().unwrap())
@@ -59,9 +59,9 @@ fn of_an_activation_only_what_the_rest_follows_from_is_stored() {
     let next = g.dot(y, v);
     let transposed = swapped(&mut g, v);
     let dy = g.dot(next, transposed);
-    let slope = g.binary(Binary::Mul, scaled, tanh);
-    let slope = g.binary(Binary::Add, slope, shifted);
-    let dh = g.binary(Binary::Mul, dy, slope);
+    let derivative = g.binary(Binary::Mul, scaled, tanh);
+    let derivative = g.binary(Binary::Add, derivative, shifted);
+    let dh = g.binary(Binary::Mul, dy, derivative);
     let turned = swapped(&mut g, x);
     let dw = g.dot(turned, dh);
     let kernels = g.epilogues(&[dw, next], 64);
@@ -130,5 +130,7 @@ fn what_is_made_of_leaves_alone_is_made_when_it_is_needed() {
     let plan = planned(&mut g, &[y]);
     assert_eq!(names(&plan), ["dot", "elementwise", "scatter"]);
     assert_eq!(donors(&plan), [None]);
-    assert!(plan.steps[2].parameters.iter().all(|p| !matches!(p.place, Place::Arena(_)) || !p.written));
+    assert!(
+        plan.steps[2].parameters.iter().all(|p| !matches!(p.allocation, Allocation::Arena(_)) || !p.written)
+    );
 }

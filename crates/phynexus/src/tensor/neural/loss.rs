@@ -114,7 +114,7 @@ fn rows_of_classes(
 
 /// The ignored class index, or `None` if the target's dtype cannot represent it.
 fn ignored(target: &Tensor, index: i64) -> Option<i64> {
-    let signed = target.dtype().kind() == crate::Kind::Signed;
+    let signed = target.dtype().kind() == crate::DTypeKind::Signed;
     (signed || index >= 0).then_some(index)
 }
 

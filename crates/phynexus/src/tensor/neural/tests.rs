@@ -30,9 +30,9 @@ fn input(of: &Value) -> Fixed {
         "float64" => fixed(&floats(of), &shape(of)),
         "int64" => fixed(&floats(of).iter().map(|&x| x as i64).collect::<Vec<_>>(), &shape(of)),
         "bool" => {
-            let truths: Vec<bool> =
+            let bools: Vec<bool> =
                 of["values"].as_array().unwrap().iter().map(|v| v.as_bool().unwrap()).collect();
-            fixed(&truths, &shape(of))
+            fixed(&bools, &shape(of))
         }
         other => panic!("{other}"),
     }
@@ -113,7 +113,7 @@ const NOT_SMOOTH: [&str; 15] = [
 ];
 
 #[test]
-fn gradients_are_slopes() {
+fn gradients_equal_finite_differences() {
     let golden = golden();
     for (name, function) in cases::CASES.iter().filter(|(name, _)| !NOT_SMOOTH.contains(name)) {
         let case = &golden[*name];
@@ -164,8 +164,8 @@ fn bad_arguments_are_typed_errors() {
     argument(x.conv2d(&w, None, [0, 1], [0; 2], [1; 2], 1));
     argument(x.conv2d(&w, None, [1; 2], [0; 2], [1; 2], 0));
     argument(x.conv_transpose2d(&leaf(&[3, 4, 3, 3], DType::F32), None, [1; 2], [0; 2], [1; 2], 1, [1; 2]));
-    let truths = leaf(&[1, 1, 3], DType::Bool);
-    dtype(truths.conv1d(&truths, None, [1], [0], [1], 1));
+    let bools = leaf(&[1, 1, 3], DType::Bool);
+    dtype(bools.conv1d(&bools, None, [1], [0], [1], 1));
     dtype(leaf(&[1, 1, 3], DType::I32).avg_pool1d([2], None, [0], false, true));
     dtype(leaf(&[1, 1, 3], DType::I32).adaptive_max_pool1d([2]));
     shape(leaf(&[1, 1, 1], DType::F32).conv_transpose1d(

@@ -80,7 +80,7 @@ fn plans_of_enormous_tensors_do_not_overflow() {
 }
 
 #[test]
-fn sums_of_truth_values_are_refused_at_the_call() {
+fn sums_of_bools_are_refused_at_the_call() {
     let (x, index) = (zeros(&[2, 3], DType::Bool), zeros(&[2, 3], DType::I64));
     let refused = |result: phynexus::Result<Tensor>, op: &str| match result {
         Err(Error::DType { op: found, .. }) => assert_eq!(found, op),

@@ -30,8 +30,8 @@ fn the_logistic_function_reaches_its_limits() {
     let y = wide.sigmoid().unwrap();
     y.sum(&[], false).unwrap().backward().unwrap();
     check(&y, &[0.0, 0.0, 3.720075976020836e-44, 0.5, 0.5, 0.9999999979388463, 1.0, f64::NAN]);
-    let slopes = [0.0, 0.0, 3.720075976020836e-44, 0.25, 0.25, 2.061153613941849e-09, 0.0, f64::NAN];
-    check(&wide.grad().unwrap(), &slopes);
+    let derivatives = [0.0, 0.0, 3.720075976020836e-44, 0.25, 0.25, 2.061153613941849e-09, 0.0, f64::NAN];
+    check(&wide.grad().unwrap(), &derivatives);
     let narrow = vector(&[f32::NEG_INFINITY, -200.0, -90.0, 0.0]).sigmoid().unwrap().to_vec::<f32>().unwrap();
     assert!(
         narrow[..2] == [0.0, 0.0] && narrow[2] > 0.0 && narrow[2] < 1e-38 && narrow[3] == 0.5,
@@ -43,9 +43,9 @@ fn the_logistic_function_reaches_its_limits() {
 fn the_second_derivative_of_silu_is_right_at_zero() {
     let x = vector(&[0f64]).with_grad().unwrap();
     let y = x.silu().unwrap().sum(&[], false).unwrap();
-    let slope = &y.gradients_create_graph(&[&x]).unwrap()[0];
-    check(slope, &[0.5]);
-    check(&slope.sum(&[], false).unwrap().gradients(&[&x]).unwrap()[0], &[0.5]);
+    let derivative = &y.gradients_create_graph(&[&x]).unwrap()[0];
+    check(derivative, &[0.5]);
+    check(&derivative.sum(&[], false).unwrap().gradients(&[&x]).unwrap()[0], &[0.5]);
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn samples_are_as_far_apart_as_the_factor_says() {
 }
 
 #[test]
-fn norms_have_a_slope_of_zero_at_zero() {
+fn norms_have_a_gradient_of_zero_at_zero() {
     let gradient = |values: &[f64], p: f64| {
         let x = vector(values).with_grad().unwrap();
         let norm = x.norm(p, &[], false).unwrap();
@@ -86,16 +86,16 @@ fn norms_have_a_slope_of_zero_at_zero() {
         (norm, x.grad().unwrap())
     };
     for p in [0.5, 1.5, 3.0, 4.0] {
-        let (norm, slope) = gradient(&[0.0, 0.0], p);
+        let (norm, derivative) = gradient(&[0.0, 0.0], p);
         check(&norm, &[0.0]);
-        check(&slope, &[0.0, 0.0]);
+        check(&derivative, &[0.0, 0.0]);
     }
-    let (norm, slope) = gradient(&[0.0, 2.0, -1.0], 3.0);
+    let (norm, derivative) = gradient(&[0.0, 2.0, -1.0], 3.0);
     check(&norm, &[2.080083823051904]);
-    check(&slope, &[0.0, 0.9244816991341795, -0.2311204247835449]);
-    let (norm, slope) = gradient(&[0.0, 2.0, -1.0], 0.5);
+    check(&derivative, &[0.0, 0.9244816991341795, -0.2311204247835449]);
+    let (norm, derivative) = gradient(&[0.0, 2.0, -1.0], 0.5);
     check(&norm, &[5.82842712474619]);
-    check(&slope, &[0.0, 1.7071067811865472, -2.414213562373095]);
+    check(&derivative, &[0.0, 1.7071067811865472, -2.414213562373095]);
 }
 
 #[test]

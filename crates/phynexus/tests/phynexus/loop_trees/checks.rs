@@ -7,7 +7,7 @@ use phynexus::{
         Index, Mask,
         build::Builder,
         check::{Limits, check},
-        loops::{AxisKind, Kernel, Operation, Place, Statement, Type},
+        loops::{AxisKind, Kernel, KernelOp, MemoryAccess, Statement, Type},
         print::print,
     },
     op::{Binary, Combine, Unary},
@@ -34,7 +34,7 @@ fn fault(kernel: &Kernel) -> String {
     interpret(kernel, 32, &mut buffers, &[]).unwrap_err().to_string()
 }
 
-use phynexus::kernel::loops::Memory::{Buffer, Register, Shared};
+use phynexus::kernel::loops::ArrayId::{Buffer, Register, Shared};
 
 #[test]
 fn accesses_out_of_bounds() {
@@ -83,7 +83,7 @@ fn values_out_of_scope_and_of_the_wrong_type() {
     assert!(refusal(&kernel).contains("exp of int32"), "{}", refusal(&kernel));
     // What lowering makes of a named call.
     let kernel = group(|b, _| {
-        b.bind(Type::scalar(DType::F32), Operation::Pack(Default::default()));
+        b.bind(Type::scalar(DType::F32), KernelOp::Pack(Default::default()));
     });
     assert!(refusal(&kernel).contains("lanes: 0"), "{}", refusal(&kernel));
     let kernel = group(|b, i| {
@@ -123,7 +123,7 @@ fn participants_that_do_not_come() {
             let some = part(b, i, below);
             b.when(some, |b| {
                 let x = b.load(Buffer(0), i);
-                let y = b.bind(Type::scalar(DType::F32), Operation::ShuffleXor(x, 1));
+                let y = b.bind(Type::scalar(DType::F32), KernelOp::ShuffleXor(x, 1));
                 b.store(Buffer(1), i, y);
             });
         })
@@ -178,13 +178,13 @@ fn races_and_uninitialised_memory() {
     });
     assert!(fault(&b.finish()).contains("without a barrier"));
 
-    for memory in [Shared(0), Register(0)] {
+    for array in [Shared(0), Register(0)] {
         let mut b = Builder::new("k");
         b.output(DType::F32, 64);
         b.shared(DType::F32, 64);
         b.registers(DType::F32, 64);
         b.over(64, AxisKind::Block(0), |b, i| {
-            let x = b.load(memory, i);
+            let x = b.load(array, i);
             b.store(Buffer(0), i, x);
         });
         assert!(fault(&b.finish()).contains("before it is written"));
@@ -210,7 +210,7 @@ fn atomics_and_breaks() {
         let count = b.load(sum, &Index::default());
         b.store(counted, i, count);
         let (positive, count) = (b.binary(Binary::Lt, zero, mine), b.cast(DType::U32, count));
-        b.atomic(Place::at(total, &Index::default()), Combine::Sum, count, positive);
+        b.atomic(MemoryAccess::at(total, &Index::default()), Combine::Sum, count, positive);
     });
     let kernel = b.finish();
     check(&kernel, &limits()).unwrap();
@@ -244,7 +244,7 @@ fn atomics_and_breaks() {
     let kernel = group(|b, i| {
         let x = b.load(Buffer(0), i);
         let nan = b.unary(Unary::IsNan, x);
-        b.atomic(Place::at(Buffer(1), i), Combine::Sum, x, nan);
+        b.atomic(MemoryAccess::at(Buffer(1), i), Combine::Sum, x, nan);
     });
     assert!(refusal(&kernel).contains("an atomic sum"), "{}", refusal(&kernel));
 }

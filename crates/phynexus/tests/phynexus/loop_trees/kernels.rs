@@ -6,7 +6,8 @@ use phynexus::{
         Index, Mask,
         build::Builder,
         loops::{
-            AxisKind, Fragment, Kernel, Matrix, MatrixShape, Memory, Operation, Place, Role, Row, Type, Value,
+            ArrayId, AxisKind, Fragment, Kernel, KernelOp, Matrix, MatrixShape, MemoryAccess, Role, Row,
+            Type, ValueId,
         },
     },
     op::{Binary, Combine, Unary},
@@ -22,17 +23,17 @@ pub(crate) fn elementwise(n: usize) -> Kernel {
     let (x, y, z) = (b.input(DType::F32, n), b.input(DType::F32, n), b.input(DType::F16, n));
     let out = b.output(DType::F16, n);
     let gelu = |b: &mut Builder, index: &Index, mask: Mask, lanes: u8| {
-        let load = |b: &mut Builder, memory| {
+        let load = |b: &mut Builder, array| {
             if lanes == 1 {
-                b.load_where(memory, index, mask.clone(), Scalar::Float(0.0))
+                b.load_where(array, index, mask.clone(), Scalar::Float(0.0))
             } else {
-                b.load_lanes(memory, index, lanes)
+                b.load_lanes(array, index, lanes)
             }
         };
         let (x, y, z) = (load(b, x), load(b, y), load(b, z));
         let constant = |b: &mut Builder, c: f64| {
             let c = b.constant(DType::F32, c);
-            if lanes == 1 { c } else { b.bind(Type { dtype: DType::F32, lanes }, Operation::Splat(c)) }
+            if lanes == 1 { c } else { b.bind(Type { dtype: DType::F32, lanes }, KernelOp::Splat(c)) }
         };
         let z = b.cast(DType::F32, z);
         let product = b.binary(Binary::Mul, x, y);
@@ -75,8 +76,8 @@ fn group_reduce(
     combine: Combine,
     width: usize,
     invocation: &Index,
-    register: Memory,
-    shared: Memory,
+    register: ArrayId,
+    shared: ArrayId,
 ) {
     let mine = b.load(register, &zero());
     b.store(shared, invocation, mine);
@@ -107,7 +108,7 @@ pub(crate) fn softmax(rows: usize, columns: usize) -> Kernel {
             let column = i.scale(WIDTH as i64).add(invocation);
             let index = row.scale(columns as i64).add(&column);
             let inside = Mask::within(&column, 0, columns as i64, b.ranges());
-            let exponential = |b: &mut Builder, greatest: Value| {
+            let exponential = |b: &mut Builder, greatest: ValueId| {
                 let x = b.load(x, &index);
                 let shifted = b.binary(Binary::Sub, x, greatest);
                 b.unary(Unary::Exp, shifted)
@@ -254,7 +255,7 @@ pub(crate) fn matrix_multiply(m: usize, n: usize, k: usize) -> Kernel {
     let left = b.fragments(fragment(Role::Left, DType::F16, 2));
     let right = b.fragments(fragment(Role::Right, DType::F16, 2));
     let sums = b.fragments(fragment(Role::Accumulator, DType::F32, 4));
-    let place = |memory, index: Index| Place { memory, index, row: None, mask: Mask::default() };
+    let access = |array, index: Index| MemoryAccess { array, index, row: None, mask: Mask::default() };
     b.over(m / TILE, AxisKind::Grid(1), |b, group_row| {
         b.over(n / TILE, AxisKind::Grid(0), |b, group_column| {
             b.over(128, AxisKind::Block(0), |b, invocation| {
@@ -286,19 +287,19 @@ pub(crate) fn matrix_multiply(m: usize, n: usize, k: usize) -> Kernel {
                     });
                     b.barrier();
                     b.repeat(rows, |b| {
-                        let place = place(a_tile, tile_row.scale(DEPTH as i64));
+                        let access = access(a_tile, tile_row.scale(DEPTH as i64));
                         b.matrix(Matrix::Load {
                             tile: left(i.clone()),
-                            place,
+                            access,
                             stride: DEPTH,
                             transposed: false,
                         });
                     });
                     b.repeat(columns, |b| {
-                        let place = place(w_tile, tile_column.clone());
+                        let access = access(w_tile, tile_column.clone());
                         b.matrix(Matrix::Load {
                             tile: right(j.clone()),
-                            place,
+                            access,
                             stride: TILE,
                             transposed: false,
                         });
@@ -315,8 +316,8 @@ pub(crate) fn matrix_multiply(m: usize, n: usize, k: usize) -> Kernel {
                     b.repeat(columns, |b| {
                         let row = group_row.scale(TILE as i64).add(&tile_row);
                         let column = group_column.scale(TILE as i64).add(&tile_column);
-                        let place = place(out, row.scale(n as i64).add(&column));
-                        b.matrix(Matrix::Store { tile: sums(at.clone()), place, stride: n });
+                        let access = access(out, row.scale(n as i64).add(&column));
+                        b.matrix(Matrix::Store { tile: sums(at.clone()), access, stride: n });
                     });
                 });
             });
@@ -346,7 +347,7 @@ pub(crate) fn row_sum(rows: usize, columns: usize) -> Kernel {
             });
             for bits in [16, 8, 4, 2, 1] {
                 let mine = b.load(total, &zero());
-                let other = b.bind(Type::scalar(DType::I32), Operation::ShuffleXor(mine, bits));
+                let other = b.bind(Type::scalar(DType::I32), KernelOp::ShuffleXor(mine, bits));
                 b.accumulate(total, &zero(), Binary::Add, other);
             }
             let lane = invocation.remainder(32, b.ranges());

@@ -12,7 +12,7 @@ use phynexus::{
     op::{Combine, IndexRange, Op, Scatter, ScatterMode, ir::IrNode},
     oracle::{
         OracleArray,
-        generate::{Case, CaseLeaf, Choice, Values, random_array},
+        generate::{Case, CaseLeaf, Choice, Distribution, random_array},
         lowered_device,
     },
     schedule::{capture::Captured, explain},
@@ -32,7 +32,7 @@ fn skewed(rows: usize, width: usize, count: usize, mode: ScatterMode, dtype: DTy
     let row = |i: usize| if i % 7 < 4 { 1 % rows } else { i * i % rows };
     let index: Vec<u8> = (0..count).flat_map(|i| (row(i) as i32 - rows as i32).to_le_bytes()).collect();
     let index = OracleArray::from_bytes(&index, DType::I32, &[count]).unwrap();
-    let mut random = |shape: &[usize]| random_array(&mut choice, Values::Tame, dtype, shape);
+    let mut random = |shape: &[usize]| random_array(&mut choice, Distribution::Tame, dtype, shape);
     let (table, updates) = (random(&[rows, width]), random(&[count, width]));
     let table = case.leaf(CaseLeaf::contiguous(table));
     let index = case.leaf(CaseLeaf::contiguous(index));

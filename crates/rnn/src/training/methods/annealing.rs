@@ -2,7 +2,7 @@
 
 use neurenix::data::random::RandomStream;
 
-use super::{Objective, Place, Progress, Search, evolution::spread, vector::along};
+use super::{Objective, Progress, Search, Solution, evolution::deviation, vector::along};
 use crate::{Result, training::random::normals};
 
 /// Steps per iteration.
@@ -18,7 +18,7 @@ pub(super) struct Annealing {
 }
 
 struct State {
-    at: Place,
+    at: Solution,
     temperature: f64,
     step: f64,
 }
@@ -28,30 +28,30 @@ impl Annealing {
         Annealing { random: RandomStream::new(seed, 0x616e), state: None }
     }
 
-    fn near(&mut self, objective: &mut dyn Objective, at: &[f64], step: f64) -> Result<Place> {
+    fn near(&mut self, objective: &mut dyn Objective, at: &[f64], step: f64) -> Result<Solution> {
         let weights = along(at, step, &normals(at.len(), &mut self.random));
         let value = objective.value(&weights)?;
-        Ok(Place { weights, value })
+        Ok(Solution { weights, value })
     }
 
     /// Chooses the initial temperature so that half of the first increasing steps are accepted.
-    fn begin(&mut self, objective: &mut dyn Objective, place: &Place) -> Result<State> {
-        let step = spread(&place.weights);
+    fn begin(&mut self, objective: &mut dyn Objective, solution: &Solution) -> Result<State> {
+        let step = deviation(&solution.weights);
         let mut upwards = Vec::new();
         for _ in 0..TRIES {
-            let rise = self.near(objective, &place.weights, step)?.value - place.value;
+            let rise = self.near(objective, &solution.weights, step)?.value - solution.value;
             upwards.extend((rise > 0.0 && rise.is_finite()).then_some(rise));
         }
         let mean = upwards.iter().sum::<f64>() / upwards.len().max(1) as f64;
-        Ok(State { at: place.clone(), temperature: mean / std::f64::consts::LN_2, step })
+        Ok(State { at: solution.clone(), temperature: mean / std::f64::consts::LN_2, step })
     }
 }
 
 impl Search for Annealing {
-    fn iterate(&mut self, objective: &mut dyn Objective, place: &mut Place) -> Result<Progress> {
+    fn iterate(&mut self, objective: &mut dyn Objective, solution: &mut Solution) -> Result<Progress> {
         let mut state = match self.state.take() {
             Some(state) => state,
-            None => self.begin(objective, place)?,
+            None => self.begin(objective, solution)?,
         };
         let mut taken = 0;
         for _ in 0..TRIES {
@@ -60,8 +60,8 @@ impl Search for Annealing {
             let chance = if rise <= 0.0 { 1.0 } else { (-rise / state.temperature).exp() };
             if self.random.uniform() < chance {
                 taken += 1;
-                if tried.value < place.value {
-                    *place = tried.clone();
+                if tried.value < solution.value {
+                    *solution = tried.clone();
                 }
                 state.at = tried;
             }

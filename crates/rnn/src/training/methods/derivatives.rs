@@ -62,13 +62,13 @@ impl Units {
 /// The gradient of a scalar with respect to leaves, and the matrix of its second derivatives, row by row.
 pub(crate) fn second_derivatives(total: &Tensor, leaves: &[Tensor]) -> Result<(Vec<f64>, Vec<f64>)> {
     let targets: Vec<&Tensor> = leaves.iter().collect();
-    let slopes = total.gradients_create_graph(&targets)?;
-    Tensor::evaluate_all(&slopes.iter().chain([total]).collect::<Vec<_>>())?;
-    let gradient = flat(&slopes)?;
+    let gradients = total.gradients_create_graph(&targets)?;
+    Tensor::evaluate_all(&gradients.iter().chain([total]).collect::<Vec<_>>())?;
+    let gradient = flat(&gradients)?;
     let (units, count) = (Units::new(leaves)?, gradient.len());
     let mut matrix = vec![0.0; count * count];
     for (place, row) in matrix.chunks_exact_mut(count).enumerate() {
-        if let Some(product) = units.product(&slopes, place)? {
+        if let Some(product) = units.product(&gradients, place)? {
             let rows = product.gradients(&targets)?;
             Tensor::evaluate_all(&rows.iter().collect::<Vec<_>>())?;
             row.copy_from_slice(&flat(&rows)?);
@@ -85,7 +85,7 @@ pub(crate) fn second_derivatives(total: &Tensor, leaves: &[Tensor]) -> Result<(V
 }
 
 /// `Jᵀ J`, row by row, for the Jacobian `J` of outputs with respect to leaves.
-pub(super) fn products_of_slopes(outputs: &Tensor, leaves: &[Tensor]) -> Result<Vec<f64>> {
+pub(super) fn products_of_gradients(outputs: &Tensor, leaves: &[Tensor]) -> Result<Vec<f64>> {
     let targets: Vec<&Tensor> = leaves.iter().collect();
     // An element of `Jᵀ u` is linear in `u`: its derivative with respect to `u` is a column of `J`.
     let zeros = vec![0.0; outputs.len()];

@@ -3,7 +3,7 @@
 use neurenix::data::random::RandomStream;
 
 use super::{
-    Objective, Place, Progress, Search,
+    Objective, Progress, Search, Solution,
     vector::{along, length},
 };
 use crate::{Result, training::random::normals};
@@ -30,7 +30,7 @@ impl Evolution {
 }
 
 /// The initial deviation of random searches: half the root mean square of the weights, at least 0.1.
-pub(super) fn spread(weights: &[f64]) -> f64 {
+pub(super) fn deviation(weights: &[f64]) -> f64 {
     (0.5 * length(weights) / (weights.len().max(1) as f64).sqrt()).max(0.1)
 }
 
@@ -42,7 +42,7 @@ impl State {
         let sum: f64 = raw.iter().sum();
         State {
             mean: weights.to_vec(),
-            deviation: spread(weights),
+            deviation: deviation(weights),
             path: vec![0.0; weights.len()],
             children,
             shares: raw.into_iter().map(|share| share / sum).collect(),
@@ -68,15 +68,15 @@ impl State {
 }
 
 impl Search for Evolution {
-    fn iterate(&mut self, objective: &mut dyn Objective, place: &mut Place) -> Result<Progress> {
-        let state = self.state.get_or_insert_with(|| State::new(&place.weights));
+    fn iterate(&mut self, objective: &mut dyn Objective, solution: &mut Solution) -> Result<Progress> {
+        let state = self.state.get_or_insert_with(|| State::new(&solution.weights));
         let mut children = Vec::with_capacity(state.children);
         for _ in 0..state.children {
             let child = normals(state.mean.len(), &mut self.random);
             let weights = along(&state.mean, state.deviation, &child);
             let value = objective.value(&weights)?;
-            if value < place.value {
-                *place = Place { weights, value };
+            if value < solution.value {
+                *solution = Solution { weights, value };
             }
             children.push((value, child));
         }

@@ -2,7 +2,7 @@
 
 use neurenix::data::random::RandomStream;
 
-use super::{Objective, Place, Progress, Search, evolution::spread, vector::along};
+use super::{Objective, Progress, Search, Solution, evolution::deviation, vector::along};
 use crate::{
     Result,
     training::random::{normal, normals},
@@ -20,7 +20,7 @@ const BEYOND: f64 = 0.5;
 pub(super) struct Population {
     random: RandomStream,
     /// Sorted, best first.
-    members: Vec<Place>,
+    members: Vec<Solution>,
 }
 
 impl Population {
@@ -29,13 +29,14 @@ impl Population {
     }
 
     /// The network's weights, and others around them.
-    fn begin(&mut self, objective: &mut dyn Objective, place: &Place) -> Result<()> {
-        let around = spread(&place.weights);
-        self.members.push(place.clone());
+    fn begin(&mut self, objective: &mut dyn Objective, solution: &Solution) -> Result<()> {
+        let around = deviation(&solution.weights);
+        self.members.push(solution.clone());
         while self.members.len() < MEMBERS {
-            let weights = along(&place.weights, around, &normals(place.weights.len(), &mut self.random));
+            let weights =
+                along(&solution.weights, around, &normals(solution.weights.len(), &mut self.random));
             let value = objective.value(&weights)?;
-            self.members.push(Place { weights, value });
+            self.members.push(Solution { weights, value });
         }
         self.rank();
         Ok(())
@@ -80,21 +81,21 @@ impl Population {
 }
 
 impl Search for Population {
-    fn iterate(&mut self, objective: &mut dyn Objective, place: &mut Place) -> Result<Progress> {
+    fn iterate(&mut self, objective: &mut dyn Objective, solution: &mut Solution) -> Result<Progress> {
         if self.members.is_empty() {
-            self.begin(objective, place)?;
+            self.begin(objective, solution)?;
         }
         let deviations = self.deviations();
-        let mut next: Vec<Place> = self.members[..ELITE].to_vec();
+        let mut next: Vec<Solution> = self.members[..ELITE].to_vec();
         while next.len() < MEMBERS {
             let weights = self.child(&deviations);
             let value = objective.value(&weights)?;
-            next.push(Place { weights, value });
+            next.push(Solution { weights, value });
         }
         self.members = next;
         self.rank();
-        if self.members[0].value < place.value {
-            *place = self.members[0].clone();
+        if self.members[0].value < solution.value {
+            *solution = self.members[0].clone();
         }
         Ok(Progress::Going)
     }

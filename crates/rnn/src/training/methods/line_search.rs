@@ -1,12 +1,12 @@
 //! The line search.
 
 use super::{
-    Objective, Place,
+    Objective, Solution,
     vector::{along, dot},
 };
 use crate::Result;
 
-/// The sufficient share of the decrease that the slope predicts.
+/// The sufficient share of the decrease that the derivative predicts.
 const SUFFICIENT: f64 = 1e-4;
 /// The maximum number of steps outwards, and of steps inwards.
 const OUTWARDS: usize = 25;
@@ -22,25 +22,26 @@ pub(super) struct Point {
     /// Its gradient at this point.
     pub(super) gradient: Vec<f64>,
     /// Its derivative along the direction.
-    slope: f64,
+    derivative: f64,
 }
 
 /// A line through a point.
 pub(super) struct Line<'a> {
-    pub(super) from: &'a Place,
+    pub(super) from: &'a Solution,
     pub(super) gradient: &'a [f64],
     /// A direction of descent.
     pub(super) direction: &'a [f64],
-    /// The maximum ratio of the final slope to the initial one.
+    /// The maximum ratio of the final derivative to the initial one.
     pub(super) flatness: f64,
 }
 
 impl Line<'_> {
     fn at(&self, objective: &mut dyn Objective, step: f64) -> Result<Point> {
-        let (value, gradient) = objective.slope(&along(&self.from.weights, step, self.direction))?;
-        let slope = dot(&gradient, self.direction);
-        let value = if value.is_finite() && slope.is_finite() { value } else { f64::INFINITY };
-        Ok(Point { step, value, gradient, slope })
+        let (value, gradient) =
+            objective.value_and_gradient(&along(&self.from.weights, step, self.direction))?;
+        let derivative = dot(&gradient, self.direction);
+        let value = if value.is_finite() && derivative.is_finite() { value } else { f64::INFINITY };
+        Ok(Point { step, value, gradient, derivative })
     }
 
     /// A point that satisfies the strong Wolfe conditions (Nocedal and Wright, Numerical Optimization, 2006, algorithms 3.5 and
@@ -50,7 +51,7 @@ impl Line<'_> {
             step: 0.0,
             value: self.from.value,
             gradient: self.gradient.to_vec(),
-            slope: dot(self.gradient, self.direction),
+            derivative: dot(self.gradient, self.direction),
         };
         let mut previous = start.clone();
         let mut step = first;
@@ -59,10 +60,10 @@ impl Line<'_> {
             if self.too_high(&start, &point) || (round > 0 && point.value >= previous.value) {
                 return self.between(objective, &start, previous, point);
             }
-            if point.slope.abs() <= -self.flatness * start.slope {
+            if point.derivative.abs() <= -self.flatness * start.derivative {
                 return Ok(Some(point));
             }
-            if point.slope >= 0.0 {
+            if point.derivative >= 0.0 {
                 return self.between(objective, &start, point, previous);
             }
             previous = point;
@@ -72,7 +73,7 @@ impl Line<'_> {
     }
 
     fn too_high(&self, start: &Point, point: &Point) -> bool {
-        point.value > start.value + SUFFICIENT * point.step * start.slope
+        point.value > start.value + SUFFICIENT * point.step * start.derivative
     }
 
     /// Searches between two points. `low` is the lower one, and the function decreases from it towards `high`.
@@ -93,10 +94,10 @@ impl Line<'_> {
                 high = point;
                 continue;
             }
-            if point.slope.abs() <= -self.flatness * start.slope {
+            if point.derivative.abs() <= -self.flatness * start.derivative {
                 return Ok(Some(point));
             }
-            if point.slope * (high.step - low.step) >= 0.0 {
+            if point.derivative * (high.step - low.step) >= 0.0 {
                 high = low;
             }
             low = point;
@@ -105,21 +106,21 @@ impl Line<'_> {
     }
 }
 
-/// The minimum of the cubic through two points and their slopes, kept away from both; their middle if there is none.
+/// The minimum of the cubic through two points and the derivatives there, kept away from both; their middle if there is none.
 fn within(low: &Point, high: &Point) -> f64 {
     let width = high.step - low.step;
     let middle = low.step + 0.5 * width;
     if !high.value.is_finite() {
         return low.step + 0.1 * width;
     }
-    let first = low.slope + high.slope - 3.0 * (low.value - high.value) / (low.step - high.step);
-    let square = first * first - low.slope * high.slope;
+    let first = low.derivative + high.derivative - 3.0 * (low.value - high.value) / (low.step - high.step);
+    let square = first * first - low.derivative * high.derivative;
     if !(square >= 0.0 && square.is_finite()) {
         return middle;
     }
     let second = square.sqrt().copysign(width);
-    let divisor = high.slope - low.slope + 2.0 * second;
-    let step = high.step - width * (high.slope + second - first) / divisor;
+    let divisor = high.derivative - low.derivative + 2.0 * second;
+    let step = high.step - width * (high.derivative + second - first) / divisor;
     let (near, far) = (low.step + 0.1 * width, low.step + 0.9 * width);
     if step.is_finite() { step.clamp(near.min(far), near.max(far)) } else { middle }
 }

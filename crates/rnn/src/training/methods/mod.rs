@@ -18,7 +18,7 @@ mod vector;
 pub(super) use derivatives::second_derivatives;
 pub(super) use newton::{MOST_DAMPING, check_size, solve};
 pub(super) use objective::{NetworkObjective, flattened, gradient_of, split};
-pub(super) use quasi_newton::{Memory, first_step};
+pub(super) use quasi_newton::{CorrectionPairs, first_step};
 pub(super) use vector::{difference, dot};
 
 use super::TrainingMethod;
@@ -30,7 +30,7 @@ pub(crate) trait Objective {
     fn value(&mut self, at: &[f64]) -> Result<f64>;
 
     /// Its value and its gradient.
-    fn slope(&mut self, at: &[f64]) -> Result<(f64, Vec<f64>)>;
+    fn value_and_gradient(&mut self, at: &[f64]) -> Result<(f64, Vec<f64>)>;
 
     /// Its value, its gradient, and a matrix of its curvature, row by row.
     fn curvature(&mut self, at: &[f64], kind: Curvature) -> Result<(f64, Vec<f64>, Vec<f64>)>;
@@ -47,17 +47,17 @@ pub(crate) enum Curvature {
 
 /// A point of a search.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct Solution {
     /// The vector.
     pub(crate) weights: Vec<f64>,
     /// The function at this vector.
     pub(crate) value: f64,
 }
 
-impl Place {
+impl Solution {
     /// Computes the value and the gradient at this point.
-    fn slope(&mut self, objective: &mut dyn Objective) -> Result<Vec<f64>> {
-        let (value, gradient) = objective.slope(&self.weights)?;
+    fn value_and_gradient(&mut self, objective: &mut dyn Objective) -> Result<Vec<f64>> {
+        let (value, gradient) = objective.value_and_gradient(&self.weights)?;
         self.value = value;
         Ok(gradient)
     }
@@ -74,8 +74,8 @@ pub(crate) enum Progress {
 
 /// A search for the minimum of a function.
 pub(crate) trait Search {
-    /// One iteration. It never increases the value at `place`, the best point so far.
-    fn iterate(&mut self, objective: &mut dyn Objective, place: &mut Place) -> Result<Progress>;
+    /// One iteration. It never increases the value at `solution`, the best point so far.
+    fn iterate(&mut self, objective: &mut dyn Objective, solution: &mut Solution) -> Result<Progress>;
 }
 
 /// The search of a method; `None` for backpropagation.
@@ -86,7 +86,7 @@ pub(crate) fn search(method: TrainingMethod, config: &OptimizerConfig, seed: u64
         TrainingMethod::Newton => Box::new(newton::Newton::new(Curvature::Hessian, damping)),
         TrainingMethod::LevenbergMarquardt => Box::new(newton::Newton::new(Curvature::GaussNewton, damping)),
         TrainingMethod::QuasiNewton => {
-            Box::new(quasi_newton::QuasiNewton::new(config.memory_size.unwrap_or(MEMORY)))
+            Box::new(quasi_newton::QuasiNewton::new(config.memory_size.unwrap_or(MEMORY_SIZE)))
         }
         TrainingMethod::ConjugateGradient => Box::new(quasi_newton::ConjugateGradient::default()),
         TrainingMethod::Evolutionary => Box::new(evolution::Evolution::new(seed)),
@@ -99,4 +99,4 @@ pub(crate) fn search(method: TrainingMethod, config: &OptimizerConfig, seed: u64
 /// The default damping, which is added to the diagonal of a curvature.
 pub(crate) const DAMPING: f64 = 1e-4;
 /// The default number of pairs of differences that quasi-Newton methods keep.
-pub(crate) const MEMORY: usize = 20;
+pub(crate) const MEMORY_SIZE: usize = 20;

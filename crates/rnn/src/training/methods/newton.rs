@@ -1,7 +1,7 @@
 //! Newton's method and the Levenberg-Marquardt method.
 
 use super::{
-    Curvature, Objective, Place, Progress, Search,
+    Curvature, Objective, Progress, Search, Solution,
     vector::{along, dot, negative},
 };
 use crate::{NetworkError, Result};
@@ -50,17 +50,17 @@ impl Newton {
 }
 
 impl Search for Newton {
-    fn iterate(&mut self, objective: &mut dyn Objective, place: &mut Place) -> Result<Progress> {
-        let (value, gradient, matrix) = objective.curvature(&place.weights, self.kind)?;
-        place.value = value;
+    fn iterate(&mut self, objective: &mut dyn Objective, solution: &mut Solution) -> Result<Progress> {
+        let (value, gradient, matrix) = objective.curvature(&solution.weights, self.kind)?;
+        solution.value = value;
         let (scales, wanted) = (self.scales(&matrix, gradient.len()), negative(&gradient));
         while self.damping < MOST_DAMPING {
             let added: Vec<f64> = scales.iter().map(|scale| scale * self.damping).collect();
             if let Some(step) = solve(&matrix, &added, &wanted) {
-                let weights = along(&place.weights, 1.0, &step);
+                let weights = along(&solution.weights, 1.0, &step);
                 let value = objective.value(&weights)?;
-                if value < place.value {
-                    *place = Place { weights, value };
+                if value < solution.value {
+                    *solution = Solution { weights, value };
                     self.damping /= FACTOR;
                     return Ok(Progress::Going);
                 }

@@ -7,7 +7,7 @@ use neurenix::{
 
 use super::{
     Curvature, Objective,
-    derivatives::{add_share, products_of_slopes, second_derivatives},
+    derivatives::{add_share, products_of_gradients, second_derivatives},
 };
 use crate::{
     Result, convert,
@@ -87,7 +87,7 @@ impl Objective for NetworkObjective<'_> {
         Ok(if sum.is_finite() { sum } else { f64::INFINITY })
     }
 
-    fn slope(&mut self, at: &[f64]) -> Result<(f64, Vec<f64>)> {
+    fn value_and_gradient(&mut self, at: &[f64]) -> Result<(f64, Vec<f64>)> {
         self.put(at)?;
         let (mut sum, mut gradient) = (0.0, Vec::new());
         for batch in &self.batches {
@@ -104,12 +104,12 @@ impl Objective for NetworkObjective<'_> {
     fn curvature(&mut self, at: &[f64], kind: Curvature) -> Result<(f64, Vec<f64>, Vec<f64>)> {
         let (mut gradient, mut matrix) = (Vec::new(), Vec::new());
         if kind == Curvature::GaussNewton {
-            let (value, gradient) = self.slope(at)?;
+            let (value, gradient) = self.value_and_gradient(at)?;
             let (leaves, network) = (self.leaves()?, self.model.network);
             for batch in &self.batches {
                 let outputs = network.outputs(&batch.inputs, true)?;
                 let share = 2.0 / outputs.shape()[1] as f64 / self.mass;
-                add_share(&mut matrix, share, &products_of_slopes(&outputs, &leaves)?);
+                add_share(&mut matrix, share, &products_of_gradients(&outputs, &leaves)?);
             }
             return Ok((value, gradient, matrix));
         }
@@ -117,9 +117,9 @@ impl Objective for NetworkObjective<'_> {
         let (mut sum, leaves) = (0.0, self.leaves()?);
         for batch in &self.batches {
             let total = self.total(batch)?;
-            let (slopes, own) = second_derivatives(&total, &leaves)?;
+            let (first, own) = second_derivatives(&total, &leaves)?;
             sum += convert::values(&total)?[0];
-            add_share(&mut gradient, 1.0, &slopes);
+            add_share(&mut gradient, 1.0, &first);
             add_share(&mut matrix, 1.0, &own);
         }
         Ok((sum, gradient, matrix))

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::{
-    Objective, Place, Progress, Search,
+    Objective, Progress, Search, Solution,
     line_search::Line,
     vector::{along, difference, dot, length, negative, sum_of_magnitudes},
 };
@@ -11,7 +11,7 @@ use crate::Result;
 
 /// Differences of points and of gradients, which approximate the inverse curvature.
 #[derive(Clone, Debug)]
-pub(crate) struct Memory {
+pub(crate) struct CorrectionPairs {
     most: usize,
     pairs: VecDeque<Pair>,
 }
@@ -23,10 +23,10 @@ struct Pair {
     product: f64,
 }
 
-impl Memory {
+impl CorrectionPairs {
     /// A memory of at most `most` pairs.
-    pub(crate) fn new(most: usize) -> Memory {
-        Memory { most: most.max(1), pairs: VecDeque::new() }
+    pub(crate) fn new(most: usize) -> CorrectionPairs {
+        CorrectionPairs { most: most.max(1), pairs: VecDeque::new() }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -72,14 +72,14 @@ impl Memory {
 
 /// Limited-memory BFGS with a line search.
 pub(super) struct QuasiNewton {
-    memory: Memory,
+    memory: CorrectionPairs,
     /// The gradient at the current point, once it is known.
     gradient: Option<Vec<f64>>,
 }
 
 impl QuasiNewton {
     pub(super) fn new(pairs: usize) -> QuasiNewton {
-        QuasiNewton { memory: Memory::new(pairs), gradient: None }
+        QuasiNewton { memory: CorrectionPairs::new(pairs), gradient: None }
     }
 }
 
@@ -89,21 +89,23 @@ pub(crate) fn first_step(gradient: &[f64]) -> f64 {
 }
 
 impl Search for QuasiNewton {
-    fn iterate(&mut self, objective: &mut dyn Objective, place: &mut Place) -> Result<Progress> {
-        let gradient = self.gradient.take().map_or_else(|| place.slope(objective), Ok)?;
+    fn iterate(&mut self, objective: &mut dyn Objective, solution: &mut Solution) -> Result<Progress> {
+        let gradient = self.gradient.take().map_or_else(|| solution.value_and_gradient(objective), Ok)?;
         if length(&gradient) == 0.0 {
             return Ok(Progress::Converged);
         }
         loop {
             let direction = negative(&self.memory.inverse_times(&gradient));
             if dot(&direction, &gradient) < 0.0 {
-                let line = Line { from: place, gradient: &gradient, direction: &direction, flatness: 0.9 };
+                let line = Line { from: solution, gradient: &gradient, direction: &direction, flatness: 0.9 };
                 let first = if self.memory.is_empty() { first_step(&gradient) } else { 1.0 };
                 if let Some(point) = line.search(objective, first)? {
-                    let weights = along(&place.weights, point.step, &direction);
-                    self.memory
-                        .push(difference(&weights, &place.weights), difference(&point.gradient, &gradient));
-                    *place = Place { weights, value: point.value };
+                    let weights = along(&solution.weights, point.step, &direction);
+                    self.memory.push(
+                        difference(&weights, &solution.weights),
+                        difference(&point.gradient, &gradient),
+                    );
+                    *solution = Solution { weights, value: point.value };
                     self.gradient = Some(point.gradient);
                     return Ok(Progress::Going);
                 }
@@ -134,10 +136,10 @@ struct Conjugate {
 }
 
 impl Search for ConjugateGradient {
-    fn iterate(&mut self, objective: &mut dyn Objective, place: &mut Place) -> Result<Progress> {
+    fn iterate(&mut self, objective: &mut dyn Objective, solution: &mut Solution) -> Result<Progress> {
         let last = self.last.take();
         let known = last.as_ref().map(|last| last.gradient.clone());
-        let gradient = known.map_or_else(|| place.slope(objective), Ok)?;
+        let gradient = known.map_or_else(|| solution.value_and_gradient(objective), Ok)?;
         if length(&gradient) == 0.0 {
             return Ok(Progress::Converged);
         }
@@ -146,19 +148,19 @@ impl Search for ConjugateGradient {
             let change = difference(&gradient, &last.before);
             let factor = dot(&gradient, &change) / dot(&last.before, &last.before);
             let direction = along(&steepest, factor, &last.direction);
-            let slope = dot(&gradient, &direction);
+            let derivative = dot(&gradient, &direction);
             // The expected change of the value is that of the previous iteration.
-            let first = last.step * dot(&last.before, &last.direction) / slope;
-            let sound = factor > 0.0 && slope < 0.0 && first.is_finite() && first > 0.0;
+            let first = last.step * dot(&last.before, &last.direction) / derivative;
+            let sound = factor > 0.0 && derivative < 0.0 && first.is_finite() && first > 0.0;
             sound.then_some((direction, first))
         });
         self.since = if conjugate.is_some() { self.since + 1 } else { 0 };
         let plain = (steepest, first_step(&gradient));
         for (direction, first) in conjugate.into_iter().chain([plain]) {
-            let line = Line { from: place, gradient: &gradient, direction: &direction, flatness: 0.1 };
+            let line = Line { from: solution, gradient: &gradient, direction: &direction, flatness: 0.1 };
             if let Some(point) = line.search(objective, first)? {
-                let weights = along(&place.weights, point.step, &direction);
-                *place = Place { weights, value: point.value };
+                let weights = along(&solution.weights, point.step, &direction);
+                *solution = Solution { weights, value: point.value };
                 let (step, before) = (point.step, gradient);
                 self.last = Some(Conjugate { gradient: point.gradient, before, direction, step });
                 return Ok(Progress::Going);

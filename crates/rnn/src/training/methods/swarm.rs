@@ -2,7 +2,7 @@
 
 use neurenix::data::random::RandomStream;
 
-use super::{Objective, Place, Progress, Search, evolution::spread, vector::along};
+use super::{Objective, Progress, Search, Solution, evolution::deviation, vector::along};
 use crate::{Result, training::random::normals};
 
 /// The number of particles.
@@ -20,7 +20,7 @@ pub(super) struct Swarm {
 struct Particle {
     at: Vec<f64>,
     velocity: Vec<f64>,
-    best: Place,
+    best: Solution,
 }
 
 impl Swarm {
@@ -29,20 +29,20 @@ impl Swarm {
     }
 
     /// The first particle is at the network's weights, the others are around it.
-    fn begin(&mut self, objective: &mut dyn Objective, place: &mut Place) -> Result<()> {
-        let start = place.clone();
-        let (count, around) = (start.weights.len(), spread(&start.weights));
+    fn begin(&mut self, objective: &mut dyn Objective, solution: &mut Solution) -> Result<()> {
+        let start = solution.clone();
+        let (count, around) = (start.weights.len(), deviation(&start.weights));
         for number in 0..PARTICLES {
             let best = match number {
                 0 => start.clone(),
                 _ => {
                     let weights = along(&start.weights, around, &normals(count, &mut self.random));
                     let value = objective.value(&weights)?;
-                    Place { weights, value }
+                    Solution { weights, value }
                 }
             };
-            if best.value < place.value {
-                *place = best.clone();
+            if best.value < solution.value {
+                *solution = best.clone();
             }
             self.particles.push(Particle { at: best.weights.clone(), velocity: vec![0.0; count], best });
         }
@@ -51,24 +51,25 @@ impl Swarm {
 }
 
 impl Search for Swarm {
-    fn iterate(&mut self, objective: &mut dyn Objective, place: &mut Place) -> Result<Progress> {
+    fn iterate(&mut self, objective: &mut dyn Objective, solution: &mut Solution) -> Result<Progress> {
         if self.particles.is_empty() {
-            self.begin(objective, place)?;
+            self.begin(objective, solution)?;
         }
         for particle in &mut self.particles {
             for (i, speed) in particle.velocity.iter_mut().enumerate() {
                 let (own, all) = (ATTRACTION * self.random.uniform(), ATTRACTION * self.random.uniform());
                 let at = particle.at[i];
-                *speed =
-                    INERTIA * *speed + own * (particle.best.weights[i] - at) + all * (place.weights[i] - at);
+                *speed = INERTIA * *speed
+                    + own * (particle.best.weights[i] - at)
+                    + all * (solution.weights[i] - at);
             }
             particle.at = along(&particle.at, 1.0, &particle.velocity);
             let value = objective.value(&particle.at)?;
             if value < particle.best.value {
-                particle.best = Place { weights: particle.at.clone(), value };
+                particle.best = Solution { weights: particle.at.clone(), value };
             }
-            if value < place.value {
-                *place = particle.best.clone();
+            if value < solution.value {
+                *solution = particle.best.clone();
             }
         }
         Ok(Progress::Going)

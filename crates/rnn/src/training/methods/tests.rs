@@ -30,19 +30,19 @@ impl Objective for Known {
         Ok((self.function)(at))
     }
 
-    fn slope(&mut self, at: &[f64]) -> Result<(f64, Vec<f64>)> {
+    fn value_and_gradient(&mut self, at: &[f64]) -> Result<(f64, Vec<f64>)> {
         Ok(((self.function)(at), self.gradient(at)))
     }
 
     fn curvature(&mut self, at: &[f64], _: Curvature) -> Result<(f64, Vec<f64>, Vec<f64>)> {
         let mut matrix = Vec::new();
         for i in 0..at.len() {
-            let slope = |by: f64| {
+            let derivative = |by: f64| {
                 let mut at = at.to_vec();
                 at[i] += by;
                 self.gradient(&at)
             };
-            let (after, before) = (slope(1e-4), slope(-1e-4));
+            let (after, before) = (derivative(1e-4), derivative(-1e-4));
             matrix.extend(after.iter().zip(&before).map(|(after, before)| (after - before) / 2e-4));
         }
         Ok(((self.function)(at), self.gradient(at), matrix))
@@ -65,29 +65,29 @@ fn dents(x: &[f64]) -> f64 {
 }
 
 /// Where a search comes to, and after how many iterations.
-fn run(method: TrainingMethod, function: Function, from: &[f64], most: usize) -> (Place, usize) {
+fn run(method: TrainingMethod, function: Function, from: &[f64], most: usize) -> (Solution, usize) {
     let mut objective = Known { function };
     let mut search = search(method, &OptimizerConfig::default(), 7).unwrap();
-    let mut place = Place { weights: from.to_vec(), value: function(from) };
+    let mut solution = Solution { weights: from.to_vec(), value: function(from) };
     for iteration in 0..most {
-        let before = place.value;
-        let progress = search.iterate(&mut objective, &mut place).unwrap();
-        assert!(place.value <= before && place.value == function(&place.weights), "{method:?}");
+        let before = solution.value;
+        let progress = search.iterate(&mut objective, &mut solution).unwrap();
+        assert!(solution.value <= before && solution.value == function(&solution.weights), "{method:?}");
         if progress == Progress::Converged {
-            return (place, iteration);
+            return (solution, iteration);
         }
     }
-    (place, most)
+    (solution, most)
 }
 
 fn check(method: TrainingMethod, function: Function, from: &[f64], most: usize, optimum: &[f64], near: f64) {
-    let (place, iterations) = run(method, function, from, most);
-    let distance = place.weights.iter().zip(optimum).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
-    assert!(distance < near, "{method:?}: {:?} after {iterations}, not {optimum:?}", place.weights);
+    let (solution, iterations) = run(method, function, from, most);
+    let distance = solution.weights.iter().zip(optimum).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    assert!(distance < near, "{method:?}: {:?} after {iterations}, not {optimum:?}", solution.weights);
 }
 
 #[test]
-fn searches_by_slopes_find_the_end_of_a_valley() {
+fn searches_by_gradients_find_the_end_of_a_valley() {
     for (method, most) in [
         (TrainingMethod::QuasiNewton, 60),
         (TrainingMethod::ConjugateGradient, 120),
@@ -113,9 +113,9 @@ fn searches_at_random_find_the_bottom_of_a_bowl() {
 
 #[test]
 fn searches_at_random_leave_dents() {
-    // Slopes lead into the nearest dent.
-    let (place, _) = run(TrainingMethod::QuasiNewton, dents, &[4.0], 100);
-    assert!((place.weights[0] - 4.0).abs() < 1.0, "{:?}", place.weights);
+    // Gradients lead into the nearest dent.
+    let (solution, _) = run(TrainingMethod::QuasiNewton, dents, &[4.0], 100);
+    assert!((solution.weights[0] - 4.0).abs() < 1.0, "{:?}", solution.weights);
     for method in
         [TrainingMethod::ParticleSwarm, TrainingMethod::GeneticAlgorithm, TrainingMethod::SimulatedAnnealing]
     {
@@ -132,7 +132,7 @@ fn a_memory_is_the_dense_formula() {
     ];
     let gradient = [0.7, -1.1, 0.4];
     for most in [2, 5] {
-        let mut memory = Memory::new(most);
+        let mut memory = CorrectionPairs::new(most);
         pairs.iter().for_each(|(moved, turned)| memory.push(moved.clone(), turned.clone()));
         // What does not curve upwards is left out.
         memory.push(vec![1.0, 0.0, 0.0], vec![-1.0, 0.0, 0.0]);

@@ -248,7 +248,7 @@ fn attention_weighs_values_by_products() -> Result<()> {
 fn gradients_of_several_tensors() -> Result<()> {
     let (a, b, c) = (numbers(4, 3, 1), numbers(3, 2, 2), numbers(4, 2, 3));
     let divisor = numbers(1, 3, 4).mapv(|x| x + 2.0);
-    // Of the sum of c σ(a b) the slope at a b is s.
+    // Of the sum of c σ(a b) the derivative at a b is s.
     let s = Array2::from_shape_fn((4, 2), |(i, j)| {
         let y = sigmoid((0..3).map(|k| a[[i, k]] * b[[k, j]]).sum());
         c[[i, j]] * y * (1.0 - y)

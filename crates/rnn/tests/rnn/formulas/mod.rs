@@ -64,13 +64,13 @@ fn dense_gradients(
     targets: &Array2<f64>,
 ) -> [Array2<f64>; 2] {
     let y = dense(x, weight, bias);
-    let slope = |row: usize, unit: usize| 2.0 * (y[[row, unit]] - targets[[row, unit]]) / y.len() as f64;
+    let derivative = |row: usize, unit: usize| 2.0 * (y[[row, unit]] - targets[[row, unit]]) / y.len() as f64;
     let rows = || 0..x.nrows();
     [
         Array2::from_shape_fn(weight.dim(), |(unit, i)| {
-            rows().map(|row| slope(row, unit) * x[[row, i]]).sum::<f64>()
+            rows().map(|row| derivative(row, unit) * x[[row, i]]).sum::<f64>()
         }),
-        Array2::from_shape_fn(bias.dim(), |(_, unit)| rows().map(|row| slope(row, unit)).sum::<f64>()),
+        Array2::from_shape_fn(bias.dim(), |(_, unit)| rows().map(|row| derivative(row, unit)).sum::<f64>()),
     ]
 }
 

@@ -236,15 +236,16 @@ fn two_layers(x: &Array2<f64>, y: &Array2<f64>) -> Result<(Network, Vec<Array2<f
     let hidden = dense(x, &w[0], &w[1]);
     let [of_weight, of_bias] = dense_gradients(&hidden, &w[2], &w[3], y);
     let output = dense(&hidden, &w[2], &w[3]);
-    let slope = |row: usize, unit: usize| -> f64 {
+    let derivative = |row: usize, unit: usize| -> f64 {
         let off = |k: usize| 2.0 * (output[[row, k]] - y[[row, k]]) / y.len() as f64;
         (0..2).map(|k| off(k) * w[2][[k, unit]]).sum()
     };
     let rows = || 0..x.nrows();
     let first = Array2::from_shape_fn((4, 3), |(unit, i)| {
-        rows().map(|row| slope(row, unit) * x[[row, i]]).sum::<f64>()
+        rows().map(|row| derivative(row, unit) * x[[row, i]]).sum::<f64>()
     });
-    let bias = Array2::from_shape_fn((1, 4), |(_, unit)| rows().map(|row| slope(row, unit)).sum::<f64>());
+    let bias =
+        Array2::from_shape_fn((1, 4), |(_, unit)| rows().map(|row| derivative(row, unit)).sum::<f64>());
     Ok((network, vec![first, bias, of_weight, of_bias]))
 }
 

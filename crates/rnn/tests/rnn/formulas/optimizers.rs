@@ -197,8 +197,8 @@ fn newtons_direction_has_its_damping() -> Result<()> {
         let gradients: [Array2<f64>; 2] = dense_gradients(&x, &weights[0], &weights[1], &y);
         for unit in 0..2 {
             let matrix = (0..4).map(|i| (0..4).map(|j| second(i, j)).collect()).collect();
-            let slope = |i: usize| if i < 3 { gradients[0][[unit, i]] } else { gradients[1][[0, unit]] };
-            let step = solve(matrix, (0..4).map(slope).collect());
+            let derivative = |i: usize| if i < 3 { gradients[0][[unit, i]] } else { gradients[1][[0, unit]] };
+            let step = solve(matrix, (0..4).map(derivative).collect());
             (0..3).for_each(|i| weights[0][[unit, i]] -= rate * step[i]);
             weights[1][[0, unit]] -= rate * step[3];
         }

@@ -211,7 +211,7 @@ fn recurrent_layers_learn_in_mixed_precision() -> Result<()> {
             let history = network.train(&x, &y, &config)?;
             let what = format!("{kind:?}, mixed {mixed_precision}");
             close(&history.train_loss, &[recurrent_loss(kind, &before, &x, &y)], near, &what);
-            // The step goes down the slope of the formula, by central differences.
+            // The step goes down the gradient of the formula, by central differences.
             let (mut off, mut length) = (0f64, 0f64);
             for (place, after) in network.get_weights()?.iter().enumerate() {
                 for (index, after) in after.indexed_iter() {
@@ -240,11 +240,11 @@ fn penalties_in_mixed_precision() -> Result<()> {
     let (rate, lambda) = (0.5, 0.3);
     let one = RegularizationConfig { l1_lambda: Some(lambda), ..none.clone() };
     let two = RegularizationConfig { l2_lambda: Some(lambda), ..none.clone() };
-    let slope = RegularizationConfig { gradient_penalty: Some(lambda), ..none };
+    let penalty = RegularizationConfig { gradient_penalty: Some(lambda), ..none };
     for mixed_precision in [false, true] {
         // What penalises weights has them in full; what penalises outputs goes through bfloat16.
         for (regularization, near) in
-            [(&one, 1e-6), (&two, 1e-6), (&slope, if mixed_precision { 1e-2 } else { 1e-6 })]
+            [(&one, 1e-6), (&two, 1e-6), (&penalty, if mixed_precision { 1e-2 } else { 1e-6 })]
         {
             let mut network = linear(3, 2)?.optimizer(Optimizer::sgd(rate)?).build()?;
             let before = network.get_weights()?;

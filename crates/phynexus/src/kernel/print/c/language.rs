@@ -1,6 +1,6 @@
 //! The languages of the C family, as tables.
 
-use crate::{DType, kernel::loops::Memory};
+use crate::{DType, kernel::loops::ArrayId};
 
 /// A language. Arguments of templates are in braces.
 #[derive(Debug)]
@@ -142,11 +142,11 @@ impl Language {
         format!("{}{lanes}", self.vectors[dtype as usize])
     }
 
-    pub(super) fn qualifier(&self, memory: Memory) -> &'static str {
-        match memory {
-            Memory::Buffer(_) => self.qualifiers.0,
-            Memory::Shared(_) => self.qualifiers.1,
-            Memory::Register(_) => "",
+    pub(super) fn qualifier(&self, array: ArrayId) -> &'static str {
+        match array {
+            ArrayId::Buffer(_) => self.qualifiers.0,
+            ArrayId::Shared(_) => self.qualifiers.1,
+            ArrayId::Register(_) => "",
         }
     }
 }

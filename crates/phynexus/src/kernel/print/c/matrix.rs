@@ -34,11 +34,11 @@ impl Printer<'_, CFamily> {
                 let scalar = self.literal(fragment(tile).dtype, *scalar);
                 format!("fragment_fill({}, {scalar})", self.tile(tile))
             }
-            Matrix::Load { tile, place, stride, transposed } => {
+            Matrix::Load { tile, access, stride, transposed } => {
                 // The instruction wants the left factor by rows and the right one by columns.
                 let turned = (fragment(tile).role == Role::Right) != *transposed;
                 let element = if fragment(tile).dtype == DType::F32 { "float" } else { "unsigned short" };
-                let pointer = self.pointer(place, &format!("const {element}"))?;
+                let pointer = self.pointer(access, &format!("const {element}"))?;
                 format!("fragment_load<{transposed}, {turned}>({}, {pointer}, {stride})", self.tile(tile))
             }
             Matrix::MultiplyAdd { accumulator, left, right } => {
@@ -46,8 +46,8 @@ impl Printer<'_, CFamily> {
                 let (sum, left, right) = (self.tile(accumulator), self.tile(left), self.tile(right));
                 format!("fragment_multiply_add_{dtype}({sum}, {left}, {right})")
             }
-            Matrix::Store { tile, place, stride } => {
-                let pointer = self.pointer(place, "float")?;
+            Matrix::Store { tile, access, stride } => {
+                let pointer = self.pointer(access, "float")?;
                 format!("fragment_store({pointer}, {}, {stride})", self.tile(tile))
             }
         };

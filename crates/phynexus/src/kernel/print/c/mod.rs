@@ -9,7 +9,7 @@ pub use language::Language;
 use super::{Dialect, LANES, Names, Printer, number::fill};
 use crate::{
     DType, Error, Result, Scalar,
-    kernel::loops::{Axis, AxisKind, Kernel, Operation, Place, Statement, Type},
+    kernel::loops::{Axis, AxisKind, Kernel, KernelOp, MemoryAccess, Statement, Type},
     op::Binary,
 };
 
@@ -125,20 +125,20 @@ impl Printer<'_, CFamily> {
         Names { whole: name.to_owned(), lanes }
     }
 
-    /// The elements of a place as they are in memory.
-    fn elements(&mut self, place: &Place, of: Type, constant: &str) -> Result<String> {
+    /// The elements of an access as they are in memory.
+    fn elements(&mut self, access: &MemoryAccess, of: Type, constant: &str) -> Result<String> {
         match of.lanes {
-            1 => self.element(place),
+            1 => self.element(access),
             lanes => {
                 let t = self.language().vector_type(of.dtype, lanes);
-                Ok(format!("*{}", self.pointer(place, &format!("{constant}{t}"))?))
+                Ok(format!("*{}", self.pointer(access, &format!("{constant}{t}"))?))
             }
         }
     }
 
-    fn pointer(&mut self, place: &Place, t: &str) -> Result<String> {
-        let (array, address) = (self.array(place.memory), self.address(place)?);
-        Ok(format!("({}{t} *)({array} + {address})", self.language().qualifier(place.memory)))
+    fn pointer(&mut self, access: &MemoryAccess, t: &str) -> Result<String> {
+        let (array, address) = (self.array(access.array), self.address(access)?);
+        Ok(format!("({}{t} *)({array} + {address})", self.language().qualifier(access.array)))
     }
 }
 
@@ -199,14 +199,14 @@ impl Dialect for Printer<'_, CFamily> {
         self.binary(op, self.index_dtype(), dividend, &by.to_string())
     }
 
-    fn load(&mut self, name: &str, place: &Place, of: Type, fill: Scalar) -> Result<Names> {
-        let mut loaded = self.elements(place, of, "const ")?;
+    fn load(&mut self, name: &str, access: &MemoryAccess, of: Type, fill: Scalar) -> Result<Names> {
+        let mut loaded = self.elements(access, of, "const ")?;
         let number = of.lanes == 1 && of.dtype == of.dtype.compute();
-        if !place.mask.is_always() {
+        if !access.mask.is_always() {
             let fill = self.literal(of.dtype, fill);
             let fill = self.encode(of.dtype, &fill);
             let fill = self.vector(of, &vec![fill; of.lanes.into()]);
-            loaded = format!("{} ? {loaded} : {fill}", self.mask(&place.mask));
+            loaded = format!("{} ? {loaded} : {fill}", self.mask(&access.mask));
             if number {
                 loaded = format!("({loaded})");
             }
@@ -217,10 +217,10 @@ impl Dialect for Printer<'_, CFamily> {
         Ok(self.declare(name, of, &loaded))
     }
 
-    fn store(&mut self, place: &Place, of: Type, value: &Names) -> Result<()> {
-        let assignment = format!("{} = {};", self.elements(place, of, "")?, value.whole);
-        let condition = self.mask(&place.mask);
-        self.line(if place.mask.is_always() { assignment } else { Self::only_if(&condition, &assignment) });
+    fn store(&mut self, access: &MemoryAccess, of: Type, value: &Names) -> Result<()> {
+        let assignment = format!("{} = {};", self.elements(access, of, "")?, value.whole);
+        let condition = self.mask(&access.mask);
+        self.line(if access.mask.is_always() { assignment } else { Self::only_if(&condition, &assignment) });
         Ok(())
     }
 
@@ -288,21 +288,21 @@ impl Dialect for Printer<'_, CFamily> {
         }
     }
 
-    fn lane(&mut self, of: Type, operation: &Operation, lane: usize) -> Result<String> {
+    fn lane(&mut self, of: Type, operation: &KernelOp, lane: usize) -> Result<String> {
         let (from, names) = self.operands(of, operation, lane)?;
         Ok(match (operation, names.as_slice()) {
-            (Operation::Unary(op, _), [a]) => self.unary(*op, from, a),
-            (Operation::Binary(op, ..), [a, b]) => self.binary(*op, from, a, b),
-            (Operation::MultiplyAdd(..), [a, b, c]) => {
+            (KernelOp::Unary(op, _), [a]) => self.unary(*op, from, a),
+            (KernelOp::Binary(op, ..), [a, b]) => self.binary(*op, from, a, b),
+            (KernelOp::MultiplyAdd(..), [a, b, c]) => {
                 format!("{}({a}, {b}, {c})", self.math("fma", from))
             }
-            (Operation::Select(..), [condition, a, b]) => format!("{condition} ? {a} : {b}"),
-            (Operation::Cast(_), [a]) => self.cast(from, of.dtype, a),
-            (Operation::Bitcast(_), [a]) => self.bitcast(from, of.dtype, a),
-            (Operation::ShuffleXor(_, bits), [a]) => {
+            (KernelOp::Select(..), [condition, a, b]) => format!("{condition} ? {a} : {b}"),
+            (KernelOp::Cast(_), [a]) => self.cast(from, of.dtype, a),
+            (KernelOp::Bitcast(_), [a]) => self.bitcast(from, of.dtype, a),
+            (KernelOp::ShuffleXor(_, bits), [a]) => {
                 fill(self.language().shuffle, &[("value", a), ("bits", &bits.to_string())])
             }
-            (Operation::Index(_), [index]) => index.clone(),
+            (KernelOp::Index(_), [index]) => index.clone(),
             _ => return Err(Error::internal("kernel::print", format!("{operation:?} as {of:?}"))),
         })
     }

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     DType, Scalar,
-    dtype::Kind,
+    dtype::DTypeKind,
     op::{Binary, BinaryClass, Unary},
 };
 
@@ -47,12 +47,12 @@ impl Printer<'_, CFamily> {
         use Unary::*;
         let t = self.value_type(dtype);
         match (op, dtype.kind()) {
-            (Not, Kind::Bool) => return format!("!{a}"),
-            (_, Kind::Bool | Kind::Float) => {}
+            (Not, DTypeKind::Bool) => return format!("!{a}"),
+            (_, DTypeKind::Bool | DTypeKind::Float) => {}
             (Neg, _) => return format!("({t})(0u - ({}){a})", self.wrapping(dtype)),
             (Not, _) => return format!("({t})~{a}"),
             (Sign, _) => return format!("({t})(({a} > 0) - ({a} < 0))"),
-            (Abs, Kind::Signed) => {
+            (Abs, DTypeKind::Signed) => {
                 return format!("({a} < 0 ? ({t})(0u - ({}){a}) : {a})", self.wrapping(dtype));
             }
             _ => return a.to_owned(),
@@ -84,7 +84,7 @@ impl Printer<'_, CFamily> {
     pub(super) fn binary(&mut self, op: Binary, dtype: DType, a: &str, b: &str) -> String {
         use Binary::*;
         let t = self.value_type(dtype);
-        let signed = dtype.kind() == Kind::Signed;
+        let signed = dtype.kind() == DTypeKind::Signed;
         match op {
             Max | Min if dtype.compute() == DType::F32 && self.language().extremes.is_some() => {
                 let body = self.language().extremes.map_or("", |bodies| bodies[usize::from(op == Min)]);
@@ -131,18 +131,18 @@ impl Printer<'_, CFamily> {
     fn division_or_power(&mut self, op: Binary, dtype: DType) -> String {
         let (t, wrapping) = (self.value_type(dtype), self.wrapping(dtype));
         let template = match (op, dtype.kind()) {
-            (Binary::Remainder, Kind::Float) => {
+            (Binary::Remainder, DTypeKind::Float) => {
                 "{t} r = {fmod}(a, b); if (r == 0) return b < 0 ? -({t})0 : ({t})0; \
                  return (r < 0) != (b < 0) ? r + b : r;"
             }
             // A division of what the remainder leaves: an integer up to rounding. Zeros and infinities have no use for
             // it.
-            (_, Kind::Float) => {
+            (_, DTypeKind::Float) => {
                 "if (a == 0 || b == 0 || {fabs}(a) == {infinity} || {fabs}(b) == {infinity}) return a / b; \
                  {t} r = {fmod}(a, b); \
                  return {rint}((a - r) / b) - (r != 0 && (r < 0) != (b < 0));"
             }
-            (Binary::Remainder, Kind::Signed) => {
+            (Binary::Remainder, DTypeKind::Signed) => {
                 "if (b == 0 || b == -1) return 0; {t} r = a % b; return r != 0 && (r < 0) != (b < 0) ? r + b : r;"
             }
             (Binary::Remainder, _) => "return b == 0 ? 0 : a % b;",
@@ -151,10 +151,11 @@ impl Printer<'_, CFamily> {
                 let power = "{w} power = 1, base = a; \
                              for ({w} n = b; n != 0; n >>= 1) { if (n & 1) power *= base; base *= base; } \
                              return ({t})power;";
-                let body = if kind == Kind::Signed { format!("{negative}{power}") } else { power.to_owned() };
+                let body =
+                    if kind == DTypeKind::Signed { format!("{negative}{power}") } else { power.to_owned() };
                 return fill(&body, &[("t", t), ("w", wrapping)]);
             }
-            (_, Kind::Signed) => {
+            (_, DTypeKind::Signed) => {
                 "if (b == 0) return 0; if (b == -1) return ({t})(0u - ({w})a); \
                  return a / b - (a % b != 0 && (a < 0) != (b < 0));"
             }
@@ -174,8 +175,8 @@ impl Printer<'_, CFamily> {
         let t = self.value_type(to);
         match (from.kind(), to.kind()) {
             _ if from.compute() == to => a.to_owned(),
-            (_, Kind::Bool) => format!("({a} != 0)"),
-            (Kind::Float, Kind::Signed | Kind::Unsigned) => {
+            (_, DTypeKind::Bool) => format!("({a} != 0)"),
+            (DTypeKind::Float, DTypeKind::Signed | DTypeKind::Unsigned) => {
                 // Saturated, NaN to 0.
                 let limits = Limits::of(to);
                 let (least, greatest) = (self.literal(to, limits.least), self.literal(to, limits.greatest));

@@ -1,7 +1,7 @@
 //! Conversions as WGSL expressions.
 
 use super::{super::number::Limits, Dialect, Printer, Wgsl, operation::value_type};
-use crate::{DType, Scalar, dtype::Kind, op::Binary};
+use crate::{DType, Scalar, dtype::DTypeKind, op::Binary};
 
 impl Printer<'_, Wgsl> {
     /// Conversion of numbers.
@@ -9,24 +9,24 @@ impl Printer<'_, Wgsl> {
         let (f, t) = (value_type(from), value_type(to));
         match (from.kind(), to.kind()) {
             _ if from.compute() == to => a.to_owned(),
-            (Kind::Float, Kind::Bool) => {
+            (DTypeKind::Float, DTypeKind::Bool) => {
                 let zero = self.whole(from, 0);
                 format!("!({})", self.compare(Binary::Eq, from, a, &zero))
             }
-            (_, Kind::Bool) => format!("({a} != {})", self.whole(from, 0)),
-            (Kind::Bool, _) => format!("select({}, {}, {a})", self.whole(to, 0), self.whole(to, 1)),
-            (Kind::Float, Kind::Float) if f != t && !self.sees_subnormals(DType::F32) => {
+            (_, DTypeKind::Bool) => format!("({a} != {})", self.whole(from, 0)),
+            (DTypeKind::Bool, _) => format!("select({}, {}, {a})", self.whole(to, 0), self.whole(to, 1)),
+            (DTypeKind::Float, DTypeKind::Float) if f != t && !self.sees_subnormals(DType::F32) => {
                 format!("{}({a})", self.library(if t == "f64" { "widened" } else { "narrowed" }))
             }
-            (Kind::Float, Kind::Float) => format!("{t}({a})"),
-            (Kind::Float, _) => self.float_to_integer(from, to, a),
-            (_, Kind::Float) => format!("{t}({a})"),
+            (DTypeKind::Float, DTypeKind::Float) => format!("{t}({a})"),
+            (DTypeKind::Float, _) => self.float_to_integer(from, to, a),
+            (_, DTypeKind::Float) => format!("{t}({a})"),
             // Between integers: first the width, which extends the sign, then the type.
             _ => {
                 let widened = match (from.kind(), from.size() == 8, to.size() == 8) {
-                    (Kind::Signed, false, true) => self.extended(a),
+                    (DTypeKind::Signed, false, true) => self.extended(a),
                     (_, false, true) => format!("u64({a})"),
-                    (Kind::Signed, true, false) => format!("i32({a})"),
+                    (DTypeKind::Signed, true, false) => format!("i32({a})"),
                     (_, true, false) => format!("u32({a})"),
                     _ => a.to_owned(),
                 };
@@ -80,13 +80,13 @@ impl Printer<'_, Wgsl> {
         let mask = if from.size() == 1 { "0xffu" } else { "0xffffu" };
         let raw = match (from.kind(), bits) {
             (_, Some(bits)) => bits,
-            (Kind::Float, None) => self.encode(from, a),
-            (Kind::Signed, _) => format!("(bitcast<u32>({a}) & {mask})"),
+            (DTypeKind::Float, None) => self.encode(from, a),
+            (DTypeKind::Signed, _) => format!("(bitcast<u32>({a}) & {mask})"),
             _ => a.to_owned(),
         };
         match to.kind() {
-            Kind::Float => self.decode(to, &raw),
-            Kind::Signed => self.wrap(to, format!("bitcast<i32>({raw})")),
+            DTypeKind::Float => self.decode(to, &raw),
+            DTypeKind::Signed => self.wrap(to, format!("bitcast<i32>({raw})")),
             _ => raw,
         }
     }

@@ -6,24 +6,24 @@
 //! compilers cannot see: drivers would otherwise simplify sums and products as if there were no NaN, infinities or
 //! signed zeros.
 
+mod arrays;
 mod convert;
 mod division;
 mod elementary;
 mod functions;
-mod memory;
 mod operation;
 
 use std::collections::HashMap;
 
+use arrays::{Form, element_type, forms, stored_type};
 pub use functions::Arithmetic;
-use memory::{Form, element_type, forms, stored_type};
 pub use operation::refuses;
 use operation::{suffix, value_type};
 
 use super::{Dialect, LANES, Names, Printer};
 use crate::{
-    DType, Error, Kind, Result, Scalar,
-    kernel::loops::{Array, Axis, AxisKind, Kernel, Memory, Operation, Place, Statement, Type},
+    DType, DTypeKind, Error, Result, Scalar,
+    kernel::loops::{Array, ArrayId, Axis, AxisKind, Kernel, KernelOp, MemoryAccess, Statement, Type},
     op::Binary,
 };
 
@@ -63,7 +63,7 @@ const MOST_COPIES: usize = 512;
 
 struct Wgsl {
     arithmetic: Arithmetic,
-    forms: HashMap<Memory, Form>,
+    forms: HashMap<ArrayId, Form>,
     /// Names given so far.
     names: usize,
     /// Copies of the current statement.
@@ -80,19 +80,19 @@ impl Printer<'_, Wgsl> {
     fn declarations(&self) -> String {
         let mut text = String::new();
         for (i, buffer) in self.kernel.buffers.iter().enumerate() {
-            let memory = Memory::Buffer(i as u16);
-            let element = element_type(buffer.dtype, self.form(memory));
-            let array = self.array(memory);
+            let array = ArrayId::Buffer(i as u16);
+            let element = element_type(buffer.dtype, self.form(array));
+            let array = self.array(array);
             text += &format!("@group(0) @binding({i}) var<storage, read_write> {array}: array<{element}>;\n");
         }
         let starts: String = (0..self.kernel.buffers.len()).map(|i| format!("b{i}: i32, ")).collect();
         text += &format!("struct Starts {{ {starts}zero: u32 }}\nvar<immediate> starts: Starts;\n");
         for (i, array) in self.kernel.shared.iter().enumerate() {
-            let memory = Memory::Shared(i as u16);
-            let form = self.form(memory);
+            let id = ArrayId::Shared(i as u16);
+            let form = self.form(id);
             let width = if let Form::Vectors(width) = form { usize::from(width) } else { 1 };
             let (element, length) = (element_type(array.dtype, form), array.length.div_ceil(width));
-            text += &format!("var<workgroup> {}: array<{element}, {length}>;\n", self.array(memory));
+            text += &format!("var<workgroup> {}: array<{element}, {length}>;\n", self.array(id));
         }
         text
     }
@@ -105,7 +105,7 @@ impl Printer<'_, Wgsl> {
         let invocation = "@builtin(local_invocation_id) invocation: vec3<u32>";
         self.block(format!("fn main({group}, {invocation}) {{"), |p| {
             for i in 0..kernel.buffers.len() {
-                if p.dialect.forms.contains_key(&Memory::Buffer(i as u16)) {
+                if p.dialect.forms.contains_key(&ArrayId::Buffer(i as u16)) {
                     p.line(format!("let start{i} = starts.b{i};"));
                 }
             }
@@ -177,9 +177,9 @@ impl Dialect for Printer<'_, Wgsl> {
         format!("buffer{number}")
     }
 
-    fn start(memory: Memory) -> String {
-        match memory {
-            Memory::Buffer(i) => format!("start{i} + "),
+    fn start(array: ArrayId) -> String {
+        match array {
+            ArrayId::Buffer(i) => format!("start{i} + "),
             _ => String::new(),
         }
     }
@@ -207,31 +207,31 @@ impl Dialect for Printer<'_, Wgsl> {
         }
     }
 
-    fn load(&mut self, name: &str, place: &Place, of: Type, fill: Scalar) -> Result<Names> {
+    fn load(&mut self, name: &str, access: &MemoryAccess, of: Type, fill: Scalar) -> Result<Names> {
         let lanes: Vec<String> = match of.lanes {
             1 => vec![name.to_owned()],
             lanes => (0..lanes).map(|lane| format!("{name}_{lane}")).collect(),
         };
-        if place.mask.is_always() {
-            self.read(place, of, "let ", &lanes)?;
+        if access.mask.is_always() {
+            self.read(access, of, "let ", &lanes)?;
         } else {
             let fill = self.literal(of.dtype, fill);
             let fill = self.encode(of.dtype, &fill);
             for name in &lanes {
                 self.line(format!("var {name}: {} = {fill};", stored_type(of.dtype)));
             }
-            let condition = self.mask(&place.mask);
-            self.block(format!("if ({condition}) {{"), |p| p.read(place, of, "", &lanes))?;
+            let condition = self.mask(&access.mask);
+            self.block(format!("if ({condition}) {{"), |p| p.read(access, of, "", &lanes))?;
         }
         Ok(self.unnamed(of, lanes))
     }
 
-    fn store(&mut self, place: &Place, of: Type, value: &Names) -> Result<()> {
-        if place.mask.is_always() {
-            return self.assign(place, of, &value.lanes);
+    fn store(&mut self, access: &MemoryAccess, of: Type, value: &Names) -> Result<()> {
+        if access.mask.is_always() {
+            return self.assign(access, of, &value.lanes);
         }
-        let condition = self.mask(&place.mask);
-        self.block(format!("if ({condition}) {{"), |p| p.assign(place, of, &value.lanes))
+        let condition = self.mask(&access.mask);
+        self.block(format!("if ({condition}) {{"), |p| p.assign(access, of, &value.lanes))
     }
 
     fn name(
@@ -264,7 +264,7 @@ impl Dialect for Printer<'_, Wgsl> {
 
     fn whole(&self, dtype: DType, number: i64) -> String {
         match dtype.kind() {
-            Kind::Float => format!("{number}.0{}", suffix(dtype)),
+            DTypeKind::Float => format!("{number}.0{}", suffix(dtype)),
             _ => format!("{number}{}", suffix(dtype)),
         }
     }
@@ -309,9 +309,9 @@ impl Dialect for Printer<'_, Wgsl> {
         }
     }
 
-    fn lane(&mut self, of: Type, operation: &Operation, lane: usize) -> Result<String> {
+    fn lane(&mut self, of: Type, operation: &KernelOp, lane: usize) -> Result<String> {
         let (from, mut names) = self.operands(of, operation, lane)?;
-        if let (Operation::Index(_), [index]) = (operation, names.as_slice()) {
+        if let (KernelOp::Index(_), [index]) = (operation, names.as_slice()) {
             return Ok(if of.dtype == DType::I64 { format!("i64({index})") } else { index.clone() });
         }
         // WGSL computes with literals before anything runs, and refuses what overflows.
@@ -321,7 +321,7 @@ impl Dialect for Printer<'_, Wgsl> {
             names[0] = name;
         }
         // Subtracted from itself a number need not be 0: it may be NaN.
-        if let (Operation::Binary(Binary::Sub | Binary::Div, ..), [a, b]) = (operation, names.as_mut_slice())
+        if let (KernelOp::Binary(Binary::Sub | Binary::Div, ..), [a, b]) = (operation, names.as_mut_slice())
             && a == b
         {
             match of.dtype {
@@ -331,18 +331,18 @@ impl Dialect for Printer<'_, Wgsl> {
             }
         }
         Ok(match (operation, names.as_slice()) {
-            (Operation::Unary(op, _), [a]) => self.unary(*op, from, a)?,
-            (Operation::Binary(op, ..), [a, b]) => self.binary(*op, from, a, b)?,
-            (Operation::MultiplyAdd(..), [a, b, c]) => self.multiply_add(of.dtype, a, b, c),
-            (Operation::Select(..), [condition, a, b]) => format!("select({b}, {a}, {condition})"),
-            (Operation::Cast(_), [a]) => self.cast(from, of.dtype, a),
-            (Operation::Bitcast(value), [a]) => {
+            (KernelOp::Unary(op, _), [a]) => self.unary(*op, from, a)?,
+            (KernelOp::Binary(op, ..), [a, b]) => self.binary(*op, from, a, b)?,
+            (KernelOp::MultiplyAdd(..), [a, b, c]) => self.multiply_add(of.dtype, a, b, c),
+            (KernelOp::Select(..), [condition, a, b]) => format!("select({b}, {a}, {condition})"),
+            (KernelOp::Cast(_), [a]) => self.cast(from, of.dtype, a),
+            (KernelOp::Bitcast(value), [a]) => {
                 let bits = self.bound(*value)?.bits.as_ref().and_then(|bits| bits.lanes.get(lane).cloned());
                 self.bitcast(from, of.dtype, a, bits)
             }
-            (Operation::ShuffleXor(_, by), [a]) => match value_type(from) {
+            (KernelOp::ShuffleXor(_, by), [a]) => match value_type(from) {
                 "u64" => format!("{}({a}, {by}u)", self.library("shuffle_xor_u64")),
-                // As numbers: on NVIDIA's driver sorting by exchanged truth values left all as it was.
+                // As numbers: on NVIDIA's driver sorting by exchanged bools left all as it was.
                 "bool" => format!("(subgroupShuffleXor(u32({a}), {by}u) != 0u)"),
                 t @ ("i64" | "f64") => {
                     format!("bitcast<{t}>({}(bitcast<u64>({a}), {by}u))", self.library("shuffle_xor_u64"))
@@ -367,8 +367,8 @@ fn indexes_registers(body: &[Statement], axis: u8) -> bool {
         })
     }
     let indexed = |statement: &Statement| match statement {
-        Statement::Let { operation: Operation::Load(place, _), .. } | Statement::Store { place, .. } => {
-            matches!(place.memory, Memory::Register(_)) && place.index.depends_on(axis.into())
+        Statement::Let { operation: KernelOp::Load(access, _), .. } | Statement::Store { access, .. } => {
+            matches!(access.array, ArrayId::Register(_)) && access.index.depends_on(axis.into())
         }
         _ => false,
     };

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     DType, Error, Result,
-    dtype::Kind,
+    dtype::DTypeKind,
     op::{Binary, BinaryClass, Class, Op, Unary},
 };
 
@@ -88,15 +88,15 @@ impl Printer<'_, Wgsl> {
         use Unary::*;
         let wide = dtype == DType::F64;
         match (op, dtype.kind()) {
-            (Not, Kind::Bool) => return Ok(format!("!{a}")),
-            (_, Kind::Bool | Kind::Float) => {}
-            (Neg, Kind::Unsigned) => {
+            (Not, DTypeKind::Bool) => return Ok(format!("!{a}")),
+            (_, DTypeKind::Bool | DTypeKind::Float) => {}
+            (Neg, DTypeKind::Unsigned) => {
                 let zero = self.whole(dtype, 0);
                 return Ok(self.wrap(dtype, format!("({zero} - {a})")));
             }
             (Neg, _) => return Ok(self.wrap(dtype, format!("(-{a})"))),
             (Not, _) => return Ok(self.wrap(dtype, format!("(~{a})"))),
-            (Sign, Kind::Unsigned) => {
+            (Sign, DTypeKind::Unsigned) => {
                 let (zero, one) = (self.whole(dtype, 0), self.whole(dtype, 1));
                 return Ok(format!("select({zero}, {one}, {a} > {zero})"));
             }
@@ -104,7 +104,7 @@ impl Printer<'_, Wgsl> {
                 let [zero, one, less] = [0, 1, -1].map(|i| self.whole(dtype, i));
                 return Ok(format!("select(select({zero}, {less}, {a} < {zero}), {one}, {a} > {zero})"));
             }
-            (Abs, Kind::Signed) => {
+            (Abs, DTypeKind::Signed) => {
                 let zero = self.whole(dtype, 0);
                 return Ok(self.wrap(dtype, format!("select({a}, -{a}, {a} < {zero})")));
             }
@@ -161,7 +161,7 @@ impl Printer<'_, Wgsl> {
         use Binary::*;
         let kind = dtype.kind();
         let infix = |sign: &str| format!("{a} {sign} {b}");
-        if kind == Kind::Bool {
+        if kind == DTypeKind::Bool {
             return Ok(match op {
                 Lt => format!("(!{a} && {b})"),
                 Le => format!("(!{a} || {b})"),
@@ -175,7 +175,7 @@ impl Printer<'_, Wgsl> {
         Ok(match op {
             Lt | Le | Eq => self.compare(op, dtype, a, b),
             // Its translation may be false for NaN.
-            Ne if kind == Kind::Float => format!("!({})", self.compare(Eq, dtype, a, b)),
+            Ne if kind == DTypeKind::Float => format!("!({})", self.compare(Eq, dtype, a, b)),
             // NaN if either is: the second is taken wherever no comparison holds.
             Max | Min => {
                 let first = match op {
@@ -183,7 +183,7 @@ impl Printer<'_, Wgsl> {
                     _ => self.compare(Lt, dtype, a, b),
                 };
                 let nan = match kind {
-                    Kind::Float => format!(" || {}", self.is_nan(dtype, a)),
+                    DTypeKind::Float => format!(" || {}", self.is_nan(dtype, a)),
                     _ => String::new(),
                 };
                 format!("select({b}, {a}, {first}{nan})")
@@ -191,7 +191,7 @@ impl Printer<'_, Wgsl> {
             Div => self.quotient(dtype, a, b),
             Shl | Shr => self.shift(op, dtype, a, b),
             _ if is_elementary(op) && dtype == DType::F64 => return Err(missing(op.name())),
-            FloorDiv | Remainder | Pow if op != Pow || kind != Kind::Float => {
+            FloorDiv | Remainder | Pow if op != Pow || kind != DTypeKind::Float => {
                 let name = format!("{}_{}", op.name(), value_type(dtype));
                 let name = self.function(name, |f| f.division_or_power(op, dtype));
                 self.wrap(dtype, format!("{name}({a}, {b})"))
@@ -220,7 +220,7 @@ impl Printer<'_, Wgsl> {
             Binary::Le => ("<=", "less_equal"),
             _ => ("==", "equal"),
         };
-        if dtype.kind() != Kind::Float || self.sees_subnormals(dtype) {
+        if dtype.kind() != DTypeKind::Float || self.sees_subnormals(dtype) {
             return format!("{a} {sign} {b}");
         }
         self.library("less");
@@ -244,7 +244,7 @@ impl Printer<'_, Wgsl> {
         let (t, bits) = (value_type(dtype), dtype.size() * 8);
         let held = if dtype.size() == 8 { 64 } else { 32 };
         let beyond = match (op, dtype.kind()) {
-            (Binary::Shr, Kind::Signed) => {
+            (Binary::Shr, DTypeKind::Signed) => {
                 format!(
                     "select({}, {}, {a} < 0{})",
                     self.whole(dtype, 0),
@@ -269,7 +269,7 @@ impl Printer<'_, Wgsl> {
     fn division_or_power(&mut self, op: Binary, dtype: DType) -> String {
         let t = value_type(dtype);
         let body = match (op, dtype.kind()) {
-            (op, Kind::Float) => {
+            (op, DTypeKind::Float) => {
                 self.float_remainder(dtype);
                 let wide = dtype == DType::F64;
                 let infinite = self.library(if wide { "is_infinite_f64" } else { "is_infinite" });
@@ -298,7 +298,7 @@ impl Printer<'_, Wgsl> {
                     )
                 }
             }
-            (Binary::Remainder, Kind::Signed) => {
+            (Binary::Remainder, DTypeKind::Signed) => {
                 "if (b == {0} || b == {-1}) { return {0}; }
     let r = a % b;
     return select(r, r + b, r != {0} && (r < {0}) != (b < {0}));"
@@ -309,7 +309,7 @@ impl Printer<'_, Wgsl> {
             }
             (Binary::Pow, kind) => {
                 let negative = match kind {
-                    Kind::Signed => {
+                    DTypeKind::Signed => {
                         "if (b < {0}) {
         if (a == {-1}) { return select({1}, {-1}, (b & {1}) == {1}); }
         return select({0}, {1}, a == {1});
@@ -329,7 +329,7 @@ impl Printer<'_, Wgsl> {
     return power;";
                 return self.defined(op, dtype, &format!("{negative}{power}"));
             }
-            (_, Kind::Signed) => {
+            (_, DTypeKind::Signed) => {
                 "if (b == {0}) { return {0}; }
     if (b == {-1}) { return -a; }
     let q = a / b;
@@ -347,7 +347,7 @@ impl Printer<'_, Wgsl> {
     fn defined(&self, op: Binary, dtype: DType, body: &str) -> String {
         let t = value_type(dtype);
         let numbers = [0, 1, -1].map(|i| match dtype.kind() {
-            Kind::Unsigned if i < 0 => String::new(),
+            DTypeKind::Unsigned if i < 0 => String::new(),
             _ => self.whole(dtype, i),
         });
         let body = fill(body, &[("0", &numbers[0]), ("1", &numbers[1]), ("-1", &numbers[2])]);

@@ -126,17 +126,17 @@ impl Definition for RecurrentGradient {
                 Some(gates) => gates.select(0, step).narrow(1, index * hidden, hidden),
                 None => Formula::from(Err(Error::internal(self.0.cell.name(), "there are no saved gates"))),
             };
-            let slope_of_sigmoid = |s: &Formula| s * (1.0 - s);
+            let sigmoid_derivative = |s: &Formula| s * (1.0 - s);
             match (cell, &cells, &c0, &mut dc) {
                 (Cell::Lstm, Some(cells), Some(c0), Some(dc)) => {
                     let [i, f, g, o] = [0, 1, 2, 3].map(gate);
                     let t = cells.select(0, step).tanh();
                     *dc = &*dc + &total * &o * (1.0 - &t * &t);
                     let sums = [
-                        &*dc * &g * slope_of_sigmoid(&i),
-                        &*dc * earlier(cells, c0) * slope_of_sigmoid(&f),
+                        &*dc * &g * sigmoid_derivative(&i),
+                        &*dc * earlier(cells, c0) * sigmoid_derivative(&f),
                         &*dc * &i * (1.0 - &g * &g),
-                        &total * t * slope_of_sigmoid(&o),
+                        &total * t * sigmoid_derivative(&o),
                     ];
                     *dc = &*dc * f;
                     let sums = Formula::cat(&sums, 1);
@@ -147,8 +147,8 @@ impl Definition for RecurrentGradient {
                     let [r, z, n, candidate] = [0, 1, 2, 3].map(gate);
                     let previous = earlier(&states, &h0);
                     let dn = &total * (1.0 - &z) * (1.0 - &n * &n);
-                    let dz = &total * (previous - n) * slope_of_sigmoid(&z);
-                    let dr = &dn * candidate * slope_of_sigmoid(&r);
+                    let dz = &total * (previous - n) * sigmoid_derivative(&z);
+                    let dr = &dn * candidate * sigmoid_derivative(&r);
                     let through_hidden = Formula::cat(&[dr.clone(), dz.clone(), &dn * r], 1);
                     dh = Some(total * z + through_hidden.dot(&weights));
                     hidden_gates[step] = Some(through_hidden);

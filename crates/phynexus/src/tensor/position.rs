@@ -1,4 +1,4 @@
-//! Placing and finding elements by position: diagonals, rotations, indexed slices, masks, membership.
+//! Elements by position: diagonals, rotations, indexed slices, masks, membership.
 
 use smallvec::SmallVec;
 
@@ -54,12 +54,12 @@ impl Tensor {
         let (above, left) = if offset >= 0 { (0, beyond) } else { (beyond, 0) };
         let mut padding: SmallVec<[(usize, usize); 4]> = SmallVec::from_elem((0, 0), self.rank());
         padding[self.rank() - 1] = (left, above);
-        let spread = self.pad(&padding, Scalar::Int(0).cast(self.dtype()))?.unsqueeze(-2)?;
+        let padded = self.pad(&padding, Scalar::Int(0).cast(self.dtype()))?.unsqueeze(-2)?;
         let square = Dims::from_slice(&[size, size]);
         let row = Tensor::iota(square.clone(), 0, DType::I64, self.device())?;
         let column = Tensor::iota(square, 1, DType::I64, self.device())?;
         let on = row.add_scalar(offset)?.eq(&column)?;
-        let placed = on.where_(&spread, &Tensor::zeros(&[], self.dtype(), self.device())?)?;
+        let placed = on.where_(&padded, &Tensor::zeros(&[], self.dtype(), self.device())?)?;
         let (a, b) = Tensor::axis_pair("diag_embed", placed.shape(), dim1, dim2)?;
         let (rank, mut rest) = (placed.rank(), 0..placed.rank() - 2);
         let from = |axis: usize| match axis {
@@ -119,7 +119,7 @@ impl Tensor {
     }
 
     /// Broadcasts a vector of positions along one axis to the other axes.
-    fn spread_index(&self, op: &'static str, dim: i64, index: &Tensor) -> Result<Tensor> {
+    fn broadcast_index(&self, op: &'static str, dim: i64, index: &Tensor) -> Result<Tensor> {
         let axis = normalize_axis(op, dim, self.shape())?;
         if index.rank() > 1 {
             return Err(Error::shape(op, &[index.shape()], "the index must be a vector"));
@@ -135,7 +135,7 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::scatter`].
     pub fn index_copy(&self, dim: i64, index: &Tensor, source: &Tensor) -> Result<Tensor> {
-        self.scatter(dim, &self.spread_index("index_copy", dim, index)?, source)
+        self.scatter(dim, &self.broadcast_index("index_copy", dim, index)?, source)
     }
 
     /// Sets the slices at the positions `index` (a vector) along an axis to `value`.
@@ -144,7 +144,7 @@ impl Tensor {
     /// As [`Tensor::scatter`]; [`Error::Argument`] if the value does not fit the dtype.
     pub fn index_fill(&self, dim: i64, index: &Tensor, value: impl Into<Scalar>) -> Result<Tensor> {
         let value = super::operands::fitting("index_fill", value.into(), self.dtype())?;
-        let index = self.spread_index("index_fill", dim, index)?;
+        let index = self.broadcast_index("index_fill", dim, index)?;
         self.scatter(dim, &index, &index.constant_like(value, self.dtype())?)
     }
 

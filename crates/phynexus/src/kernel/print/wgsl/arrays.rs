@@ -7,8 +7,8 @@ use std::collections::HashMap;
 
 use super::{Dialect, Printer, Wgsl, operation::value_type};
 use crate::{
-    DType, Kind, Result,
-    kernel::loops::{Kernel, Memory, Operation, Place, Statement, Type, Value},
+    DType, DTypeKind, Result,
+    kernel::loops::{ArrayId, Kernel, KernelOp, MemoryAccess, Statement, Type, ValueId},
 };
 
 /// How an array is declared.
@@ -36,39 +36,39 @@ struct Uses {
 }
 
 /// The forms of all arrays that are accessed.
-pub(super) fn forms(kernel: &Kernel) -> HashMap<Memory, Form> {
-    let mut lanes: HashMap<Value, u8> = HashMap::new();
-    let mut uses: HashMap<Memory, Uses> = HashMap::new();
+pub(super) fn forms(kernel: &Kernel) -> HashMap<ArrayId, Form> {
+    let mut lanes: HashMap<ValueId, u8> = HashMap::new();
+    let mut uses: HashMap<ArrayId, Uses> = HashMap::new();
     kernel.visit(&mut |statement| match statement {
         Statement::Let { value, of, operation } => {
             lanes.insert(*value, of.lanes);
-            if let Operation::Load(place, _) = operation {
-                let used = uses.entry(place.memory).or_default();
+            if let KernelOp::Load(access, _) = operation {
+                let used = uses.entry(access.array).or_default();
                 used.loaded = used.loaded.max(of.lanes);
             }
         }
-        Statement::Store { place, value } => {
+        Statement::Store { access, value } => {
             let width = lanes.get(value).copied().unwrap_or(1);
-            let used = uses.entry(place.memory).or_default();
+            let used = uses.entry(access.array).or_default();
             used.stored = Some(used.stored.map_or(width, |w| w.min(width)));
         }
-        Statement::Atomic { place, .. } => uses.entry(place.memory).or_default().atomic = true,
+        Statement::Atomic { access, .. } => uses.entry(access.array).or_default().atomic = true,
         _ => {}
     });
-    let form = |(memory, uses): (Memory, Uses)| {
-        let size = kernel.array(memory).map_or(4, |(dtype, _)| dtype.size());
-        let form = match memory {
+    let form = |(array, uses): (ArrayId, Uses)| {
+        let size = kernel.array(array).map_or(4, |(dtype, _)| dtype.size());
+        let form = match array {
             _ if uses.atomic => Form::Atomic,
-            Memory::Buffer(_) if size < 4 => {
+            ArrayId::Buffer(_) if size < 4 => {
                 let partial = |lanes: u8| !(usize::from(lanes) * size).is_multiple_of(4);
                 Form::Words { atomic: uses.stored.is_some_and(partial) }
             }
-            Memory::Buffer(_) | Memory::Shared(_) if size == 4 => {
+            ArrayId::Buffer(_) | ArrayId::Shared(_) if size == 4 => {
                 Form::Vectors(uses.stored.unwrap_or(uses.loaded.max(1)))
             }
             _ => Form::Vectors(1),
         };
-        (memory, form)
+        (array, form)
     };
     uses.into_iter().map(form).collect()
 }
@@ -91,39 +91,45 @@ pub(super) fn element_type(dtype: DType, form: Form) -> String {
 }
 
 impl Printer<'_, Wgsl> {
-    pub(super) fn form(&self, memory: Memory) -> Form {
-        let size = self.kernel.array(memory).map_or(4, |(dtype, _)| dtype.size());
-        let unused = match memory {
-            Memory::Buffer(_) if size < 4 => Form::Words { atomic: false },
+    pub(super) fn form(&self, array: ArrayId) -> Form {
+        let size = self.kernel.array(array).map_or(4, |(dtype, _)| dtype.size());
+        let unused = match array {
+            ArrayId::Buffer(_) if size < 4 => Form::Words { atomic: false },
             _ => Form::Vectors(1),
         };
-        self.dialect.forms.get(&memory).copied().unwrap_or(unused)
+        self.dialect.forms.get(&array).copied().unwrap_or(unused)
     }
 
     /// The address as a name.
-    fn named_address(&mut self, place: &Place) -> Result<String> {
-        let (address, name) = (self.address(place)?, self.fresh("a"));
+    fn named_address(&mut self, access: &MemoryAccess) -> Result<String> {
+        let (address, name) = (self.address(access)?, self.fresh("a"));
         self.line(format!("let {name} = {address};"));
         Ok(name)
     }
 
-    /// Writes the elements of a place to names, each as it is stored; `keyword` precedes the names.
-    pub(super) fn read(&mut self, place: &Place, of: Type, keyword: &str, names: &[String]) -> Result<()> {
-        let elements = self.elements(place, of)?;
+    /// Writes the elements of an access to names, each as it is stored; `keyword` precedes the names.
+    pub(super) fn read(
+        &mut self,
+        access: &MemoryAccess,
+        of: Type,
+        keyword: &str,
+        names: &[String],
+    ) -> Result<()> {
+        let elements = self.elements(access, of)?;
         for (name, element) in names.iter().zip(elements) {
             self.line(format!("{keyword}{name} = {element};"));
         }
         Ok(())
     }
 
-    /// Each element of a place as it is stored.
-    fn elements(&mut self, place: &Place, of: Type) -> Result<Vec<String>> {
-        let (array, form) = (self.array(place.memory), self.form(place.memory));
+    /// Each element of an access as it is stored.
+    fn elements(&mut self, access: &MemoryAccess, of: Type) -> Result<Vec<String>> {
+        let (array, form) = (self.array(access.array), self.form(access.array));
         let lanes = usize::from(of.lanes);
         match form {
-            Form::Vectors(1) if lanes == 1 => Ok(vec![self.element(place)?]),
+            Form::Vectors(1) if lanes == 1 => Ok(vec![self.element(access)?]),
             Form::Vectors(width) => {
-                let (address, width) = (self.named_address(place)?, usize::from(width));
+                let (address, width) = (self.named_address(access)?, usize::from(width));
                 let shift = width.trailing_zeros();
                 Ok(match (width, lanes) {
                     (1, _) => (0..lanes).map(|lane| format!("{array}[{address} + {lane}]")).collect(),
@@ -145,11 +151,11 @@ impl Printer<'_, Wgsl> {
                 })
             }
             Form::Atomic => {
-                let address = self.named_address(place)?;
+                let address = self.named_address(access)?;
                 Ok((0..lanes).map(|lane| format!("atomicLoad(&{array}[{address} + {lane}])")).collect())
             }
             Form::Words { atomic } => {
-                let (address, size) = (self.named_address(place)?, of.dtype.size());
+                let (address, size) = (self.named_address(access)?, of.dtype.size());
                 let each = 4 / size;
                 let words = (lanes / each).max(1);
                 let mut all = Vec::with_capacity(lanes);
@@ -183,15 +189,15 @@ impl Printer<'_, Wgsl> {
     }
 
     /// Stores the lanes of a value, each as it is stored.
-    pub(super) fn assign(&mut self, place: &Place, of: Type, lanes: &[String]) -> Result<()> {
-        let (array, form) = (self.array(place.memory), self.form(place.memory));
+    pub(super) fn assign(&mut self, access: &MemoryAccess, of: Type, lanes: &[String]) -> Result<()> {
+        let (array, form) = (self.array(access.array), self.form(access.array));
         match form {
             Form::Vectors(1) if lanes.len() == 1 => {
-                let element = self.element(place)?;
+                let element = self.element(access)?;
                 self.line(format!("{element} = {};", lanes[0]));
             }
             Form::Vectors(width) => {
-                let address = self.named_address(place)?;
+                let address = self.named_address(access)?;
                 for (at, part) in lanes.chunks(width.into()).enumerate() {
                     let value = self.vector(Type { lanes: width, ..of }, part);
                     let shift = width.trailing_zeros();
@@ -199,13 +205,13 @@ impl Printer<'_, Wgsl> {
                 }
             }
             Form::Atomic => {
-                let address = self.named_address(place)?;
+                let address = self.named_address(access)?;
                 for (lane, value) in lanes.iter().enumerate() {
                     self.line(format!("atomicStore(&{array}[{address} + {lane}], {value});"));
                 }
             }
             Form::Words { atomic } => {
-                let (address, size) = (self.named_address(place)?, of.dtype.size());
+                let (address, size) = (self.named_address(access)?, of.dtype.size());
                 let each = 4 / size;
                 for (at, part) in lanes.chunks(each).enumerate() {
                     let bits = |(lane, value): (usize, &String)| {
@@ -236,8 +242,10 @@ impl Printer<'_, Wgsl> {
 fn part_of_word(dtype: DType, word: &str, shift: &str) -> String {
     let bits = dtype.size() * 8;
     match dtype.kind() {
-        Kind::Signed => format!("(bitcast<i32>({word} << ({}u - {shift})) >> {}u)", 32 - bits, 32 - bits),
-        Kind::Bool => format!("((({word} >> {shift}) & 0xffu) != 0u)"),
+        DTypeKind::Signed => {
+            format!("(bitcast<i32>({word} << ({}u - {shift})) >> {}u)", 32 - bits, 32 - bits)
+        }
+        DTypeKind::Bool => format!("((({word} >> {shift}) & 0xffu) != 0u)"),
         _ if bits == 8 => format!("(({word} >> {shift}) & 0xffu)"),
         _ => format!("(({word} >> {shift}) & 0xffffu)"),
     }
@@ -246,9 +254,9 @@ fn part_of_word(dtype: DType, word: &str, shift: &str) -> String {
 /// The bits of an element, and no others.
 fn bits_in_word(dtype: DType, value: &str) -> String {
     match (dtype.kind(), dtype.size()) {
-        (Kind::Bool, _) => format!("select(0u, 1u, {value})"),
-        (Kind::Signed, 1) => format!("(bitcast<u32>({value}) & 0xffu)"),
-        (Kind::Signed, _) => format!("(bitcast<u32>({value}) & 0xffffu)"),
+        (DTypeKind::Bool, _) => format!("select(0u, 1u, {value})"),
+        (DTypeKind::Signed, 1) => format!("(bitcast<u32>({value}) & 0xffu)"),
+        (DTypeKind::Signed, _) => format!("(bitcast<u32>({value}) & 0xffffu)"),
         _ => value.to_owned(),
     }
 }

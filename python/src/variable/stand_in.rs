@@ -1,5 +1,5 @@
-//! Places that are not simply a tensor's own: stand-ins while a thread records a function, and gradient-free aliases of
-//! another tensor's place.
+//! Variables that are not simply a tensor's own: stand-ins while a thread records a function, and gradient-free aliases of
+//! another tensor's variable.
 
 use std::{
     borrow::Cow,
@@ -19,11 +19,11 @@ use super::PyTensor;
 use crate::error::{Result, runtime_error, value_error};
 
 /// What is special about a tensor, in one number so that ordinary tensors pay for a single check. The lowest bit: the
-/// tensor is plain, a gradient-free alias of a place. The next bit: a formerly plain tensor has its own gradients now.
+/// tensor is plain, a gradient-free alias of a variable. The next bit: a formerly plain tensor has its own gradients now.
 /// The other bits count the threads that have a stand-in for it.
 pub(crate) struct Special {
     bits: AtomicU32,
-    /// The place of a formerly plain tensor that has its own gradients.
+    /// The variable of a formerly plain tensor that has its own gradients.
     apart: OnceLock<Parameter>,
 }
 
@@ -52,9 +52,9 @@ impl Special {
     pub(crate) fn is_apart(&self) -> bool {
         self.bits() & APART != 0
     }
-    /// Gives a plain tensor its own place for gradients.
-    pub(crate) fn part(&self, place: Parameter) {
-        if self.apart.set(place).is_ok() {
+    /// Gives a plain tensor its own variable for gradients.
+    pub(crate) fn part(&self, variable: Parameter) {
+        if self.apart.set(variable).is_ok() {
             self.bits.fetch_xor(PLAIN | APART, Ordering::Relaxed);
         }
     }
@@ -70,10 +70,10 @@ fn address(tensor: &PyTensor) -> usize {
 }
 
 impl PyTensor {
-    /// The tensor's place, or this thread's stand-in for it.
-    pub(crate) fn place(&self) -> Cow<'_, Parameter> {
+    /// The tensor's variable, or this thread's stand-in for it.
+    pub(crate) fn variable(&self) -> Cow<'_, Parameter> {
         if self.special.bits() >= STAND_IN
-            && let Some(found) = STAND_INS.with_borrow(|places| places.get(&address(self)).cloned())
+            && let Some(found) = STAND_INS.with_borrow(|variables| variables.get(&address(self)).cloned())
         {
             return Cow::Owned(found);
         }
@@ -83,11 +83,11 @@ impl PyTensor {
     /// The current value of a special tensor.
     #[cold]
     pub(crate) fn special_tensor(&self) -> Result<Tensor> {
-        let place = self.place();
+        let variable = self.variable();
         if self.special.is_plain() {
-            return Ok(place.tensor().detach()?);
+            return Ok(variable.tensor().detach()?);
         }
-        if place.is_trainable() { Ok(place.leaf()?) } else { Ok(place.tensor()) }
+        if variable.is_trainable() { Ok(variable.leaf()?) } else { Ok(variable.tensor()) }
     }
 }
 
@@ -118,7 +118,7 @@ impl StandIns {
     }
     fn __enter__(&self) -> Result<()> {
         let is_entered = |tensor: &Py<PyTensor>| {
-            STAND_INS.with_borrow(|places| places.contains_key(&address(tensor.get())))
+            STAND_INS.with_borrow(|variables| variables.contains_key(&address(tensor.get())))
         };
         // Leaving the inner context would also remove the stand-in of the outer one.
         if self.tensors.iter().any(is_entered) {
@@ -127,8 +127,9 @@ impl StandIns {
             ));
         }
         for (tensor, copy) in self.tensors.iter().zip(&self.copies) {
-            let place = Parameter::buffer(copy.clone());
-            let former = STAND_INS.with_borrow_mut(|places| places.insert(address(tensor.get()), place));
+            let variable = Parameter::buffer(copy.clone());
+            let former =
+                STAND_INS.with_borrow_mut(|variables| variables.insert(address(tensor.get()), variable));
             // A tensor that is listed twice counts once.
             if former.is_none() {
                 tensor.get().special.bits.fetch_add(STAND_IN, Ordering::Relaxed);
@@ -140,8 +141,8 @@ impl StandIns {
     fn __exit__(&self, _error: &Bound<'_, PyTuple>) {
         for tensor in &self.tensors {
             // Binding the value ends the borrow before the drop, which may free a whole graph.
-            let place = STAND_INS.with_borrow_mut(|places| places.remove(&address(tensor.get())));
-            if place.is_some() {
+            let variable = STAND_INS.with_borrow_mut(|variables| variables.remove(&address(tensor.get())));
+            if variable.is_some() {
                 tensor.get().special.bits.fetch_sub(STAND_IN, Ordering::Relaxed);
             }
         }

@@ -1,7 +1,7 @@
-//! The class ``Tensor``: a place that holds a tensor of the engine. `tensor` has its attributes and methods.
+//! The class ``Tensor``: a variable that holds a tensor of the engine. `tensor` has its attributes and methods.
 //!
-//! The engine's tensors are values. Python's are places: an operation in place puts a new value into its place, an
-//! optimiser too, and everybody who holds the place sees it, what `data` and `detach` give too. Other views are values
+//! The engine's tensors are values. Python's are variables: an operation in place puts a new value into its variable, an
+//! optimiser too, and everybody who holds the variable sees it, what `data` and `detach` give too. Other views are values
 //! of their own.
 
 pub(crate) mod stand_in;
@@ -24,18 +24,18 @@ use crate::{error::Result, interrupt::compute};
 /// 54.0
 #[pyclass(name = "Tensor", module = "neurenix", frozen, subclass, weakref)]
 pub(crate) struct PyTensor {
-    /// The place, but where this thread has a stand-in for it: see [`PyTensor::place`].
+    /// The variable, but where this thread has a stand-in for it: see [`PyTensor::variable`].
     pub(crate) own: Parameter,
     /// The parameter whose gradient this is: changes in place go there too.
     pub(crate) owner: Option<Parameter>,
-    /// The place that this is a view of: changes in place do not go there.
+    /// The variable that this is a view of: changes in place do not go there.
     pub(crate) viewed: Option<Watch>,
-    /// Whether it is the values of a place without its gradients, which ``data`` gives, or has stand-ins.
+    /// Whether it is the values of a variable without its gradients, which ``data`` gives, or has stand-ins.
     pub(crate) special: Special,
 }
 
 impl PyTensor {
-    /// A new place.
+    /// A new variable.
     pub(crate) fn wrap(tensor: Tensor) -> PyTensor {
         PyTensor::at(Parameter::buffer(tensor), Special::none())
     }

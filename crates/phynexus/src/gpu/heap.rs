@@ -1,4 +1,4 @@
-//! Blocks in use, and places in them.
+//! Blocks in use, and offsets in them.
 
 use std::sync::Arc;
 
@@ -98,8 +98,8 @@ impl<D: Driver> GpuBlock<D> {
         Arc::ptr_eq(&self.heap, heap)
     }
 
-    /// Returns the place at `offset`, after checking that `bytes` bytes fit.
-    pub(super) fn place(&self, offset: usize, bytes: usize) -> Result<(&D::Block, usize)> {
+    /// Returns the block and `offset`, after checking that `bytes` bytes fit.
+    pub(super) fn slice(&self, offset: usize, bytes: usize) -> Result<(&D::Block, usize)> {
         match &self.block {
             Some(block) if offset.checked_add(bytes).is_some_and(|end| end <= self.bytes) => {
                 Ok((block, offset))

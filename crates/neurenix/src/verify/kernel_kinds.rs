@@ -13,7 +13,7 @@ use super::{Cases, execute::guarded, execute::run_unchecked};
 
 /// The properties that kernels of one kind share.
 #[derive(PartialEq, Eq, Hash)]
-pub(super) struct Kind {
+pub(super) struct KernelKind {
     name: String,
     /// The element type of each buffer, and whether the kernel writes it.
     buffers: Vec<(DType, bool)>,
@@ -23,8 +23,8 @@ pub(super) struct Kind {
 }
 
 /// Returns the kind of a kernel.
-pub(super) fn kind(kernel: &Kernel) -> Kind {
-    Kind {
+pub(super) fn kernel_kind(kernel: &Kernel) -> KernelKind {
+    KernelKind {
         name: kernel.name.clone(),
         buffers: kernel.buffers.iter().map(|b| (b.dtype, b.written)).collect(),
         arrays: [&kernel.shared, &kernel.registers]
@@ -40,7 +40,8 @@ impl Cases {
         let (device, recorded) = recorder(target.clone());
         let mut seen = HashSet::new();
         let mut has_new = || {
-            let kinds = recorded.take().into_iter().map(|k| (kind(&k), k.grid().iter().any(|&n| n > 1)));
+            let kinds =
+                recorded.take().into_iter().map(|k| (kernel_kind(&k), k.grid().iter().any(|&n| n > 1)));
             let known = seen.len();
             seen.extend(kinds);
             seen.len() > known
@@ -85,14 +86,14 @@ mod tests {
     #[test]
     fn every_kind_keeps_a_case() {
         let options = Options { filter: Some("softmax".to_owned()), random_graphs: 0, ..Options::default() };
-        let all: HashSet<Kind> = kernels(target(), &options).iter().map(kind).collect();
+        let all: HashSet<KernelKind> = kernels(target(), &options).iter().map(kernel_kind).collect();
         let mut cases = Cases::of(&options);
         let before = cases.entries.len();
         cases.one_of_a_kind(&target(), options.operations);
         assert!((1..before).contains(&cases.entries.len()), "{} of {before}", cases.entries.len());
         let (device, recorded) = recorder(target());
         cases.entries.iter().for_each(|entry| drop(guarded(|| run_unchecked(&entry.case, device))));
-        let kept: HashSet<Kind> = recorded.take().iter().map(kind).collect();
+        let kept: HashSet<KernelKind> = recorded.take().iter().map(kernel_kind).collect();
         assert!(kept == all && !all.is_empty());
     }
 }

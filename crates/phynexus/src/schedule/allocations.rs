@@ -6,34 +6,34 @@ use std::{
     ops::RangeInclusive,
 };
 
-use super::plan::{Leaf, Owned, Piece, Place};
+use super::plan::{Allocation, Leaf, Owned, Piece};
 use crate::kernel::step::Step;
 use crate::{
-    kernel::fused::Operation,
+    kernel::fused::FusedOp,
     op::ir::{Id, Ir},
     shape::Layout,
 };
 
 const ALIGNMENT: usize = 64;
 
-/// The place of every buffer of a plan.
-pub(super) struct Places {
-    pub(super) of: HashMap<Id, Place>,
+/// The allocation of every buffer of a plan.
+pub(super) struct Allocations {
+    pub(super) of: HashMap<Id, Allocation>,
     pub(super) owned: Vec<Owned>,
     pub(super) arena_bytes: usize,
 }
 
-impl Places {
-    /// Assigns a place to every buffer of the launches, which run in order.
+impl Allocations {
+    /// Assigns an allocation to every buffer of the launches, which run in order.
     pub(super) fn assign(
         ir: &Ir,
         pieces: &[Piece],
         launches: &[impl AsRef<[usize]>],
         outputs: &[(Id, Layout)],
         leaves: &[Leaf],
-    ) -> Places {
+    ) -> Allocations {
         let slots = ir.leaves.iter().enumerate();
-        let mut of: HashMap<Id, Place> = slots.map(|(slot, &id)| (id, Place::Leaf(slot))).collect();
+        let mut of: HashMap<Id, Allocation> = slots.map(|(slot, &id)| (id, Allocation::Leaf(slot))).collect();
         let mut last_read: HashMap<Id, usize> = HashMap::new();
         // Library steps can fail on their data, so nothing is stored in place before the last of them.
         let mut in_place_from = 0;
@@ -51,7 +51,7 @@ impl Places {
         for (base, _) in outputs {
             of.entry(*base).or_insert_with(|| {
                 owned.push(Owned { bytes: ir.node(*base).bytes(), donor: None });
-                Place::Owned(owned.len() - 1)
+                Allocation::Owned(owned.len() - 1)
             });
         }
         let mut blocks = Blocks::default();
@@ -78,9 +78,9 @@ impl Places {
                             taken.extend(donor);
                             blocks.take(node, ir.node(node).bytes(), time..=until, donor);
                         }
-                        Some(&Place::Owned(buffer)) if time >= in_place_from => {
+                        Some(&Allocation::Owned(buffer)) if time >= in_place_from => {
                             let is_donated = |leaf: Id| match of.get(&leaf) {
-                                Some(&Place::Leaf(slot)) => {
+                                Some(&Allocation::Leaf(slot)) => {
                                     let Leaf { layout, donatable } = &leaves[slot];
                                     *donatable && layout.is_contiguous() && is_free(leaf, &taken)
                                 }
@@ -89,7 +89,7 @@ impl Places {
                             let donor = replaced(ir, piece, node).find(|&leaf| is_donated(leaf));
                             taken.extend(donor);
                             owned[buffer].donor = donor.and_then(|leaf| match of.get(&leaf) {
-                                Some(&Place::Leaf(slot)) => Some(slot),
+                                Some(&Allocation::Leaf(slot)) => Some(slot),
                                 _ => None,
                             });
                         }
@@ -99,8 +99,10 @@ impl Places {
             }
         }
         let arena_bytes = blocks.pack();
-        of.extend(blocks.of.iter().map(|(&node, &block)| (node, Place::Arena(blocks.all[block].offset))));
-        Places { of, owned, arena_bytes }
+        of.extend(
+            blocks.of.iter().map(|(&node, &block)| (node, Allocation::Arena(blocks.all[block].offset))),
+        );
+        Allocations { of, owned, arena_bytes }
     }
 }
 
@@ -117,14 +119,15 @@ fn replaced<'a>(ir: &'a Ir, piece: &'a Piece, node: Id) -> impl Iterator<Item = 
         .into_iter()
         .flat_map(move |(kernel, store)| {
             piece.read().filter(move |&(i, read)| {
-                let same_place = kernel.instructions.iter().all(|instruction| match &instruction.operation {
-                    Operation::Load { parameter, index, mask, .. } if usize::from(*parameter) == i => {
-                        *index == store.index && mask.is_none()
-                    }
-                    _ => true,
-                });
+                let same_element =
+                    kernel.instructions.iter().all(|instruction| match &instruction.operation {
+                        FusedOp::Load { parameter, index, mask, .. } if usize::from(*parameter) == i => {
+                            *index == store.index && mask.is_none()
+                        }
+                        _ => true,
+                    });
                 let (from, to) = (ir.node(read), ir.node(node));
-                same_place && from.dtype == to.dtype && from.len() == to.len()
+                same_element && from.dtype == to.dtype && from.len() == to.len()
             })
         })
         .map(|(_, read)| read)
@@ -239,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_is_taken_over_is_kept_until_the_last_reader() {
+    fn a_block_that_is_taken_over_is_kept_until_the_last_reader() {
         let mut blocks = Blocks::default();
         blocks.take(0, 64, 0..=1, None);
         blocks.take(1, 64, 1..=3, Some(0));

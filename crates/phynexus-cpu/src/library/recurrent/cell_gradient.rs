@@ -7,7 +7,7 @@ use super::gates::gate;
 use crate::vector::{Arithmetic, BLOCK, InstructionSet, compiled, lanes, load, single, store};
 
 /// The rows of one step. Every matrix is row-major.
-pub(super) struct Slope {
+pub(super) struct CellGradient {
     pub(super) rows: usize,
     /// Units: columns of the states, and of each gate.
     pub(super) units: usize,
@@ -30,7 +30,7 @@ pub(super) struct Slope {
 }
 
 /// The best gradient function of a cell.
-pub(super) fn slope(cell: Cell) -> unsafe fn(&Slope) {
+pub(super) fn best(cell: Cell) -> unsafe fn(&CellGradient) {
     let set = InstructionSet::best();
     match cell {
         Cell::Lstm => lstm(set),
@@ -40,15 +40,15 @@ pub(super) fn slope(cell: Cell) -> unsafe fn(&Slope) {
     }
 }
 
-compiled!(lstm = lstm_rows(&Slope));
-compiled!(gru = gru_rows(&Slope));
-compiled!(tanh = tanh_rows(&Slope));
-compiled!(relu = relu_rows(&Slope));
+compiled!(lstm = lstm_rows(&CellGradient));
+compiled!(gru = gru_rows(&CellGradient));
+compiled!(tanh = tanh_rows(&CellGradient));
+compiled!(relu = relu_rows(&CellGradient));
 
 /// # Safety
 /// The matrices must exist, and no written matrix may overlap another.
 #[inline(always)]
-unsafe fn lstm_rows<A: Arithmetic>(s: &Slope) {
+unsafe fn lstm_rows<A: Arithmetic>(s: &CellGradient) {
     for row in 0..s.rows {
         for unit in (0..s.units).step_by(BLOCK) {
             let n = BLOCK.min(s.units - unit);
@@ -82,7 +82,7 @@ unsafe fn lstm_rows<A: Arithmetic>(s: &Slope) {
 /// # Safety
 /// Same as [`lstm_rows`].
 #[inline(always)]
-unsafe fn gru_rows<A: Arithmetic>(s: &Slope) {
+unsafe fn gru_rows<A: Arithmetic>(s: &CellGradient) {
     for row in 0..s.rows {
         for unit in (0..s.units).step_by(BLOCK) {
             let n = BLOCK.min(s.units - unit);
@@ -120,7 +120,7 @@ unsafe fn gru_rows<A: Arithmetic>(s: &Slope) {
 /// # Safety
 /// Same as [`lstm_rows`].
 #[inline(always)]
-unsafe fn plain_rows(s: &Slope, f: impl Fn(f32, f32) -> f32) {
+unsafe fn plain_rows(s: &CellGradient, f: impl Fn(f32, f32) -> f32) {
     for row in 0..s.rows {
         for unit in (0..s.units).step_by(BLOCK) {
             let n = BLOCK.min(s.units - unit);
@@ -138,7 +138,7 @@ unsafe fn plain_rows(s: &Slope, f: impl Fn(f32, f32) -> f32) {
 /// # Safety
 /// Same as [`lstm_rows`].
 #[inline(always)]
-unsafe fn tanh_rows<A: Arithmetic>(s: &Slope) {
+unsafe fn tanh_rows<A: Arithmetic>(s: &CellGradient) {
     // SAFETY: guaranteed by the caller.
     unsafe { plain_rows(s, |h, total| total * (1.0 - h * h)) }
 }
@@ -146,7 +146,7 @@ unsafe fn tanh_rows<A: Arithmetic>(s: &Slope) {
 /// # Safety
 /// Same as [`lstm_rows`].
 #[inline(always)]
-unsafe fn relu_rows<A: Arithmetic>(s: &Slope) {
+unsafe fn relu_rows<A: Arithmetic>(s: &CellGradient) {
     // SAFETY: guaranteed by the caller.
     unsafe { plain_rows(s, |h, total| if h == 0.0 { 0.0 } else { total }) }
 }

@@ -48,8 +48,8 @@ def index_fill_(self: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
 
 def index_put_(self: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False) -> Tensor:
     """In-place ``index_put``."""
-    places = [place for place in indices if isinstance(place, Tensor)]
-    return self._put(_methods.index_put(self, indices, values, accumulate), *places)
+    tensors = [index for index in indices if isinstance(index, Tensor)]
+    return self._put(_methods.index_put(self, indices, values, accumulate), *tensors)
 
 
 def masked_scatter_(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
