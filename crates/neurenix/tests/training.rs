@@ -307,7 +307,7 @@ fn damaged_checkpoints_are_errors_and_change_nothing() -> Result<()> {
     )?;
     refused(&|contents| contents.metadata.clear(), "no training progress")?;
     refused(&renamed("model.0.weight", "model.0.wXight"), "0.weight is missing")?;
-    refused(&renamed("optimizer.0.exp_avg_sq", "optimizer.0.exp_avg_qq"), "part of its state")?;
+    refused(&renamed("optimizer.0.exp_avg_sq", "optimizer.0.exp_avg_qq"), "is incomplete")?;
     // Another run's settings, another network, another optimiser.
     fresh.options.settings = serde_json::json!("other");
     assert!(message(fresh.resume(&path)).contains("other settings"));
