@@ -154,12 +154,25 @@ impl<'a> Emitter<'a> {
             }
             let access = Access::new(&store.index, None, &self.plan.axes);
             let source = self.expanded(store.value, access.varies)?;
+            if values.kernel.stores.len() > 1 {
+                self.copy_loaded(source);
+            }
             let cast = (dtype != held).then(|| vector::cast(held, dtype));
             let parameter = usize::from(store.parameter);
             self.stores.push(Store { parameter, access, size: dtype.size(), cast });
             self.codes.push(Code::Store { store: self.stores.len() - 1, source });
         }
         Ok(())
+    }
+
+    /// Makes a value that is loaded and stored a copy: another store may come first, and overwrite the operand.
+    fn copy_loaded(&mut self, source: SlotId) {
+        for code in &self.codes {
+            match *code {
+                Code::Load { load, target } if target == source => self.loads[load].in_place = false,
+                _ => {}
+            }
+        }
     }
 
     fn slot(&mut self, size: usize, varies: Varies) -> SlotId {

@@ -1,7 +1,7 @@
 //! Outputs that share memory with an operand.
 
 use phynexus::{
-    DType,
+    DType, Scalar,
     op::{Binary, Combine, Unary},
 };
 
@@ -105,6 +105,25 @@ fn half_precision_in_place() {
     b.kernel.instructions.iter_mut().skip(1).for_each(|i| i.dtype = DType::F16);
     b.store(z, b.flat(), DType::F16);
     check(&b, &[(1, 0)]);
+}
+
+/// Each operand is also stored, over the other one or beside what replaces it.
+#[test]
+fn operands_that_are_stored_and_replaced() {
+    for count in [1, 7, 10_007] {
+        let mut b = Builder::new(&[count], &[]);
+        let x = b.load(numbers(count), b.flat());
+        let above: Vec<Scalar> =
+            numbers(count).all().iter().map(|v| Scalar::Float(v.as_f64() + 1.0)).collect();
+        let y = b.load(Data::new(DType::F32, above), b.flat());
+        let sum = b.binary(Binary::Add, x, y);
+        b.store(sum, b.flat(), DType::F32);
+        b.store(y, b.flat(), DType::F32);
+        b.store(x, b.flat(), DType::F32);
+        check(&b, &[(3, 0), (4, 1)]);
+        check(&b, &[(2, 0)]);
+        check(&b, &[(2, 1), (3, 0)]);
+    }
 }
 
 /// A copy onto itself.
