@@ -1,6 +1,6 @@
 //! What training minimises, and how outputs are judged.
 
-use phynexus::{DType, Device, Scalar, Tensor, tensor::Reduction};
+use phynexus::{DType, Device, Tensor, tensor::Reduction};
 
 use crate::{
     Error, Result,
@@ -101,6 +101,8 @@ pub(crate) fn to_device(batch: &Batch, dtype: DType, device: Device) -> Result<(
 
 /// The value of a scalar tensor of any dtype.
 pub(crate) fn scalar_value(tensor: &Tensor) -> Result<f64> {
-    let wide = tensor.to_dtype(DType::F64)?;
-    Ok(Scalar::from(wide.item::<f64>()?).as_f64())
+    Ok(match tensor.dtype() {
+        DType::F32 => f64::from(tensor.item::<f32>()?),
+        _ => tensor.to_dtype(DType::F64)?.item::<f64>()?,
+    })
 }

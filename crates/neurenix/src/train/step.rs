@@ -19,20 +19,37 @@ use crate::{
 pub struct Pass {
     /// The mean loss of the batch, a scalar.
     pub loss: Tensor,
-    /// What else [`Step::read`] reads, such as predictions.
-    pub measured: Vec<Tensor>,
+    /// The loss with penalties, if there are any. It is minimised instead of the loss.
+    pub penalized: Option<Tensor>,
+    /// What [`Step::read`] reads, such as predictions.
+    pub measured: Option<Tensor>,
+}
+
+impl Pass {
+    /// What is minimised.
+    pub fn minimized(&self) -> &Tensor {
+        self.penalized.as_ref().unwrap_or(&self.loss)
+    }
+
+    /// Reads the loss, or why it does not allow a step.
+    fn read_loss(&self) -> Result<std::result::Result<f64, NotFinite>> {
+        let loss = objective::scalar_value(&self.loss)?;
+        let minimized = self.penalized.as_ref().map_or(Ok(loss), objective::scalar_value)?;
+        let is_finite = loss.is_finite() && minimized.is_finite();
+        Ok(if is_finite { Ok(loss) } else { Err(NotFinite::Loss(loss, minimized)) })
+    }
 }
 
 /// Why a step was not taken.
 pub enum NotFinite {
-    /// The loss of a batch is this value.
-    Loss(f64),
+    /// The loss of a batch, and the loss with penalties, are these values.
+    Loss(f64, f64),
     /// The norm of these gradients is not finite, so they cannot be clipped.
     Norm(Gradients),
 }
 
 /// What [`take_step`] calls, for a step of one batch in this order: `forward`, `gradients`, `direction`, `read`. For several
-/// batches, each one goes through `forward`, `backward` and `read`; `direction` follows.
+/// batches, or if [`Step::accumulates`], each one goes through `forward`, `backward` and `read`; `direction` follows.
 pub trait Step {
     /// Why a step fails.
     type Error: From<Error> + From<phynexus::Error>;
@@ -48,15 +65,20 @@ pub trait Step {
     /// The weight of a batch in the mean over a step's batches, such as its number of rows.
     fn weight(&self, batch: &Self::Batch) -> f64;
 
+    /// Whether the gradients of a step's only batch are added to those of the parameters, too.
+    fn accumulates(&self) -> bool {
+        false
+    }
+
     /// Records the forward pass over a batch.
     fn forward(&mut self, batch: &Self::Batch) -> Result<Pass, Self::Error>;
 
     /// The gradients of the step's only batch.
     fn gradients(&mut self, pass: &Pass) -> Result<Gradients, Self::Error> {
-        Ok(pass.loss.leaf_gradients()?)
+        Ok(pass.minimized().leaf_gradients()?)
     }
 
-    /// Adds the gradients of one of several batches to those of the parameters. `loss` is the batch's share of the step's.
+    /// Adds the gradients of a batch to those of the parameters. `loss` is the batch's share of the step's.
     fn backward(&mut self, loss: &Tensor) -> Result<(), Self::Error> {
         Ok(loss.backward()?)
     }
@@ -66,8 +88,8 @@ pub trait Step {
         Ok(gradients)
     }
 
-    /// Reads what a pass measured, which is computed by then.
-    fn read(&mut self, batch: &Self::Batch, pass: &Pass) -> Result<(), Self::Error>;
+    /// Takes the value of a batch's loss, and reads what its pass measured, which is computed by then.
+    fn read(&mut self, batch: &Self::Batch, loss: f64, measured: Option<Tensor>) -> Result<(), Self::Error>;
 
     /// The error for a step that was not taken. The model is as it was before the step.
     fn refusal(&mut self, batches: &[Self::Batch], reason: NotFinite) -> Self::Error;
@@ -88,7 +110,7 @@ pub fn take_step<S: Step>(
     let before: Vec<Tensor> = step.buffers().iter().map(Parameter::tensor).collect();
     let states: Vec<GeneratorState> = generators.iter().map(|generator| generator.state()).collect();
     let outcome = match batches {
-        [batch] => single(step, batch, clip_norm),
+        [batch] if !step.accumulates() => single(step, batch, clip_norm),
         _ => accumulated(step, batches, clip_norm),
     };
     let Some(reason) = outcome.transpose() else { return Ok(()) };
@@ -114,16 +136,17 @@ fn single<S: Step>(
     let pass = step.forward(batch)?;
     let gradients = step.gradients(&pass)?;
     let norm = clip_norm.map_or(Ok(None), |_| gradient_norm(&gradients))?;
-    Tensor::evaluate_all(&std::iter::once(&pass.loss).chain(&norm).collect::<Vec<_>>())?;
-    let loss = objective::scalar_value(&pass.loss)?;
-    if !loss.is_finite() {
-        return Ok(Some(NotFinite::Loss(loss)));
-    }
+    let roots = std::iter::once(&pass.loss).chain(&pass.penalized).chain(&norm);
+    Tensor::evaluate_all(&roots.collect::<Vec<_>>())?;
+    let loss = match pass.read_loss()? {
+        Ok(loss) => loss,
+        Err(reason) => return Ok(Some(reason)),
+    };
     let buffers: Vec<Tensor> = step.buffers().iter().map(Parameter::tensor).collect();
     let also: Vec<&Tensor> = pass.measured.iter().chain(&buffers).collect();
     let refused = update(step, gradients, norm.zip(clip_norm), &also)?;
     if refused.is_none() {
-        step.read(batch, &pass)?;
+        step.read(batch, loss, pass.measured)?;
     }
     Ok(refused)
 }
@@ -139,16 +162,15 @@ fn accumulated<S: Step>(
     for batch in batches {
         let pass = step.forward(batch)?;
         let share = if total > 0.0 { step.weight(batch) / total } else { 0.0 };
-        step.backward(&pass.loss.mul_scalar(share)?)?;
+        step.backward(&pass.minimized().mul_scalar(share)?)?;
         let gradients = leaves.iter().filter_map(Tensor::grad);
         let changed: Vec<Tensor> = gradients.chain(step.buffers().iter().map(Parameter::tensor)).collect();
-        let roots: Vec<&Tensor> = std::iter::once(&pass.loss).chain(&pass.measured).chain(&changed).collect();
-        Tensor::evaluate_all(&roots)?;
-        let loss = objective::scalar_value(&pass.loss)?;
-        if !loss.is_finite() {
-            return Ok(Some(NotFinite::Loss(loss)));
+        let roots = std::iter::once(&pass.loss).chain(&pass.penalized).chain(&pass.measured).chain(&changed);
+        Tensor::evaluate_all(&roots.collect::<Vec<_>>())?;
+        match pass.read_loss()? {
+            Ok(loss) => step.read(batch, loss, pass.measured)?,
+            Err(reason) => return Ok(Some(reason)),
         }
-        step.read(batch, &pass)?;
     }
     let gradients = Gradients::take_from(&leaves.iter().collect::<Vec<_>>());
     // The optimiser overwrites gradients that nothing else holds.
@@ -210,13 +232,13 @@ impl Step for Session<'_, '_> {
         let outputs = self.trainer.model.forward(&inputs)?;
         let objective = &self.trainer.objective;
         let loss = objective.loss(&outputs, &targets)?;
-        Ok(Pass { loss, measured: objective.correct(&outputs, &targets)?.into_iter().collect() })
+        Ok(Pass { loss, penalized: None, measured: objective.correct(&outputs, &targets)? })
     }
 
-    fn read(&mut self, batch: &Batch, pass: &Pass) -> Result<()> {
-        self.measured.loss_sum += objective::scalar_value(&pass.loss)? * batch.indices.len() as f64;
+    fn read(&mut self, batch: &Batch, loss: f64, measured: Option<Tensor>) -> Result<()> {
+        self.measured.loss_sum += loss * batch.indices.len() as f64;
         self.measured.rows += batch.indices.len() as u64;
-        for correct in &pass.measured {
+        if let Some(correct) = measured {
             self.measured.correct += correct.item::<i64>()? as u64;
         }
         Ok(())

@@ -38,7 +38,7 @@ pub(crate) struct Measured {
 }
 
 impl Model<'_> {
-    /// The loss of a batch with penalties. Measures the loss without them, and the outputs if they are wanted.
+    /// The loss of a batch, with and without penalties. Measures the outputs if they are wanted.
     pub(crate) fn forward(&self, batch: &Batch) -> Result<Pass> {
         let (targets, dtype) = (&batch.targets, self.network.dtype());
         let network = self.twin.as_ref().unwrap_or(self.network);
@@ -56,17 +56,17 @@ impl Model<'_> {
         let takes_scores = network.loss_takes_scores(self.loss);
         let scores = network.training_outputs(&inputs, !takes_scores, dropout)?.to_dtype(dtype)?;
         let loss = network.loss_of(self.loss, &scores, targets)?;
-        let mut total = loss.clone();
         let penalty = self.regularization.of_inputs(&scores, &inputs)?;
         let weights = self.regularization.of_weights(self.network)?;
+        let mut penalized = None;
         for term in penalty.into_iter().chain(weights) {
-            total = total.add(&term.to_dtype(dtype)?)?;
+            penalized = Some(penalized.as_ref().unwrap_or(&loss).add(&term.to_dtype(dtype)?)?);
         }
-        let mut measured = vec![loss];
-        if self.predicts {
+        let outputs = || -> Result<Tensor> {
             let scores = scores.detach()?;
-            measured.push(if takes_scores { network.last_activation(&scores)? } else { scores });
-        }
-        Ok(Pass { loss: total, measured })
+            if takes_scores { network.last_activation(&scores) } else { Ok(scores) }
+        };
+        let measured = self.predicts.then(outputs).transpose()?;
+        Ok(Pass { loss, penalized, measured })
     }
 }

@@ -5,7 +5,7 @@ use std::thread;
 use neurenix::{nn::Parameter, phynexus::Tensor, train::Pass};
 
 use super::forward::{Batch, Model};
-use crate::{Network, NetworkError, Result, convert, network::put};
+use crate::{Network, NetworkError, Result, convert, device, network::put};
 
 /// Copies of a network on several devices.
 pub(crate) struct Shards {
@@ -58,15 +58,15 @@ impl Shards {
             };
             let share = if batch.mass > 0.0 { mass / batch.mass } else { 0.0 };
             let model = Model { network: copy, twin: None, ..*model };
-            let Pass { loss, measured } = model.forward(&Batch { inputs, targets, mass })?;
+            let Pass { loss, measured, .. } = model.forward(&Batch { inputs, targets, mass })?;
             let gradients = loss.mul_scalar(share)?.leaf_gradients()?;
-            copy.settle(&gradients.iter().chain(&measured).collect::<Vec<_>>())?;
+            copy.settle(&gradients.iter().chain(&measured).chain([&loss]).collect::<Vec<_>>())?;
             let own = |(_, weight): (String, Parameter)| -> Result<Option<Vec<f64>>> {
                 gradients.get(&weight.tensor()).map(convert::values).transpose()
             };
             Ok(Part {
-                loss: convert::values(&measured[0])?[0] * share,
-                predictions: measured.get(1).map_or(Ok(Vec::new()), convert::values)?,
+                loss: convert::values(&loss)?[0] * share,
+                predictions: measured.as_ref().map_or(Ok(Vec::new()), convert::values)?,
                 gradients: copy.weights().into_iter().map(own).collect::<Result<_>>()?,
             })
         };
@@ -104,10 +104,10 @@ impl Shards {
         let values =
             pairs.map(|(own, theirs)| Ok((own, theirs.tensor().to_device(network.engine_device())?)));
         put(values.collect::<Result<Vec<_>>>()?)?;
-        let tensor = |values: &[f64], shape: &[usize]| {
-            convert::tensor(values, shape, network.dtype(), network.engine_device())
-        };
-        let loss = tensor(&[loss], &[])?;
-        Ok(Pass { measured: vec![loss.clone(), tensor(&predictions, &[predictions.len()])?], loss })
+        // They are read on the host, in the precision of the sums.
+        let host = device::cpu()?;
+        let loss = Tensor::scalar(loss, host)?;
+        let predicted = || Tensor::from_slice(&predictions, &[predictions.len()], host);
+        Ok(Pass { loss, penalized: None, measured: model.predicts.then(predicted).transpose()? })
     }
 }

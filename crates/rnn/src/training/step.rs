@@ -29,6 +29,11 @@ impl Step for Session<'_, '_, '_> {
         batch.mass
     }
 
+    /// The twin's gradients are added to the network's.
+    fn accumulates(&self) -> bool {
+        self.model.twin.is_some()
+    }
+
     fn forward(&mut self, batch: &Batch) -> Result<Pass> {
         match &self.run.shards {
             Some(shards) => shards.forward(self.model, batch),
@@ -39,16 +44,14 @@ impl Step for Session<'_, '_, '_> {
     fn gradients(&mut self, pass: &Pass) -> Result<Gradients> {
         let newton = self.direction.as_mut().filter(|direction| direction.is_newton());
         if let Some(newton) = newton
-            && convert::values(&pass.loss)?[0].is_finite()
+            && convert::values(pass.minimized())?[0].is_finite()
         {
-            return newton.of_loss(&pass.loss);
+            return newton.of_loss(pass.minimized());
         }
-        match (&self.model.twin, &self.run.shards) {
-            (None, None) => return Ok(pass.loss.leaf_gradients()?),
-            (Some(_), _) => self.backward(&pass.loss)?,
-            // The workers' gradients are on the leaves already.
-            (None, Some(_)) => {}
+        if self.run.shards.is_none() {
+            return Ok(pass.minimized().leaf_gradients()?);
         }
+        // The workers' gradients are on the leaves already.
         let leaves: Vec<Tensor> = self.optimizer.parameters().map(Parameter::tensor).collect();
         Ok(Gradients::take_from(&leaves.iter().collect::<Vec<_>>()))
     }
@@ -75,19 +78,19 @@ impl Step for Session<'_, '_, '_> {
         }
     }
 
-    fn read(&mut self, batch: &Batch, pass: &Pass) -> Result<()> {
-        self.done.loss_sum += convert::values(&pass.measured[0])?[0] * batch.mass;
+    fn read(&mut self, batch: &Batch, loss: f64, measured: Option<Tensor>) -> Result<()> {
+        self.done.loss_sum += loss * batch.mass;
         self.done.mass += batch.mass;
-        for predictions in &pass.measured[1..] {
-            self.done.predictions.extend(convert::values(predictions)?);
+        if let Some(predictions) = measured {
+            self.done.predictions.extend(convert::values(&predictions)?);
         }
         Ok(())
     }
 
     fn refusal(&mut self, _: &[Batch], reason: NotFinite) -> NetworkError {
         match reason {
-            NotFinite::Loss(loss) => NetworkError::numerical(format!(
-                "the loss is {loss}; the step was not taken: lower the learning rate, clip gradients, or scale the data"
+            NotFinite::Loss(loss, penalized) => NetworkError::numerical(format!(
+                "the loss is {loss} ({penalized} with regularisation); the step was not taken: lower the learning rate, clip gradients, or scale the data"
             )),
             NotFinite::Norm(gradients) => all_finite(gradients.iter()).map_or_else(|error| error, refused),
         }

@@ -71,7 +71,7 @@ impl<'a> NetworkObjective<'a> {
 
     /// The loss of a batch with penalties, times the batch's share of all rows.
     fn total(&self, batch: &Batch) -> Result<Tensor> {
-        Ok(self.model.forward(batch)?.loss.mul_scalar(batch.mass / self.mass)?)
+        Ok(self.model.forward(batch)?.minimized().mul_scalar(batch.mass / self.mass)?)
     }
 }
 
