@@ -102,8 +102,8 @@ impl Operation for Conv {
             }
         }
         if *kind == ConvKind::InputGradient {
-            // Which elements of the output a tap misses depends only on the position. A non-finite filter element therefore
-            // leaves open every sum that one of its taps may have missed.
+            // Which elements of the output a tap misses depends only on the position. A non-finite filter element
+            // therefore leaves open every sum that one of its taps may have missed.
             for (sum, at) in sums.iter_mut().zip(every_coordinate(x)) {
                 let (group, channel) = (at[1] / inputs_a_group, at[1] % inputs_a_group);
                 for tap in taps.iter().filter(|tap| !is_met(geometry, &y[2..], &at[2..], tap)) {

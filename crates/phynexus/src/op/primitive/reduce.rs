@@ -112,8 +112,8 @@ impl Reduce {
         match self.combine {
             Combine::Sum => g,
             Combine::Max | Combine::Min => {
-                // Equal elements share the gradient. If all axes are reduced, NaNs count as equal; otherwise a NaN has no
-                // equals, and the gradients become NaN.
+                // Equal elements share the gradient. If all axes are reduced, NaNs count as equal; otherwise a NaN has
+                // no equals, and the gradients become NaN.
                 let equal = x.eq(&call.output().expand(shape));
                 let whole = (0..shape.len()).all(|axis| axes.contains(axis));
                 let chosen = if whole { equal.or(&x.is_nan()) } else { equal };
@@ -123,8 +123,8 @@ impl Reduce {
             }
             Combine::Prod if is_enabled() => g * others_along(&x, axes, shape),
             Combine::Prod => {
-                // Without zeros, the product of the others is y / x. With one zero, only the zero's own is nonzero; with
-                // more, none is.
+                // Without zeros, the product of the others is y / x. With one zero, only the zero's own is nonzero;
+                // with more, none is.
                 let zero = x.eq(&x.like(0.0));
                 let zeros = zero.cast(DType::I64).sum(axes);
                 let nonzero = zero.choose(&x.like(1.0), &x);
