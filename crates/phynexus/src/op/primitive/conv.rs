@@ -51,7 +51,8 @@ impl Operation for Conv {
         let spatial = geometry.check(&x.shape, &y.shape)?;
         need(w.shape.len() == spatial + 2, "a filter of another rank")?;
         need(w.shape[2..] == geometry.kernel[..], "a filter of another extent")?;
-        need(x.shape[1] == w.shape[1] * geometry.groups, "the filter takes another number of channels")?;
+        let taken = w.shape[1].checked_mul(geometry.groups);
+        need(taken == Some(x.shape[1]), "the filter takes another number of channels")?;
         let channels = y.shape[1] == w.shape[0] && w.shape[0] % geometry.groups == 0;
         need(channels, "the filter gives other channels")
     }
