@@ -35,9 +35,8 @@ import pytest
 nn = nx.nn
 FACTOR: Any = 2.0
 SETTINGS: dict[str, Any] = {"scale": 2.0, "shifts": [1.0, 2.0]}
-OFFSET = nx.tensor([1.0])
 CONFIG = types.SimpleNamespace(inner=types.SimpleNamespace(scale=2.0, mask=nx.tensor([1.0])))
-X = nx.tensor([3.0])
+OFFSET, X = nx.tensor([1.0]), nx.tensor([3.0])
 
 
 def helper(x: nx.Tensor, power: float = 1.0) -> nx.Tensor:
@@ -103,8 +102,7 @@ class Own(UserDict[str, float]):
 
 ORDERED, DEFAULTS, QUEUE = OrderedDict(scale=2.0), defaultdict(float, scale=2.0), deque([2.0])
 USER, OWN, USER_LIST = UserDict(scale=2.0), Own(scale=2.0), UserList([2.0])
-CHAIN = ChainMap({"scale": 2.0}, {"shift": 3.0})
-VIEW = types.MappingProxyType(SETTINGS)
+CHAIN, VIEW = ChainMap({"scale": 2.0}, {"shift": 3.0}), types.MappingProxyType(SETTINGS)
 VARIABLE: contextvars.ContextVar[float] = contextvars.ContextVar("VARIABLE", default=2.0)
 
 
@@ -112,8 +110,7 @@ def other(x: nx.Tensor) -> nx.Tensor:
     return x + 1
 
 
-threshold = nn.Threshold(1.0, 20.0)
-TABLE = np.array([4.0])
+threshold, TABLE = nn.Threshold(1.0, 20.0), np.array([4.0])
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -269,8 +266,7 @@ def test_what_cannot_be_watched_is_refused_by_name(function: Callable[[nx.Tensor
         nx.compile(function)(X)
 
 
-LARGE = np.zeros(10**6)
-LOCAL = threading.local()
+LARGE, LOCAL = np.zeros(10**6), threading.local()
 LOCAL.scale = 2.0
 Day, NOW = datetime.date, datetime.datetime.now
 PARSER, WEAK = configparser.ConfigParser(), weakref.WeakKeyDictionary({Own: 2.0})
@@ -365,11 +361,9 @@ class Pair(NamedTuple):
 OPTIONS, PAIR, MATCH = Options(), Pair(1.0, 2.0), re.match("(.)", "a")
 Numbers = list[int]
 Maybe = Optional[int]
-PLACE = np.s_[0:1]
-HALF, KIND, ROW = np.float32(0.5), np.dtype("float32"), np.array([1.0, 2.0], "float32")
-BY_TWO = functools.partial(nx.mul, 2.0)
+PLACE, HALF, KIND, ROW = np.s_[0:1], np.float32(0.5), np.dtype("float32"), np.array([1.0, 2.0], "float32")
+BY_TWO, DAY = functools.partial(nx.mul, 2.0), datetime.date(2020, 1, 1)
 logger = logging.getLogger("neurenix.tests")
-DAY = datetime.date(2020, 1, 1)
 
 
 @functools.lru_cache

@@ -41,8 +41,8 @@ choices! {
         HardSigmoid,
         /// `min(max(x, -1), 1)`.
         HardTanh,
-        /// `x` above 0, `a x` below, with a slope `a` that the layer learns. It begins at 0.25, which is its value without
-        /// a layer.
+        /// `x` above 0, `a x` below, with a slope `a` that the layer learns. It begins at 0.25, which is its value
+        /// without a layer.
         PReLU,
     }
 }
@@ -91,7 +91,8 @@ impl ActivationFunction {
         Ok(self.apply_matrix(&convert::row(x))?.index_axis_move(Axis(0), 0))
     }
 
-    /// The derivative of every element with respect to its own argument. For softmax, the diagonal of each row's Jacobian.
+    /// The derivative of every element with respect to its own argument. For softmax, the diagonal of each row's
+    /// Jacobian.
     pub fn derivative_matrix(&self, x: &Array2<f64>) -> Result<Array2<f64>> {
         let x = convert::matrix(x, DType::F64, device::cpu()?)?;
         if *self == ActivationFunction::Softmax {
@@ -142,8 +143,8 @@ impl ActivationFunction {
     }
 }
 
-/// An activation with parameters: the slope below 0 of [`ActivationFunction::PReLU`] and [`ActivationFunction::LeakyReLU`], the
-/// scale of [`ActivationFunction::ELU`]. Others have none.
+/// An activation with parameters: the slope below 0 of [`ActivationFunction::PReLU`] and
+/// [`ActivationFunction::LeakyReLU`], the scale of [`ActivationFunction::ELU`]. Others have none.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ParametricActivation {
     /// The function.

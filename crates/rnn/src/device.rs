@@ -4,8 +4,8 @@ use neurenix::phynexus::Device;
 
 use crate::Result;
 
-/// The device of this name, or the default: that of `RNN_GPU_DEVICE`, else a GPU if there is one, else the CPU. The name `cpu`
-/// avoids a search for GPUs.
+/// The device of this name, or the default: that of `RNN_GPU_DEVICE`, else a GPU if there is one, else the CPU. The
+/// name `cpu` avoids a search for GPUs.
 pub(crate) fn find(name: Option<&str>) -> Result<Device> {
     match name {
         Some("cpu") => {
@@ -28,7 +28,8 @@ pub(crate) fn cpu() -> Result<Device> {
     find(Some("cpu"))
 }
 
-/// Why an interface to devices or a compiler is missing. If this program was built without it, names the feature to enable.
+/// Why an interface to devices or a compiler is missing. If this program was built without it, names the feature to
+/// enable.
 pub(crate) fn explained(family: &str, reason: String) -> String {
     let (feature, is_on) = match family {
         "cuda" => ("cuda", cfg!(feature = "cuda")),

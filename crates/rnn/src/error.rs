@@ -178,8 +178,8 @@ impl NetworkError {
         }
     }
 
-    /// True if the call may succeed later or with other data, after an error of memory, of a device, or of numbers that are not
-    /// finite.
+    /// True if the call may succeed later or with other data, after an error of memory, of a device, or of numbers that
+    /// are not finite.
     pub fn is_recoverable(&self) -> bool {
         matches!(
             self,

@@ -1,5 +1,5 @@
-//! Neural networks in Rust: a builder, training, files, GPUs. The engine of Neurenix computes on a GPU if there is one, else on
-//! the CPU.
+//! Neural networks in Rust: a builder, training, files, GPUs. The engine of Neurenix computes on a GPU if there is one,
+//! else on the CPU.
 //!
 //! # In ten minutes
 //!
@@ -16,7 +16,8 @@
 //!     .build()?;
 //! println!("{}", network.summary());
 //!
-//! // Data and targets are matrices of `f64`, with one row per example. Here the target is which of two numbers is greater.
+//! // Data and targets are matrices of `f64`, with one row per example. Here the target is which of two numbers is
+//! // greater.
 //! let data = Array2::from_shape_fn((200, 2), |(row, column)| ((row * 7 + column * 5) as f64).sin());
 //! let targets = Array2::from_shape_fn((200, 2), |(row, class)| {
 //!     let greatest = usize::from(data[[row, 1]] > data[[row, 0]]);
@@ -50,10 +51,10 @@
 //!
 //! # Devices
 //!
-//! By default, a network computes on a GPU if there is one, else on the CPU. Emulators of GPUs are never chosen by default.
-//! [`Network::device`] and the history name the device. [`NetworkBuilder::device`] sets it by name (`"cpu"`, `"cuda:0"`,
-//! `"vulkan:0"`), and the variable `RNN_GPU_DEVICE` sets the default. Features select interfaces: `gpu` (Vulkan, DirectX 12),
-//! `cuda`, `opencl`, `metal`, `rocm`. All are enabled by default, and need no libraries to build.
+//! By default, a network computes on a GPU if there is one, else on the CPU. Emulators of GPUs are never chosen by
+//! default. [`Network::device`] and the history name the device. [`NetworkBuilder::device`] sets it by name (`"cpu"`,
+//! `"cuda:0"`, `"vulkan:0"`), and the variable `RNN_GPU_DEVICE` sets the default. Features select interfaces: `gpu`
+//! (Vulkan, DirectX 12), `cuda`, `opencl`, `metal`, `rocm`. All are enabled by default, and need no libraries to build.
 //!
 //! | variable | meaning |
 //! |---|---|
@@ -68,13 +69,13 @@
 //!
 //! # Errors
 //!
-//! Every call that can fail returns a [`Result`], whose message names the remedy. Nothing panics on invalid input, except
-//! [`utils::RandomUtils::permutation`] if there is not enough memory.
+//! Every call that can fail returns a [`Result`], whose message names the remedy. Nothing panics on invalid input,
+//! except [`utils::RandomUtils::permutation`] if there is not enough memory.
 //!
 //! # Speed
 //!
-//! Debug builds compile dependencies without optimisation, which makes networks a hundred times as slow or more. Run with
-//! `--release`, or add this to the program's `Cargo.toml` (the workspace's, if it is in one):
+//! Debug builds compile dependencies without optimisation, which makes networks a hundred times as slow or more. Run
+//! with `--release`, or add this to the program's `Cargo.toml` (the workspace's, if it is in one):
 //!
 //! ```toml
 //! [profile.dev.package."*"]

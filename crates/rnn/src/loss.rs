@@ -17,8 +17,8 @@ use crate::{
 };
 
 choices! {
-    /// A loss. All are means over all elements, except that the categorical cross-entropies are means over rows (for sequences,
-    /// over all steps), and the cosine similarity has one value per row.
+    /// A loss. All are means over all elements, except that the categorical cross-entropies are means over rows (for
+    /// sequences, over all steps), and the cosine similarity has one value per row.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[non_exhaustive]
     pub enum LossFunction {
@@ -30,8 +30,8 @@ choices! {
         /// `-t log p - (1 - t) log (1 - p)` for probabilities.
         BinaryCrossEntropy,
         /// `-sum t log p` for a row of probabilities, normalised to the sum 1. Targets are one-hot rows or other
-        /// probabilities with the sum 1. Rows (or steps of a sequence) with a lower sum count less, rows of zeros not at
-        /// all.
+        /// probabilities with the sum 1. Rows (or steps of a sequence) with a lower sum count less, rows of zeros not
+        /// at all.
         CategoricalCrossEntropy,
         /// `-log p` of the correct class. Targets are a column of class numbers.
         SparseCategoricalCrossEntropy,
@@ -237,8 +237,8 @@ impl LossConfig {
         Ok((convert::matrix(predictions, DType::F64, cpu)?, convert::matrix(targets, DType::F64, cpu)?))
     }
 
-    /// The number of outputs per question, for outputs of this shape: the last dimension, as for softmax, if outputs are
-    /// probabilities of classes.
+    /// The number of outputs per question, for outputs of this shape: the last dimension, as for softmax, if outputs
+    /// are probabilities of classes.
     pub(crate) fn classes(&self, outputs: &[usize]) -> usize {
         match self.is_categorical() || self.function == LossFunction::KLDivergence {
             true => outputs.last().copied().unwrap_or(0),
@@ -269,8 +269,8 @@ impl LossConfig {
         }
     }
 
-    /// Checks that a network with these layers can learn with this loss: if the loss takes a logarithm, it must exist for all
-    /// values in the range of the last activation.
+    /// Checks that a network with these layers can learn with this loss: if the loss takes a logarithm, it must exist
+    /// for all values in the range of the last activation.
     pub(crate) fn check_layers(&self, layers: &[Layer]) -> Result<()> {
         let (name, linear) = (self.function.name(), ActivationFunction::Linear);
         let refused = |reason: String| Err(NetworkError::invalid_parameter("loss", name, reason));
@@ -314,8 +314,8 @@ impl LossConfig {
         }
     }
 
-    /// The mean loss of outputs against targets, both `[rows, columns]` on one device. With `scores`, the outputs are the
-    /// inputs of the last activation.
+    /// The mean loss of outputs against targets, both `[rows, columns]` on one device. With `scores`, the outputs are
+    /// the inputs of the last activation.
     pub(crate) fn of(&self, outputs: &Tensor, targets: &Tensor, scores: bool) -> Result<Tensor> {
         let mean = Reduction::Mean;
         let framework = |loss: Loss| -> Result<Tensor> { Ok(loss.forward(outputs, targets, mean)?) };

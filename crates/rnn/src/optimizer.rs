@@ -37,8 +37,8 @@ choices! {
         AMSGrad,
         /// Adam with increasingly tight bounds on learning rates.
         AdaBound,
-        /// Limited-memory BFGS with gradients of batches, scaled by the learning rate. For a line search over all rows use
-        /// [`TrainingMethod::QuasiNewton`](crate::TrainingMethod::QuasiNewton).
+        /// Limited-memory BFGS with gradients of batches, scaled by the learning rate. For a line search over all rows
+        /// use [`TrainingMethod::QuasiNewton`](crate::TrainingMethod::QuasiNewton).
         LBFGS,
         /// Newton's method with second derivatives of each batch's loss, for up to 2000 weights. For steps that never
         /// increase the loss use [`TrainingMethod::Newton`](crate::TrainingMethod::Newton).
@@ -53,14 +53,14 @@ impl OptimizerType {
     }
 }
 
-/// The settings of an optimiser. A type refuses a `decay`, `momentum`, `final_lr` or `gamma` that it does not use. The other
-/// settings have defaults, which types without them ignore.
+/// The settings of an optimiser. A type refuses a `decay`, `momentum`, `final_lr` or `gamma` that it does not use. The
+/// other settings have defaults, which types without them ignore.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OptimizerConfig {
     /// The learning rate.
     pub learning_rate: f64,
-    /// The decay of the means of RMSprop (default 0.9) and Adadelta (0.95), of Adagrad's learning rate per step (0), and of
-    /// Nadam's momentum schedule (0.004).
+    /// The decay of the means of RMSprop (default 0.9) and Adadelta (0.95), of Adagrad's learning rate per step (0),
+    /// and of Nadam's momentum schedule (0.004).
     pub decay: Option<f64>,
     /// The momentum of Momentum and Nesterov (default 0.9) and RMSprop (0).
     pub momentum: Option<f64>,

@@ -1,8 +1,8 @@
 //! The class ``Tensor``: a variable that holds a tensor of the engine. `tensor` has its attributes and methods.
 //!
-//! The engine's tensors are values. Python's are variables: an operation in place puts a new value into its variable, an
-//! optimiser too, and everybody who holds the variable sees it, what `data` and `detach` give too. Other views are values
-//! of their own.
+//! The engine's tensors are values. Python's are variables: an in-place operation or an optimiser puts a new value into
+//! the variable, which all its holders see, and so do the results of `data` and `detach`. Other views are values of
+//! their own.
 
 pub(crate) mod stand_in;
 

@@ -283,8 +283,8 @@ pub(crate) struct UnaryRow {
     /// The function of a float in C: `{a}` is the operand, `{1}` a number in its type (`{inf}` too), and another word in
     /// braces a function of C's library. `None` for the library's function of the same name.
     pub(crate) c: Option<&'static str>,
-    /// The function of a `float32` in WGSL, with functions of the printer's own library in braces. `None` for what the printer
-    /// does itself, or that library's function of the same name with `_` behind it.
+    /// The function of a `float32` in WGSL, with functions of the printer's own library in braces. `None` if the
+    /// printer writes it itself, or for that library's function of the same name followed by `_`.
     pub(crate) wgsl: Option<&'static str>,
     /// The name of that function.
     pub(crate) library: &'static str,

@@ -68,25 +68,19 @@ impl Tensor {
 
     /// Histogram of `bins` equal bins between `min` and `max`, as a vector of this dtype. If `min` equals `max`, the
     /// bins span the least to the greatest element. The last bin includes `max`; elements outside the range are
-    /// ignored. 16-bit floats are compared in `float32`. Computed immediately.
+    /// ignored. Computed immediately, 16-bit floats in `float32` and integers in `float64`.
     ///
     /// # Errors
     /// [`Error::Argument`] if `bins` is 0 or unless `min <= max`.
     pub fn histc(&self, bins: usize, min: impl Into<Scalar>, max: impl Into<Scalar>) -> Result<Tensor> {
         let (mut min, mut max): (Scalar, Scalar) = (min.into(), max.into());
-        let wide = match self.dtype() {
-            DType::U64 => DType::U64,
-            dtype if dtype.is_float() => dtype.compute(),
-            _ => DType::I64,
-        };
+        let wide = if self.dtype().is_float() { self.dtype().compute() } else { DType::F64 };
         let x = self.reshaped(Dims::from_slice(&[self.len()]))?.detach()?.to_dtype(wide)?;
         if min.as_f64() == max.as_f64() && !x.is_empty() {
             let number = |x: Tensor| -> Result<Scalar> {
                 Ok(Scalar::Float(match wide {
-                    DType::F64 => x.item::<f64>()?,
                     DType::F32 => x.item::<f32>()?.into(),
-                    DType::U64 => x.item::<u64>()? as f64,
-                    _ => x.item::<i64>()? as f64,
+                    _ => x.item::<f64>()?,
                 }))
             };
             (min, max) = (number(x.min(&[], false)?)?, number(x.max(&[], false)?)?);

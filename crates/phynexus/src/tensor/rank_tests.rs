@@ -121,6 +121,9 @@ fn counts_and_sums_without_nan() {
     // Differences beyond the dtype of integers.
     let counts = array(&[100i8, -100], &[2]).histc(2, -100, 100).unwrap();
     assert_eq!(counts.to_vec::<i8>().unwrap(), [1, 1]);
+    // In float32, the element would round to 20,000,000, where the next bin begins.
+    let counts = array(&[19_999_999i64], &[1]).histc(10, 0, 100_000_000).unwrap();
+    assert_eq!(counts.to_vec::<i64>().unwrap(), [0, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
     assert!(matches!(vector(&[1.0]).histc(0, 0, 1), Err(Error::Argument { .. })));
     assert!(matches!(vector(&[1.0]).histc(2, 1, 0), Err(Error::Argument { .. })));
     assert!(matches!(vector(&[NAN]).histc(2, 0, 0), Err(Error::Argument { .. })));

@@ -8,8 +8,8 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-/// A number of bytes. It can be divided by integers, multiplied by fractions, compared with others and with integers, and
-/// printed as a number.
+/// A number of bytes. It can be divided by integers, multiplied by fractions, compared with others and with integers,
+/// and printed as a number.
 ///
 /// ```
 /// use rnn::gpu::ByteCount;

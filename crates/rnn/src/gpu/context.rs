@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use super::ByteCount;
 use crate::{NetworkError, Result};
 
-/// Memory on a device for `float32` numbers. Clones refer to the same memory. Once it is freed, all of them are invalid.
+/// Memory on a device for `float32` numbers. Clones refer to the same memory. Once it is freed, all of them are
+/// invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct GpuMemoryHandle {
     /// An identifier, which is not an address.

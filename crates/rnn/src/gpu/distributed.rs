@@ -8,9 +8,9 @@ use super::GpuDevice;
 use crate::{Network, NetworkError, Result, TrainingConfig, TrainingHistory, training::train_on};
 
 /// Synchronous data parallelism. Each batch is divided among devices, which compute the gradients of their rows in
-/// parallel. The gradients are averaged over all rows, and one update changes the weights. The result is that of one device
-/// up to rounding, except for layers that draw random numbers (dropout) or use statistics of a batch (batch normalisation):
-/// they do so per part.
+/// parallel. The gradients are averaged over all rows, and one update changes the weights. The result is that of one
+/// device up to rounding, except for layers that draw random numbers (dropout) or use statistics of a batch (batch
+/// normalisation): they do so per part.
 #[derive(Clone, Debug)]
 pub struct DistributedTraining {
     devices: Vec<String>,
@@ -69,8 +69,8 @@ impl DistributedTraining {
         &self.devices
     }
 
-    /// Trains a network, whose weights are shared and updated in place. Returns the measurements, which are also in the run's
-    /// checkpoints. [`Network::history`] stays that of the last [`Network::train`].
+    /// Trains a network, whose weights are shared and updated in place. Returns the measurements, which are also in the
+    /// run's checkpoints. [`Network::history`] stays that of the last [`Network::train`].
     ///
     /// # Errors
     /// As [`Network::train`], and for settings that need a whole batch on one device: accumulation, mixed precision,

@@ -51,16 +51,16 @@ fn language(device: &str) -> Option<SourceLanguage> {
 }
 
 impl GpuContext {
-    /// Executes a kernel in CUDA C, HIP C or OpenCL C, or in WGSL on devices of Vulkan, DirectX 12 and Metal. Arguments are in
-    /// the order of the source's parameters; in WGSL, tensors in the order of their bindings, then the members of the uniform
-    /// structure. Memory with a pointer to `const` (in WGSL, `var<storage, read>`) is read-only. Other memory is changed in
-    /// place, and keeps what the kernel does not write. The number of groups along x is that which gives every number of the
-    /// first writable memory an invocation.
+    /// Executes a kernel in CUDA C, HIP C or OpenCL C, or in WGSL on devices of Vulkan, DirectX 12 and Metal. Arguments
+    /// are in the order of the source's parameters; in WGSL, tensors in the order of their bindings, then the members
+    /// of the uniform structure. Memory with a pointer to `const` (in WGSL, `var<storage, read>`) is read-only. Other
+    /// memory is changed in place, and keeps what the kernel does not write. The number of groups along x is that which
+    /// gives every number of the first writable memory an invocation.
     ///
     /// # Errors
-    /// [`NetworkError::KernelCompilation`] if the source does not compile. Other errors if arguments do not match the source's
-    /// parameters, memory was freed, the kernel writes no memory, a group extends along y or z, or the device (such as the CPU)
-    /// has no kernel language.
+    /// [`NetworkError::KernelCompilation`] if the source does not compile. Other errors if arguments do not match the
+    /// source's parameters, memory was freed, the kernel writes no memory, a group extends along y or z, or the device
+    /// (such as the CPU) has no kernel language.
     pub fn execute_kernel(&mut self, kernel: &GpuKernel, args: &[GpuKernelArg]) -> Result<()> {
         let (_, y, z) = kernel.work_group_size;
         if (y, z) != (1, 1) {
@@ -71,8 +71,8 @@ impl GpuContext {
         self.launch(kernel, None, args)
     }
 
-    /// As [`GpuContext::execute_kernel`], with the number of groups along x, y and z. Groups may extend along all of them.
-    /// It is an error if there are no groups, or more than the device supports.
+    /// As [`GpuContext::execute_kernel`], with the number of groups along x, y and z. Groups may extend along all of
+    /// them. It is an error if there are no groups, or more than the device supports.
     pub fn execute_kernel_on(
         &mut self,
         kernel: &GpuKernel,

@@ -20,8 +20,8 @@ pub struct GpuKernel {
     pub source: String,
     /// The name of the function in the source.
     pub entry_point: String,
-    /// The result of [`KernelManager::compile_kernel`], for the caller's use. Execution compiles the source, or uses the
-    /// engine's cache.
+    /// The result of [`KernelManager::compile_kernel`], for the caller's use. Execution compiles the source, or uses
+    /// the engine's cache.
     pub compiled_binary: Option<Vec<u8>>,
     /// The size of a group. In WGSL it must equal the source's `@workgroup_size`.
     pub work_group_size: (usize, usize, usize),
@@ -56,9 +56,9 @@ impl KernelManager {
         KernelManager::default()
     }
 
-    /// Compiles a source for a backend: `cuda` (a cubin), `rocm` (a code object), `opencl` (the driver's binary), `wgsl`
-    /// (SPIR-V), `metal`. Binaries are cached, those of CUDA and HIP on disk too (`RNN_CUDA_CACHE_PATH`). `RNN_GPU_DEBUG=1`
-    /// prints each compilation.
+    /// Compiles a source for a backend: `cuda` (a cubin), `rocm` (a code object), `opencl` (the driver's binary),
+    /// `wgsl` (SPIR-V), `metal`. Binaries are cached, those of CUDA and HIP on disk too (`RNN_CUDA_CACHE_PATH`).
+    /// `RNN_GPU_DEBUG=1` prints each compilation.
     ///
     /// # Errors
     /// [`NetworkError::KernelCompilation`] with the compiler's messages if the source is refused;

@@ -143,8 +143,8 @@ impl GpuManager {
         &self.devices
     }
 
-    /// The default device of networks: that of `RNN_GPU_DEVICE`, else a GPU if there is one, else the CPU. `None` only if that
-    /// variable names a missing device.
+    /// The default device of networks: that of `RNN_GPU_DEVICE`, else a GPU if there is one, else the CPU. `None` only
+    /// if that variable names a missing device.
     pub fn default_device(&self) -> Option<GpuDevice> {
         self.devices.first().filter(|_| self.has_default).cloned()
     }

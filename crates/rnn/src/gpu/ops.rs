@@ -50,8 +50,8 @@ macro_rules! operations {
     )+ };
 }
 
-/// Operations on tensors of a context's device. Shapes are broadcast as in NumPy. Operations are recorded, and computed when a
-/// result is read; invalid arguments are errors at once.
+/// Operations on tensors of a context's device. Shapes are broadcast as in NumPy. Operations are recorded, and computed
+/// when a result is read; invalid arguments are errors at once.
 ///
 /// # Errors
 /// All methods refuse tensors of another device, shapes that do not fit, and numbers out of range.
@@ -101,8 +101,8 @@ pub trait GpuOps {
         swish(input: &GpuTensor) = |context| context.own(input)?.silu();
         /// The softmax along the last dimension.
         softmax(input: &GpuTensor) = |context| context.own(input)?.softmax(-1);
-        /// Sets elements to 0 with this probability and scales the others to keep the mean. The same seed gives the same
-        /// result.
+        /// Sets elements to 0 with this probability and scales the others to keep the mean. The same seed gives the
+        /// same result.
         dropout(input: &GpuTensor, probability: f64, seed: u64) = |context|
             context.own(input)?.dropout_with(probability, true, &Generator::new(seed));
         /// A convolution of `[N, C, H, W]` with a kernel `[filters, C, h, w]`.
@@ -123,7 +123,8 @@ pub trait GpuOps {
         /// The mean of each window of `[N, C, D, H, W]`.
         avg_pool3d(input: &GpuTensor, kernel_size: Triple, stride: Triple) = |context|
             context.own(input)?.avg_pool3d(kernel_size.into(), Some(stride.into()), [0; 3], false, true);
-        /// `softmax(q kᵀ / √E) v` for `[.., L, E]`, `[.., S, E]` and `[.., S, V]`; `causal` attends to earlier positions only.
+        /// `softmax(q kᵀ / √E) v` for `[.., L, E]`, `[.., S, E]` and `[.., S, V]`; `causal` attends to earlier
+        /// positions only.
         attention(query: &GpuTensor, key: &GpuTensor, value: &GpuTensor, causal: bool) = |context|
             context.own(query)?.scaled_dot_product_attention(
                 context.own(key)?,
@@ -139,13 +140,15 @@ pub trait GpuOps {
         /// A loss of predictions `[rows, columns]` against targets.
         loss(loss: LossFunction, predictions: &GpuTensor, targets: &GpuTensor) = |context|
             Ok(LossConfig::new(loss).of(context.own(predictions)?, context.own(targets)?, false)?);
-        /// Normalises each channel of `[N, C, ..]` by the batch's statistics, then applies a weight `[C]` and a bias `[C]`.
+        /// Normalises each channel of `[N, C, ..]` by the batch's statistics, then applies a weight `[C]` and a bias
+        /// `[C]`.
         batch_norm(input: &GpuTensor, weight: Option<&GpuTensor>, bias: Option<&GpuTensor>, epsilon: f64) = |context| {
             within("epsilon", epsilon, 0.0, f64::INFINITY)?;
             let (weight, bias) = (context.maybe(weight)?, context.maybe(bias)?);
             context.own(input)?.batch_norm(None, None, weight, bias, true, epsilon)
         };
-        /// Normalises each channel of `[N, C, ..]` by a given mean and variance `[C]`, then applies a weight and a bias.
+        /// Normalises each channel of `[N, C, ..]` by a given mean and variance `[C]`, then applies a weight and a
+        /// bias.
         batch_norm_by(
             input: &GpuTensor,
             mean: &GpuTensor,
@@ -176,7 +179,8 @@ pub trait GpuOps {
         };
     }
 
-    /// The running mean and variance after a batch: `momentum` is the weight of the batch's mean and (unbiased) variance.
+    /// The running mean and variance after a batch: `momentum` is the weight of the batch's mean and (unbiased)
+    /// variance.
     fn running_statistics(
         &mut self,
         input: &GpuTensor,

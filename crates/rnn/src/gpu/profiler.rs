@@ -18,8 +18,8 @@ pub struct GpuEvent {
     pub start_time: Instant,
     /// The duration by the host's clock.
     pub duration: Duration,
-    /// The time of kernels and copies, by the device's clock if it has one, else by the host's. Absent if another part was
-    /// already running, in this profiler or another.
+    /// The time of kernels and copies, by the device's clock if it has one, else by the host's. Absent if another part
+    /// was already running, in this profiler or another.
     pub device_time: Option<Duration>,
     /// The caller's value.
     pub memory_used: ByteCount,

@@ -212,7 +212,8 @@ sources! {
 }
 
 sources! {
-    /// Kernels in the Metal shading language. Tensors are buffers 0, 1, ..; scalars are a structure in the buffer after them.
+    /// Kernels in the Metal shading language. Tensors are buffers 0, 1, ..; scalars are a structure in the buffer after
+    /// them.
     MetalKernels {
         /// `c = a * b` for an `m` by `k` matrix `a` and a `k` by `n` matrix `b`; one invocation per element of `c`.
         matmul = r#"#include <metal_stdlib>

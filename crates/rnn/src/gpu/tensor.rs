@@ -78,8 +78,8 @@ pub enum MemoryLayout {
     GpuOptimized,
 }
 
-/// A tensor on a device. Operations do not change it, but return new tensors. They are recorded, and computed when a value is
-/// read.
+/// A tensor on a device. Operations do not change it, but return new tensors. They are recorded, and computed when a
+/// value is read.
 #[derive(Clone)]
 pub struct GpuTensor {
     tensor: Tensor,

@@ -10,8 +10,8 @@ use crate::{ActivationFunction, Result, error::within};
 
 /// Describes a layer. Its input shape is known when the network is built, which reports invalid settings.
 ///
-/// A row has a shape: `[features]`, an image `[channels, height, width]`, a volume `[channels, depth, height, width]`, or a
-/// sequence `[steps, features]`. In input and output matrices, a row's elements are in that order.
+/// A row has a shape: `[features]`, an image `[channels, height, width]`, a volume `[channels, depth, height, width]`,
+/// or a sequence `[steps, features]`. In input and output matrices, a row's elements are in that order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[must_use = "add it to a network"]
 pub struct LayerBuilder {
@@ -116,8 +116,8 @@ impl LayerBuilder {
         LayerBuilder::new(LayerKind::Pooling(Windows { size, stride, padding, average }))
     }
 
-    /// Normalises each feature or channel, by the batch's statistics during training and by running statistics otherwise. For
-    /// single features a batch needs two rows: a last single row joins the batch before.
+    /// Normalises each feature or channel, by the batch's statistics during training and by running statistics
+    /// otherwise. For single features a batch needs two rows: a last single row joins the batch before.
     pub fn batch_norm() -> LayerBuilder {
         LayerBuilder::new(LayerKind::BatchNorm { momentum: 0.1, epsilon: 1e-5 })
     }
@@ -127,14 +127,14 @@ impl LayerBuilder {
         LayerBuilder::new(LayerKind::LayerNorm { epsilon: 1e-5 })
     }
 
-    /// A vector of `features` elements for each of `count` integers, from `[steps]` to `[steps, features]`. It must be the
-    /// first layer; the data are integers from 0 to `count - 1`.
+    /// A vector of `features` elements for each of `count` integers, from `[steps]` to `[steps, features]`. It must be
+    /// the first layer; the data are integers from 0 to `count - 1`.
     pub fn embedding(count: usize, features: usize) -> LayerBuilder {
         LayerBuilder::new(LayerKind::Embedding { count, features })
     }
 
-    /// Simple recurrence (tanh) over sequences `[steps, features]`. Returns the state after the last step, `[units]`, or with
-    /// [`LayerBuilder::return_sequences`] all states.
+    /// Simple recurrence (tanh) over sequences `[steps, features]`. Returns the state after the last step, `[units]`,
+    /// or with [`LayerBuilder::return_sequences`] all states.
     pub fn rnn(units: usize) -> LayerBuilder {
         LayerBuilder::recurrent(Cell::Rnn, units)
     }

@@ -61,8 +61,8 @@ impl NetworkBuilder {
         self
     }
 
-    /// Sets the loss: a [`LossFunction`](crate::LossFunction), or a [`LossConfig`] with settings. The default is the mean
-    /// squared error.
+    /// Sets the loss: a [`LossFunction`](crate::LossFunction), or a [`LossConfig`] with settings. The default is the
+    /// mean squared error.
     pub fn loss(mut self, loss: impl Into<LossConfig>) -> NetworkBuilder {
         self.plan.loss = loss.into();
         self
@@ -104,8 +104,8 @@ impl NetworkBuilder {
         self
     }
 
-    /// Sets the device by its name: `cpu`, `cuda:0`, `vulkan:0`. The default is the device of `RNN_GPU_DEVICE`, else a GPU if
-    /// there is one, else the CPU.
+    /// Sets the device by its name: `cpu`, `cuda:0`, `vulkan:0`. The default is the device of `RNN_GPU_DEVICE`, else a
+    /// GPU if there is one, else the CPU.
     pub fn device(mut self, name: impl Into<String>) -> NetworkBuilder {
         self.device = Some(name.into());
         self
@@ -117,8 +117,8 @@ impl NetworkBuilder {
         self
     }
 
-    /// Sets the seed of the weights. Networks with the same description and seed are equal on every device. The default seed
-    /// comes from the clock.
+    /// Sets the seed of the weights. Networks with the same description and seed are equal on every device. The default
+    /// seed comes from the clock.
     pub fn seed(mut self, seed: u64) -> NetworkBuilder {
         self.seed = Some(seed);
         self
@@ -128,8 +128,8 @@ impl NetworkBuilder {
     ///
     /// # Errors
     /// If there is no layer, a size is 0, shapes do not fit each other, or a setting is out of range. If the loss needs
-    /// probabilities or counts and the last activation returns other values, or the number of class weights is not that of
-    /// classes. If there is no such device.
+    /// probabilities or counts and the last activation returns other values, or the number of class weights is not that
+    /// of classes. If there is no such device.
     pub fn build(self) -> Result<Network> {
         let network = self.made()?;
         network.plan.optimizer.check_use()?;

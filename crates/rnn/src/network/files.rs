@@ -42,11 +42,12 @@ struct Json {
 }
 
 impl Network {
-    /// Writes the network as JSON, which people and other programs can read. As with the other formats, missing folders are
-    /// created, and a symbolic link is followed.
+    /// Writes the network as JSON, which people and other programs can read. As with the other formats, missing folders
+    /// are created, and a symbolic link is followed.
     ///
     /// # Errors
-    /// If the file cannot be written (an existing file is kept), or a weight is not finite, which JSON cannot represent.
+    /// If the file cannot be written (an existing file is kept), or a weight is not finite, which JSON cannot
+    /// represent.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let mut tensors = BTreeMap::new();
         for (name, array) in self.arrays()? {

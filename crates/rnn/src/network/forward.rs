@@ -43,8 +43,8 @@ impl Network {
     }
 
     /// The loss of rows against targets, and its derivatives with respect to all weights, in the order of
-    /// [`Network::get_weights`]. Those of frozen weights are zeros. Computed in inference mode, so that equal arguments give
-    /// equal results.
+    /// [`Network::get_weights`]. Those of frozen weights are zeros. Computed in inference mode, so that equal arguments
+    /// give equal results.
     pub fn loss_and_gradients(
         &self,
         input: &Array2<f64>,
@@ -107,8 +107,8 @@ impl Network {
         self.layers.last().map_or(&[][..], |layer| layer.output_shape())
     }
 
-    /// The loss of the results of [`Network::outputs`], which are activated unless the loss takes scores. If an output row has
-    /// several questions with a class each, such as the steps of a sequence, each of them counts as a row.
+    /// The loss of the results of [`Network::outputs`], which are activated unless the loss takes scores. If an output
+    /// row has several questions with a class each, such as the steps of a sequence, each of them counts as a row.
     pub(crate) fn loss_of(
         &self,
         loss: &crate::LossConfig,

@@ -115,8 +115,8 @@ impl Network {
         NetworkBuilder::new(input_size)
     }
 
-    /// Starts a network whose input rows have this shape, such as an image `[channels, height, width]` or a sequence `[steps,
-    /// features]`. In a matrix of data, a row's elements are in that order.
+    /// Starts a network whose input rows have this shape, such as an image `[channels, height, width]` or a sequence
+    /// `[steps, features]`. In a matrix of data, a row's elements are in that order.
     ///
     /// # Errors
     /// If a size is 0.

@@ -45,8 +45,8 @@ impl Network {
         Ok(Tensor::evaluate_all(&all)?)
     }
 
-    /// The weights, layer by layer, as matrices. Dimensions after the first are merged, and a bias is one row. The weight of a
-    /// dense layer is `(outputs, inputs)`.
+    /// The weights, layer by layer, as matrices. Dimensions after the first are merged, and a bias is one row. The
+    /// weight of a dense layer is `(outputs, inputs)`.
     pub fn get_weights(&self) -> Result<Vec<Array2<f64>>> {
         self.weights().iter().map(|(_, parameter)| convert::array(&parameter.tensor())).collect()
     }
@@ -54,7 +54,8 @@ impl Network {
     /// Sets the weights, in the order and shapes of [`Network::get_weights`].
     ///
     /// # Errors
-    /// If their number or a shape differs, or an element is not finite in the network's precision. Nothing changes then.
+    /// If their number or a shape differs, or an element is not finite in the network's precision. Nothing changes
+    /// then.
     pub fn set_weights(&mut self, weights: &[Array2<f64>]) -> Result<()> {
         let own = self.weights();
         if own.len() != weights.len() {
@@ -146,7 +147,8 @@ impl Network {
         Ok(())
     }
 
-    /// A network with other layers. `origins` has the place of each layer in this network, whose weights are copied, or `None`.
+    /// A network with other layers. `origins` has the place of each layer in this network, whose weights are copied, or
+    /// `None`.
     pub(crate) fn with_layers(
         &self,
         layers: Vec<LayerBuilder>,

@@ -19,8 +19,8 @@ pub struct DataAugmentationConfig {
     pub gaussian_noise: Option<f64>,
     /// The probability with which an input becomes 0.
     pub input_dropout: Option<f64>,
-    /// The part of each target that is spread over all columns. If each column is a separate question (binary cross-entropy,
-    /// hinge losses, a single column), it is spread over the column's two answers.
+    /// The part of each target that is spread over all columns. If each column is a separate question (binary
+    /// cross-entropy, hinge losses, a single column), it is spread over the column's two answers.
     pub label_smoothing: Option<f64>,
     /// Rows are mixed in pairs, with shares from a beta distribution with this parameter (Zhang et al., 2018).
     pub mixup_alpha: Option<f64>,

@@ -15,8 +15,8 @@ choices! {
     /// How weights are found. Backpropagation goes batch by batch with the optimiser. The other methods use all rows at
     /// once: an epoch is one iteration, `batch_size` is the number of rows that are computed at a time, dropout is
     /// inactive, and batch normalisations use their running statistics. These methods choose their own steps, never
-    /// increase the loss, and use only `damping` and `memory_size` of the optimiser. The run ends when they find nothing
-    /// better.
+    /// increase the loss, and use only `damping` and `memory_size` of the optimiser. The run ends when they find
+    /// nothing better.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[non_exhaustive]
     pub enum TrainingMethod {
@@ -38,7 +38,8 @@ choices! {
         ParticleSwarm,
         /// A population of 50 with tournaments, blended crossover and mutation. Needs no derivatives.
         GeneticAlgorithm,
-        /// 50 random steps per iteration; steps that increase the loss are accepted ever more rarely. Needs no derivatives.
+        /// 50 random steps per iteration; steps that increase the loss are accepted ever more rarely. Needs no
+        /// derivatives.
         SimulatedAnnealing,
     }
 }
@@ -54,13 +55,13 @@ pub struct TrainingConfig {
     pub loss_function: Option<LossFunction>,
     /// Replaces the network's optimiser for this run.
     pub optimizer: Option<Optimizer>,
-    /// How weights are found. Methods that use all rows at once refuse schedules, accumulation, mixed precision, augmentation,
-    /// a dropout rate and spectral normalisation.
+    /// How weights are found. Methods that use all rows at once refuse schedules, accumulation, mixed precision,
+    /// augmentation, a dropout rate and spectral normalisation.
     pub method: TrainingMethod,
     /// The share of rows, taken from the end, that is used for validation unless validation data are given.
     pub validation_split: f64,
-    /// Training stops after this many epochs without a better validation loss (training loss without validation), and the
-    /// weights of the best epoch are restored.
+    /// Training stops after this many epochs without a better validation loss (training loss without validation), and
+    /// the weights of the best epoch are restored.
     pub early_stopping_patience: Option<usize>,
     /// The minimum improvement that counts as better.
     pub early_stopping_min_delta: f64,

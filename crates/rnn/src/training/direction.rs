@@ -30,7 +30,8 @@ enum Method {
 }
 
 impl Direction {
-    /// The direction of an optimiser that has its own, for these weights. An error if there are too many weights for it.
+    /// The direction of an optimiser that has its own, for these weights. An error if there are too many weights for
+    /// it.
     pub(super) fn of(optimizer: &Optimizer, parameters: &[Parameter]) -> Result<Option<Direction>> {
         let config = optimizer.config();
         let method = match optimizer.optimizer_type() {

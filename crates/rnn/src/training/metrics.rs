@@ -4,7 +4,8 @@ use ndarray::Array2;
 
 use crate::{LossFunction, NetworkError, Result, convert};
 
-/// Metrics of predictions against targets. All return an error if the shapes differ, there are no rows, or a number is NaN.
+/// Metrics of predictions against targets. All return an error if the shapes differ, there are no rows, or a number is
+/// NaN.
 #[derive(Clone, Copy, Debug)]
 pub struct Metrics;
 
@@ -12,8 +13,8 @@ pub struct Metrics;
 const NAMES: [&str; 8] = ["loss", "accuracy", "precision", "recall", "f1", "mae", "rmse", "r2"];
 
 impl Metrics {
-    /// The share of rows whose largest prediction is at the place of the largest target. For a single column, the share of rows
-    /// where both are on the same side of 0.5.
+    /// The share of rows whose largest prediction is at the place of the largest target. For a single column, the share
+    /// of rows where both are on the same side of 0.5.
     pub fn accuracy(predictions: &Array2<f64>, targets: &Array2<f64>) -> Result<f64> {
         check(predictions, targets)?;
         let rows = predictions.rows().into_iter().zip(targets.rows());
@@ -30,7 +31,8 @@ impl Metrics {
         Ok(share(hits, hits + false_alarms))
     }
 
-    /// Among elements whose target is at or above the threshold, the share whose prediction is too; 0 if there are none.
+    /// Among elements whose target is at or above the threshold, the share whose prediction is too; 0 if there are
+    /// none.
     pub fn recall(predictions: &Array2<f64>, targets: &Array2<f64>, threshold: f64) -> Result<f64> {
         let (hits, _, missed) = counts(predictions, targets, threshold)?;
         Ok(share(hits, hits + missed))

@@ -15,17 +15,18 @@ pub struct RegularizationConfig {
     pub l1_lambda: Option<f64>,
     /// Adds this times the sum of the weights' squares, without biases, to the loss.
     pub l2_lambda: Option<f64>,
-    /// Applies dropout during training after every hidden dense, convolutional, recurrent, attention and residual layer, and
-    /// after the normalisations and activations that follow it.
+    /// Applies dropout during training after every hidden dense, convolutional, recurrent, attention and residual
+    /// layer, and after the normalisations and activations that follow it.
     pub dropout_rate: Option<f64>,
-    /// Inserts a batch normalisation after every hidden dense layer and convolution that has none. It stays in the network.
+    /// Inserts a batch normalisation after every hidden dense layer and convolution that has none. It stays in the
+    /// network.
     pub batch_norm: bool,
     /// Inserts a layer normalisation in the same places. It stays in the network.
     pub layer_norm: bool,
     /// After every step, divides weights by their largest singular value if it is above 1.
     pub spectral_norm: bool,
-    /// Adds this times the mean squared length of the gradient with respect to a row to the loss. The gradient is that of
-    /// the sum of outputs, before a softmax or sigmoid that is fused with the loss.
+    /// Adds this times the mean squared length of the gradient with respect to a row to the loss. The gradient is that
+    /// of the sum of outputs, before a softmax or sigmoid that is fused with the loss.
     pub gradient_penalty: Option<f64>,
 }
 
@@ -42,8 +43,8 @@ impl RegularizationConfig {
         self.dropout_rate.map_or(Ok(()), |rate| within("dropout_rate", rate, 0.0, 1.0))
     }
 
-    /// Layers with the normalisations that are asked for, one after each hidden dense layer and convolution that has none;
-    /// for each layer, its place among those given.
+    /// Layers with the normalisations that are asked for, one after each hidden dense layer and convolution that has
+    /// none; for each layer, its place among those given.
     pub(super) fn normalised(&self, given: &[LayerBuilder]) -> (Vec<LayerBuilder>, Vec<Option<usize>>) {
         let norms: Vec<LayerBuilder> =
             [self.batch_norm.then(LayerBuilder::batch_norm), self.layer_norm.then(LayerBuilder::layer_norm)]

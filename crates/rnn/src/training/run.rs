@@ -243,7 +243,8 @@ impl<'a> Run<'a> {
         session.finish(stopping.is_over())
     }
 
-    /// Divides rows into batches. If the network cannot train on a single row, a last single row joins the batch before.
+    /// Divides rows into batches. If the network cannot train on a single row, a last single row joins the batch
+    /// before.
     pub(super) fn batches(&self, order: &[usize]) -> Vec<Vec<usize>> {
         let size = self.config.batch_size;
         let mut batches: Vec<Vec<usize>> = order.chunks(size).map(<[usize]>::to_vec).collect();

@@ -30,7 +30,8 @@ pub enum LearningRateSchedule {
         /// The lowest rate.
         eta_min: f64,
     },
-    /// Multiplies the rate by `factor` when the loss has not improved for more than `patience` epochs, but not below `min_lr`.
+    /// Multiplies the rate by `factor` when the loss has not improved for more than `patience` epochs, but not below
+    /// `min_lr`.
     ReduceOnPlateau {
         /// The factor.
         factor: f64,
@@ -39,7 +40,8 @@ pub enum LearningRateSchedule {
         /// The lowest rate.
         min_lr: f64,
     },
-    /// From the initial rate to `end_lr` over the run's epochs, in proportion to a power of the remaining share of the run.
+    /// From the initial rate to `end_lr` over the run's epochs, in proportion to a power of the remaining share of the
+    /// run.
     PolynomialDecay {
         /// The power.
         power: f64,
@@ -57,7 +59,8 @@ pub enum LearningRateSchedule {
         /// `triangular`: cycles of equal height; `triangular2`: each cycle is half as high as the one before.
         mode: String,
     },
-    /// From `max_lr / 25` up to `max_lr` over a share of the steps, then down to `max_lr / 250000` (Smith and Topin, 2018).
+    /// From `max_lr / 25` up to `max_lr` over a share of the steps, then down to `max_lr / 250000` (Smith and Topin,
+    /// 2018).
     OneCycleLR {
         /// The highest rate.
         max_lr: f64,

@@ -17,8 +17,8 @@ pub(super) struct Searching<'a> {
 }
 
 impl<'a> Searching<'a> {
-    /// A search from the network's weights; `None` for backpropagation. An error if there are too many weights for the method,
-    /// or the initial loss is not finite.
+    /// A search from the network's weights; `None` for backpropagation. An error if there are too many weights for the
+    /// method, or the initial loss is not finite.
     pub(super) fn new(
         method: TrainingMethod,
         optimizer: &Optimizer,
@@ -43,8 +43,8 @@ impl<'a> Searching<'a> {
         Ok(Some(Searching { objective, search, solution: Solution { weights, value } }))
     }
 
-    /// Runs one iteration. Returns the measurements after it, and whether the search has converged. If it fails, the weights do
-    /// not change.
+    /// Runs one iteration. Returns the measurements after it, and whether the search has converged. If it fails, the
+    /// weights do not change.
     pub(super) fn iterate(&mut self, predictions: bool) -> Result<(Measured, bool)> {
         let before = self.solution.weights.clone();
         let progress = self.search.iterate(&mut self.objective, &mut self.solution);

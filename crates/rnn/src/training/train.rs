@@ -11,8 +11,8 @@ use super::{
 use crate::{Network, NetworkError, Result, convert};
 
 impl Network {
-    /// The loss and metrics over rows: `loss`; `accuracy` if targets are classes (the share of correctly classified rows, or of
-    /// correct columns for the binary cross-entropy and hinge losses); otherwise `mae`, `rmse` and `r2`.
+    /// The loss and metrics over rows: `loss`; `accuracy` if targets are classes (the share of correctly classified
+    /// rows, or of correct columns for the binary cross-entropy and hinge losses); otherwise `mae`, `rmse` and `r2`.
     ///
     /// # Errors
     /// Data and targets that do not fit the network or each other.
@@ -38,18 +38,18 @@ impl Network {
         Ok(all)
     }
 
-    /// Trains the network on rows and their targets, and returns the measurements. By default, the last fifth of the rows is
-    /// used for validation, and training stops after ten epochs without a better validation loss.
+    /// Trains the network on rows and their targets, and returns the measurements. By default, the last fifth of the
+    /// rows is used for validation, and training stops after ten epochs without a better validation loss.
     ///
     /// # Errors
     /// If data and targets do not fit the network or each other, or a setting is out of range.
     ///
-    /// If a loss is not finite: the network is then as it was before that step, or before the run if the run was to insert
-    /// normalisations.
+    /// If a loss is not finite: the network is then as it was before that step, or before the run if the run was to
+    /// insert normalisations.
     ///
-    /// If gradients are not finite although the loss is. With `gradient_clip` (which also refuses gradients too large to be
-    /// squared), accumulation, mixed precision and LBFGS, the step is not taken. Otherwise the error comes after the step, and
-    /// the weights are lost.
+    /// If gradients are not finite although the loss is. With `gradient_clip` (which also refuses gradients too large
+    /// to be squared), accumulation, mixed precision and LBFGS, the step is not taken. Otherwise the error comes after
+    /// the step, and the weights are lost.
     pub fn train(
         &mut self,
         train_data: &Array2<f64>,

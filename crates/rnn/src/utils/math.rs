@@ -26,8 +26,8 @@ impl MathUtils {
         Ok(gradient)
     }
 
-    /// The second derivatives of a function with respect to pairs of elements, in row-major order, by central differences with
-    /// the step `h`.
+    /// The second derivatives of a function with respect to pairs of elements, in row-major order, by central
+    /// differences with the step `h`.
     ///
     /// # Errors
     /// If `h` is not above 0, there is not enough memory, or the function fails.

@@ -13,7 +13,8 @@ pub struct DataPreprocessing;
 const MOST_CLASSES: usize = 1 << 24;
 
 impl DataPreprocessing {
-    /// Scales every column to the range from 0 to 1. Returns the columns' minima and maxima too. A constant column becomes 0.
+    /// Scales every column to the range from 0 to 1. Returns the columns' minima and maxima too. A constant column
+    /// becomes 0.
     ///
     /// # Errors
     /// If there are no rows, or an element is not finite.
@@ -38,8 +39,8 @@ impl DataPreprocessing {
         Ok(scaled(data, min_vals, &(max_vals - min_vals)))
     }
 
-    /// Scales every column to mean 0 and standard deviation 1. Returns the columns' means and deviations too. A constant column
-    /// becomes 0.
+    /// Scales every column to mean 0 and standard deviation 1. Returns the columns' means and deviations too. A
+    /// constant column becomes 0.
     ///
     /// # Errors
     /// If there are no rows, or an element is not finite.
@@ -108,11 +109,12 @@ impl DataPreprocessing {
         Ok((data.select(Axis(0), &order), targets.select(Axis(0), &order)))
     }
 
-    /// Splits rows into training data, test data, training targets and test targets. `test_size` is the share of test rows,
-    /// which are taken from the end.
+    /// Splits rows into training data, test data, training targets and test targets. `test_size` is the share of test
+    /// rows, which are taken from the end.
     ///
     /// # Errors
-    /// If the numbers of rows differ, the share is not between 0 and 1, or it is neither 0 nor 1 but one part has no rows.
+    /// If the numbers of rows differ, the share is not between 0 and 1, or it is neither 0 nor 1 but one part has no
+    /// rows.
     pub fn train_test_split(
         data: &Array2<f64>,
         targets: &Array2<f64>,

@@ -75,6 +75,39 @@ fn slices_with_any_step() {
 }
 
 #[test]
+fn reductions_along_any_axes() {
+    for combine in Combine::ALL {
+        for axes in [&[][..], &[0], &[1]] {
+            check(&[values(&[2, 3, 2], 0.5, 1.4)], 2, &|x| {
+                let y = Formula::of(&x[0]).reduce(combine, Axes::of(axes.iter().copied()));
+                (&y * &y).tensor()
+            });
+        }
+    }
+}
+
+#[test]
+fn scans_along_the_first_and_the_last_axis() {
+    for combine in Combine::ALL {
+        for (axis, reverse) in [(0, false), (0, true), (2, false), (2, true)] {
+            check(&[values(&[2, 3, 2], 0.5, 1.4)], 2, &|x| {
+                let y = Formula::of(&x[0]).scan(combine, axis, reverse);
+                (&y * &y).tensor()
+            });
+        }
+    }
+}
+
+#[test]
+fn one_tensor_concatenated_with_itself() {
+    check(&[values(&[2, 3], -1.0, 1.0)], 2, &|x| {
+        let part = Formula::of(&x[0]);
+        let y = Formula::cat(&[part.clone(), part], 1);
+        (&y * &y).tensor()
+    });
+}
+
+#[test]
 fn products_with_zeros() {
     for zeros in [vec![1], vec![0, 2], vec![0, 1, 2], vec![3]] {
         let mut x = values(&[2, 4], 0.5, 1.4);

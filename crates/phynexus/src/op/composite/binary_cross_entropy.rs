@@ -53,8 +53,8 @@ impl Definition for BinaryCrossEntropy {
         ((&t - 1.0) * no - t * yes).cast(operands[0].dtype()).term()
     }
 
-    /// `(x - t) / max(x (1 - x), 1e-12)` for the input, `log(1 - x) - log(x)` for the target: bounded as in the
-    /// loss, whose gradient that is (PyTorch's are not, and infinite at 0 and 1).
+    /// `(x - t) / max(x (1 - x), 1e-12)` for the input, `log(1 - x) - log(x)` for the target. Both are bounded
+    /// like the loss (PyTorch's are not: they are infinite at 0 and 1).
     fn gradient(&self, call: &Call) -> Result<Option<InputGradients>> {
         let (g, x, t) =
             (Formula::wide(call.gradient), Formula::wide(&call.inputs[0]), Formula::wide(&call.inputs[1]));

@@ -48,7 +48,7 @@ impl MatmulPrecision {
     pub fn from_name(name: &str) -> Result<MatmulPrecision> {
         [MatmulPrecision::Highest, MatmulPrecision::High].into_iter().find(|p| p.name() == name).ok_or_else(
             || {
-                let message = format!("{name:?} is no precision of products: give \"highest\" or \"high\"");
+                let message = format!("expected \"highest\" or \"high\", got {name:?}");
                 Error::argument("set_float32_matmul_precision", message)
             },
         )

@@ -1,9 +1,6 @@
 //! Positions of extremes.
 
-use super::{
-    Check, IrNode, Number, Op, Operation, OracleArray, Sample, SampleOperand, need,
-    reduce::{Axes, reduced},
-};
+use super::{Check, IrNode, Number, Op, Operation, OracleArray, Sample, SampleOperand, need};
 use crate::{
     DType, Result,
     op::{
@@ -31,7 +28,8 @@ impl Operation for ArgReduce {
     fn check(&self, node: &IrNode, inputs: &[&IrNode]) -> Check {
         need(matches!(self.combine, Combine::Max | Combine::Min), "only extremes have a place")?;
         need(node.dtype == DType::I64, "places are int64")?;
-        need(reduced(&inputs[0].shape, Axes::of([self.axis])) == node.shape, "not the reduced shape")?;
+        need(self.axis < inputs[0].shape.len(), "no such axis")?;
+        need(reduced(&inputs[0].shape, self.axis) == node.shape, "not the reduced shape")?;
         need(node.is_empty() || !inputs[0].is_empty(), "an empty axis has no maximum or minimum")
     }
 
@@ -53,10 +51,17 @@ impl Operation for ArgReduce {
             [(&[1], 0), (&[300], 0), (&[4, 50], 1), (&[50, 4], 0), (&[3, 4, 5], 1)];
         let sample = |combine, (shape, axis): (&[usize], usize)| {
             let op = Op::ArgReduce(ArgReduce { combine, axis });
-            let result = reduced(shape, Axes::of([axis]));
+            let result = reduced(shape, axis);
             Sample::primitive(op, &result, [SampleOperand::new(shape)]).giving(DType::I64)
         };
         let extremes = [Combine::Max, Combine::Min];
         extremes.into_iter().flat_map(|combine| calls.map(|call| sample(combine, call))).collect()
     }
+}
+
+/// The shape with this axis reduced to size 1.
+fn reduced(shape: &[usize], axis: usize) -> Dims {
+    let mut reduced = Dims::from_slice(shape);
+    reduced[axis] = 1;
+    reduced
 }

@@ -34,8 +34,8 @@ impl Operation for Cat {
             i.shape.len() == rank && (0..rank).all(|a| a == axis || i.shape[a] == node.shape[a])
         };
         need(inputs.iter().all(fits), "other axes differ")?;
-        let size: usize = inputs.iter().map(|i| i.shape[axis]).sum();
-        need(size == node.shape[axis], "sizes do not add up")
+        let size = inputs.iter().try_fold(0usize, |size, i| size.checked_add(i.shape[axis]));
+        need(size == Some(node.shape[axis]), "sizes do not add up")
     }
 
     /// Each input gets its slice of the gradient.

@@ -51,7 +51,8 @@ impl Operation for Conv {
         let spatial = geometry.check(&x.shape, &y.shape)?;
         need(w.shape.len() == spatial + 2, "a filter of another rank")?;
         need(w.shape[2..] == geometry.kernel[..], "a filter of another extent")?;
-        need(x.shape[1] == w.shape[1] * geometry.groups, "the filter takes another number of channels")?;
+        let taken = w.shape[1].checked_mul(geometry.groups);
+        need(taken == Some(x.shape[1]), "the filter takes another number of channels")?;
         let channels = y.shape[1] == w.shape[0] && w.shape[0] % geometry.groups == 0;
         need(channels, "the filter gives other channels")
     }
@@ -102,8 +103,8 @@ impl Operation for Conv {
             }
         }
         if *kind == ConvKind::InputGradient {
-            // Which elements of the output a tap misses depends only on the position. A non-finite filter element therefore
-            // leaves open every sum that one of its taps may have missed.
+            // Which elements of the output a tap misses depends only on the position. A non-finite filter element
+            // therefore leaves open every sum that one of its taps may have missed.
             for (sum, at) in sums.iter_mut().zip(every_coordinate(x)) {
                 let (group, channel) = (at[1] / inputs_a_group, at[1] % inputs_a_group);
                 for tap in taps.iter().filter(|tap| !is_met(geometry, &y[2..], &at[2..], tap)) {

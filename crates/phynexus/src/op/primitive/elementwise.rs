@@ -8,8 +8,8 @@ use crate::{
     op::{Binary, Unary, reference::elementwise},
 };
 
-// Where a derivative does not exist the value is PyTorch's: 0 for steps and for `abs` at 0, half to each operand where a
-// maximum or minimum meets equals.
+// Where a derivative does not exist the value is PyTorch's: 0 for steps and for `abs` at 0, half to each operand where
+// a maximum or minimum meets equals.
 
 impl Operation for Unary {
     fn name(&self) -> &'static str {

@@ -57,8 +57,8 @@ impl Geometry {
     }
 }
 
-/// For tests: windows with and without stride, dilation, uneven padding and groups, in one to three dimensions, with the
-/// shapes of an input and the spatial extents of the result.
+/// For tests: windows with and without stride, dilation, uneven padding and groups, in one to three dimensions, with
+/// the shapes of an input and the spatial extents of the result.
 pub(super) fn samples() -> Vec<(Geometry, Vec<usize>, Vec<usize>)> {
     type Window<'a> = (&'a [usize], &'a [usize], &'a [usize], &'a [(usize, usize)], usize);
     let calls: [(Window, &[usize], &[usize]); 10] = [

@@ -96,6 +96,23 @@ macro_rules! primitives {
             ]
             .concat()
         }
+
+        #[cfg(test)]
+        mod tests {
+            use super::*;
+
+            #[test]
+            fn every_primitive_has_samples() {
+                let primitives = [
+                    $((stringify!($unit), $unit::samples()),)*
+                    $((stringify!($name), $name::samples()),)*
+                ];
+                for (name, samples) in primitives {
+                    // A buffer computes nothing.
+                    assert_eq!(samples.is_empty(), name == "Buffer", "{name}");
+                }
+            }
+        }
     };
 }
 

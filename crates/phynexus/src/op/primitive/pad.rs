@@ -32,7 +32,8 @@ impl Operation for Pad {
         need(self.padding.len() == rank && from.len() == rank, "expected one padding per axis")?;
         let grown = |axis: usize| {
             let (before, after) = self.padding[axis];
-            before + from[axis] + after == node.shape[axis]
+            let size = before.checked_add(from[axis]).and_then(|size| size.checked_add(after));
+            size == Some(node.shape[axis])
         };
         need((0..rank).all(grown), "not the padded shape")
     }

@@ -59,10 +59,11 @@ impl Operation for Pool {
             let op = Op::Pool(Pool(kind, self.1.clone()));
             Formula::from(Term::record(op, dtype, shape.into(), &[operand]))
         };
-        call.each(|_| match self.0 {
-            PoolKind::Sum => record(PoolKind::SumBackward, x.dtype(), x.shape(), g),
-            PoolKind::SumBackward => record(PoolKind::Sum, x.dtype(), x.shape(), g),
-            PoolKind::Max | PoolKind::ArgMax => {
+        match self.0 {
+            PoolKind::ArgMax => Ok(Some(call.inputs.iter().map(|_| None).collect())),
+            PoolKind::Sum => call.each(|_| record(PoolKind::SumBackward, x.dtype(), x.shape(), g)),
+            PoolKind::SumBackward => call.each(|_| record(PoolKind::Sum, x.dtype(), x.shape(), g)),
+            PoolKind::Max => call.each(|_| {
                 let positions = record(PoolKind::ArgMax, DType::I64, call.output.shape(), x);
                 let plane = |t: &Term| {
                     Dims::from_slice(&[t.shape()[0], t.shape()[1], element_count(&t.shape()[2..])])
@@ -70,14 +71,14 @@ impl Operation for Pool {
                 let (from, to) = (plane(g), plane(x));
                 scatter_along(&call.gradient().reshape(&from), &positions.reshape(&from), 2, &to)
                     .reshape(x.shape())
-            }
-        })
+            }),
+        }
     }
 
     fn gradient_reads(&self) -> Reads {
         match self.0 {
-            PoolKind::Sum | PoolKind::SumBackward => Reads::NOTHING,
-            PoolKind::Max | PoolKind::ArgMax => Reads::OPERANDS,
+            PoolKind::Max => Reads::OPERANDS,
+            PoolKind::ArgMax | PoolKind::Sum | PoolKind::SumBackward => Reads::NOTHING,
         }
     }
 

@@ -1,5 +1,5 @@
-//! Random 32-bit words by Threefry-2x32 with 20 rounds: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as
-//! 1, 2, 3" (2011).
+//! Random 32-bit words by Threefry-2x32 with 20 rounds: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy
+//! as 1, 2, 3" (2011).
 
 use super::{Check, IrNode, Number, Op, Operation, OracleArray, Sample, SampleOperand, need};
 use crate::{DType, Result};

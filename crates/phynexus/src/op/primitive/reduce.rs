@@ -56,7 +56,10 @@ impl Operation for Reduce {
     fn gradient(&self, call: &Call) -> Result<Option<InputGradients>> {
         match self.combine {
             Combine::Sum => call.each(|_| call.gradient().expand(call.inputs[0].shape())),
-            _ => call.in_compute_dtype(|call| call.each(|_| self.chosen(call))),
+            Combine::Max | Combine::Min => {
+                call.in_compute_dtype(|call| call.each(|_| self.extreme_gradient(call)))
+            }
+            Combine::Prod => call.in_compute_dtype(|call| call.each(|_| self.product_gradient(call))),
         }
     }
 
@@ -100,41 +103,39 @@ impl Operation for Reduce {
 }
 
 /// The shape with these axes reduced to size 1.
-pub(super) fn reduced(shape: &[usize], axes: Axes) -> Dims {
+fn reduced(shape: &[usize], axes: Axes) -> Dims {
     shape.iter().enumerate().map(|(axis, &size)| if axes.contains(axis) { 1 } else { size }).collect()
 }
 
 impl Reduce {
-    /// The gradient of the operand of a maximum, minimum or product.
-    fn chosen(&self, call: &Call) -> Formula {
+    /// Equal elements share the gradient of a maximum or minimum. If all axes are reduced, NaNs count as equal;
+    /// otherwise a NaN has no equals, and the gradients become NaN.
+    fn extreme_gradient(&self, call: &Call) -> Formula {
+        let (x, axes, shape) = (call.input(0), self.axes, call.inputs[0].shape());
+        let equal = x.eq(&call.output().expand(shape));
+        let whole = (0..shape.len()).all(|axis| axes.contains(axis));
+        let holders = if whole { equal.or(&x.is_nan()) } else { equal };
+        let holders = holders.cast(call.gradient.dtype());
+        let share = call.gradient() / holders.sum(axes);
+        holders * share
+    }
+
+    /// The gradient of a product. Without zeros, the product of the others is y / x. With one zero, only the zero's own
+    /// is nonzero; with more, none is.
+    fn product_gradient(&self, call: &Call) -> Formula {
         let (x, axes, shape) = (call.input(0), self.axes, call.inputs[0].shape());
         let g = call.gradient().expand(shape);
-        match self.combine {
-            Combine::Sum => g,
-            Combine::Max | Combine::Min => {
-                // Equal elements share the gradient. If all axes are reduced, NaNs count as equal; otherwise a NaN has no
-                // equals, and the gradients become NaN.
-                let equal = x.eq(&call.output().expand(shape));
-                let whole = (0..shape.len()).all(|axis| axes.contains(axis));
-                let chosen = if whole { equal.or(&x.is_nan()) } else { equal };
-                let chosen = chosen.cast(call.gradient.dtype());
-                let share = call.gradient() / chosen.sum(axes);
-                chosen * share
-            }
-            Combine::Prod if is_enabled() => g * others_along(&x, axes, shape),
-            Combine::Prod => {
-                // Without zeros, the product of the others is y / x. With one zero, only the zero's own is nonzero; with
-                // more, none is.
-                let zero = x.eq(&x.like(0.0));
-                let zeros = zero.cast(DType::I64).sum(axes);
-                let nonzero = zero.choose(&x.like(1.0), &x);
-                let product = nonzero.reduce(Combine::Prod, axes);
-                let none = zeros.eq(&zeros.like(0i64)).expand(shape);
-                let alone = zeros.eq(&zeros.like(1i64)).expand(shape).and(&zero);
-                let others = (product / nonzero).only_where(&none.or(&alone));
-                g * others
-            }
+        if is_enabled() {
+            return g * others_along(&x, axes, shape);
         }
+        let zero = x.eq(&x.like(0.0));
+        let zeros = zero.cast(DType::I64).sum(axes);
+        let nonzero = zero.choose(&x.like(1.0), &x);
+        let product = nonzero.reduce(Combine::Prod, axes);
+        let none = zeros.eq(&zeros.like(0i64)).expand(shape);
+        let alone = zeros.eq(&zeros.like(1i64)).expand(shape).and(&zero);
+        let others = (product / nonzero).only_where(&none.or(&alone));
+        g * others
     }
 }
 

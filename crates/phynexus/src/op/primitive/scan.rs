@@ -88,8 +88,8 @@ impl Scan {
             Combine::Sum => g.scan(Combine::Sum, axis, !reverse),
             Combine::Prod if is_enabled() => self.product_gradient(call),
             Combine::Prod => {
-                // dL/dx_i = sum over k >= i of g_k y_k / x_i. This is safe before the first zero. At the first zero, the
-                // sum is computed with 1 in its place. After it, every product contains a zero.
+                // dL/dx_i = sum over k >= i of g_k y_k / x_i. This is safe before the first zero. At the first zero,
+                // the sum is computed with 1 in its place. After it, every product contains a zero.
                 let zero = x.eq(&x.like(0.0));
                 let zeros = zero.cast(DType::I64).scan(Combine::Sum, axis, reverse);
                 let before = zeros.eq(&zeros.like(0i64));

@@ -119,8 +119,8 @@ const SUM: ScatterMode = ScatterMode::Combine(Combine::Sum);
 impl Scatter {
     /// The gradient of a scatter's target (position 0) or of its updates (position 2).
     ///
-    /// Equal elements share the gradient of a maximum or minimum. The gradient of a product is exact only to first order
-    /// where a row has zeros among its factors.
+    /// Equal elements share the gradient of a maximum or minimum. The gradient of a product is exact only to first
+    /// order where a row has zeros among its factors.
     fn operand_gradient(&self, call: &Call, position: usize) -> Formula {
         let &Scatter(mode, range) = self;
         let (x, index, updates) = (call.input(0), call.input(1), call.input(2));

@@ -1,4 +1,4 @@
-//! Integers and truth values: exact, wrapped to the width.
+//! Integers and bools: exact, wrapped to the width.
 
 use crate::{
     DType,

@@ -10,8 +10,8 @@ const TRIES: usize = 50;
 /// The factor of the temperature after each iteration.
 const COOLING: f64 = 0.9;
 
-/// Simulated annealing (Kirkpatrick, Gelatt and Vecchi, 1983) with step sizes adapted to the acceptance rate (Corana et al.,
-/// 1987).
+/// Simulated annealing (Kirkpatrick, Gelatt and Vecchi, 1983) with step sizes adapted to the acceptance rate (Corana et
+/// al., 1987).
 pub(super) struct Annealing {
     random: RandomStream,
     state: Option<State>,

@@ -31,8 +31,8 @@ impl Units {
         self.lengths.iter().sum()
     }
 
-    /// The dot product with the unit vector of this place; `None` if it depends on no leaf. The graph is the same for all
-    /// places, so it is planned once.
+    /// The dot product with the unit vector of this place; `None` if it depends on no leaf. The graph is the same for
+    /// all places, so it is planned once.
     fn product(&self, with: &[Tensor], place: usize) -> Result<Option<Tensor>> {
         let (mut before, mut total) = (0, None::<Tensor>);
         for ((tensor, zeros), &length) in with.iter().zip(&self.zeros).zip(&self.lengths) {

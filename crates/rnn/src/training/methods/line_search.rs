@@ -44,8 +44,8 @@ impl Line<'_> {
         Ok(Point { step, value, gradient, derivative })
     }
 
-    /// A point that satisfies the strong Wolfe conditions (Nocedal and Wright, Numerical Optimization, 2006, algorithms 3.5 and
-    /// 3.6), or at least is lower than the start; `None` if rounding hides every decrease.
+    /// A point that satisfies the strong Wolfe conditions (Nocedal and Wright, Numerical Optimization, 2006, algorithms
+    /// 3.5 and 3.6), or at least is lower than the start; `None` if rounding hides every decrease.
     pub(super) fn search(&self, objective: &mut dyn Objective, first: f64) -> Result<Option<Point>> {
         let start = Point {
             step: 0.0,
@@ -106,7 +106,8 @@ impl Line<'_> {
     }
 }
 
-/// The minimum of the cubic through two points and the derivatives there, kept away from both; their middle if there is none.
+/// The minimum of the cubic through two points and the derivatives there, kept away from both; their middle if there is
+/// none.
 fn within(low: &Point, high: &Point) -> f64 {
     let width = high.step - low.step;
     let middle = low.step + 0.5 * width;

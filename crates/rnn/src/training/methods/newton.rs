@@ -36,7 +36,8 @@ impl Newton {
         Newton { kind, damping }
     }
 
-    /// The values that a damping of 1 adds to the diagonal. For Gauss-Newton they are proportional to it (Marquardt, 1963).
+    /// The values that a damping of 1 adds to the diagonal. For Gauss-Newton they are proportional to it (Marquardt,
+    /// 1963).
     fn scales(&self, matrix: &[f64], count: usize) -> Vec<f64> {
         match self.kind {
             Curvature::Hessian => vec![1.0; count],
@@ -71,7 +72,8 @@ impl Search for Newton {
     }
 }
 
-/// Solves a symmetric system, with `added` on its diagonal, by a Cholesky decomposition; `None` unless it is positive definite.
+/// Solves a symmetric system, with `added` on its diagonal, by a Cholesky decomposition; `None` unless it is positive
+/// definite.
 pub(crate) fn solve(matrix: &[f64], added: &[f64], right: &[f64]) -> Option<Vec<f64>> {
     let count = right.len();
     let mut factor = matrix.to_vec();

@@ -15,8 +15,8 @@ use crate::{
     training::forward::{Batch, Measured, Model},
 };
 
-/// The loss over all rows. Dropout is inactive and normalisations use their running statistics, so that the same weights give
-/// the same loss.
+/// The loss over all rows. Dropout is inactive and normalisations use their running statistics, so that the same
+/// weights give the same loss.
 pub(crate) struct NetworkObjective<'a> {
     model: &'a Model<'a>,
     batches: Vec<Batch>,

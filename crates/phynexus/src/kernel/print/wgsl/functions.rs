@@ -63,7 +63,7 @@ fn not_a_number_f64() -> f64 { return bitcast<f64>(nan_bits_f64); }",
         &[],
         "fn is_infinite_f64(x: f64) -> bool { return (bitcast<u64>(x) & 0x7ffffffffffffffflu) == 0x7ff0000000000000lu; }",
     ),
-    // Floor division of an index by what is no power of two.
+    // Floor division of an index by a number that is not a power of two.
     (
         "floor_quotient",
         &[],

@@ -342,7 +342,7 @@ impl Dialect for Printer<'_, Wgsl> {
             }
             (KernelOp::ShuffleXor(_, by), [a]) => match value_type(from) {
                 "u64" => format!("{}({a}, {by}u)", self.library("shuffle_xor_u64")),
-                // As numbers: on NVIDIA's driver sorting by exchanged bools left all as it was.
+                // As numbers: on NVIDIA's driver, sorts that exchanged bools did not change the order.
                 "bool" => format!("(subgroupShuffleXor(u32({a}), {by}u) != 0u)"),
                 t @ ("i64" | "f64") => {
                     format!("bitcast<{t}>({}(bitcast<u64>({a}), {by}u))", self.library("shuffle_xor_u64"))
