@@ -88,7 +88,7 @@ fn cases() -> Result<Vec<Entry>> {
             let name = op.name();
             let output = case.ir.push(op, DType::U32, Dims::from_slice(shape), inputs);
             case.ir.outputs.push(output);
-            entries.push(Entry::new(name, DType::U32.name(), case));
+            entries.push(Entry::new(name, DType::U32.name(), move || case.clone()));
         }
     }
     Ok(entries)

@@ -8,6 +8,11 @@ use phynexus::{
 
 use super::Entry;
 
+/// A generator that depends on the case's name only, so that adding a case leaves the layouts of others as they are.
+pub(super) fn choice(name: &str) -> Choice {
+    Choice::new(name.bytes().fold(5u64, |seed, b| seed.wrapping_mul(31).wrapping_add(b.into())))
+}
+
 /// Adds a leaf of random values, in row-major or scattered layout.
 pub(super) fn leaf(
     case: &mut Case,
@@ -25,32 +30,30 @@ pub(super) fn leaf(
 const VARIANTS: [(Distribution, bool); 3] =
     [(Distribution::Special, false), (Distribution::Tame, true), (Distribution::Positive, false)];
 
-/// Adds the operation under test for a shape and operands, and returns its node.
-type Build<'a> = dyn Fn(&mut Case, &[usize], &[u32]) -> u32 + 'a;
-
-/// Adds a case for every shape and variant. `build` appends nodes to the leaves and returns the output.
-fn cases(operation: &str, dtype: DType, leaves: &[DType], build: &Build<'_>, entries: &mut Vec<Entry>) {
-    let mut choice = Choice::new(17);
+/// Adds a case for every shape and variant of an operation with this many operands of `dtype`.
+fn cases(op: &Op, operands: usize, [dtype, result]: [DType; 2], entries: &mut Vec<Entry>) {
     for shape in ELEMENTWISE {
         for (values, scattered) in VARIANTS {
             if scattered && shape.len() < 2 && values != Distribution::Tame {
                 continue;
             }
-            let mut case = Case::new(format!("shape {shape:?}, {values:?} values, scattered {scattered}"));
-            let ids: Vec<u32> = leaves
-                .iter()
-                .map(|&dtype| leaf(&mut case, &mut choice, values, dtype, shape, scattered))
-                .collect();
-            let output = build(&mut case, shape, &ids);
-            case.ir.outputs.push(output);
-            entries.push(Entry::new(operation, dtype.name(), case));
+            let name = format!("shape {shape:?}, {values:?} values, scattered {scattered}");
+            let op = op.clone();
+            entries.push(Entry::new(op.name(), dtype.name(), move || {
+                let mut choice = choice(&name);
+                let mut case = Case::new(name.clone());
+                let mut operand = |_| leaf(&mut case, &mut choice, values, dtype, shape, scattered);
+                let inputs: Vec<u32> = (0..operands).map(&mut operand).collect();
+                let output = case.ir.push(op.clone(), result, shape.into(), inputs);
+                case.ir.outputs.push(output);
+                case
+            }));
         }
     }
 }
 
 /// The function with a constant as left or right operand, which takes other paths in rewrites and kernels.
 fn with_constants(op: Binary, dtype: DType, entries: &mut Vec<Entry>) {
-    let mut choice = Choice::new(23);
     let constants = if dtype.is_float() {
         vec![0.0, -0.0, 1.0, -1.0, 2.0, 0.5, 3.3].into_iter().map(Scalar::Float).collect()
     } else {
@@ -59,14 +62,17 @@ fn with_constants(op: Binary, dtype: DType, entries: &mut Vec<Entry>) {
     for constant in constants {
         for left in [false, true] {
             let side = if left { "left" } else { "right" };
-            let mut case = Case::new(format!("constant {constant} on the {side}"));
-            let x = leaf(&mut case, &mut choice, Distribution::Special, dtype, &[67], false);
-            let c =
-                case.ir.push(Op::Constant(Constant(constant.cast(dtype))), dtype, [67].as_slice().into(), []);
-            let inputs = if left { [c, x] } else { [x, c] };
-            let y = case.ir.push(Op::Binary(op), op.result(dtype), [67].as_slice().into(), inputs);
-            case.ir.outputs.push(y);
-            entries.push(Entry::new(op.name(), dtype.name(), case));
+            let name = format!("constant {constant} on the {side}");
+            entries.push(Entry::new(op.name(), dtype.name(), move || {
+                let mut case = Case::new(name.clone());
+                let x = leaf(&mut case, &mut choice(&name), Distribution::Special, dtype, &[67], false);
+                let constant = Op::Constant(Constant(constant.cast(dtype)));
+                let c = case.ir.push(constant, dtype, [67].as_slice().into(), []);
+                let inputs = if left { [c, x] } else { [x, c] };
+                let y = case.ir.push(Op::Binary(op), op.result(dtype), [67].as_slice().into(), inputs);
+                case.ir.outputs.push(y);
+                case
+            }));
         }
     }
 }
@@ -76,16 +82,10 @@ pub(super) fn entries() -> Vec<Entry> {
     let mut entries = Vec::new();
     for dtype in DType::ALL {
         for op in Unary::ALL.into_iter().filter(|op| op.accepts(dtype)) {
-            let build = |case: &mut Case, shape: &[usize], ids: &[u32]| {
-                case.ir.push(Op::Unary(op), op.result(dtype), shape.into(), ids.iter().copied())
-            };
-            cases(op.name(), dtype, &[dtype], &build, &mut entries);
+            cases(&Op::Unary(op), 1, [dtype, op.result(dtype)], &mut entries);
         }
         for op in Binary::ALL.into_iter().filter(|op| op.accepts(dtype)) {
-            let build = |case: &mut Case, shape: &[usize], ids: &[u32]| {
-                case.ir.push(Op::Binary(op), op.result(dtype), shape.into(), ids.iter().copied())
-            };
-            cases(op.name(), dtype, &[dtype, dtype], &build, &mut entries);
+            cases(&Op::Binary(op), 2, [dtype, op.result(dtype)], &mut entries);
             with_constants(op, dtype, &mut entries);
         }
     }

@@ -17,9 +17,11 @@ pub(super) fn entries() -> Vec<Entry> {
     for dtype in DType::FLOATS {
         for (name, chain) in CHAINS {
             for shape in [[1, 1], [4, 7], [5, 260], [300, 3], [2, 4100]] {
-                let mut graph = Graph::new(format!("shape {shape:?}"), dtype);
-                chain(&mut graph, &shape);
-                entries.push(Entry::new(*name, dtype.name(), graph.case));
+                entries.push(Entry::new(*name, dtype.name(), move || {
+                    let mut graph = Graph::new(format!("shape {shape:?}"), dtype);
+                    chain(&mut graph, &shape);
+                    graph.case
+                }));
             }
         }
     }

@@ -47,7 +47,7 @@ impl Cases {
             seen.len() > known
         };
         self.entries.retain(|entry| {
-            drop(guarded(|| run_unchecked(&entry.case, device)));
+            drop(guarded(|| run_unchecked(&(entry.case)(), device)));
             has_new()
         });
         self.programs.retain(|program| {
@@ -92,7 +92,7 @@ mod tests {
         cases.one_of_a_kind(&target(), options.operations);
         assert!((1..before).contains(&cases.entries.len()), "{} of {before}", cases.entries.len());
         let (device, recorded) = recorder(target());
-        cases.entries.iter().for_each(|entry| drop(guarded(|| run_unchecked(&entry.case, device))));
+        cases.entries.iter().for_each(|entry| drop(guarded(|| run_unchecked(&(entry.case)(), device))));
         let kept: HashSet<KernelKind> = recorded.take().iter().map(kernel_kind).collect();
         assert!(kept == all && !all.is_empty());
     }

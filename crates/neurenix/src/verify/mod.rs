@@ -88,12 +88,17 @@ pub struct Progress<'a> {
 struct Entry {
     operation: String,
     dtype: String,
-    case: Case,
+    /// Makes the case. Every process of a divided suite lists all entries, but makes few of the cases.
+    case: Box<dyn Fn() -> Case>,
 }
 
 impl Entry {
-    fn new(operation: impl Into<String>, dtype: impl Into<String>, case: Case) -> Entry {
-        Entry { operation: operation.into(), dtype: dtype.into(), case }
+    fn new(
+        operation: impl Into<String>,
+        dtype: impl Into<String>,
+        case: impl Fn() -> Case + 'static,
+    ) -> Entry {
+        Entry { operation: operation.into(), dtype: dtype.into(), case: Box::new(case) }
     }
 }
 
@@ -159,7 +164,7 @@ pub fn unchecked(device: Device, options: &Options, done: &mut dyn FnMut(&str)) 
         drop(guarded(|| run_unchecked(case, device)));
         done(&case.name);
     };
-    cases.entries.iter().for_each(|entry| record(&entry.case));
+    cases.entries.iter().for_each(|entry| record(&(entry.case)()));
     cases.graphs.iter().for_each(|&seed| record(&random_case(seed, options.operations)));
     for program in &cases.programs {
         drop(guarded(|| (program.run)(device)));
@@ -181,11 +186,12 @@ pub fn run(device: Device, options: &Options, progress: &mut dyn FnMut(Progress)
     let mut table =
         Table { report: Report::new(device, options.seed), rows: BTreeMap::new(), done: 0, total };
     for entry in &entries {
-        let outcome = execute(&entry.case, device);
+        let case = (entry.case)();
+        let outcome = execute(&case, device);
         if interrupt::requested() {
             return table.finish();
         }
-        table.add(&entry.operation, &entry.dtype, &entry.case.name, outcome, progress);
+        table.add(&entry.operation, &entry.dtype, &case.name, outcome, progress);
     }
     for program in programs {
         let outcome = guarded(|| (program.run)(device));

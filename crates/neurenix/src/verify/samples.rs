@@ -3,10 +3,13 @@
 use phynexus::{
     DType,
     op::{Conv, ConvKind, Geometry, Op, Permute, Sample, composite::Tf32, samples},
-    oracle::generate::{Case, CaseLeaf, Choice, Distribution, random_operand},
+    oracle::generate::{Case, CaseLeaf, Distribution, random_operand},
 };
 
-use super::{Entry, elementwise::leaf};
+use super::{
+    Entry,
+    elementwise::{choice, leaf},
+};
 
 /// All cases of operations that are not elementwise functions.
 pub(super) fn entries() -> Vec<Entry> {
@@ -39,31 +42,29 @@ fn add_variants(sample: &Sample, dtype: DType, entries: &mut Vec<Entry>) {
     }
 }
 
-/// A generator that depends on the case's name only, so that adding a case leaves the layouts of others as they are.
-fn choice(name: &str) -> Choice {
-    Choice::new(name.bytes().fold(5u64, |seed, b| seed.wrapping_mul(31).wrapping_add(b.into())))
-}
-
 fn add(sample: &Sample, dtype: DType, name: String, (values, scattered): Variant, entries: &mut Vec<Entry>) {
-    let mut choice = choice(&name);
-    let mut case = Case::new(name);
-    let mut operand = |operand| {
-        let array = random_operand(&mut choice, operand, dtype, values);
-        case.leaf(match scattered {
-            true => CaseLeaf::scattered(array, &mut choice),
-            false => CaseLeaf::contiguous(array),
-        })
-    };
-    let inputs: Vec<u32> = sample.operands.iter().map(&mut operand).collect();
-    match sample.result(dtype) {
-        Ok((result, shape)) => {
-            let output = case.ir.push(sample.op.clone(), result, shape, inputs);
-            case.ir.outputs.push(output);
+    let sample = sample.clone();
+    entries.push(Entry::new(sample.op.name(), dtype.name(), move || {
+        let mut choice = choice(&name);
+        let mut case = Case::new(name.clone());
+        let mut operand = |operand| {
+            let array = random_operand(&mut choice, operand, dtype, values);
+            case.leaf(match scattered {
+                true => CaseLeaf::scattered(array, &mut choice),
+                false => CaseLeaf::contiguous(array),
+            })
+        };
+        let inputs: Vec<u32> = sample.operands.iter().map(&mut operand).collect();
+        match sample.result(dtype) {
+            Ok((result, shape)) => {
+                let output = case.ir.push(sample.op.clone(), result, shape, inputs);
+                case.ir.outputs.push(output);
+            }
+            // Operands that do not fit are the sample's fault: the case without an output fails, with the reason.
+            Err(error) => case.name = format!("{}: {error}", case.name),
         }
-        // Operands that do not fit are the sample's fault: the case without an output fails, with the reason.
-        Err(error) => case.name = format!("{}: {error}", case.name),
-    }
-    entries.push(Entry::new(sample.op.name(), dtype.name(), case));
+        case
+    }));
 }
 
 /// Products and convolutions whose factors may be rounded: with sizes that fill tiles and sizes that do not, and with
@@ -75,19 +76,25 @@ fn rounded(entries: &mut Vec<Entry>) {
             let turned = if transposed { "transposed " } else { "" };
             let name =
                 format!("{product:?} of {turned}{operands:?}, {values:?} values, scattered {scattered}");
-            let mut choice = choice(&name);
-            let mut case = Case::new(name);
-            let inputs = operands.map(|shape| {
-                if !transposed {
-                    return leaf(&mut case, &mut choice, values, DType::F32, shape, scattered);
-                }
-                let x = leaf(&mut case, &mut choice, values, DType::F32, &[shape[1], shape[0]], scattered);
-                let turn = Op::Permute(Permute([1, 0].as_slice().into()));
-                case.ir.push(turn, DType::F32, shape.into(), [x])
-            });
-            let output = case.ir.push(product.clone(), DType::F32, shape.into(), inputs);
-            case.ir.outputs.push(output);
-            entries.push(Entry::new(product.name(), DType::F32.name(), case));
+            let (product, shape, operands) =
+                (product.clone(), shape.to_vec(), operands.map(<[usize]>::to_vec));
+            entries.push(Entry::new(product.name(), DType::F32.name(), move || {
+                let mut choice = choice(&name);
+                let mut case = Case::new(name.clone());
+                let mut operand = |shape: &Vec<usize>| {
+                    if !transposed {
+                        return leaf(&mut case, &mut choice, values, DType::F32, shape, scattered);
+                    }
+                    let x = [shape[1], shape[0]];
+                    let x = leaf(&mut case, &mut choice, values, DType::F32, &x, scattered);
+                    let turn = Op::Permute(Permute([1, 0].as_slice().into()));
+                    case.ir.push(turn, DType::F32, shape.as_slice().into(), [x])
+                };
+                let inputs: Vec<u32> = operands.iter().map(&mut operand).collect();
+                let output = case.ir.push(product.clone(), DType::F32, shape.as_slice().into(), inputs);
+                case.ir.outputs.push(output);
+                case
+            }));
         }
     };
     let sizes = [(40, 41, 36), (66, 40, 50), (24, 264, 16), (130, 72, 260), (9, 8, 8), (3, 1, 4), (2, 0, 3)];

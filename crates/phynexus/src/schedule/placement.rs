@@ -16,7 +16,7 @@ use std::{
 use super::plan::{Plan, PlannedParameter};
 use smallvec::SmallVec;
 
-use crate::kernel::step::{Library, Step};
+use crate::kernel::step::{Library, Operand, Step};
 use crate::{
     DType, Error, Result,
     device::{self, Binding, Device, DeviceNature, Executable, Prepared, Support},
@@ -117,13 +117,22 @@ pub(super) fn place(
     }
     let nor =
         |other: String| error(format!("{} is not supported: {reason}; nor on {host}: {other}", step.name()));
-    if let Step::Library(library) = step {
+    let mut hosted = step.clone();
+    let mut packed: Vec<Option<Operand>> = vec![None; parameters.len()];
+    if let Step::Library(library) = &mut hosted {
         let dtypes: SmallVec<[DType; 4]> = library.operands.iter().map(|operand| operand.dtype).collect();
         if let Support::Unsupported(other) = host.backend().support(&library.node, &dtypes) {
             return Err(nor(other));
         }
+        for (at, operand) in library.operands.iter_mut().enumerate() {
+            let is_read = || host.backend().reads_layout(&library.node, at, &operand.layout);
+            if !operand.layout.is_contiguous() && !is_read() {
+                packed[at] = Some(operand.clone());
+                operand.layout = Layout::contiguous(&operand.layout.shape);
+            }
+        }
     }
-    let inner = host.backend().compile(step).map_err(|other| nor(other.to_string()))?;
+    let inner = host.backend().compile(&hosted).map_err(|other| nor(other.to_string()))?;
     let placement = Placement {
         step: step.name(),
         wanted: device.name().to_owned(),
@@ -133,7 +142,8 @@ pub(super) fn place(
     let transfers = parameters
         .iter()
         .zip(extents(step))
-        .map(|(parameter, extent)| Transfer { written: parameter.written, extent })
+        .zip(packed)
+        .map(|((parameter, extent), packed)| Transfer { written: parameter.written, extent, packed })
         .collect();
     Ok((Arc::new(HostStep { device, host, inner, transfers }), Some(placement)))
 }
@@ -142,6 +152,30 @@ pub(super) fn place(
 struct Transfer {
     written: bool,
     extent: Range<i64>,
+    /// The operand's layout on the device, if the host cannot read it and gets the elements in row-major order.
+    packed: Option<Operand>,
+}
+
+impl Operand {
+    fn bytes(&self) -> usize {
+        self.layout.len() * self.dtype.size()
+    }
+
+    /// Returns the elements in row-major order. `bytes[first]` is the first byte of the first element.
+    fn packed(&self, bytes: &[u8], first: usize) -> Result<Vec<u8>> {
+        let size = self.dtype.size();
+        let mut rows = host_memory::room(self.bytes())?;
+        for element in 0..self.layout.len() {
+            let (mut rest, mut steps) = (element, 0);
+            for (&extent, &stride) in self.layout.shape.iter().zip(&self.layout.strides).rev() {
+                steps += (rest % extent) as isize * stride;
+                rest /= extent;
+            }
+            let at = first.saturating_add_signed(steps * size as isize);
+            rows.extend_from_slice(&bytes[at..at + size]);
+        }
+        Ok(rows)
+    }
 }
 
 /// A step that the CPU runs on behalf of another device.
@@ -167,6 +201,11 @@ impl HostStep {
     }
 }
 
+/// Returns the position, in the range of its buffer, of a binding's first byte.
+fn first(binding: &Binding, range: &Range<usize>) -> usize {
+    binding.offset - range.start.min(binding.offset)
+}
+
 impl Executable for HostStep {
     fn run(&self, bindings: &[Binding]) -> Result<()> {
         self.run_prepared(bindings, self.prepare(bindings)?)
@@ -177,8 +216,10 @@ impl Executable for HostStep {
         let mut own = Vec::with_capacity(bindings.len());
         for (binding, transfer) in bindings.iter().zip(&self.transfers) {
             let range = HostStep::range(binding, transfer);
-            let buffer = host.allocate(range.len())?;
-            own.push(Binding { buffer, offset: binding.offset - range.start.min(binding.offset) });
+            own.push(match &transfer.packed {
+                Some(operand) => Binding { buffer: host.allocate(operand.bytes())?, offset: 0 },
+                None => Binding { buffer: host.allocate(range.len())?, offset: first(binding, &range) },
+            });
         }
         let inner = self.inner.prepare(&own)?;
         Ok(Some(Box::new(HostOperands { bindings: own, inner })))
@@ -195,6 +236,9 @@ impl Executable for HostStep {
             if !transfer.written && !range.is_empty() {
                 let mut bytes = host_memory::filled(0, range.len())?;
                 device.read(&binding.buffer, range.start, &mut bytes)?;
+                if let Some(operand) = &transfer.packed {
+                    bytes = operand.packed(&bytes, first(binding, &range))?;
+                }
                 host.write(&own.buffer, 0, &bytes)?;
             }
         }
