@@ -1,11 +1,21 @@
-//! A repeated training step reuses its plan: nothing is scheduled or compiled twice.
+//! A repeated training step reuses its plan: nothing is scheduled or compiled twice. Nor is a step that only differs in
+//! its numbers, after the second.
+
+use std::sync::{Mutex, PoisonError};
 
 use neurenix::{
     Result,
     nn::*,
     optim::{Optimizer, Rule},
 };
-use phynexus::{DType, Device, schedule::plan_statistics, tensor::Generator};
+use phynexus::{
+    DType, Device, Scalar, Tensor,
+    schedule::{capture::Captured, explain, plan_statistics},
+    tensor::Generator,
+};
+
+/// The statistics are those of the process.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// The number of plans built while `work` ran.
 fn plans_made(work: impl FnOnce() -> Result<()>) -> Result<u64> {
@@ -16,6 +26,7 @@ fn plans_made(work: impl FnOnce() -> Result<()>) -> Result<u64> {
 
 #[test]
 fn a_repeated_step_makes_no_plan() -> Result<()> {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     neurenix::register_all();
     let d = Device::default_device()?;
     let g = Generator::new(3);
@@ -55,6 +66,87 @@ fn a_repeated_step_makes_no_plan() -> Result<()> {
         (0..2).try_for_each(&mut step)?;
         let made = plans_made(|| (2..12).try_for_each(&mut step))?;
         assert_eq!(made, 0, "{name} makes plans again");
+    }
+    Ok(())
+}
+
+/// Every value of `number` gives what a plan with it built in gives. At most two plans are made, three for two numbers.
+fn one_plan(dtype: DType, function: impl Fn(&Tensor, f64) -> Result<Tensor>) -> Result<()> {
+    let d = Device::default_device()?;
+    let x = Generator::new(5).randint(1, 100, &[3, 70], DType::I32, d)?.to_dtype(dtype)?;
+    let x = if dtype.is_float() { x.div_scalar(7.0)? } else { x }.evaluated()?;
+    let mut values = Vec::new();
+    let made = plans_made(|| {
+        for number in 3..203 {
+            let number = if dtype.is_float() { f64::from(number) * 0.37 } else { f64::from(number % 90 + 3) };
+            values.push((number, function(&x, number)?.to_bytes()?));
+        }
+        Ok(())
+    })?;
+    assert!(made <= 2, "{dtype}: {made} plans");
+    for (number, expected) in values {
+        let captured =
+            Captured::new(|given: &[Tensor], _: &[Tensor]| function(&given[0], number).map(|y| vec![y]));
+        let built_in = captured.call(&mut vec![x.clone()], &[])?;
+        assert_eq!(built_in[0].to_bytes()?, expected, "{dtype}, {number}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_number_that_changes_makes_no_plan() -> Result<()> {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    neurenix::register_all();
+    for dtype in DType::FLOATS {
+        one_plan(dtype, |x, k| Ok(x.mul_scalar(k)?.add(x)?.exp()?))?;
+        one_plan(dtype, |x, k| Ok(x.rdiv_scalar(k)?.pow_scalar(k)?.sum(&[1], true)?))?;
+        one_plan(dtype, |x, k| Ok(x.full_like(k)?.softmax(1)?.add(&x.lt_scalar(k)?)?))?;
+        one_plan(dtype, |x, k| Ok(x.clamp(Some(Scalar::Float(k / 2.0)), Some(Scalar::Float(k)))?))?;
+    }
+    for dtype in [DType::I8, DType::U16, DType::I32, DType::U64, DType::I64] {
+        let whole = |k: f64| Scalar::Int(k as i64);
+        one_plan(dtype, |x, k| Ok(x.mul_scalar(whole(k))?.add_scalar(whole(k))?))?;
+        one_plan(dtype, |x, k| Ok(x.remainder_scalar(whole(k))?.floor_divide_scalar(whole(k))?))?;
+        one_plan(dtype, |x, k| Ok(x.maximum_scalar(whole(k))?.sort(1, false)?.0))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn numbers_that_vary_are_results_of_their_own() -> Result<()> {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    neurenix::register_all();
+    let d = Device::default_device()?;
+    let mut kept = Vec::new();
+    for k in [3.5f32, 4.5, 5.5, 6.5] {
+        let x = Tensor::full(&[4, 2], k, DType::F32, d)?;
+        let y = x.mul_scalar(3.0 * k)?;
+        let turned = x.permute(&[1, 0])?;
+        let plan = explain(&y)?.map(|plan| plan.to_string()).unwrap_or_default();
+        assert_eq!(plan.contains("may change from run to run"), k > 3.5, "{plan}");
+        y.evaluate()?;
+        // A result is memory of its own: an update of it changes nothing else.
+        assert!(
+            x.storage()?.layout.is_contiguous() && turned.contiguous()?.storage()?.layout.is_contiguous()
+        );
+        kept.push((k, x, y, turned));
+    }
+    for (k, x, y, turned) in kept {
+        assert_eq!(x.to_vec::<f32>()?, [k; 8]);
+        assert_eq!(turned.to_vec::<f32>()?, [k; 8]);
+        assert_eq!(y.to_vec::<f32>()?, [k * (3.0 * k); 8]);
+    }
+    Ok(())
+}
+
+#[test]
+fn numbers_that_decide_algebra_stay_in_the_plan() -> Result<()> {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    neurenix::register_all();
+    let x = Generator::new(6).randn(&[50], DType::F32, Device::default_device()?)?.evaluated()?;
+    for k in [0.0, -0.0, 1.0, -1.0, 2.0, 0.5, f64::INFINITY, f64::NAN] {
+        let made = plans_made(|| (0..3).try_for_each(|_| Ok(x.add_scalar(k)?.atan()?.evaluate()?)))?;
+        assert_eq!(made, 1, "{k}");
     }
     Ok(())
 }

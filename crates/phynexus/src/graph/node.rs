@@ -14,10 +14,10 @@ use smallvec::SmallVec;
 
 use super::{Extremes, Hooks, Tensor};
 use crate::{
-    DType,
+    DType, Scalar,
     device::{Device, Storage},
     hash::{FastBuild, FastHasher},
-    op::Op,
+    op::{Constant, Op},
     shape::{Dims, same_extents},
 };
 
@@ -31,10 +31,25 @@ pub(crate) struct Signature {
     /// The result's shape.
     pub shape: Dims,
     /// Unique among all signatures of this process.
-    pub id: u64,
+    id: u64,
+    /// For a number that may vary, the signature of a leaf of the same dtype and shape.
+    form: Option<Arc<Signature>>,
 }
 
 impl Signature {
+    /// The signature's part of a plan's key: its own, or that of all numbers with this dtype and shape.
+    pub(crate) fn key(&self) -> u64 {
+        self.form.as_ref().map_or(self.id, |form| form.id)
+    }
+
+    /// The number that [`Signature::key`] leaves out.
+    pub(crate) fn number(&self) -> Option<Scalar> {
+        match &self.op {
+            Op::Constant(Constant(number)) if self.form.is_some() => Some(*number),
+            _ => None,
+        }
+    }
+
     fn is(&self, op: &Op, dtype: DType, shape: &[usize]) -> bool {
         self.dtype == dtype && same_extents(&self.shape, shape) && self.op == *op
     }
@@ -97,10 +112,12 @@ pub(crate) fn intern(op: Op, dtype: DType, shape: Dims) -> Arc<Signature> {
 
 #[cold]
 fn intern_globally(op: Op, dtype: DType, shape: Dims) -> Arc<Signature> {
+    let may_vary = matches!(&op, Op::Constant(constant) if constant.may_vary());
+    let form = may_vary.then(|| intern(Op::Buffer, dtype, shape.clone()));
     let mut guard = INTERNER.lock().unwrap_or_else(PoisonError::into_inner);
     let interner =
         guard.get_or_insert_with(|| Interner { known: HashSet::default(), next_id: 0, sweep_at: 1 << 14 });
-    let mut signature = Signature { op, dtype, shape, id: interner.next_id };
+    let mut signature = Signature { op, dtype, shape, id: interner.next_id, form };
     if let Some(known) = interner.known.get(&signature) {
         return known.clone();
     }

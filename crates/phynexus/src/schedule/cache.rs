@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use super::plan::Plan;
+use super::{plan::Plan, slots::Numbers};
 use crate::hash::FastBuild;
 
 /// The maximum number of plans kept.
@@ -33,8 +33,9 @@ fn lock() -> MutexGuard<'static, Option<Cache<Plan>>> {
     CACHE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-pub(super) fn find(key: &[u64]) -> Option<Arc<Plan>> {
-    lock().get_or_insert_default().find(key)
+/// Returns the plan of this key, and whether it fits these numbers.
+pub(super) fn find(key: &[u64], numbers: &Numbers) -> Option<(Arc<Plan>, bool)> {
+    lock().get_or_insert_default().find(key, |plan| plan.slots.fit(numbers))
 }
 
 pub(super) fn insert(key: Vec<u64>, plan: Arc<Plan>) {
@@ -52,19 +53,17 @@ impl<P> Default for Cache<P> {
 }
 
 impl<P> Cache<P> {
-    fn find(&mut self, key: &[u64]) -> Option<Arc<P>> {
+    fn find(&mut self, key: &[u64], fits: impl FnOnce(&P) -> bool) -> Option<(Arc<P>, bool)> {
         self.clock += 1;
-        match self.plans.get_mut(key) {
-            Some(entry) => {
-                entry.used = self.clock;
-                self.hits += 1;
-                Some(entry.plan.clone())
-            }
-            None => {
-                self.misses += 1;
-                None
-            }
+        let found = self.plans.get_mut(key).map(|entry| {
+            entry.used = self.clock;
+            (entry.plan.clone(), fits(&entry.plan))
+        });
+        match found {
+            Some((_, true)) => self.hits += 1,
+            _ => self.misses += 1,
         }
+        found
     }
 
     /// Inserts a plan and returns the evicted entries. The caller drops them after releasing the lock.
@@ -98,6 +97,15 @@ impl<P> Cache<P> {
     }
 }
 
+/// Forgets all plans. What runs next is planned and compiled anew.
+pub fn clear_plans() {
+    let dropped = lock().as_mut().map(|cache| {
+        cache.bytes = 0;
+        std::mem::take(&mut cache.plans)
+    });
+    drop(dropped);
+}
+
 /// Returns the number of plan cache hits and misses since the start of the process.
 pub fn plan_statistics() -> (u64, u64) {
     lock().as_ref().map_or((0, 0), |cache| (cache.hits, cache.misses))
@@ -107,25 +115,29 @@ pub fn plan_statistics() -> (u64, u64) {
 mod tests {
     use super::*;
 
+    fn find(cache: &mut Cache<usize>, key: u64) -> Option<usize> {
+        cache.find(&[key], |_| true).map(|(plan, _)| *plan)
+    }
+
     #[test]
     fn what_was_used_longest_ago_goes_for_what_is_new() {
         let mut cache: Cache<usize> = Cache::default();
         let plan = BYTES / 10;
         for number in 0..100 {
             // Entry 0 is used in every iteration.
-            assert_eq!(cache.find(&[0]).map(|plan| *plan), (number > 0).then_some(0));
-            assert!(cache.find(&[number]).is_none() || number == 0);
+            assert_eq!(find(&mut cache, 0), (number > 0).then_some(0));
+            assert!(find(&mut cache, number).is_none() || number == 0);
             cache.insert(vec![number], Arc::new(number as usize), plan);
             assert!(cache.bytes <= BYTES, "{number}: {}", cache.bytes);
             assert_eq!(cache.bytes, cache.plans.values().map(|entry| entry.bytes).sum::<usize>());
-            assert!(cache.find(&[number]).is_some());
+            assert!(find(&mut cache, number).is_some());
         }
         assert!(cache.plans.len() > 2);
         // A plan larger than the limit is kept until the next insertion.
         cache.insert(vec![100], Arc::new(100), 2 * BYTES);
-        assert_eq!(cache.find(&[100]).map(|plan| *plan), Some(100));
+        assert_eq!(find(&mut cache, 100), Some(100));
         cache.insert(vec![101], Arc::new(101), plan);
-        assert_eq!((cache.plans.len(), cache.find(&[101]).map(|plan| *plan)), (1, Some(101)));
+        assert_eq!((find(&mut cache, 101), cache.plans.len()), (Some(101), 1));
         // Fills the cache with small plans up to its capacity.
         for number in 200..200 + 3 * CAPACITY as u64 {
             cache.insert(vec![number], Arc::new(0), 100);

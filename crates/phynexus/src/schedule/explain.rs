@@ -190,6 +190,10 @@ impl Display for Plan {
                 writeln!(f, "      on {}: {reason}", step.device)?;
             }
         }
+        let slots = self.slots.count();
+        if slots > 0 {
+            writeln!(f, "{} may change from run to run", counted(slots, "number"))?;
+        }
         let taken = self.owned.iter().filter(|o| o.donor.is_some()).count();
         if taken > 0 {
             writeln!(

@@ -24,6 +24,7 @@ pub mod plan;
 mod record;
 pub(crate) mod rewrite;
 mod ruined;
+mod slots;
 #[cfg(test)]
 mod tests;
 mod walk;
@@ -47,12 +48,13 @@ use crate::{
     profile::{self, Phase},
     shape::Layout,
 };
-pub use cache::plan_statistics;
+pub use cache::{clear_plans, plan_statistics};
 pub(crate) use eager::is_eager;
 pub use eager::{EagerMode, eager};
 pub use memory_check::set_memory_checks;
 use plan::{Leaf, Plan};
 pub(crate) use record::{prepare_custom, random_state};
+use slots::Slots;
 use walk::{Pending, Privacy, Walk, Walker};
 
 /// Guards the marks and claims of nodes. Held while walking, never while planning or computing.
@@ -198,7 +200,9 @@ impl Pending {
     }
 
     fn run(&self, plan: &Plan) -> Result<usize> {
-        let results = plan.run(&self.leaves, &|_| true)?;
+        let slots = plan.slots.upload(&self.numbers, self.device())?;
+        let leaves: Vec<&Storage> = slots.iter().chain(&self.leaves).collect();
+        let results = plan.run(&leaves, &|_| true)?;
         if results.len() != self.outputs.len() {
             let (made, asked) = (results.len(), self.outputs.len());
             return Err(Error::internal(
@@ -216,13 +220,15 @@ impl Pending {
 
     /// Returns the plan and whether it is new.
     fn plan(&self) -> Result<(Arc<Plan>, bool)> {
-        if let Some(plan) = cache::find(&self.key) {
-            return Ok((plan, false));
-        }
-        let layouts = self.leaves.iter().map(|data| data.layout.clone());
-        let leaves: Vec<Leaf> =
-            layouts.zip(&self.donatable).map(|(layout, &donatable)| Leaf { layout, donatable }).collect();
-        let plan = Arc::new(plan::plan(&self.ir(), &leaves, self.device())?);
+        let slots = match cache::find(&self.key, &self.numbers) {
+            Some((plan, true)) => return Ok((plan, false)),
+            Some((plan, false)) => plan.slots.widened(&self.numbers),
+            None => Slots::none(&self.numbers),
+        };
+        let own = self.leaves.iter().map(|data| data.layout.clone()).zip(self.donatable.iter().copied());
+        let leaves = slots.layouts().map(|layout| (layout, false)).chain(own);
+        let leaves: Vec<Leaf> = leaves.map(|(layout, donatable)| Leaf { layout, donatable }).collect();
+        let plan = Arc::new(plan::plan(&self.ir(&slots), &leaves, slots, self.device())?);
         cache::insert(self.key.clone(), plan.clone());
         Ok((plan, true))
     }
@@ -230,7 +236,7 @@ impl Pending {
 
 /// Makes a plan while nothing is claimed.
 fn planned(ir: &Ir, leaves: &[Leaf], device: Device) -> Result<Plan> {
-    let plan = plan::plan(ir, leaves, device)?;
+    let plan = plan::plan(ir, leaves, Slots::default(), device)?;
     placement::tell(&plan);
     Ok(plan)
 }
@@ -283,7 +289,7 @@ pub fn execute_ir(ir: &Ir, leaves: &[Tensor], device: Device) -> Result<Vec<Tens
     let data: Vec<Storage> = leaves.iter().map(Tensor::storage).collect::<Result<_>>()?;
     let described: Vec<Leaf> =
         data.iter().map(|d| Leaf { layout: d.layout.clone(), donatable: false }).collect();
-    let results = planned(ir, &described, device)?.run(&data, &|_| false)?;
+    let results = planned(ir, &described, device)?.run(&data.iter().collect::<Vec<_>>(), &|_| false)?;
     let outputs = ir.outputs.iter().zip(results);
     Ok(outputs.map(|(&o, storage)| Tensor::from_storage(device, ir.node(o).dtype, storage)).collect())
 }

@@ -20,6 +20,7 @@ use super::{
     memory_check, order,
     placement::{self, Placement},
     ruined,
+    slots::Slots,
 };
 use crate::kernel::step::{Library, Operand, Step};
 use crate::{
@@ -96,6 +97,8 @@ pub struct Plan {
     submissions: Vec<Submission>,
     outputs: Vec<(Allocation, Layout)>,
     leaf_element_sizes: Vec<usize>,
+    /// Which numbers of the graph are leaves.
+    pub(super) slots: Slots,
 }
 
 /// Steps that are submitted together.
@@ -114,8 +117,8 @@ pub(super) struct Leaf {
     pub(super) donatable: bool,
 }
 
-/// Makes the plan of a graph.
-pub(super) fn plan(ir: &Ir, leaves: &[Leaf], device: Device) -> Result<Plan> {
+/// Makes the plan of a graph, some of whose leaves are the numbers of `slots`.
+pub(super) fn plan(ir: &Ir, leaves: &[Leaf], slots: Slots, device: Device) -> Result<Plan> {
     profile::end_recording();
     let _phase = profile::phase(Phase::Planning);
     let ir = rewrite(ir, device)?;
@@ -192,7 +195,7 @@ pub(super) fn plan(ir: &Ir, leaves: &[Leaf], device: Device) -> Result<Plan> {
         .filter(|step| step.is_long())
         .flat_map(PlannedStep::stores)
         .for_each(|index| long[index] = true);
-    Ok(Plan { device, steps, arena_bytes, owned, long, submissions, outputs, leaf_element_sizes })
+    Ok(Plan { device, steps, arena_bytes, owned, long, submissions, outputs, leaf_element_sizes, slots })
 }
 
 impl PlannedStep {
@@ -345,7 +348,7 @@ impl Plan {
 
     /// Computes the outputs. All memory is allocated before anything is stored. A leaf's memory is taken over only if
     /// `may_take` allows it for the leaf's slot and only the leaf's tensor holds it.
-    pub(super) fn run(&self, leaves: &[Storage], may_take: &dyn Fn(usize) -> bool) -> Result<Vec<Storage>> {
+    pub(super) fn run(&self, leaves: &[&Storage], may_take: &dyn Fn(usize) -> bool) -> Result<Vec<Storage>> {
         if leaves.len() != self.leaf_element_sizes.len() {
             return Err(Error::internal(
                 "plan",
@@ -368,12 +371,11 @@ impl Plan {
         let mut owned: SmallVec<[Buffer; 16]> = SmallVec::new();
         for (index, buffer) in self.owned.iter().enumerate() {
             // The memory is free only if the tensor and `leaves` hold its only two handles.
-            let donor =
-                buffer.donor.filter(|&slot| may_take(slot)).map(|slot| &leaves[slot]).filter(|leaf| {
-                    leaf.layout.offset == 0
-                        && Arc::strong_count(&leaf.buffer.0) <= 2
-                        && leaf.buffer.size() >= buffer.bytes
-                });
+            let donor = buffer.donor.filter(|&slot| may_take(slot)).map(|slot| leaves[slot]).filter(|leaf| {
+                leaf.layout.offset == 0
+                    && Arc::strong_count(&leaf.buffer.0) <= 2
+                    && leaf.buffer.size() >= buffer.bytes
+            });
             let own = match donor {
                 Some(_) if ended(index) => backend.allocate(buffer.bytes).ok(),
                 Some(_) => None,
@@ -397,7 +399,7 @@ impl Plan {
         let binding = |parameter: &PlannedParameter| {
             let (buffer, start) = match parameter.allocation {
                 Allocation::Leaf(slot) => {
-                    let leaf = &leaves[slot];
+                    let leaf = leaves[slot];
                     (leaf.buffer.clone(), leaf.layout.offset * self.leaf_element_sizes[slot])
                 }
                 Allocation::Arena(start) => match &arena {
@@ -427,7 +429,7 @@ impl Plan {
         }
         let storage = |(allocation, layout): &(Allocation, Layout)| match *allocation {
             Allocation::Leaf(slot) => {
-                let leaf = &leaves[slot];
+                let leaf = leaves[slot];
                 let offset = leaf.layout.offset + layout.offset;
                 Ok(Storage { buffer: leaf.buffer.clone(), layout: Layout { offset, ..layout.clone() } })
             }

@@ -23,7 +23,7 @@ pub(super) fn note<'a>(buffers: impl Iterator<Item = &'a Buffer>) {
 }
 
 /// Fails if the contents of one of these leaves are lost.
-pub(crate) fn check(leaves: &[Storage]) -> Result<()> {
+pub(crate) fn check(leaves: &[&Storage]) -> Result<()> {
     if !ANY.load(Ordering::Relaxed) {
         return Ok(());
     }
@@ -32,7 +32,7 @@ pub(crate) fn check(leaves: &[Storage]) -> Result<()> {
     let is_lost = |leaf: &Storage| {
         ruined.iter().any(|memory| memory.as_ptr().addr() == Arc::as_ptr(&leaf.buffer.0).addr())
     };
-    if leaves.iter().any(is_lost) {
+    if leaves.iter().copied().any(is_lost) {
         return Err(Error::argument(
             "evaluate",
             "an earlier computation ran out of memory while it overwrote this tensor: load or compute it again",
@@ -52,10 +52,10 @@ mod tests {
             buffer: reference_device().backend().allocate(64).unwrap(),
             layout: Layout::contiguous(&[16]),
         };
-        let (lost, other) = ([storage()], [storage()]);
-        assert!(check(&lost).is_ok());
-        note(lost.iter().map(|storage| &storage.buffer));
-        assert!(check(&lost).is_err() && check(&other).is_ok());
-        assert!(matches!(check(&[other[0].clone(), lost[0].clone()]), Err(Error::Argument { .. })));
+        let [lost, other] = [storage(), storage()];
+        assert!(check(&[&lost]).is_ok());
+        note([&lost.buffer].into_iter());
+        assert!(check(&[&lost]).is_err() && check(&[&other]).is_ok());
+        assert!(matches!(check(&[&other, &lost]), Err(Error::Argument { .. })));
     }
 }

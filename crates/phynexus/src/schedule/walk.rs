@@ -4,11 +4,14 @@ use std::sync::{Arc, Weak, atomic::Ordering};
 
 use smallvec::SmallVec;
 
-use super::placement;
+use super::{
+    placement,
+    slots::{self, Numbers, Slots},
+};
 use crate::{
     Error, Result, Tensor,
     device::{Device, Storage},
-    graph::node::{Node, Sources, shared},
+    graph::node::{Node, Signature, Sources, shared},
     op::{
         Op,
         ir::{Id, Ir},
@@ -49,6 +52,8 @@ pub(super) struct Pending {
     pub(super) donatable: Vec<bool>,
     pub(super) outputs: Vec<Id>,
     pub(super) key: Vec<u64>,
+    /// The numbers that the key leaves out.
+    pub(super) numbers: Numbers,
 }
 
 /// Walks pending graphs. It must outlive the lock under which it is used, because it may drop the last handle to a
@@ -196,7 +201,8 @@ impl Pending {
     ///
     /// The key starts with the device and the mode. For each node follow a word (its signature's number, whether it is
     /// a leaf, whether it is kept or held outside), a count, and that many numbers. These are the positions of its
-    /// operands, or the strides of a leaf that is not row-major. Equal keys therefore mean equal graphs.
+    /// operands, or the strides of a leaf that is not row-major. Equal keys therefore mean equal graphs, except for
+    /// numbers that may vary.
     fn finish(&mut self, held: &[u32], privacy: Privacy) {
         // If a node keeps its operands for a gradient, its leaf operands stay alive and must not be overwritten. Of the
         // computed values, those that the gradient reads are kept; the rest can be recomputed from them.
@@ -221,7 +227,7 @@ impl Pending {
         for (i, node) in self.nodes.iter().enumerate() {
             let outside = kept[i] || Arc::strong_count(node) > held[i] as usize;
             let operands = &self.operands[i];
-            let word = node.signature.id << 2 | u64::from(outside);
+            let word = node.signature.key() << 2 | u64::from(outside);
             match leaves.next_if(|_| self.is_leaf[i]) {
                 Some(data) => {
                     self.donatable.push(!outside);
@@ -232,6 +238,8 @@ impl Pending {
                     self.key.extend(strides.iter().map(|&s| s as u64));
                 }
                 None => {
+                    let number = node.signature.number();
+                    self.numbers.extend(number.map(|number| (node.signature.dtype, number)));
                     if outside {
                         self.outputs.push(i as Id);
                     }
@@ -242,14 +250,35 @@ impl Pending {
         }
     }
 
-    /// Returns the graph as plain data.
-    pub(super) fn ir(&self) -> Ir {
+    /// Returns the graph as plain data. The leaves of the slots come before the graph's own.
+    pub(super) fn ir(&self, slots: &Slots) -> Ir {
         let mut ir = Ir::default();
+        let mut places = slots.declare(&mut ir).into_iter();
+        // For each node its place, and whether it is a view of a slot.
+        let mut renamed: Vec<(Id, bool)> = Vec::with_capacity(self.nodes.len());
         for ((node, operands), &leaf) in self.nodes.iter().zip(&self.operands).zip(&self.is_leaf) {
-            let op = if leaf { Op::Buffer } else { node.op().clone() };
-            ir.push(op, node.signature.dtype, node.signature.shape.clone(), operands.iter().copied());
+            let Signature { dtype, shape, .. } = &*node.signature;
+            let varies = !leaf && node.signature.number().is_some();
+            let slot = if varies { places.next().flatten() } else { None };
+            renamed.push(match slot {
+                Some(slot) => (slots::filled(&mut ir, slot, *dtype, shape), true),
+                None => {
+                    let op = if leaf { Op::Buffer } else { node.op().clone() };
+                    let is_view = op.is_view() && operands.iter().any(|&o| renamed[o as usize].1);
+                    let operands = operands.iter().map(|&o| renamed[o as usize].0);
+                    (ir.push(op, *dtype, shape.clone(), operands), is_view)
+                }
+            });
         }
-        ir.outputs = self.outputs.clone();
+        let output = |&output: &Id| match renamed[output as usize] {
+            // The result is a tensor of its own, not the slot repeated.
+            (id, true) => {
+                let node = ir.node(id).clone();
+                ir.push(Op::Contiguous, node.dtype, node.shape, [id])
+            }
+            (id, false) => id,
+        };
+        ir.outputs = self.outputs.iter().map(output).collect();
         ir
     }
 

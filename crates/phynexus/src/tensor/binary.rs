@@ -3,7 +3,7 @@
 use super::operands::{broadcast2, fitting, floating, promote2, whole, with_scalar};
 use crate::{
     DType, Error, Result, Scalar, Tensor,
-    op::{Binary, BinaryClass, Op},
+    op::{Binary, BinaryClass, Constant, Op},
     shape::{broadcast, dims, same_extents},
 };
 
@@ -63,9 +63,10 @@ impl Tensor {
             Err(_) if op.is_comparison() => return self.compare_beyond(op, number, swapped),
             Err(error) => return Err(error),
         };
-        // A number keeps its digits beside 16-bit floats, which are computed in `float32`.
+        // A number keeps its digits beside 16-bit floats, which are computed in `float32`. The graph is the same for
+        // all numbers that may vary, so that they share a plan.
         let wide = dtype.compute();
-        if wide != dtype && !op.is_exact() && number.cast(wide).as_f64() != value.as_f64() {
+        if wide != dtype && !op.is_exact() && Constant(number.cast(wide)).may_vary() {
             return tensor.to_dtype(wide)?.binary_scalar(name, op, number, swapped)?.to_dtype(dtype);
         }
         let constant = tensor.constant_like(value, dtype)?;

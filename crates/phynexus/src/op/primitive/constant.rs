@@ -1,11 +1,22 @@
 //! A tensor of equal elements.
 
 use super::{Check, IrNode, Number, Op, Operation, OracleArray, Sample};
-use crate::{DType, Result, Scalar};
+use crate::{DType, DTypeKind, Result, Scalar};
 
 /// A tensor filled with this scalar.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Constant(pub Scalar);
+
+impl Constant {
+    /// Returns whether plans treat the number as one that may differ from run to run. Others decide algebra: a product
+    /// with 1 or a sum with 0 is no operation, and 0.5 or 2 as an exponent is a root or a square.
+    pub(crate) fn may_vary(&self) -> bool {
+        let number = self.0.as_f64();
+        self.0.kind() != DTypeKind::Bool
+            && number.is_finite()
+            && ![0.0, 0.5, 1.0, 2.0].contains(&number.abs())
+    }
+}
 
 impl Operation for Constant {
     fn name(&self) -> &'static str {

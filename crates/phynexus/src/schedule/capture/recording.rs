@@ -21,6 +21,7 @@ use crate::{
         placement::is_strict,
         plan::{Leaf, Plan},
         planned, random_state,
+        slots::Slots,
         walk::{Pending, Privacy, Walk, Walker},
     },
     shape::{Dims, Layout},
@@ -169,7 +170,7 @@ impl Recording {
                     _ => false,
                 })
             };
-            let (ir, distinct) = merged(&pending.ir(), pending.leaves.iter().map(source));
+            let (ir, distinct) = merged(&pending.ir(&Slots::default()), pending.leaves.iter().map(source));
             let leaf = |source: &Source| {
                 let layout = match source {
                     Source::Argument(_, layout) => layout.clone(),
@@ -232,7 +233,7 @@ impl Recording {
                 };
                 let may_take =
                     |slot: usize| may_take(&self.leaves[slot], given.len()) && unshared(&self.leaves[slot]);
-                plan.run(&leaves, &may_take)?
+                plan.run(&leaves.iter().collect::<Vec<_>>(), &may_take)?
             }
         };
         let result = |(outcome, dtype, device): &(Outcome, DType, Device)| {
