@@ -116,7 +116,7 @@ impl Tensor {
         self.evaluate()?;
         let internal = || Error::internal("storage", format!("{} has no data", self.node().op().name()));
         let storage = self.node().data().ok_or_else(internal)?;
-        ruined::check(std::slice::from_ref(&storage))?;
+        ruined::check(&[&storage])?;
         Ok(storage)
     }
 
