@@ -17,7 +17,7 @@ use crate::{
     DType, Scalar,
     device::{Device, Storage},
     hash::{FastBuild, FastHasher},
-    op::{Constant, Op},
+    op::Op,
     shape::{Dims, same_extents},
 };
 
@@ -30,22 +30,16 @@ pub(crate) struct Signature {
     pub dtype: DType,
     /// The result's shape.
     pub shape: Dims,
-    /// Unique among all signatures of this process.
-    id: u64,
-    /// For a number that may vary, the signature of a leaf of the same dtype and shape.
-    form: Option<Arc<Signature>>,
+    /// Unique among all signatures of this process, except that a number that may vary has the id of a leaf of its
+    /// dtype and shape: a plan's key leaves such numbers out.
+    pub id: u64,
 }
 
 impl Signature {
-    /// The signature's part of a plan's key: its own, or that of all numbers with this dtype and shape.
-    pub(crate) fn key(&self) -> u64 {
-        self.form.as_ref().map_or(self.id, |form| form.id)
-    }
-
-    /// The number that [`Signature::key`] leaves out.
+    /// The number that the id leaves out.
     pub(crate) fn number(&self) -> Option<Scalar> {
         match &self.op {
-            Op::Constant(Constant(number)) if self.form.is_some() => Some(*number),
+            Op::Constant(constant) if constant.may_vary() => Some(constant.0),
             _ => None,
         }
     }
@@ -90,7 +84,7 @@ thread_local! {
     static RECENTLY_USED: RefCell<[Option<Arc<Signature>>; RECENT]> = const { RefCell::new([const { None }; RECENT]) };
 }
 
-/// Returns the unique signature object.
+/// Returns the unique signature object; that of a number that may vary need not be unique.
 pub(crate) fn intern(op: Op, dtype: DType, shape: Dims) -> Arc<Signature> {
     let mut hasher = FastHasher::default();
     hash_parts(&op, dtype, &shape, &mut hasher);
@@ -103,7 +97,13 @@ pub(crate) fn intern(op: Op, dtype: DType, shape: Dims) -> Arc<Signature> {
     if let Ok(Some(known)) = recent {
         return known;
     }
-    let signature = intern_globally(op, dtype, shape);
+    let signature = match &op {
+        Op::Constant(constant) if constant.may_vary() => {
+            let id = intern(Op::Buffer, dtype, shape.clone()).id;
+            Arc::new(Signature { op, dtype, shape, id })
+        }
+        _ => intern_globally(op, dtype, shape),
+    };
     // The table is unavailable while the thread exits. The replaced entry is dropped after the table's borrow ends.
     let replaced = RECENTLY_USED.try_with(|recent| recent.borrow_mut()[place].replace(signature.clone()));
     drop(replaced);
@@ -112,12 +112,10 @@ pub(crate) fn intern(op: Op, dtype: DType, shape: Dims) -> Arc<Signature> {
 
 #[cold]
 fn intern_globally(op: Op, dtype: DType, shape: Dims) -> Arc<Signature> {
-    let may_vary = matches!(&op, Op::Constant(constant) if constant.may_vary());
-    let form = may_vary.then(|| intern(Op::Buffer, dtype, shape.clone()));
     let mut guard = INTERNER.lock().unwrap_or_else(PoisonError::into_inner);
     let interner =
         guard.get_or_insert_with(|| Interner { known: HashSet::default(), next_id: 0, sweep_at: 1 << 14 });
-    let mut signature = Signature { op, dtype, shape, id: interner.next_id, form };
+    let mut signature = Signature { op, dtype, shape, id: interner.next_id };
     if let Some(known) = interner.known.get(&signature) {
         return known.clone();
     }

@@ -227,7 +227,7 @@ impl Pending {
         for (i, node) in self.nodes.iter().enumerate() {
             let outside = kept[i] || Arc::strong_count(node) > held[i] as usize;
             let operands = &self.operands[i];
-            let word = node.signature.key() << 2 | u64::from(outside);
+            let word = node.signature.id << 2 | u64::from(outside);
             match leaves.next_if(|_| self.is_leaf[i]) {
                 Some(data) => {
                     self.donatable.push(!outside);

@@ -1,9 +1,9 @@
 //! Host overhead of a repeated step. The tensors have one or two elements, so kernel time is negligible.
 //!
 //! A step records its operations, traverses them, looks up their plan and launches its kernels. The first workload only
-//! records.
+//! records. The last ones compute with a number that stays or changes.
 
-use neurenix::phynexus::Tensor;
+use neurenix::phynexus::{Device, Tensor};
 
 use super::workloads::{Step, Workload, random, workload};
 
@@ -39,6 +39,24 @@ pub(super) fn all() -> Vec<Workload> {
             Ok(y.evaluate()?)
         }) as Step)
     });
+    let scaled = |n: usize, changes: bool| {
+        let number = if changes { "another k each time" } else { "one k" };
+        workload(format!("(x * k + x).exp() {n}, {number}"), move |d| number_that(changes, n, d))
+    };
     let counted = |workload: Workload, operations| Workload { operations: Some(operations), ..workload };
-    vec![counted(recorded, CHAIN), counted(one_kernel, CHAIN), counted(many_kernels, 3 * PRODUCTS)]
+    let host = [counted(recorded, CHAIN), counted(one_kernel, CHAIN), counted(many_kernels, 3 * PRODUCTS)];
+    let numbers = [1 << 10, 1 << 20].map(|n| [scaled(n, false), scaled(n, true)]);
+    host.into_iter().chain(numbers.into_iter().flatten()).collect()
+}
+
+/// A number that is built into the plan, or one that the plan reads because it has changed before.
+fn number_that(changes: bool, n: usize, device: Device) -> neurenix::Result<Step> {
+    // Two shapes of as many elements, so that the two workloads have plans of their own.
+    let shape = if changes { vec![n, 1] } else { vec![n] };
+    let x = random(&shape, device)?;
+    let mut k = 0.3;
+    Ok(Box::new(move || {
+        k += if changes { 1e-6 } else { 0.0 };
+        Ok(x.mul_scalar(k)?.add(&x)?.exp()?.evaluate()?)
+    }))
 }
