@@ -27,7 +27,7 @@ pub(super) enum Walk {
     /// These copies between devices must run first.
     Copies(Vec<Arc<Node>>),
     /// The graph, with its pending nodes marked as in flight.
-    Claimed(Pending),
+    Claimed(Box<Pending>),
 }
 
 /// Whether code outside the walk may need the graph's inner nodes.
@@ -60,7 +60,7 @@ pub(super) struct Pending {
 /// node's memory.
 #[derive(Default)]
 pub(super) struct Walker {
-    pending: Pending,
+    pending: Box<Pending>,
     /// For each node, the handles of this walk and of the graph's own edges.
     held: Vec<u32>,
     /// Each frame: a node, its operands, and the number of operands already entered.

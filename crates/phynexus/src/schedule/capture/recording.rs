@@ -290,7 +290,7 @@ fn claim(results: &[Tensor]) -> Result<Option<Pending>> {
         Walk::Done => Ok(None),
         Walk::Claimed(pending) => {
             drop(Claim(&pending));
-            Ok(Some(pending))
+            Ok(Some(*pending))
         }
         Walk::Busy => {
             Err(Error::argument("capture", "another thread is computing a tensor of the captured function"))
