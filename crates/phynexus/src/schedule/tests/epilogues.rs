@@ -12,8 +12,11 @@ use crate::{
         generate::{CaseLeaf, Choice, Distribution, random_array},
         reference_device,
     },
-    schedule::answers::Answers,
-    schedule::plan::{self, Leaf, Plan},
+    schedule::{
+        answers::Answers,
+        plan::{self, Leaf, Plan},
+        slots::Slots,
+    },
 };
 
 impl Graph {
@@ -199,7 +202,7 @@ pub(super) fn planned(g: &mut Graph, outputs: &[Id]) -> Plan {
     g.0.outputs = outputs.to_vec();
     let leaf = |&id: &Id| Leaf { layout: Layout::contiguous(&g.0.node(id).shape), donatable: true };
     let leaves: Vec<Leaf> = g.0.leaves.iter().map(leaf).collect();
-    plan::plan(&g.0, &leaves, reference_device()).unwrap()
+    plan::plan(&g.0, &leaves, Slots::default(), reference_device()).unwrap()
 }
 
 pub(super) fn donors(plan: &Plan) -> Vec<Option<usize>> {
@@ -247,7 +250,7 @@ fn plans_with_donations_compute_what_the_graph_means() {
         .collect();
     // A second handle to each leaf, as the plan's caller would have.
     let held = leaves.clone();
-    let results = plan.run(&leaves, &|_| true).unwrap();
+    let results = plan.run(&leaves.iter().collect::<Vec<_>>(), &|_| true).unwrap();
     assert!(results[0].buffer.is_same(&held[2].buffer) && Arc::strong_count(&results[0].buffer.0) > 1);
     let expected = oracle::evaluate(&g.0, &values).unwrap();
     for (expected, actual) in expected.iter().zip(results) {
