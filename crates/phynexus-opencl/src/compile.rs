@@ -63,7 +63,7 @@ impl Compiler {
     }
 
     /// Gets a printed kernel's program from the cache or compiles it, and applies `finish`. A program that `finish`
-    /// refuses is not cached.
+    /// refuses is not cached, and neither is any program of a driver that has its own cache.
     ///
     /// # Errors
     /// The compiler's messages, or a failure of the compiler itself; and those of `finish`.
@@ -73,6 +73,9 @@ impl Compiler {
         source: &str,
         finish: impl Fn(&Object) -> Result<T, NotCompiled>,
     ) -> Result<T, NotCompiled> {
+        if self.figures.keeps_kernels() {
+            return finish(&self.compile_anew(context, source)?);
+        }
         self.cached(context, &self.printed, &self.printed.key(source), source, finish)
     }
 

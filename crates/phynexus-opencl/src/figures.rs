@@ -88,6 +88,12 @@ impl Figures {
         format!("{} ({})", self.text(CL_DEVICE_NAME), self.platform)
     }
 
+    /// Whether the driver keeps compiled kernels on disk. PoCL does; asked for a program's machine code, it compiles
+    /// each kernel a second time, for groups of any size.
+    pub(crate) fn keeps_kernels(&self) -> bool {
+        self.platform == "Portable Computing Language"
+    }
+
     /// Whether the device is the CPU itself.
     pub(crate) fn is_processor(&self) -> bool {
         self.number(CL_DEVICE_TYPE).unwrap_or(0) & CL_DEVICE_TYPE_CPU != 0

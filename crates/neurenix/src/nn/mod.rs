@@ -9,6 +9,7 @@ mod module;
 mod normalization;
 mod parameter;
 mod pooling;
+pub(crate) mod recording;
 mod recurrent;
 mod regularization;
 mod transformer;

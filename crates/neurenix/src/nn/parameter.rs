@@ -5,8 +5,11 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use phynexus::{DType, Error as EngineError, Tensor, graph::Hooks, text::show_shape};
+use phynexus::{
+    DType, Error as EngineError, Tensor, graph::Hooks, schedule::capture::is_recording, text::show_shape,
+};
 
+use super::recording;
 use crate::Result;
 
 /// A shared variable that holds a tensor: a weight that an optimiser updates, or a buffer such as a running mean.
@@ -47,16 +50,28 @@ impl Parameter {
     }
 
     fn holding(value: Tensor, trainable: bool) -> Parameter {
-        Parameter(Arc::new(Shared {
+        let parameter = Parameter(Arc::new(Shared {
             value: RwLock::new(value),
             trainable: AtomicBool::new(trainable),
             hooks: Mutex::default(),
-        }))
+        }));
+        recording::note_made(&parameter);
+        parameter
     }
 
     /// The current tensor.
     pub fn tensor(&self) -> Tensor {
+        recording::current(self).unwrap_or_else(|| self.stored())
+    }
+
+    /// The variable's tensor, whatever a recorded function makes of it.
+    pub(super) fn stored(&self) -> Tensor {
         self.0.value.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The same for all handles to the variable, and unique among variables.
+    pub(super) fn address(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
     }
 
     /// The current tensor as a leaf that accumulates gradients, if the parameter is trainable. Forward passes use it.
@@ -67,9 +82,20 @@ impl Parameter {
         if tensor.requires_grad() == self.is_trainable() {
             return Ok(tensor);
         }
+        if !tensor.is_evaluated() && is_recording() {
+            let message = "the compiled function uses a parameter after it has updated it: update each parameter once, at \
+                           the end of the function, and call the function for each step";
+            return Err(EngineError::argument("compile", message).into());
+        }
         let leaf = if self.is_trainable() { tensor.with_grad()? } else { tensor.detach()? };
         self.replace(leaf.clone(), true);
         Ok(leaf)
+    }
+
+    /// The leaf that holds the gradient, if the parameter is trainable. In a recorded function it is still the one of the
+    /// value that gradients were computed for, also after an optimiser's step.
+    pub fn collector(&self) -> Result<Tensor> {
+        recording::collector(self).map_or_else(|| self.leaf(), Ok)
     }
 
     /// Replaces the tensor by one of the same shape, dtype and device.
@@ -134,6 +160,13 @@ impl Parameter {
     /// `own`: whether a leaf in this variable belongs to it. A buffer may hold another variable's leaf, whose gradients must
     /// continue.
     fn replace(&self, value: Tensor, own: bool) {
+        if let Some(value) = recording::change(self, value) {
+            drop(self.exchange(value, own));
+        }
+    }
+
+    /// Replaces the variable's tensor and returns the old one.
+    pub(super) fn exchange(&self, value: Tensor, own: bool) -> Tensor {
         if value.requires_grad() {
             value.set_replaced(false);
         }
@@ -154,7 +187,7 @@ impl Parameter {
         if own && old.requires_grad() && old.is_leaf() {
             old.set_replaced(true);
         }
-        drop(old);
+        old
     }
 
     /// Calls `look` with the hooks of the current tensor, if no graph may call them, and with the hooks that wait for a

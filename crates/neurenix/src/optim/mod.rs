@@ -2,20 +2,22 @@
 
 mod clip;
 mod number;
-mod recording;
+mod replay;
 mod rules;
 mod schedule;
+mod step;
 mod update;
 
 pub(crate) use clip::scale_to_norm;
 pub use clip::{clip_gradient_norm, clip_gradient_value, gradient_norm};
+pub(crate) use replay::{RecordedStep, noting_steps};
 pub use rules::{Rule, Setting};
 pub use schedule::{Schedule, half_cosine, one_cycle};
 
 use std::collections::BTreeMap;
 
 use phynexus::{DType, Tensor};
-use recording::Replaced;
+use step::Replaced;
 
 use crate::{Error, Result, nn::Parameter};
 
@@ -24,21 +26,20 @@ use crate::{Error, Result, nn::Parameter};
 /// A step records the updates of all parameters and evaluates them together, so that the engine fuses them into few
 /// kernels and overwrites parameters and state in place.
 pub struct Optimizer {
+    /// Unique in this process.
+    id: u64,
     learning_rate: f64,
     /// The learning rate that it was created with.
     initial_rate: f64,
     groups: Vec<ParameterGroup>,
     steps: u64,
     /// The number of these steps that a condition skipped, while only the device knows it.
-    skipped: Option<Tensor>,
+    skipped: Option<Parameter>,
 }
 
 /// Parameters that share a rule and a learning rate.
 struct ParameterGroup {
     rule: Rule,
-    /// True once a setting of the rule has changed. Settings are then data of the step, so that its plan stays the
-    /// same.
-    varying: bool,
     /// The factor on the optimiser's learning rate.
     factor: f64,
     weight_decay: f64,
@@ -47,14 +48,14 @@ struct ParameterGroup {
 
 struct Member {
     parameter: Parameter,
-    state: Vec<Tensor>,
+    state: Vec<Parameter>,
     /// What the current step replaces; `None` if it does not update this parameter.
     replaced: Option<Replaced>,
     /// The number of steps in which this parameter had a gradient.
     step: u64,
     /// The number of these steps that a condition skipped, while only the device knows it: a float32 scalar. Parameters
-    /// with the same history share it.
-    skipped: Option<Tensor>,
+    /// with the same history hold the same tensor.
+    skipped: Option<Parameter>,
 }
 
 /// A state that was checked against an optimiser: each parameter's tensors and step count, and the number of steps.
@@ -78,6 +79,7 @@ impl Optimizer {
         rule.check()?;
         check_range("learning rate", learning_rate)?;
         let mut optimizer = Optimizer {
+            id: replay::next_id(),
             learning_rate,
             initial_rate: learning_rate,
             groups: Vec::new(),
@@ -135,13 +137,12 @@ impl Optimizer {
             .into_iter()
             .map(|parameter| Member { parameter, state: Vec::new(), replaced: None, step: 0, skipped: None })
             .collect();
-        self.groups.push(ParameterGroup { rule, varying: false, factor, weight_decay, members });
+        self.groups.push(ParameterGroup { rule, factor, weight_decay, members });
         Ok(())
     }
 
-    /// Changes a group's rule or its settings, for example when a schedule changes the momentum at each step. After the
-    /// first change the settings are data of the step, so later changes need no new plan. State with a name that both
-    /// rules use is kept; other state is reset.
+    /// Changes a group's rule or its settings, for example when a schedule changes the momentum at each step. State with a
+    /// name that both rules use is kept; other state is reset.
     ///
     /// # Errors
     /// If there is no such group, or a setting is outside its range. Nothing is changed in that case.
@@ -171,7 +172,6 @@ impl Optimizer {
             }
             group.members.iter_mut().zip(states).for_each(|(member, state)| member.state = state);
         }
-        group.varying = true;
         group.rule = rule;
         Ok(())
     }
@@ -272,7 +272,7 @@ impl Optimizer {
             }
             named.insert(format!("{i}.{STEP}"), count(step, &member.parameter)?);
             for (name, tensor) in rule.state_names().iter().zip(&member.state) {
-                named.insert(format!("{i}.{name}"), tensor.clone());
+                named.insert(format!("{i}.{name}"), tensor.tensor());
             }
         }
         Ok(named)
@@ -306,6 +306,7 @@ impl Optimizer {
             };
             let mut tensors = Vec::with_capacity(names.len());
             for (name, expected) in names.iter().zip(&rule.initial_state(&parameter)?) {
+                let expected = expected.tensor();
                 let name = format!("{i}.{name}");
                 let Some(given) = state.get(&name) else { continue };
                 if given.shape() != expected.shape() || given.dtype() != expected.dtype() {
@@ -334,14 +335,15 @@ impl Optimizer {
     pub(crate) fn put_state(&mut self, fitting: Fitting) {
         (self.steps, self.skipped) = (fitting.steps, None);
         for (member, (tensors, step)) in self.members_mut().zip(fitting.members) {
-            (member.state, member.step, member.skipped) = (tensors, step, None);
+            member.state = tensors.into_iter().map(Parameter::buffer).collect();
+            (member.step, member.skipped) = (step, None);
         }
     }
 }
 
 /// The number of steps without those that a condition skipped.
-fn taken(steps: u64, skipped: Option<&Tensor>) -> Result<u64> {
-    let skipped = skipped.map_or(Ok(0.0), Tensor::item::<f32>)?;
+fn taken(steps: u64, skipped: Option<&Parameter>) -> Result<u64> {
+    let skipped = skipped.map_or(Ok(0.0), |skipped| skipped.tensor().item::<f32>())?;
     Ok(steps.saturating_sub(skipped as u64))
 }
 

@@ -3,7 +3,7 @@
 
 use phynexus::{Scalar, Tensor};
 
-use super::{Rule, update::Settings};
+use super::{Rule, update::Rates};
 use crate::Result;
 
 /// A number that an update rule uses in a step.
@@ -106,8 +106,8 @@ impl Number {
 
 impl Rule {
     /// The numbers that [`Rule::update`] takes: those that depend on the parameter's step count, which starts at 1.
-    pub(super) fn numbers(&self, step: &Number, settings: &Settings) -> Result<Vec<Number>> {
-        let lr = settings.learning_rate;
+    pub(super) fn numbers(&self, step: &Number, rates: &Rates) -> Result<Vec<Number>> {
+        let lr = rates.learning_rate;
         Ok(match *self {
             Rule::Sgd { dampening, .. } if dampening > 0.0 => {
                 vec![step.choose(1.5, &Number::Host(1.0 - dampening), 1.0)?]
@@ -143,7 +143,7 @@ impl Rule {
             Rule::AdaBound { beta1, beta2, final_rate, gamma, .. } => {
                 let rate = step.lost(beta2)?.sqrt()?.times(lr)?.div(&step.lost(beta1)?)?;
                 // As in the authors' code, the bounds follow the schedule of the learning rate.
-                let final_rate = final_rate * settings.share;
+                let final_rate = final_rate * rates.share;
                 let least = step.times(gamma)?.plus(1.0)?.under(1.0)?.complement()?.times(final_rate)?;
                 let most = step.times(gamma)?.under(1.0)?.plus(1.0)?.times(final_rate)?;
                 vec![rate, least, most]

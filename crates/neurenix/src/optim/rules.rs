@@ -107,6 +107,16 @@ macro_rules! rules {
                 }
             }
 
+            /// The value of a setting; NaN if the rule has none of this name.
+            pub(super) fn setting(&self, name: &str) -> f64 {
+                match *self {
+                    $(Rule::$variant { $($setting),* } => match name {
+                        $(stringify!($setting) => f64::from($setting),)*
+                        _ => f64::NAN,
+                    },)*
+                }
+            }
+
             /// The rule with the settings for which `value` returns a number changed to it.
             pub fn with(mut self, value: impl Fn(&str) -> Option<f64>) -> Rule {
                 match &mut self {
@@ -245,6 +255,16 @@ impl Rule {
     }
 
     /// Checks that every setting is in its range.
+    /// Returns whether an update of the other rule is the same formula with other numbers.
+    pub(super) fn is_alike(&self, other: &Rule) -> bool {
+        let alike = |(a, b): (Setting, Setting)| match a.name {
+            "epsilon" => a.value == b.value,
+            _ if a.range == Range::Switch => a.value == b.value,
+            _ => (a.value == 0.0) == (b.value == 0.0),
+        };
+        self.name() == other.name() && self.settings().into_iter().zip(other.settings()).all(alike)
+    }
+
     pub(super) fn check(&self) -> Result<()> {
         for Setting { name, value, range } in self.settings() {
             if let Err(words) = range.check(value) {

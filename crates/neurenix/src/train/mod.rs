@@ -5,6 +5,7 @@ mod early_stopping;
 mod history;
 mod hooks;
 mod objective;
+mod recorded;
 mod step;
 
 use std::{collections::BTreeMap, path::PathBuf, time::Instant};
@@ -21,6 +22,7 @@ pub use early_stopping::EarlyStopping;
 pub use history::{EpochRecord, History};
 pub use hooks::{After, EpochBatches, Hooks, run};
 pub use objective::Objective;
+pub use recorded::{Recorded, Replay};
 pub use step::{NotFinite, Pass, Step, take_step};
 
 use step::Measured;

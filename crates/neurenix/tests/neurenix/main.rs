@@ -12,3 +12,4 @@ mod losses_by_formula;
 mod modules;
 mod no_panic_layers;
 mod optimizers;
+mod replay;

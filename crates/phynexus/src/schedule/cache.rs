@@ -5,6 +5,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use smallvec::SmallVec;
+
 use super::{plan::Plan, slots::Numbers};
 use crate::hash::FastBuild;
 
@@ -22,9 +24,12 @@ struct Cache<P> {
 }
 
 struct Entry<P> {
-    plan: Arc<P>,
+    /// The first plan, which has the graph's numbers built in, and the last one, if there are several.
+    plans: SmallVec<[Arc<P>; 1]>,
     used: u64,
+    /// The bytes of the key and the plans, and of the first plan's share.
     bytes: usize,
+    first: usize,
 }
 
 static CACHE: Mutex<Option<Cache<Plan>>> = Mutex::new(None);
@@ -33,7 +38,7 @@ fn lock() -> MutexGuard<'static, Option<Cache<Plan>>> {
     CACHE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the plan of this key, and whether it fits these numbers.
+/// Returns a plan of this key, and whether it fits these numbers. If none fits, it is the last one made.
 pub(super) fn find(key: &[u64], numbers: &Numbers) -> Option<(Arc<Plan>, bool)> {
     lock().get_or_insert_default().find(key, |plan| plan.slots.fit(numbers))
 }
@@ -53,11 +58,12 @@ impl<P> Default for Cache<P> {
 }
 
 impl<P> Cache<P> {
-    fn find(&mut self, key: &[u64], fits: impl FnOnce(&P) -> bool) -> Option<(Arc<P>, bool)> {
+    fn find(&mut self, key: &[u64], fits: impl Fn(&P) -> bool) -> Option<(Arc<P>, bool)> {
         self.clock += 1;
-        let found = self.plans.get_mut(key).map(|entry| {
+        let found = self.plans.get_mut(key).and_then(|entry| {
             entry.used = self.clock;
-            (entry.plan.clone(), fits(&entry.plan))
+            let fitting = entry.plans.iter().find(|plan| fits(plan)).map(|plan| (plan.clone(), true));
+            fitting.or_else(|| entry.plans.last().map(|plan| (plan.clone(), false)))
         });
         match found {
             Some((_, true)) => self.hits += 1,
@@ -87,23 +93,20 @@ impl<P> Cache<P> {
             self.bytes = left;
         }
         self.clock += 1;
-        let entry = Entry { plan, used: self.clock, bytes };
         self.bytes = self.bytes.saturating_add(bytes);
-        if let Some(former) = self.plans.insert(key, entry) {
-            self.bytes -= former.bytes;
-            dropped.push(former);
+        let former = self.plans.remove(&key);
+        let mut entry = Entry { plans: SmallVec::new(), used: self.clock, bytes, first: bytes };
+        if let Some(mut former) = former {
+            self.bytes -= former.bytes - former.first;
+            (entry.bytes, entry.first) = (bytes.saturating_add(former.first), former.first);
+            let replaced = former.plans.drain(1..).collect();
+            entry.plans.append(&mut former.plans);
+            dropped.push(Entry { plans: replaced, ..former });
         }
+        entry.plans.push(plan);
+        self.plans.insert(key, entry);
         dropped
     }
-}
-
-/// Forgets all plans. What runs next is planned and compiled anew.
-pub fn clear_plans() {
-    let dropped = lock().as_mut().map(|cache| {
-        cache.bytes = 0;
-        std::mem::take(&mut cache.plans)
-    });
-    drop(dropped);
 }
 
 /// Returns the number of plan cache hits and misses since the start of the process.

@@ -5,6 +5,7 @@
 //! function is baked into the recording. Random numbers are drawn anew at each call, as if the function had run. A
 //! generator created inside the function continues its sequence from call to call.
 
+mod promise;
 mod recording;
 
 use std::{
@@ -12,7 +13,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use self::recording::{Recording, modes};
+pub use self::{promise::Promises, recording::Recording};
 use crate::{
     Error, Result, Tensor,
     device::Buffer,
@@ -39,9 +40,18 @@ enum Mode {
 /// Side effects noted while a function is captured.
 #[derive(Default)]
 struct Notes {
+    arguments: Vec<Adopted>,
     draws: Vec<Draw>,
     /// Whether the function set the state of a random generator.
     seeds: bool,
+}
+
+/// A tensor that became an argument of the captured function.
+struct Adopted {
+    /// The leaf that the function computes with. It has memory of its own, which identifies the argument.
+    copy: Tensor,
+    /// What the recording relies on.
+    reliance: Arc<Reliance>,
 }
 
 /// Random numbers drawn while a function was captured.
@@ -92,6 +102,30 @@ pub fn refuse_reading() -> Result<()> {
         )),
         false => Ok(()),
     }
+}
+
+/// Makes a tensor an argument of the function that this thread captures, and returns the leaf that the function must use
+/// instead. A replay takes its arguments in the order of these calls. Outside a captured function, this returns the
+/// tensor itself.
+///
+/// # Errors
+/// If the tensor cannot be computed or copied.
+pub fn adopt(tensor: &Tensor) -> Result<Tensor> {
+    if !is_recording() {
+        return Ok(tensor.clone());
+    }
+    // The copy is made outside the captured function.
+    let mode = ModeGuard::enter(Mode::Evaluating);
+    let copied = copied(tensor);
+    drop(mode);
+    let (copy, reliance) = copied?;
+    let adopted = Adopted { copy: copy.clone(), reliance };
+    MODE.with_borrow_mut(|mode| {
+        if let Mode::Capturing(notes) = mode {
+            notes.arguments.push(adopted);
+        }
+    });
+    Ok(copy)
 }
 
 /// Notes random numbers drawn on this thread, if it is capturing a function.
@@ -161,21 +195,35 @@ where
     /// its results.
     pub fn call(&self, given: &mut Vec<Tensor>, kept: &[Tensor]) -> Result<Vec<Tensor>, E> {
         refuse_reading()?;
-        for tensor in given.iter_mut() {
-            if let Some(copy) = row_major(tensor)? {
-                *tensor = copy;
+        let count = given.len();
+        // Moved, so that a given tensor has no other handle here.
+        let mut arguments = std::mem::take(given);
+        arguments.extend_from_slice(kept);
+        let results = self.call_with(&mut arguments, count);
+        if results.is_err() {
+            arguments.truncate(count);
+            *given = arguments;
+        }
+        results
+    }
+
+    fn call_with(&self, arguments: &mut [Tensor], given: usize) -> Result<Vec<Tensor>, E> {
+        for argument in arguments.iter_mut() {
+            if let Some(copy) = row_major(argument)? {
+                *argument = copy;
             }
         }
-        let kept: Vec<Tensor> = kept
-            .iter()
-            .map(|tensor| Ok(row_major(tensor)?.unwrap_or_else(|| tensor.clone())))
-            .collect::<Result<_>>()?;
+        let fits = |recording: &&Arc<Recording>| recording.given() == given && recording.fits(arguments);
         let lock = || self.recordings.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = lock().iter().find(|recording| recording.fits(given, &kept)).cloned();
+        let known = lock().iter().find(fits).cloned();
         let recording = match known {
             Some(recording) => recording,
             None => {
-                let recording = Arc::new(self.record(given, &kept)?);
+                let recording = Arc::new(Recording::of(|| {
+                    let copies = arguments.iter().map(adopt).collect::<Result<Vec<Tensor>>>()?;
+                    let results = (self.function)(&copies[..given], &copies[given..])?;
+                    Ok::<_, E>((results, (0..arguments.len()).map(|argument| argument < given).collect()))
+                })?);
                 let mut recordings = lock();
                 let oldest = (recordings.len() >= CAPACITY).then(|| recordings.remove(0));
                 recordings.push(recording.clone());
@@ -184,36 +232,16 @@ where
                 recording
             }
         };
-        let results = recording.replay(given, &kept)?;
-        given.clear();
-        Ok(results)
+        Ok(recording.replay(arguments)?)
     }
+}
 
-    fn record(&self, given: &[Tensor], kept: &[Tensor]) -> Result<Recording, E> {
-        // Copies have distinct memory, which identifies the argument.
-        let copies: Vec<(Tensor, Arc<Reliance>)> =
-            given.iter().chain(kept).map(copied).collect::<Result<_>>()?;
-        let (copies, reliances): (Vec<Tensor>, Vec<Arc<Reliance>>) = copies.into_iter().unzip();
-        let before = modes();
-        let mode = ModeGuard::enter(Mode::Capturing(Notes::default()));
-        let results = (self.function)(&copies[..given.len()], &copies[given.len()..]);
-        let Mode::Capturing(notes) = mode.leave() else {
-            return Err(Error::internal("capture", "the mode was lost").into());
-        };
-        let results = results?;
-        if notes.seeds {
-            let message =
-                "the captured function sets the state of a random generator: set it outside the function";
-            return Err(Error::argument("capture", message).into());
-        }
-        let recording = Recording::new(&copies, &reliances, given.len(), results, &notes.draws)?;
-        if recording.modes != before {
-            let message =
-                "the strict mode or matmul precision changed during recording: set it outside the function";
-            return Err(Error::argument("capture", message).into());
-        }
-        Ok(recording)
-    }
+/// Returns the tensor computed and in row-major order, as [`Recording::replay`] needs it.
+///
+/// # Errors
+/// Those of the computation.
+pub fn in_rows(tensor: &Tensor) -> Result<Tensor> {
+    Ok(row_major(tensor)?.unwrap_or_else(|| tensor.clone()))
 }
 
 /// Returns the tensor in row-major order, or `None` if it already is.
@@ -228,7 +256,11 @@ fn row_major(tensor: &Tensor) -> Result<Option<Tensor>> {
 /// Returns a leaf with the same values in separate memory, and a record of the value bounds that the recording relies
 /// on.
 fn copied(tensor: &Tensor) -> Result<(Tensor, Arc<Reliance>)> {
-    let copy = Tensor::uploaded(&tensor.to_bytes()?, tensor.dtype(), tensor.shape(), tensor.device())?;
+    let guard = gradient::no_grad();
+    let copy =
+        Tensor::record(Op::Contiguous, tensor.dtype(), tensor.shape().into(), &[tensor])?.evaluated()?;
+    drop(guard);
+    let copy = Tensor::from_storage(copy.device(), copy.dtype(), copy.storage()?);
     let reliance = Arc::default();
     copy.note_argument(tensor, Arc::clone(&reliance));
     Ok((if tensor.requires_grad() { copy.with_grad()? } else { copy }, reliance))

@@ -48,7 +48,7 @@ use crate::{
     profile::{self, Phase},
     shape::Layout,
 };
-pub use cache::{clear_plans, plan_statistics};
+pub use cache::plan_statistics;
 pub(crate) use eager::is_eager;
 pub use eager::{EagerMode, eager};
 pub use memory_check::set_memory_checks;

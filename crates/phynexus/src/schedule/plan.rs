@@ -121,7 +121,7 @@ pub(super) struct Leaf {
 pub(super) fn plan(ir: &Ir, leaves: &[Leaf], slots: Slots, device: Device) -> Result<Plan> {
     profile::end_recording();
     let _phase = profile::phase(Phase::Planning);
-    let ir = rewrite(ir, device)?;
+    let ir = slots.store_whole(rewrite(ir, device)?);
     let layouts: Vec<Layout> = leaves.iter().map(|l| Layout { offset: 0, ..l.layout.clone() }).collect();
     let backend = device.backend();
     let (ir, answers) = lay_out(ir, &layouts, device);

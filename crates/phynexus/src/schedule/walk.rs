@@ -60,7 +60,7 @@ pub(super) struct Pending {
 /// node's memory.
 #[derive(Default)]
 pub(super) struct Walker {
-    pending: Box<Pending>,
+    pending: Pending,
     /// For each node, the handles of this walk and of the graph's own edges.
     held: Vec<u32>,
     /// Each frame: a node, its operands, and the number of operands already entered.
@@ -118,7 +118,7 @@ impl Walker {
                 self.held[position as usize] += 1;
             }
         }
-        let mut pending = std::mem::take(&mut self.pending);
+        let mut pending = Box::new(std::mem::take(&mut self.pending));
         pending.finish(&self.held, privacy);
         pending.mark_in_flight(true);
         Ok(Walk::Claimed(pending))
@@ -254,31 +254,21 @@ impl Pending {
     pub(super) fn ir(&self, slots: &Slots) -> Ir {
         let mut ir = Ir::default();
         let mut places = slots.declare(&mut ir).into_iter();
-        // For each node its place, and whether it is a view of a slot.
-        let mut renamed: Vec<(Id, bool)> = Vec::with_capacity(self.nodes.len());
+        let mut renamed: Vec<Id> = Vec::with_capacity(self.nodes.len());
         for ((node, operands), &leaf) in self.nodes.iter().zip(&self.operands).zip(&self.is_leaf) {
             let Signature { dtype, shape, .. } = &*node.signature;
             let varies = !leaf && node.signature.number().is_some();
             let slot = if varies { places.next().flatten() } else { None };
             renamed.push(match slot {
-                Some(slot) => (slots::filled(&mut ir, slot, *dtype, shape), true),
+                Some(slot) => slots::filled(&mut ir, slot, *dtype, shape),
                 None => {
                     let op = if leaf { Op::Buffer } else { node.op().clone() };
-                    let is_view = op.is_view() && operands.iter().any(|&o| renamed[o as usize].1);
-                    let operands = operands.iter().map(|&o| renamed[o as usize].0);
-                    (ir.push(op, *dtype, shape.clone(), operands), is_view)
+                    let operands = operands.iter().map(|&operand| renamed[operand as usize]);
+                    ir.push(op, *dtype, shape.clone(), operands)
                 }
             });
         }
-        let output = |&output: &Id| match renamed[output as usize] {
-            // The result is a tensor of its own, not the slot repeated.
-            (id, true) => {
-                let node = ir.node(id).clone();
-                ir.push(Op::Contiguous, node.dtype, node.shape, [id])
-            }
-            (id, false) => id,
-        };
-        ir.outputs = self.outputs.iter().map(output).collect();
+        ir.outputs = self.outputs.iter().map(|&output| renamed[output as usize]).collect();
         ir
     }
 

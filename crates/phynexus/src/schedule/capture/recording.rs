@@ -1,15 +1,12 @@
 //! A captured function recorded for one combination of arguments: a plan, the bindings of its leaves, and the sources
 //! of the results.
 
-use std::sync::Arc;
-
 use smallvec::SmallVec;
 
-use super::Draw;
+use super::{Adopted, Mode, ModeGuard, Notes, Promises, refuse_reading};
 use crate::{
     DType, Device, Error, Result, Tensor,
     device::{Buffer, Storage},
-    graph::Reliance,
     op::{
         Op,
         composite::{MatmulPrecision, float32_matmul_precision},
@@ -58,25 +55,26 @@ enum Outcome {
     Leaf(Source),
 }
 
+/// A result as recorded.
+pub(super) struct Made {
+    outcome: Outcome,
+    pub(super) dtype: DType,
+    pub(super) shape: Dims,
+    pub(super) device: Device,
+}
+
 /// An argument as recorded.
-pub(super) struct Argument {
+struct Argument {
     dtype: DType,
     shape: Dims,
     device: Device,
     /// The range that its integers must lie in, if the recording relies on one.
     needed: Option<(i64, i64)>,
+    /// Whether results may take over its memory.
+    given: bool,
 }
 
 impl Argument {
-    fn of((tensor, reliance): (&Tensor, &Arc<Reliance>)) -> Argument {
-        Argument {
-            dtype: tensor.dtype(),
-            shape: tensor.shape().into(),
-            device: tensor.device(),
-            needed: reliance.needed(),
-        }
-    }
-
     /// Returns whether the recording is valid for this tensor as the argument.
     fn fits(&self, tensor: &Tensor) -> bool {
         tensor.dtype() == self.dtype
@@ -87,38 +85,77 @@ impl Argument {
 }
 
 /// The modes that a recording depends on besides its arguments: strict mode and the matmul precision.
-pub(super) fn modes() -> (bool, MatmulPrecision) {
+fn modes() -> (bool, MatmulPrecision) {
     (is_strict(), float32_matmul_precision())
 }
 
-/// A captured function for one combination of arguments.
-pub(super) struct Recording {
+/// A captured function for one combination of arguments: what [`Captured`](super::Captured) keeps several of.
+pub struct Recording {
     arguments: Vec<Argument>,
     /// The modes during recording.
-    pub(super) modes: (bool, MatmulPrecision),
-    given: usize,
+    modes: (bool, MatmulPrecision),
     /// `None` if nothing is computed.
     plan: Option<Plan>,
     leaves: Vec<Source>,
-    results: Vec<(Outcome, DType, Device)>,
+    pub(super) results: Vec<Made>,
     /// Each generator and the blocks that a call draws from it.
     generators: Vec<(Generator, u64)>,
 }
 
 impl Recording {
-    /// Builds a recording. `copies` are the copied arguments, the first `given` of which are given; `reliances` hold
-    /// what the recording relies on for each. `results` are the function's results and `draws` its random numbers.
-    pub(super) fn new(
-        copies: &[Tensor],
-        reliances: &[Arc<Reliance>],
-        given: usize,
-        results: Vec<Tensor>,
-        draws: &[Draw],
-    ) -> Result<Recording> {
-        let arguments = copies.iter().zip(reliances).map(Argument::of).collect();
+    /// Records a function without computing anything. Every tensor that it reads and that may differ at a replay must go
+    /// through [`adopt`](super::adopt). The function returns its results and, for each adopted tensor, whether a result
+    /// may take over its memory.
+    ///
+    /// # Errors
+    /// Errors of the function. [`Error::Argument`] as for [`Captured::call`](super::Captured::call).
+    pub fn of<E: From<Error>>(
+        function: impl FnOnce() -> Result<(Vec<Tensor>, Vec<bool>), E>,
+    ) -> Result<Recording, E> {
+        refuse_reading()?;
+        let before = modes();
+        let mode = ModeGuard::enter(Mode::Capturing(Notes::default()));
+        let results = function();
+        let Mode::Capturing(notes) = mode.leave() else {
+            return Err(Error::internal("capture", "the mode was lost").into());
+        };
+        let (results, given) = results?;
+        if notes.seeds {
+            let message =
+                "the captured function sets the state of a random generator: set it outside the function";
+            return Err(Error::argument("capture", message).into());
+        }
+        let recording = Recording::new(&notes, &given, results)?;
+        if recording.modes != before {
+            let message =
+                "the strict mode or matmul precision changed during recording: set it outside the function";
+            return Err(Error::argument("capture", message).into());
+        }
+        Ok(recording)
+    }
+
+    fn new(notes: &Notes, given: &[bool], results: Vec<Tensor>) -> Result<Recording> {
+        if notes.arguments.len() != given.len() {
+            let (adopted, known) = (notes.arguments.len(), given.len());
+            let message = format!("{adopted} tensors were adopted, the function knows of {known}");
+            return Err(Error::internal("capture", message));
+        }
+        let argument = |(adopted, &given): (&Adopted, &bool)| Argument {
+            dtype: adopted.copy.dtype(),
+            shape: adopted.copy.shape().into(),
+            device: adopted.copy.device(),
+            needed: adopted.reliance.needed(),
+            given,
+        };
+        let arguments: Vec<Argument> = notes.arguments.iter().zip(given).map(argument).collect();
+        let is_given = |source: &Source| match source {
+            Source::Argument(number, _) => given[*number],
+            Source::Random(..) => true,
+            Source::Constant(_) => false,
+        };
         let mut generators: Vec<(Generator, u64)> = Vec::new();
         let mut random: Vec<(Buffer, Source)> = Vec::new();
-        for draw in draws {
+        for draw in &notes.draws {
             let known = generators.iter().position(|(g, _)| g.is_same(&draw.generator));
             let number = known.unwrap_or_else(|| {
                 generators.push((draw.generator.share(), 0));
@@ -128,7 +165,8 @@ impl Recording {
             random.push((draw.leaf.clone(), Source::Random(number, *blocks)));
             *blocks += draw.blocks;
         }
-        let memory: Vec<Storage> = copies.iter().map(Tensor::storage).collect::<Result<_>>()?;
+        let memory: Vec<Storage> =
+            notes.arguments.iter().map(|adopted| adopted.copy.storage()).collect::<Result<_>>()?;
         let source = |data: &Storage| -> Source {
             if let Some(argument) = memory.iter().position(|m| m.buffer.is_same(&data.buffer)) {
                 return Source::Argument(argument, data.layout.clone());
@@ -139,7 +177,7 @@ impl Recording {
             }
         };
         let pending = claim(&results)?;
-        let mut outcomes = Vec::with_capacity(results.len());
+        let mut outcomes: Vec<Made> = Vec::with_capacity(results.len());
         for result in &results {
             let position = pending.as_ref().and_then(|p| p.output(result.node()));
             let outcome = match (position, result.node().data()) {
@@ -152,7 +190,8 @@ impl Recording {
                     ));
                 }
             };
-            outcomes.push((outcome, result.dtype(), result.device()));
+            let (dtype, shape, device) = (result.dtype(), result.shape().into(), result.device());
+            outcomes.push(Made { outcome, dtype, shape, device });
         }
         let mut leaves = Vec::new();
         let mut plan = None;
@@ -163,7 +202,7 @@ impl Recording {
             }
             // An argument that is also a result must not be overwritten.
             let handed_on = |source: &Source| {
-                outcomes.iter().any(|(o, ..)| match (o, source) {
+                outcomes.iter().any(|made| match (&made.outcome, source) {
                     (Outcome::Leaf(Source::Argument(handed, _)), Source::Argument(number, _)) => {
                         handed == number
                     }
@@ -177,41 +216,62 @@ impl Recording {
                     Source::Constant(data) => data.layout.clone(),
                     Source::Random(..) => Layout::contiguous(&[4]),
                 };
-                Leaf { layout, donatable: may_take(source, given) && !handed_on(source) }
+                Leaf { layout, donatable: is_given(source) && !handed_on(source) }
             };
             plan = Some(planned(&ir, &distinct.iter().map(leaf).collect::<Vec<_>>(), pending.device())?);
             leaves = distinct;
         }
-        Ok(Recording { arguments, modes: modes(), given, plan, leaves, results: outcomes, generators })
+        Ok(Recording { arguments, modes: modes(), plan, leaves, results: outcomes, generators })
+    }
+
+    /// Returns how many arguments results may take over.
+    pub(super) fn given(&self) -> usize {
+        self.arguments.iter().filter(|argument| argument.given).count()
     }
 
     /// Returns whether the recording is valid for these arguments.
-    pub(super) fn fits(&self, given: &[Tensor], kept: &[Tensor]) -> bool {
+    pub fn fits(&self, arguments: &[Tensor]) -> bool {
         self.modes == modes()
-            && given.len() == self.given
-            && given.len() + kept.len() == self.arguments.len()
-            && given.iter().chain(kept).zip(&self.arguments).all(|(tensor, argument)| argument.fits(tensor))
+            && arguments.len() == self.arguments.len()
+            && arguments.iter().zip(&self.arguments).all(|(tensor, argument)| argument.fits(tensor))
     }
 
-    /// Returns the function's results for these arguments.
-    pub(super) fn replay(&self, given: &[Tensor], kept: &[Tensor]) -> Result<Vec<Tensor>> {
+    /// Returns the function's results for these arguments, which are row-major. Results take over the memory of a given
+    /// argument if `arguments` has the only handle to it.
+    ///
+    /// # Errors
+    /// Those of the computation.
+    pub fn replay(&self, arguments: &[Tensor]) -> Result<Vec<Tensor>> {
+        let data = self.run(arguments)?.into_iter().zip(&self.results);
+        Ok(data.map(|(data, made)| Tensor::from_storage(made.device, made.dtype, data)).collect())
+    }
+
+    /// Like [`Recording::replay`], but sets the results of [`Recording::promise`].
+    ///
+    /// # Errors
+    /// As for `replay`. Reading the promised results is then an error.
+    pub fn keep(&self, arguments: &[Tensor], promises: Promises) -> Result<()> {
+        promises.keep(self.run(arguments)?);
+        Ok(())
+    }
+
+    fn run(&self, arguments: &[Tensor]) -> Result<Vec<Storage>> {
         fork::check()?;
         let states: SmallVec<[GeneratorState; 2]> =
             self.generators.iter().map(|(generator, blocks)| generator.advance(*blocks)).collect();
         // A failed call gives its random numbers back, unless another thread has drawn since.
-        self.run(given, kept, &states).inspect_err(|_| {
+        self.run_with(arguments, &states).inspect_err(|_| {
             let drawn = self.generators.iter().zip(&states);
             drawn.for_each(|((generator, blocks), state)| generator.give_back(*state, *blocks));
         })
     }
 
     /// Computes the results. `states` are the generators' states at the start of the call.
-    fn run(&self, given: &[Tensor], kept: &[Tensor], states: &[GeneratorState]) -> Result<Vec<Tensor>> {
-        let argument = |number: usize| given.get(number).unwrap_or_else(|| &kept[number - given.len()]);
+    fn run_with(&self, arguments: &[Tensor], states: &[GeneratorState]) -> Result<Vec<Storage>> {
         let data = |source: &Source, device: Device| -> Result<Storage> {
             match source {
                 Source::Argument(number, layout) => {
-                    let data = argument(*number).storage()?;
+                    let data = arguments[*number].storage()?;
                     let offset = data.layout.offset + layout.offset;
                     Ok(Storage { buffer: data.buffer, layout: Layout { offset, ..layout.clone() } })
                 }
@@ -227,21 +287,19 @@ impl Recording {
                 let leaves: Vec<Storage> =
                     self.leaves.iter().map(|source| data(source, plan.device)).collect::<Result<_>>()?;
                 // A given tensor with another handle keeps its memory.
-                let unshared = |source: &Source| match source {
-                    Source::Argument(number, _) => Arc::strong_count(argument(*number).node()) == 1,
-                    _ => true,
+                let may_take = |slot: usize| match &self.leaves[slot] {
+                    Source::Argument(number, _) => {
+                        self.arguments[*number].given && arguments[*number].is_only_handle()
+                    }
+                    Source::Random(..) => true,
+                    Source::Constant(_) => false,
                 };
-                let may_take =
-                    |slot: usize| may_take(&self.leaves[slot], given.len()) && unshared(&self.leaves[slot]);
                 plan.run(&leaves.iter().collect::<Vec<_>>(), &may_take)?
             }
         };
-        let result = |(outcome, dtype, device): &(Outcome, DType, Device)| {
-            let data = match outcome {
-                Outcome::Computed(position) => results[*position].clone(),
-                Outcome::Leaf(source) => data(source, *device)?,
-            };
-            Ok(Tensor::from_storage(*device, *dtype, data))
+        let result = |made: &Made| match &made.outcome {
+            Outcome::Computed(position) => Ok(results[*position].clone()),
+            Outcome::Leaf(source) => data(source, made.device),
         };
         self.results.iter().map(result).collect()
     }
@@ -268,15 +326,6 @@ fn merged(ir: &Ir, sources: impl Iterator<Item = Source>) -> (Ir, Vec<Source>) {
     }
     merged.outputs = ir.outputs.iter().map(|&o| renamed[o as usize]).collect();
     (merged, distinct)
-}
-
-/// Returns whether a result may take over the leaf's memory.
-fn may_take(source: &Source, given: usize) -> bool {
-    match source {
-        Source::Argument(number, _) => *number < given,
-        Source::Random(..) => true,
-        Source::Constant(_) => false,
-    }
 }
 
 /// Finds the pending graph of a captured function's results. Its nodes stay pending.

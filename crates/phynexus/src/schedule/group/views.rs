@@ -76,11 +76,13 @@ impl Grouper<'_> {
                 stored_itself = true;
             }
         }
-        // Each view that strides cannot express doubles the size of an index.
-        stored_itself |= uses.iter().any(|u| {
-            let size: usize = u.coordinates.iter().map(Index::size).sum();
-            size > LARGEST_COORDINATES || self.groups[u.group as usize].size >= LARGEST_KERNEL
-        });
+        // Each view that strides cannot express doubles the size of an index. A number, repeated, has none.
+        let is_number = || self.view_of(id).1.strides.iter().all(|&stride| stride == 0);
+        stored_itself |= !is_number()
+            && uses.iter().any(|u| {
+                let size: usize = u.coordinates.iter().map(Index::size).sum();
+                size > LARGEST_COORDINATES || self.groups[u.group as usize].size >= LARGEST_KERNEL
+            });
         if !stored_itself {
             for u in uses {
                 self.need_inputs(id, &u)?;

@@ -1,9 +1,16 @@
 //! Optimiser steps: record the updates of all parameters, on one device or several, and compute them together.
 
-use phynexus::{DType, Device, Tensor, gradient::Gradients, interrupt::Shield, no_grad};
+use phynexus::{
+    DType, Device, Tensor, gradient::Gradients, interrupt::Shield, no_grad, schedule::capture::is_recording,
+};
 
-use super::{Optimizer, Rule, number::Number, update::Settings};
-use crate::Result;
+use super::{
+    Optimizer, Rule,
+    number::Number,
+    replay::Fed,
+    update::{Quantity, Settings},
+};
+use crate::{Result, nn::Parameter};
 
 /// Whether a step is taken.
 #[derive(Clone, Copy)]
@@ -27,8 +34,6 @@ impl<'a> Condition<'a> {
 
 /// What the current step replaces of a parameter.
 pub(super) struct Replaced {
-    /// The number of state tensors.
-    state: usize,
     /// The count of skipped steps after this step.
     skipped: Option<Tensor>,
 }
@@ -73,7 +78,18 @@ impl Optimizer {
     ) -> Result<bool> {
         let _guard = no_grad();
         let mut replaced = Vec::new();
-        let recorded = self.record(gradients, condition, &mut replaced);
+        let fed = Fed::default();
+        let recorded = self.record(gradients, condition, &mut replaced, &fed);
+        if is_recording() && recorded.is_ok() {
+            if let Condition::Read(_) = condition {
+                let message = "a recorded step cannot read its condition: use step_where";
+                return Err(phynexus::Error::argument("step_if", message).into());
+            }
+            let (_, skipped) = recorded?;
+            self.put_skipped(skipped)?;
+            self.note_recorded(fed);
+            return Ok(true);
+        }
         let result = recorded.and_then(|(updated, skipped)| {
             let roots = updated.iter().chain(also.iter().copied()).chain(condition.tensor()).chain(&skipped);
             Tensor::evaluate_replacing(&roots.collect::<Vec<_>>(), &mut replaced)?;
@@ -88,12 +104,11 @@ impl Optimizer {
                     Condition::Read(condition) => condition.item::<bool>()?,
                     Condition::Always | Condition::Kept(_) => true,
                 };
+                self.put_skipped(skipped)?;
                 self.steps += u64::from(taken);
-                self.skipped = skipped;
                 for member in self.members_mut() {
-                    if let Some(replaced) = member.replaced.take() {
+                    if member.replaced.take().is_some() {
                         member.step += u64::from(taken);
-                        member.skipped = replaced.skipped;
                     }
                 }
                 Ok(taken)
@@ -101,13 +116,26 @@ impl Optimizer {
             Err(error) => {
                 let mut old = replaced.into_iter();
                 for member in self.members_mut() {
-                    let Some(replaced) = member.replaced.take() else { continue };
-                    old.next().map_or(Ok(()), |value| member.parameter.set(value))?;
-                    member.state = old.by_ref().take(replaced.state).collect();
+                    if member.replaced.take().is_none() {
+                        continue;
+                    }
+                    let changed = std::iter::once(&member.parameter).chain(&member.state);
+                    changed.zip(old.by_ref()).try_for_each(|(changed, old)| changed.set(old))?;
                 }
                 Err(error)
             }
         }
+    }
+
+    /// Stores the counts of skipped steps after this step.
+    fn put_skipped(&mut self, skipped: Option<Tensor>) -> Result<()> {
+        put(&mut self.skipped, skipped)?;
+        for member in self.members_mut() {
+            if let Some(replaced) = &mut member.replaced {
+                put(&mut member.skipped, replaced.skipped.take())?;
+            }
+        }
+        Ok(())
     }
 
     /// Records the updates and stores them in the parameters and the state. The previous value and state of each member
@@ -118,13 +146,15 @@ impl Optimizer {
         mut gradients: Gradients,
         condition: Condition<'_>,
         replaced: &mut Vec<Tensor>,
+        fed: &Fed,
     ) -> Result<(Vec<Tensor>, Option<Tensor>)> {
         let mut updated = Vec::new();
         let mut skips = Skips { condition, known: Vec::new() };
-        let share = if self.initial_rate > 0.0 { self.learning_rate / self.initial_rate } else { 1.0 };
-        for group in &mut self.groups {
-            let mut devices: Vec<OnDevice> = Vec::new();
-            for member in &mut group.members {
+        for number in 0..self.groups.len() {
+            let rates = self.rates(number);
+            let group = &mut self.groups[number];
+            let mut devices: Vec<OnDevice<'_>> = Vec::new();
+            for (position, member) in group.members.iter_mut().enumerate() {
                 let old = member.parameter.tensor();
                 member.replaced = None;
                 let Some(gradient) = gradients.take(&old) else { continue };
@@ -132,10 +162,9 @@ impl Optimizer {
                 let place = match known {
                     Some(known) => &mut devices[known],
                     None => {
-                        let rate = self.learning_rate * group.factor;
-                        let (decay, device) = (group.weight_decay, old.device());
+                        let device = old.device();
                         let condition = condition.tensor().map(|c| c.to_device(device)).transpose()?;
-                        let settings = Settings::new(rate, share, decay, group.varying, device);
+                        let settings = Settings::new(rates, &group.rule, device, number, fed);
                         devices.push_mut(OnDevice { settings, condition, numbers: Vec::new() })
                     }
                 };
@@ -145,11 +174,13 @@ impl Optimizer {
                 // 16-bit parameters are updated in `float32`: bfloat16 would round a decay of 0.999 to 1.
                 let wide = |tensor: &Tensor| tensor.to_dtype(tensor.dtype().compute());
                 let [parameter, gradient] = [wide(&old)?, wide(&gradient)?];
-                let before: Vec<Tensor> = member.state.iter().map(wide).collect::<phynexus::Result<_>>()?;
-                let skipped = member.skipped.as_ref();
-                let numbers = place.numbers(&group.rule, member.step + 1, skipped, &parameter)?;
+                let before: Vec<Tensor> = member.state.iter().map(Parameter::tensor).collect();
+                let wide_state: Vec<Tensor> = before.iter().map(wide).collect::<phynexus::Result<_>>()?;
+                let skipped = member.skipped.as_ref().map(Parameter::tensor);
+                let numbers =
+                    place.numbers(&group.rule, (position, member.step + 1), skipped.as_ref(), &parameter)?;
                 let (new, state) =
-                    group.rule.update(&parameter, &gradient, &before, &numbers, &place.settings)?;
+                    group.rule.update(&parameter, &gradient, &wide_state, &numbers, &place.settings)?;
                 let choose = |new: Tensor, old: &Tensor| {
                     let new = new.to_dtype(old.dtype())?;
                     match &place.condition {
@@ -160,38 +191,43 @@ impl Optimizer {
                 let new = choose(new, &old)?;
                 let state: Vec<Tensor> = state
                     .into_iter()
-                    .zip(&member.state)
+                    .zip(&before)
                     .map(|(new, old)| choose(new, old))
                     .collect::<phynexus::Result<_>>()?;
-                let skipped = skips.after(member.skipped.as_ref(), old.device())?;
+                let skipped = skips.after(skipped.as_ref(), old.device())?;
                 updated.push(new.clone());
                 updated.extend(state.iter().chain(&skipped).cloned());
-                member.parameter.set(new)?;
+                member.replaced = Some(Replaced { skipped });
                 replaced.push(old);
-                member.replaced = Some(Replaced { state: member.state.len(), skipped });
-                replaced.append(&mut std::mem::replace(&mut member.state, state));
+                replaced.extend(before);
+                let changed = std::iter::once(&member.parameter).chain(&member.state);
+                changed
+                    .zip(std::iter::once(new).chain(state))
+                    .try_for_each(|(changed, new)| changed.set(new))?;
             }
         }
-        let device = self.skipped.as_ref().or(condition.tensor()).map(Tensor::device);
-        let skipped = device.map_or(Ok(None), |device| skips.after(self.skipped.as_ref(), device))?;
+        let before = self.skipped.as_ref().map(Parameter::tensor);
+        let device = before.as_ref().or(condition.tensor()).map(Tensor::device);
+        let skipped = device.map_or(Ok(None), |device| skips.after(before.as_ref(), device))?;
         Ok((updated, skipped))
     }
 }
 
 /// What the parameters of a group that are on one device share in a step.
-struct OnDevice {
-    settings: Settings,
+struct OnDevice<'a> {
+    settings: Settings<'a>,
     condition: Option<Tensor>,
     /// The rule's numbers by step count, count of skipped steps, and dtype.
     numbers: Vec<(u64, Option<Tensor>, DType, Vec<Tensor>)>,
 }
 
-impl OnDevice {
-    /// The rule's numbers for this step, counted from 1 and without skipped steps.
+impl OnDevice<'_> {
+    /// The rule's numbers for a step of the group's parameter `member`. Steps are counted from 1 and without skipped
+    /// ones.
     fn numbers(
         &mut self,
         rule: &Rule,
-        step: u64,
+        (member, step): (usize, u64),
         skipped: Option<&Tensor>,
         like: &Tensor,
     ) -> Result<Vec<Tensor>> {
@@ -206,12 +242,16 @@ impl OnDevice {
             Some(skipped) => {
                 let wide = if like.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
                 let skipped = skipped.to_dtype(wide)?;
-                Number::Device(self.settings.leaf(step as f64, &skipped)?.sub(&skipped)?)
+                let steps = self.settings.of_member(member, Quantity::Steps, step as f64, &skipped)?;
+                Number::Device(steps.sub(&skipped)?)
             }
         };
-        let numbers = rule.numbers(&count, &self.settings)?;
-        let numbers =
-            numbers.iter().map(|n| self.settings.tensor(n, like)).collect::<Result<Vec<Tensor>>>()?;
+        let tensor = |(position, number): (usize, &Number)| match number {
+            Number::Host(value) => self.settings.of_member(member, Quantity::Number(position), *value, like),
+            Number::Device(tensor) => Ok(tensor.to_dtype(like.dtype())?),
+        };
+        let numbers = rule.numbers(&count, &self.settings.rates)?;
+        let numbers = numbers.iter().enumerate().map(tensor).collect::<Result<Vec<Tensor>>>()?;
         self.numbers.push((step, skipped.cloned(), like.dtype(), numbers.clone()));
         Ok(numbers)
     }
@@ -239,6 +279,18 @@ impl Skips<'_> {
         };
         self.known.push((before.cloned(), device, after.clone()));
         Ok(Some(after))
+    }
+}
+
+/// Stores a count of skipped steps.
+fn put(place: &mut Option<Parameter>, count: Option<Tensor>) -> Result<()> {
+    match (place, count) {
+        (Some(place), Some(count)) => place.set(count),
+        (place, Some(count)) => {
+            *place = Some(Parameter::buffer(count));
+            Ok(())
+        }
+        (_, None) => Ok(()),
     }
 }
 

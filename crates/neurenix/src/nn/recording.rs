@@ -1,0 +1,421 @@
+//! Functions that read and change variables, recorded once and replayed.
+//!
+//! While a thread records a function, every variable that it reads becomes an argument of the recording, and every
+//! variable that it changes is a result. The variables themselves keep their values. A replay takes the current values,
+//! and puts the results in their place.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::HashMap,
+};
+
+use phynexus::{
+    Error as EngineError, Tensor,
+    schedule::capture::{Recording, adopt, in_rows},
+};
+
+use super::Parameter;
+use crate::{Error, Result};
+
+thread_local! {
+    /// Whether this thread records. Reading it costs less than looking at `TOUCHED`.
+    static IS_ACTIVE: Cell<bool> = const { Cell::new(false) };
+    static TOUCHED: RefCell<Touched> = RefCell::default();
+}
+
+/// What the function that this thread records has read and changed so far.
+#[derive(Default)]
+struct Touched {
+    /// By the variable's address: its position in `variables`, or `None` for a variable that the function made.
+    known: HashMap<usize, Option<usize>>,
+    variables: Vec<Touch>,
+    arguments: Vec<Argument>,
+    /// Why a variable could not become an argument.
+    error: Option<EngineError>,
+}
+
+/// A variable that the function has touched.
+struct Touch {
+    parameter: Parameter,
+    /// Its value before the function, and the leaf that stands for it.
+    before: Tensor,
+    start: Tensor,
+    /// What stands for its gradient before the function.
+    gradient: Option<Tensor>,
+    now: Tensor,
+    /// The earlier variable that holds the same tensor.
+    twin: Option<usize>,
+}
+
+/// Where a replay gets an argument from.
+#[derive(Clone, Copy)]
+enum Argument {
+    Given(usize),
+    Value(usize),
+    Gradient(usize),
+    Number,
+}
+
+/// Ends the recording when it is dropped.
+struct Active;
+
+impl Active {
+    fn enter() -> Active {
+        IS_ACTIVE.set(true);
+        Active
+    }
+}
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        IS_ACTIVE.set(false);
+        // Dropped outside the borrow.
+        drop(TOUCHED.take());
+    }
+}
+
+/// Notes that the function made this variable itself.
+pub(super) fn note_made(parameter: &Parameter) {
+    if IS_ACTIVE.get() {
+        TOUCHED.with_borrow_mut(|touched| touched.known.insert(parameter.address(), None));
+    }
+}
+
+/// The variable's position among those that the function has touched; `None` outside a recording and for variables that
+/// the function made.
+fn position(parameter: &Parameter) -> Option<usize> {
+    if !IS_ACTIVE.get() {
+        return None;
+    }
+    let known = TOUCHED.with_borrow(|touched| touched.known.get(&parameter.address()).copied());
+    if let Some(known) = known {
+        return known;
+    }
+    // Making a copy may run signal handlers, which may touch variables too: no borrow is held meanwhile.
+    let before = parameter.stored();
+    let twin = TOUCHED.with_borrow(|touched| {
+        let twin = touched.variables.iter().position(|touch| touch.before.is_same(&before));
+        twin.map(|twin| (twin, touched.variables[twin].start.clone()))
+    });
+    let adopted = match &twin {
+        Some((_, start)) => Ok((start.clone(), start.grad())),
+        None => stand_in(&before),
+    };
+    let (start, gradient) = adopted.unwrap_or_else(|error| {
+        TOUCHED.with_borrow_mut(|touched| touched.error = Some(error));
+        (before.clone(), None)
+    });
+    TOUCHED.with_borrow_mut(|touched| {
+        let position = touched.variables.len();
+        if twin.is_none() {
+            touched.arguments.push(Argument::Value(position));
+            touched.arguments.extend(gradient.as_ref().map(|_| Argument::Gradient(position)));
+        }
+        let (parameter, now, twin) = (parameter.clone(), start.clone(), twin.map(|(twin, _)| twin));
+        touched.known.insert(parameter.address(), Some(position));
+        touched.variables.push(Touch { parameter, before, start, gradient, now, twin });
+        Some(position)
+    })
+}
+
+/// The leaves that stand for a value and for its gradient.
+fn stand_in(value: &Tensor) -> std::result::Result<(Tensor, Option<Tensor>), EngineError> {
+    let start = adopt(value)?;
+    let gradient = value.grad().map(|gradient| adopt(&gradient)).transpose()?;
+    start.set_grad(gradient.clone());
+    if start.requires_grad()
+        && let Some(hooks) = value.hooks_of_gradient()
+    {
+        start.set_hooks(hooks);
+    }
+    Ok((start, gradient))
+}
+
+/// The variable's value in the function that this thread records.
+pub(super) fn current(parameter: &Parameter) -> Option<Tensor> {
+    position(parameter).map(|position| TOUCHED.with_borrow(|touched| touched.variables[position].now.clone()))
+}
+
+/// The leaf that collects the variable's gradients in the function that this thread records.
+pub(super) fn collector(parameter: &Parameter) -> Option<Tensor> {
+    position(parameter).map(|position| {
+        TOUCHED.with_borrow(|touched| {
+            let touch = &touched.variables[position];
+            let is_leaf = touch.now.requires_grad() && touch.now.is_leaf();
+            if is_leaf { touch.now.clone() } else { touch.start.clone() }
+        })
+    })
+}
+
+/// Changes the variable in the function that this thread records. Otherwise returns the value, for the variable itself.
+pub(super) fn change(parameter: &Parameter, value: Tensor) -> Option<Tensor> {
+    let Some(position) = position(parameter) else { return Some(value) };
+    let former =
+        TOUCHED.with_borrow_mut(|touched| std::mem::replace(&mut touched.variables[position].now, value));
+    drop(former);
+    None
+}
+
+/// Makes a number of the host an argument of the function that this thread records. Otherwise returns it as it is.
+pub(crate) fn adopt_number(number: Tensor) -> Result<Tensor> {
+    if !IS_ACTIVE.get() {
+        return Ok(number);
+    }
+    let adopted = adopt(&number)?;
+    TOUCHED.with_borrow_mut(|touched| touched.arguments.push(Argument::Number));
+    Ok(adopted)
+}
+
+/// A recorded function: its plan, the variables that it reads, and those that it changes.
+pub(crate) struct Recorded {
+    recording: Recording,
+    arguments: Vec<Argument>,
+    variables: Vec<Variable>,
+    /// For each result, whether it is the new value of a variable that collects gradients.
+    leaves: Vec<bool>,
+    /// The number of results that the function returns; those of variables follow.
+    returned: usize,
+}
+
+/// A variable of a recorded function.
+struct Variable {
+    parameter: Parameter,
+    is_trainable: bool,
+    has_gradient: bool,
+    twin: Option<usize>,
+    /// The result that becomes its value.
+    value: Option<usize>,
+    gradient: Gradient,
+}
+
+/// What becomes of a gradient.
+#[derive(Clone, Copy, PartialEq)]
+enum Gradient {
+    Stays,
+    Goes,
+    /// The result that becomes the gradient.
+    Result(usize),
+}
+
+impl Recorded {
+    /// Records a function of tensors and variables without computing anything.
+    ///
+    /// # Errors
+    /// Errors of the function, and [`EngineError::Argument`] if it reads a value, copies between devices, or sets the
+    /// state of a random generator.
+    pub(crate) fn of<E: From<EngineError> + From<Error>>(
+        given: &[Tensor],
+        function: impl FnOnce(&[Tensor]) -> Result<Vec<Tensor>, E>,
+    ) -> Result<Recorded, E> {
+        let mut made = None;
+        let recording = Recording::of(|| {
+            let active = Active::enter();
+            let copies = given.iter().map(adopt).collect::<phynexus::Result<Vec<Tensor>>>()?;
+            TOUCHED.with_borrow_mut(|t| t.arguments.extend((0..given.len()).map(Argument::Given)));
+            let mut results = function(&copies)?;
+            let touched = TOUCHED.take();
+            drop(active);
+            if let Some(error) = touched.error {
+                return Err(error.into());
+            }
+            let returned = results.len();
+            let mut leaves = vec![false; returned];
+            let mut variables = Vec::with_capacity(touched.variables.len());
+            for touch in &touched.variables {
+                variables.push(touch.outcome(&mut results, &mut leaves)?);
+            }
+            let is_given = |argument: &Argument| match *argument {
+                Argument::Given(_) | Argument::Number => false,
+                Argument::Value(variable) => variables[variable].value.is_some(),
+                Argument::Gradient(variable) => variables[variable].gradient != Gradient::Stays,
+            };
+            let is_given = touched.arguments.iter().map(is_given).collect();
+            made = Some((touched.arguments, variables, leaves, returned));
+            Ok::<_, E>((results, is_given))
+        })?;
+        let Some((arguments, variables, leaves, returned)) = made else {
+            return Err(EngineError::internal("recording", "the function did not run").into());
+        };
+        Ok(Recorded { recording, arguments, variables, leaves, returned })
+    }
+
+    /// Computes the function and changes the variables. `numbers` are those of [`adopt_number`], in order. Returns `None`,
+    /// and changes nothing, if the recording was made for other shapes, dtypes, devices or states of gradients.
+    ///
+    /// # Errors
+    /// Those of the computation. The variables are then as they were.
+    pub(crate) fn run(&self, given: &[Tensor], numbers: Vec<Tensor>) -> Result<Option<Vec<Tensor>>> {
+        for variable in &self.variables {
+            if !variable.is_ready()? {
+                return Ok(None);
+            }
+        }
+        let (results, promises) = self.recording.promise(|result| self.leaves[result]);
+        let Some(mut taken) = self.take(given, numbers, &results)? else { return Ok(None) };
+        let outcome = match taken.fits && self.recording.fits(&taken.arguments) {
+            true => self.recording.keep(&taken.arguments, promises).map(|()| true),
+            false => Ok(false),
+        };
+        let is_done = matches!(outcome, Ok(true));
+        for (variable, place) in self.variables.iter().zip(&taken.places) {
+            let old = &taken.arguments[place.value];
+            match is_done {
+                true => variable.put_gradient(old, &results),
+                false => {
+                    variable.restore(old, place.gradient.map(|gradient| taken.arguments[gradient].clone()))
+                }
+            }
+        }
+        taken.arguments.clear();
+        outcome?;
+        Ok(is_done.then(|| results[..self.returned].to_vec()))
+    }
+
+    /// Puts the promised results into the variables, and returns the arguments. Results take over the memory of an
+    /// argument that has no other handle, so the only handle to a replaced value is here.
+    fn take(&self, given: &[Tensor], numbers: Vec<Tensor>, results: &[Tensor]) -> Result<Option<Taken>> {
+        let counts = self.arguments.iter().fold((0, 0), |(given, numbers), argument| match argument {
+            Argument::Given(_) => (given + 1, numbers),
+            Argument::Number => (given, numbers + 1),
+            Argument::Value(_) | Argument::Gradient(_) => (given, numbers),
+        });
+        if counts != (given.len(), numbers.len()) {
+            return Ok(None);
+        }
+        let given = given.iter().map(in_rows).collect::<phynexus::Result<Vec<Tensor>>>()?;
+        let mut numbers = numbers.into_iter();
+        let mut arguments: Vec<Tensor> = Vec::with_capacity(self.arguments.len());
+        let mut places = vec![Place { value: 0, gradient: None }; self.variables.len()];
+        let mut fits = true;
+        for argument in &self.arguments {
+            let at = arguments.len();
+            match *argument {
+                Argument::Given(position) => arguments.push(given[position].clone()),
+                Argument::Number => arguments.extend(numbers.next()),
+                Argument::Value(position) => {
+                    let variable = &self.variables[position];
+                    let value = variable.take(results);
+                    fits &= value.grad().is_some() == variable.has_gradient
+                        && value.requires_grad() == variable.is_trainable;
+                    places[position].value = at;
+                    arguments.push(value);
+                }
+                Argument::Gradient(position) => {
+                    let value = arguments[places[position].value].clone();
+                    places[position].gradient = value.grad().map(|_| at);
+                    arguments.push(value.grad().unwrap_or_else(|| value.clone()));
+                    if self.variables[position].gradient != Gradient::Stays {
+                        value.set_grad(None);
+                    }
+                }
+            }
+        }
+        for (position, variable) in self.variables.iter().enumerate() {
+            if let Some(twin) = variable.twin {
+                places[position] = places[twin];
+                fits &= variable.take(results).is_same(&arguments[places[twin].value]);
+            }
+        }
+        Ok(Some(Taken { arguments, places, fits }))
+    }
+}
+
+/// The arguments of a replay, taken from the variables.
+struct Taken {
+    arguments: Vec<Tensor>,
+    /// For each variable.
+    places: Vec<Place>,
+    /// Whether the variables still are as the recording needs them.
+    fits: bool,
+}
+
+/// Where a variable's value and its gradient are among the arguments.
+#[derive(Clone, Copy)]
+struct Place {
+    value: usize,
+    gradient: Option<usize>,
+}
+
+impl Variable {
+    /// Computes what is pending and puts it in rows, while the variable still holds it. Returns whether the recording
+    /// was made for such a variable.
+    fn is_ready(&self) -> Result<bool> {
+        let value = self.parameter.leaf()?;
+        let rows = in_rows(&value)?;
+        if !rows.is_same(&value) {
+            let gradient = value.grad();
+            self.parameter.set(rows)?;
+            self.parameter.leaf()?.set_grad(gradient);
+        }
+        if let Some(gradient) = value.grad() {
+            let rows = in_rows(&gradient)?;
+            if !rows.is_same(&gradient) {
+                self.parameter.leaf()?.set_grad(Some(rows));
+            }
+        }
+        Ok(self.parameter.is_trainable() == self.is_trainable && value.grad().is_some() == self.has_gradient)
+    }
+
+    /// Takes the value, for which the promised one is put, if the function changes it.
+    fn take(&self, results: &[Tensor]) -> Tensor {
+        match self.value {
+            Some(result) => self.parameter.exchange(results[result].clone(), true),
+            None => self.parameter.stored(),
+        }
+    }
+
+    /// Sets the gradient after the function. `old` was the value before it.
+    fn put_gradient(&self, old: &Tensor, results: &[Tensor]) {
+        let leaf = self.value.map_or(old, |result| &results[result]);
+        match self.gradient {
+            Gradient::Result(result) => leaf.set_grad(Some(results[result].clone())),
+            Gradient::Stays if self.value.is_some() => leaf.set_grad(old.grad()),
+            Gradient::Stays | Gradient::Goes => {}
+        }
+    }
+
+    /// Puts back what [`Recorded::take`] took.
+    fn restore(&self, old: &Tensor, gradient: Option<Tensor>) {
+        if gradient.is_some() {
+            old.set_grad(gradient);
+        }
+        if self.value.is_some() {
+            drop(self.parameter.exchange(old.clone(), true));
+        }
+    }
+}
+
+impl Touch {
+    /// What the function made of the variable. Adds the new value and the new gradient to the results.
+    fn outcome(
+        &self,
+        results: &mut Vec<Tensor>,
+        leaves: &mut Vec<bool>,
+    ) -> std::result::Result<Variable, EngineError> {
+        let mut result = |tensor: &Tensor, is_leaf: bool| -> phynexus::Result<usize> {
+            let tensor = tensor.detach()?;
+            let known = (results.iter().zip(leaves.iter()))
+                .position(|(known, &leaf)| known.is_same(&tensor) && leaf == is_leaf);
+            Ok(known.unwrap_or_else(|| {
+                results.push(tensor);
+                leaves.push(is_leaf);
+                results.len() - 1
+            }))
+        };
+        let is_trainable = self.start.requires_grad();
+        let value = match self.now.is_same(&self.start) {
+            true => None,
+            false => Some(result(&self.now, is_trainable)?),
+        };
+        let is_leaf = self.now.requires_grad() && self.now.is_leaf();
+        let after = if is_leaf { self.now.grad() } else { self.start.grad() };
+        let gradient = match (&self.gradient, after) {
+            (None, None) => Gradient::Stays,
+            (Some(_), None) => Gradient::Goes,
+            (Some(before), Some(after)) if before.is_same(&after) => Gradient::Stays,
+            (_, Some(after)) => Gradient::Result(result(&after, false)?),
+        };
+        let (parameter, has_gradient) = (self.parameter.clone(), self.gradient.is_some());
+        Ok(Variable { parameter, is_trainable, has_gradient, twin: self.twin, value, gradient })
+    }
+}
