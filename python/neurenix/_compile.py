@@ -10,13 +10,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from . import _engine
+from ._effects import Effects, is_recording
 from ._engine import Tensor
 from ._watch import Watch
 
-# The maximum number of recordings to keep.
+# The maximum number of states to keep, and of earlier recordings in each.
 _CAPACITY = 64
-# Whether this thread is recording a compiled function.
-_RECORDING = threading.local()
+_VARIANTS = 7
+# What a recording returns that does not fit.
+_MISFIT = object()
 
 
 def _flatten(value: Any, tensors: list[Tensor]) -> Any:
@@ -58,13 +60,29 @@ def _requires_gradient(tensors: list[Tensor]) -> bool:
     return _engine.is_grad_enabled() and any(each.requires_grad for each in tensors)
 
 
-class _Recording:
-    """A recording (empty until it is made) and the state that the function read."""
+class _Variant:
+    """A recording: of one of the states of gradients that the function may start with."""
+
+    def __init__(self, native: _engine.Recorded, result: Any, effects: Effects) -> None:
+        self.native, self.result, self.effects = native, result, effects
+
+    def run(self, given: list[Tensor]) -> Any:
+        """The function's result, or ``_MISFIT`` if nothing was done."""
+        stepping = [optimizer._stepping() for optimizer in self.effects.optimizers]
+        outputs = self.native.run(given, stepping)
+        if outputs is None:
+            return _MISFIT
+        for call in self.effects.calls:
+            call()
+        return _unflatten(self.result, list(outputs))
+
+
+class _State:
+    """A state of everything that the function reads, and the recordings made in it."""
 
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
-        self.captured: Any = None
-        self.result: Any = None
+        self.variants: list[_Variant] = []
 
 
 class Compiled:
@@ -78,7 +96,7 @@ class Compiled:
             raise TypeError(f"compile: expected a function, got {type(function).__name__}")
         functools.update_wrapper(self, function, updated=())
         self._function = function
-        self._recordings: dict[Any, list[_Recording]] = {}
+        self._states: dict[Any, list[_State]] = {}
         self._lock = threading.RLock()
 
     def __getattr__(self, name: str) -> Any:
@@ -101,82 +119,95 @@ class Compiled:
         return name if found is self else (Compiled, (self._function,))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if getattr(_RECORDING, "under_way", False):
+        if is_recording():
             # Inside another compiled function, this one becomes part of the outer recording.
             return self._function(*args, **kwargs)
         given: list[Tensor] = []
         shape = _flatten((args, kwargs), given)
         kinds = tuple((each.shape, each.dtype.name, each.device.name) for each in given)
-        settings = (_engine.autocast_dtype(), _engine.get_default_device().name, _engine.get_float32_matmul_precision())
+        settings = (
+            *(_engine.is_grad_enabled(), _engine.autocast_dtype(), _engine.get_default_device().name),
+            _engine.get_float32_matmul_precision(),
+        )
         key = (shape, kinds, settings)
         try:
-            known = self._recordings.get(key, [])
+            known = self._states.get(key, [])
         except TypeError as error:
             raise TypeError(f"compile: an argument cannot be compared with earlier ones: {error}") from None
+        state = next((each for each in reversed(known) if not each.watch.changed()), None) or self._new(key)
+        watch = state.watch
         # A replay has no graph for gradients. The graph's plan is cached in any case.
-        if _requires_gradient(given + (known[-1].watch.tensors if known else [])):
+        if _requires_gradient(given) or (not watch.has_backward and _requires_gradient(watch.tensors)):
             return self._function(*args, **kwargs)
-        recording = next((each for each in reversed(known) if not each.watch.changed()), None) or self._new(key)
-        tensors = given + recording.watch.tensors
-        if _requires_gradient(recording.watch.tensors):
-            return self._function(*args, **kwargs)
-        if recording.watch.refused:
+        if watch.refused:
             raise RuntimeError(
-                f"compile: the function may read {recording.watch.refused}, whose changes cannot be detected: a replay "
+                f"compile: the function may read {watch.refused}, whose changes cannot be detected: a replay "
                 "would use the first value. Pass the value as an argument, or make it a tensor"
             )
-        if recording.captured is None:
-            with self._lock:
-                if recording.captured is None:
-                    recording.captured = self._captured(recording, shape, len(given))
-        outputs = list(recording.captured(tensors))
-        return _unflatten(recording.result, outputs)
+        # An optimiser's first step creates its state.
+        if not all(optimizer._stepping()[0].has_state() for optimizer in watch.optimizers):
+            return self._function(*args, **kwargs)
+        for variant in state.variants:
+            result = variant.run(given)
+            if result is not _MISFIT:
+                return result
+        return self._record(state, shape, given)
 
-    def _new(self, key: Any) -> _Recording:
-        """Creates an empty recording for this key and the current state of everything that the function reads."""
-        recording = _Recording(Watch(self._function, _values(key[0])))
+    def _new(self, key: Any) -> _State:
+        """Creates an entry for this key and the current state of everything that the function reads."""
+        state = _State(Watch(self._function, _values(key[0])))
         with self._lock:
-            while sum(map(len, self._recordings.values())) >= _CAPACITY:
-                oldest = next(iter(self._recordings))
+            while sum(map(len, self._states.values())) >= _CAPACITY:
+                oldest = next(iter(self._states))
                 # Other threads may be iterating over the list.
-                self._recordings[oldest] = self._recordings[oldest][1:]
-                if not self._recordings[oldest]:
-                    del self._recordings[oldest]
-            self._recordings[key] = [*self._recordings.get(key, []), recording]
-        return recording
+                self._states[oldest] = self._states[oldest][1:]
+                if not self._states[oldest]:
+                    del self._states[oldest]
+            self._states[key] = [*self._states.get(key, []), state]
+        return state
 
-    def _captured(self, recording: _Recording, shape: Any, count: int) -> Any:
-        watch = recording.watch
-        held = watch.tensors
+    def _record(self, state: _State, shape: Any, given: list[Tensor]) -> Any:
+        """Records the function, and computes it."""
+        results: list[Any] = []
 
         def run(copies: list[Tensor]) -> list[Tensor]:
-            args, kwargs = _unflatten(shape, copies[:count])
-            _RECORDING.under_way = True
-            try:
-                # Affects this thread only: others keep using the original tensors.
-                with _engine.GradientMode(False), _engine.StandIns(held, copies[count:]):
-                    places = held + copies[:count]
-                    recorded = [place.clone() for place in places]
-                    outputs: list[Tensor] = []
-                    recording.result = _flatten(self._function(*args, **kwargs), outputs)
-                    if any(not place.is_same(value) for place, value in zip(places, recorded, strict=True)):
-                        raise RuntimeError(
-                            "compile: the function changes a tensor in place (a running mean, a counter): a replay would "
-                            "not. Return the new value, or call the function itself"
-                        )
-                    watch.accept_additions()
-                    changed = watch.changed()
-                    if changed:
-                        raise RuntimeError(
-                            f"compile: {changed} changes while the function runs: a replay would not change it. Return the "
-                            "new value, or call the function itself"
-                        )
-                    # A captured tensor that is returned is a stand-in too.
-                    return [output.detach() for output in outputs]
-            finally:
-                _RECORDING.under_way = False
+            args, kwargs = _unflatten(shape, copies)
+            recorded = [copy.clone() for copy in copies]
+            outputs: list[Tensor] = []
+            results.append(_flatten(self._function(*args, **kwargs), outputs))
+            if any(not copy.is_same(value) for copy, value in zip(copies, recorded, strict=True)):
+                raise RuntimeError(
+                    "compile: the function changes an argument in place: a replay would not. Return the new value, or "
+                    "call the function itself"
+                )
+            if any(output._has_graph() for output in outputs):
+                raise RuntimeError(
+                    "compile: the function calls backward() and returns a tensor through which gradients could still "
+                    "flow, but a replay has no graph: return it detached"
+                )
+            state.watch.accept_additions()
+            changed = state.watch.changed()
+            if changed:
+                raise RuntimeError(
+                    f"compile: {changed} changes while the function runs: a replay would not change it. Return the "
+                    "new value, or call the function itself"
+                )
+            return [output.detach() for output in outputs]
 
-        return _engine.Captured(run)
+        effects = Effects()
+        try:
+            with effects:
+                native = _engine.Recorded(run, given)
+        finally:
+            # They follow the computation.
+            effects.undo()
+        variant = _Variant(native, results[0], effects)
+        result = variant.run(given)
+        if result is _MISFIT:
+            raise RuntimeError("compile: another thread changed the shape, dtype or gradient of a tensor: call it again")
+        with self._lock:
+            state.variants = [*state.variants[-_VARIANTS:], variant]
+        return result
 
 
 # PyTorch's modes: they tune its compiler and do not change results.

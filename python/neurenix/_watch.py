@@ -47,6 +47,8 @@ _BESIDE = {
 }
 # Methods of dates that read the clock.
 _CLOCK = ("now", "today", "utcnow")
+# Attributes of optimisers and schedules that hold numbers. Code that names none of them does not read the numbers.
+_RATES = {"param_groups", "defaults", "state_dict", "get_last_lr", "last_epoch", "base_lrs"}
 _ANY_ATTRIBUTE = {"getattr", "hasattr", "vars", "__dict__"}
 # Larger containers and arrays are not compared at each call.
 _MOST = 100_000
@@ -93,12 +95,15 @@ def _array(array: Any) -> str:
 
 
 class Watch:
-    """The current state of everything that a function may read. ``tensors`` are the reachable ones; ``refused`` names
-    something whose changes cannot be detected, or is empty.
+    """The current state of everything that a function may read. ``tensors`` and ``optimizers`` are the reachable ones;
+    ``refused`` names something whose changes cannot be detected, or is empty.
     """
 
     def __init__(self, function: Any, arguments: Iterable[Any]) -> None:
         self.tensors: list[Tensor] = []
+        self.optimizers: list[Any] = []
+        # Optimisers and schedules whose numbers a replay reads itself.
+        self._repeated: list[tuple[Any, str]] = []
         self.refused = ""
         # For each dictionary: keys, their values, and names for messages.
         self._places: list[tuple[Mapping[str, Any], list[str], list[Any], list[str]]] = []
@@ -110,6 +115,8 @@ class Watch:
         self._classes: dict[type, set[tuple[type, str]]] = {}
         self._modules: list[tuple[types.ModuleType, str, set[str]]] = []
         self._names: set[str] = set()
+        # Those that code of the program names.
+        self._own_names: set[str] = set()
         # Attribute names that may be added later: those that code stores or looks up.
         self._absent: set[str] = set()
         self._any = False
@@ -124,9 +131,12 @@ class Watch:
         while known != len(self._seen) + len(self._names) + len(self._absent):
             known = len(self._seen) + len(self._names) + len(self._absent)
             self._look_again()
+        # Whether the function may compute gradients itself.
+        self.has_backward = not self._own_names.isdisjoint(("backward", "grad"))
         # From now on only comparisons are needed. The objects are kept alive so that their ids are not reused.
         self._places = list(self._entries.values())
-        del self._entries, self._objects, self._classes, self._modules, self._names, self._absent
+        del self._entries, self._objects, self._classes, self._modules, self._names, self._own_names, self._absent
+        del self._repeated
 
     def changed(self) -> str:
         """The name of something that has changed, or an empty string."""
@@ -235,6 +245,15 @@ class Watch:
             look = functools.partial(_variable, value)
             self._others.append((look, look(), name))
             self._visit(look(), name)
+        elif hasattr(type(value), "_is_repeated") and value._is_repeated():
+            self._repeated.append((value, name))
+            if hasattr(value, "param_groups"):
+                self.optimizers.append(value)
+                for group in value.param_groups:
+                    for each in group["params"]:
+                        self._visit(each, name)
+            else:
+                self._visit(value.optimizer, name)
         elif getattr(type(value), "is_compiled", False):
             # A compiled function called by this one is a part of its recording.
             self._visit(value._function, name)
@@ -284,6 +303,8 @@ class Watch:
                 before, loaded, last, kind = loaded, None, kind, instruction.opname
                 if "ATTR" in kind or kind == "LOAD_METHOD":
                     self._names.add(argument)
+                    if not library:
+                        self._own_names.add(argument)
                     if kind == "STORE_ATTR" and not library:
                         self._absent.add(argument)
                 if library:
@@ -323,6 +344,9 @@ class Watch:
 
     def _look_again(self) -> None:
         """Looks up all names known so far on every object found so far."""
+        if self._own_names & _RATES:
+            self._objects += [(value, name, set()) for value, name in self._repeated]
+            self._repeated = []
         for value, name, done in [*self._modules]:
             if not self._is_foreign(value.__name__):
                 self._attributes(vars(value), name, done, self._names)

@@ -1,18 +1,19 @@
 //! Functions of tensors that are recorded once and replayed.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
-use phynexus::{Tensor, schedule::capture::Captured};
-use pyo3::{PyTraverseError, PyVisit, prelude::*, types::PyTuple};
+use neurenix::{optim::Optimizer, train::Recorded};
+use phynexus::Tensor;
+use pyo3::{prelude::*, types::PyTuple};
 
 use crate::{
     argument::tensors,
-    error::{Failure, Result, runtime_error},
-    interrupt::compute,
+    error::{Failure, Result},
+    interrupt::compute_undisturbed,
+    optim::PyOptimizer,
+    placement,
     tensor::PyTensor,
 };
-
-type Function = Box<dyn Fn(&[Tensor], &[Tensor]) -> Result<Vec<Tensor>, Failure> + Send + Sync>;
 
 /// Returns whether this thread records a function. Tensor values cannot be read while it does.
 #[pyfunction]
@@ -20,51 +21,63 @@ pub(crate) fn is_recording() -> bool {
     phynexus::schedule::capture::is_recording()
 }
 
-/// A function from a list of tensors to a list of tensors, recorded once per combination of shapes and dtypes.
-#[pyclass(name = "Captured", module = "neurenix._engine", frozen)]
-pub(crate) struct PyCaptured {
-    captured: Captured<Function>,
-    /// The Python function; `None` after the garbage collector cleared it.
-    function: Arc<Mutex<Option<Py<PyAny>>>>,
-}
+/// An optimizer of a recorded function, with the learning rate and weight decay of each group.
+type Stepping<'py> = (Bound<'py, PyOptimizer>, Vec<(f64, f64)>);
+
+/// A function from a list of tensors to a list of tensors, recorded for one combination of shapes and dtypes. Tensors that
+/// it reads otherwise are read again at each run, and those that it changes are changed.
+#[pyclass(name = "Recorded", module = "neurenix._engine", frozen)]
+pub(crate) struct PyRecorded(Recorded);
 
 #[pymethods]
-impl PyCaptured {
+impl PyRecorded {
+    /// Records ``function(given)``. It is called now, but computes nothing.
     #[new]
-    fn new(function: Py<PyAny>) -> PyCaptured {
-        let function = Arc::new(Mutex::new(Some(function)));
-        let called = function.clone();
-        let captured = Captured::new(Box::new(move |_given: &[Tensor], kept: &[Tensor]| {
-            Python::attach(|py| {
-                let place = called.lock().unwrap_or_else(PoisonError::into_inner);
-                let function = place.as_ref().map(|function| function.clone_ref(py));
-                drop(place);
-                let function =
-                    function.ok_or_else(|| runtime_error("the captured function was garbage collected"))?;
-                let arguments: Vec<_> = kept.iter().map(|tensor| PyTensor::wrap(tensor.clone())).collect();
-                tensors(&function.bind(py).call1((arguments,))?)
-            })
-        }) as Function);
-        PyCaptured { captured, function }
+    fn new(py: Python<'_>, function: &Bound<'_, PyAny>, given: &Bound<'_, PyAny>) -> Result<PyRecorded> {
+        let given = plain(given)?;
+        let recorded = Recorded::of(&given, |copies| -> Result<Vec<Tensor>, Failure> {
+            let copies: Vec<_> = copies.iter().map(|tensor| PyTensor::wrap(tensor.clone())).collect();
+            tensors(&function.call1((copies,))?)
+        });
+        Ok(PyRecorded(placement::behind(py, recorded)?))
     }
-    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        match self.function.try_lock().as_deref() {
-            Ok(Some(function)) => visit.call(function),
-            _ => Ok(()),
+    /// The number of optimizers' steps that a run takes.
+    fn steps(&self) -> usize {
+        self.0.steps()
+    }
+    /// Runs the recording. Returns evaluated tensors, or ``None`` if it does not fit these tensors and optimizers.
+    fn run<'py>(
+        &self,
+        py: Python<'py>,
+        given: &Bound<'py, PyAny>,
+        optimizers: Vec<Stepping<'py>>,
+    ) -> Result<Option<Bound<'py, PyTuple>>> {
+        let given = plain(given)?;
+        let mut locked: Vec<MutexGuard<'_, Optimizer>> = Vec::with_capacity(optimizers.len());
+        for (optimizer, settings) in &optimizers {
+            let mut native = optimizer.get().lock(py);
+            for (group, (rate, decay)) in settings.iter().enumerate() {
+                native.set_group(group, *rate, *decay)?;
+            }
+            locked.push(native);
         }
-    }
-    fn __clear__(&self) {
-        let function = self.function.lock().unwrap_or_else(PoisonError::into_inner).take();
-        drop(function);
-    }
-    /// Runs the function or its recording. Returns evaluated tensors.
-    fn __call__<'py>(&self, py: Python<'py>, arguments: &Bound<'py, PyAny>) -> Result<Bound<'py, PyTuple>> {
-        let kept = tensors(arguments)?;
-        let kept = kept.iter().map(Tensor::detach).collect::<phynexus::Result<Vec<_>>>()?;
-        let results = compute(py, || self.captured.call(&mut Vec::new(), &kept))?;
+        let stepping =
+            Mutex::new(locked.iter_mut().map(|guard| &mut **guard).collect::<Vec<&mut Optimizer>>());
+        let result = compute_undisturbed(py, || {
+            let mut stepping = stepping.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            self.0.run(&given, &mut stepping)
+        });
+        drop(stepping);
+        drop(locked);
+        let Some(results) = placement::behind(py, result)? else { return Ok(None) };
         let results = results.into_iter().map(|result| Bound::new(py, PyTensor::wrap(result)));
-        Ok(PyTuple::new(py, results.collect::<PyResult<Vec<_>>>()?)?)
+        Ok(Some(PyTuple::new(py, results.collect::<PyResult<Vec<_>>>()?)?))
     }
+}
+
+/// The values of tensors, without gradients.
+fn plain(given: &Bound<'_, PyAny>) -> Result<Vec<Tensor>> {
+    Ok(tensors(given)?.iter().map(Tensor::detach).collect::<phynexus::Result<Vec<_>>>()?)
 }
 
 #[pymethods]
@@ -77,5 +90,9 @@ impl PyTensor {
         let result = variable.convert_to(value.variable().tensor());
         variable.set_trainable(trainable);
         Ok(result?)
+    }
+    /// Whether gradients could still flow back from this tensor to others.
+    fn _has_graph(&self) -> Result<bool> {
+        Ok(!self.special.is_plain() && self.tensor()?.has_graph())
     }
 }

@@ -68,7 +68,7 @@ fn values_host() -> micrograd_rs::Host {
 mod _engine {
     #[pymodule_export]
     use crate::{
-        capture::{PyCaptured, is_recording},
+        capture::{PyRecorded, is_recording},
         create::{
             PyGenerator, arange, bernoulli, eye, full, full_like, get_rng_state, linspace, manual_seed, ones,
             rand, randint, randn, randperm, set_rng_state, tensor, zeros,
@@ -120,7 +120,7 @@ mod _engine {
             movement::{broadcast_shapes, cat, einsum, meshgrid, stack, where_},
             numpy::from_bytes,
         },
-        variable::{PyTensor, stand_in::StandIns},
+        variable::PyTensor,
     };
     #[allow(non_upper_case_globals)]
     #[pymodule_export]

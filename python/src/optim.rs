@@ -54,12 +54,12 @@ pub(crate) fn half_cosine(start: f64, end: f64, angle: f64) -> f64 {
 }
 
 fn variables(parameters: &[Bound<'_, PyTensor>]) -> Vec<neurenix::nn::Parameter> {
-    parameters.iter().map(|parameter| parameter.get().variable().into_owned()).collect()
+    parameters.iter().map(|parameter| parameter.get().variable().clone()).collect()
 }
 
 impl PyOptimizer {
     /// Locks the optimiser. Releases the GIL while it waits, because the thread that holds the lock may need the GIL.
-    fn lock(&self, py: Python<'_>) -> MutexGuard<'_, Optimizer> {
+    pub(crate) fn lock(&self, py: Python<'_>) -> MutexGuard<'_, Optimizer> {
         self.optimizer.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -111,7 +111,7 @@ impl PyOptimizer {
             let leaves = variables
                 .iter()
                 .filter(|variable| variable.is_trainable())
-                .map(|variable| variable.leaf())
+                .map(|variable| variable.collector())
                 .collect::<neurenix::Result<Vec<_>>>()?;
             let kept: Vec<Option<Tensor>> = leaves.iter().map(Tensor::grad).collect();
             let gradients = Gradients::take_from(&leaves.iter().collect::<Vec<_>>());
@@ -131,12 +131,16 @@ impl PyOptimizer {
             let updated = variables
                 .iter()
                 .filter(|variable| variable.is_trainable())
-                .map(|variable| variable.leaf())
+                .map(|variable| variable.collector())
                 .collect::<neurenix::Result<Vec<_>>>()?;
             put_back(&updated);
             Ok(())
         });
         placement::behind(py, result)
+    }
+    /// Whether every parameter has its state, so that a step can be recorded.
+    fn has_state(&self, py: Python<'_>) -> bool {
+        self.lock(py).has_state()
     }
     /// Returns the optimiser state as tensors by name.
     fn state(&self, py: Python<'_>) -> Result<BTreeMap<String, PyTensor>> {

@@ -10,7 +10,6 @@ from collections.abc import Callable
 import neurenix as nx
 import numpy as np
 import pytest
-from neurenix import _engine
 
 nn = nx.nn
 
@@ -60,18 +59,6 @@ def test_pytorchs_options_change_nothing() -> None:
         nx.compile(lambda x: x, mode="fast")
     with pytest.raises(TypeError, match="backend"):
         nx.compile(lambda x: x, backend="inductor")  # type: ignore[call-arg]
-
-
-def test_a_tensor_has_one_stand_in_on_a_thread() -> None:
-    x, y = nx.ones(2), nx.ones(2)
-    both = _engine.StandIns([y, x], [nx.zeros(2), nx.zeros(2)])
-    with _engine.StandIns([x], [nx.zeros(2)]):
-        with pytest.raises(RuntimeError, match="stand-in"):
-            both.__enter__()
-        assert x.tolist() == [0.0, 0.0] and y.tolist() == [1.0, 1.0]
-    assert x.tolist() == [1.0, 1.0]
-    with both:
-        assert x.tolist() == y.tolist() == [0.0, 0.0]
 
 
 def test_threads_draw_beside_a_recording() -> None:

@@ -477,7 +477,7 @@ def test_a_function_through_which_gradients_flow_may_change_what_it_reads() -> N
     compiled = nx.compile(model)
     assert [compiled(X).item() for _ in range(3)] == [6.0, 12.0, 18.0]
     compiled(X).backward()
-    assert model.weight.grad.tolist() == [12.0] and len(compiled._recordings) == 1
+    assert model.weight.grad.tolist() == [12.0] and len(compiled._states) == 1
     with nx.no_grad(), pytest.raises(RuntimeError, match="calls changes"):
         compiled(X)
 

@@ -110,7 +110,8 @@ class GradScaler:
                 scale = _engine.where(finite, kept, scale * self._backoff_factor)
                 tracker = _engine.where(finite & ~due, tracker + 1, tracker * 0)
             _engine.evaluate([scale, tracker])
-        self._scale, self._growth_tracker = scale, tracker
+            self._scale._exchange(scale)
+            self._growth_tracker._exchange(tracker)
         self._finite.clear()
         self._stepped.clear()
 

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from .._effects import repeated
 from .._engine import half_cosine
 from ._plateau import ReduceLROnPlateau
 from .optimizer import Optimizer
@@ -51,6 +52,7 @@ class LRScheduler:
         """
         return self.at(self.last_epoch, group)
 
+    @repeated
     def step(self, epoch: float | None = None) -> None:
         """Advances to the next epoch, or to the one given."""
         before, groups = self.last_epoch, range(len(self.base_lrs))
@@ -61,6 +63,9 @@ class LRScheduler:
             self.last_epoch = before
             raise
         self._put(rates)
+
+    def _is_repeated(self) -> bool:
+        return type(self).step is LRScheduler.step
 
     def _put(self, rates: list[float]) -> None:
         for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
@@ -354,6 +359,10 @@ class SequentialLR:
         self._schedulers[0].step()
         self._last_lr = self._schedulers[0].get_last_lr()
 
+    def _is_repeated(self) -> bool:
+        return True
+
+    @repeated
     def step(self) -> None:
         """Advances to the next epoch."""
         epoch = self.last_epoch + 1

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from .. import _engine, _pending
+from .. import _effects, _engine, _pending
 from .._autograd import enable_grad
 from .._engine import Tensor
 from ..nn._state import as_value
@@ -114,14 +114,22 @@ class Optimizer:
         if closure is not None:
             with enable_grad():
                 loss = closure()
+        _effects.note_step(self)
+        native, rates = self._stepping()
+        native.step(rates, self._condition)
+        _pending.compute()
+        return loss
+
+    def _is_repeated(self) -> bool:
+        return bool(self._rule) and type(self).step is Optimizer.step
+
+    def _stepping(self) -> tuple[_engine.Optimizer, list[tuple[float, float]]]:
+        """The native optimiser, with each group's learning rate and weight decay."""
         for group in self.param_groups:
             _check_group(group)
         native = self._current()
         assert isinstance(native, _Native)
-        rates = [(float(g["lr"]), float(g.get("weight_decay", 0.0))) for g in self.param_groups]
-        native.optimizer.step(rates, self._condition)
-        _pending.compute()
-        return loss
+        return native.optimizer, [(float(g["lr"]), float(g.get("weight_decay", 0.0))) for g in self.param_groups]
 
     @property
     def state(self) -> dict[Tensor, dict[str, Any]]:

@@ -7,6 +7,7 @@ use phynexus::{
     GradientMode as Guard, Tensor,
     gradient::{is_enabled, record_gradients},
     graph::HookHandle,
+    schedule::capture::is_recording,
 };
 use pyo3::{prelude::*, types::PyTuple};
 
@@ -16,13 +17,18 @@ use crate::{
     dtype::tensor_of,
     error::{Failure, Result, runtime_error, type_error},
     interrupt::compute,
-    variable::stand_in::Special,
+    variable::special::Special,
 };
 
 impl PyTensor {
     /// Whether this tensor is a leaf that accumulates gradients.
     pub(crate) fn collects(&self) -> bool {
         self.variable().is_trainable() && !self.special.is_plain()
+    }
+
+    /// What holds this tensor's gradient.
+    fn collector(&self) -> Result<Tensor> {
+        if self.collects() { Ok(self.variable().collector()?) } else { self.tensor() }
     }
 
     /// Turns this tensor into a leaf that accumulates gradients.
@@ -88,15 +94,13 @@ impl PyTensor {
         if self.special.is_plain() {
             return Ok(None);
         }
-        let gradient = self.tensor()?.grad();
-        Ok(gradient.map(|gradient| PyTensor {
-            owner: Some(self.variable().into_owned()),
-            ..PyTensor::wrap(gradient)
-        }))
+        let gradient = self.collector()?.grad();
+        Ok(gradient
+            .map(|gradient| PyTensor { owner: Some(self.variable().clone()), ..PyTensor::wrap(gradient) }))
     }
     #[setter]
     fn set_grad(&self, gradient: Option<&PyTensor>) -> Result<()> {
-        let leaf = self.tensor()?;
+        let leaf = self.collector()?;
         let gradient =
             gradient.map(|gradient| gradient.tensor()?.detach().map_err(Failure::from)).transpose()?;
         if let Some(gradient) = &gradient
@@ -120,7 +124,7 @@ impl PyTensor {
     /// Clears the accumulated gradient.
     fn _clear_grad(&self) -> Result<()> {
         if self.variable().is_trainable() {
-            self.tensor()?.set_grad(None);
+            self.collector()?.set_grad(None);
         }
         Ok(())
     }
@@ -196,7 +200,7 @@ impl PyTensor {
     #[getter]
     fn data(&self) -> PyTensor {
         PyTensor {
-            own: self.variable().into_owned(),
+            own: self.variable().clone(),
             owner: self.owner.clone(),
             viewed: self.viewed.clone(),
             special: Special::plain(),
@@ -323,9 +327,13 @@ pub(crate) fn as_variable(tensor: &Bound<'_, PyAny>) -> Result<PyTensor> {
     Ok(PyTensor::wrap(tensor.with_grad()?))
 }
 
-/// Evaluates several tensors together.
+/// Evaluates several tensors together. While a function is recorded, it does nothing: a replay computes all results at the
+/// end.
 #[pyfunction]
 pub(crate) fn evaluate(py: Python<'_>, tensors: &Bound<'_, PyAny>) -> Result<()> {
+    if is_recording() {
+        return Ok(());
+    }
     let tensors = crate::argument::tensors(tensors)?;
     compute(py, || Tensor::evaluate_all(&tensors.iter().collect::<Vec<_>>()))
 }

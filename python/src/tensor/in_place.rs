@@ -56,7 +56,7 @@ impl PyTensor {
     /// As `assign`, without the warning about views.
     pub(super) fn replace(&self, value: Tensor) -> Result<()> {
         let variable = self.variable();
-        let old = if variable.is_trainable() { variable.leaf()? } else { variable.tensor() };
+        let old = variable.tensor();
         if value.shape() != old.shape() {
             let hint = "an in-place operation cannot change the shape";
             return Err(Error::shape("in place", &[old.shape(), value.shape()], hint).into());
@@ -79,7 +79,7 @@ impl PyTensor {
         let is_constant = variable.is_trainable() || self.special.is_plain();
         let value = if is_constant { value.detach()? } else { value };
         if let Some(owner) = &self.owner {
-            let leaf = owner.leaf()?;
+            let leaf = owner.collector()?;
             if leaf.grad().is_some_and(|grad| grad.is_same(&old)) {
                 leaf.set_grad(Some(value.clone()));
             }
@@ -88,16 +88,16 @@ impl PyTensor {
             let shared = self.own.tensor();
             put(&self.own, value.detach()?.to_dtype(shared.dtype())?.to_device(shared.device())?)?;
         }
-        put(&variable, value)
+        put(variable, value)
     }
 }
 
 /// Stores a value and keeps the accumulated gradient.
 fn put(variable: &Parameter, value: Tensor) -> Result<()> {
-    let gradient = if variable.is_trainable() { variable.leaf()?.grad() } else { None };
+    let gradient = if variable.is_trainable() { variable.collector()?.grad() } else { None };
     variable.set(value)?;
     if gradient.is_some() {
-        variable.leaf()?.set_grad(gradient);
+        variable.collector()?.set_grad(gradient);
     }
     Ok(())
 }

@@ -4,13 +4,13 @@
 //! the variable, which all its holders see, and so do the results of `data` and `detach`. Other views are values of
 //! their own.
 
-pub(crate) mod stand_in;
+pub(crate) mod special;
 
 use neurenix::nn::{Parameter, Watch};
 use phynexus::Tensor;
 use pyo3::prelude::*;
 
-use self::stand_in::Special;
+use self::special::Special;
 use crate::{error::Result, interrupt::compute};
 
 /// A multi-dimensional array of numbers of one dtype on one device, with automatic differentiation.
@@ -24,13 +24,13 @@ use crate::{error::Result, interrupt::compute};
 /// 54.0
 #[pyclass(name = "Tensor", module = "neurenix", frozen, subclass, weakref)]
 pub(crate) struct PyTensor {
-    /// The variable, but where this thread has a stand-in for it: see [`PyTensor::variable`].
+    /// The variable, unless it has become one of its own: see [`PyTensor::variable`].
     pub(crate) own: Parameter,
     /// The parameter whose gradient this is: changes in place go there too.
     pub(crate) owner: Option<Parameter>,
     /// The variable that this is a view of: changes in place do not go there.
     pub(crate) viewed: Option<Watch>,
-    /// Whether it is the values of a variable without its gradients, which ``data`` gives, or has stand-ins.
+    /// Whether it is the values of a variable without its gradients, which ``data`` gives.
     pub(crate) special: Special,
 }
 

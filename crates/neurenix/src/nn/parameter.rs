@@ -5,9 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use phynexus::{
-    DType, Error as EngineError, Tensor, graph::Hooks, schedule::capture::is_recording, text::show_shape,
-};
+use phynexus::{DType, Error as EngineError, Tensor, gradient::is_enabled, graph::Hooks, text::show_shape};
 
 use super::recording;
 use crate::Result;
@@ -64,6 +62,17 @@ impl Parameter {
         recording::current(self).unwrap_or_else(|| self.stored())
     }
 
+    /// The variable's own tensor as a leaf, if it is trainable.
+    pub(super) fn stored_leaf(&self) -> Result<Tensor> {
+        let tensor = self.stored();
+        if tensor.requires_grad() == self.is_trainable() {
+            return Ok(tensor);
+        }
+        let leaf = if self.is_trainable() { tensor.with_grad()? } else { tensor.detach()? };
+        drop(self.exchange(leaf.clone(), true));
+        Ok(leaf)
+    }
+
     /// The variable's tensor, whatever a recorded function makes of it.
     pub(super) fn stored(&self) -> Tensor {
         self.0.value.read().unwrap_or_else(PoisonError::into_inner).clone()
@@ -78,18 +87,16 @@ impl Parameter {
     ///
     /// After an optimiser update the tensor may still be pending; this evaluates it.
     pub fn leaf(&self) -> Result<Tensor> {
-        let tensor = self.tensor();
-        if tensor.requires_grad() == self.is_trainable() {
-            return Ok(tensor);
+        match recording::current(self) {
+            None => self.stored_leaf(),
+            Some(value) if value.requires_grad() == self.is_trainable() || !is_enabled() => Ok(value),
+            Some(value) if !self.is_trainable() => Ok(value.detach()?),
+            Some(_) => {
+                let message = "the compiled function uses a parameter after it has updated it: update each parameter \
+                               once, at the end of the function, and call the function for each step";
+                Err(EngineError::argument("compile", message).into())
+            }
         }
-        if !tensor.is_evaluated() && is_recording() {
-            let message = "the compiled function uses a parameter after it has updated it: update each parameter once, at \
-                           the end of the function, and call the function for each step";
-            return Err(EngineError::argument("compile", message).into());
-        }
-        let leaf = if self.is_trainable() { tensor.with_grad()? } else { tensor.detach()? };
-        self.replace(leaf.clone(), true);
-        Ok(leaf)
     }
 
     /// The leaf that holds the gradient, if the parameter is trainable. In a recorded function it is still the one of the

@@ -7,11 +7,13 @@
 use std::{
     cell::{Cell, RefCell},
     collections::HashMap,
+    sync::{Mutex, PoisonError},
 };
 
 use phynexus::{
     Error as EngineError, Tensor,
-    schedule::capture::{Recording, adopt, in_rows},
+    gradient::is_enabled,
+    schedule::capture::{Recording, adopt, in_rows, outside},
 };
 
 use super::Parameter;
@@ -31,12 +33,13 @@ struct Touched {
     variables: Vec<Touch>,
     arguments: Vec<Argument>,
     /// Why a variable could not become an argument.
-    error: Option<EngineError>,
+    error: Option<Error>,
 }
 
 /// A variable that the function has touched.
 struct Touch {
     parameter: Parameter,
+    is_trainable: bool,
     /// Its value before the function, and the leaf that stands for it.
     before: Tensor,
     start: Tensor,
@@ -92,7 +95,11 @@ fn position(parameter: &Parameter) -> Option<usize> {
         return known;
     }
     // Making a copy may run signal handlers, which may touch variables too: no borrow is held meanwhile.
-    let before = parameter.stored();
+    let is_trainable = parameter.is_trainable();
+    let (before, failure) = match outside(|| settled(parameter)) {
+        Ok(before) => (before, None),
+        Err(error) => (parameter.stored(), Some(error)),
+    };
     let twin = TOUCHED.with_borrow(|touched| {
         let twin = touched.variables.iter().position(|touch| touch.before.is_same(&before));
         twin.map(|twin| (twin, touched.variables[twin].start.clone()))
@@ -101,11 +108,13 @@ fn position(parameter: &Parameter) -> Option<usize> {
         Some((_, start)) => Ok((start.clone(), start.grad())),
         None => stand_in(&before),
     };
-    let (start, gradient) = adopted.unwrap_or_else(|error| {
-        TOUCHED.with_borrow_mut(|touched| touched.error = Some(error));
-        (before.clone(), None)
-    });
+    let (adopted, error) = match adopted {
+        Ok(adopted) => (adopted, failure),
+        Err(error) => ((before.clone(), None), Some(error.into())),
+    };
+    let (start, gradient) = adopted;
     TOUCHED.with_borrow_mut(|touched| {
+        touched.error = error.or(touched.error.take());
         let position = touched.variables.len();
         if twin.is_none() {
             touched.arguments.push(Argument::Value(position));
@@ -113,9 +122,26 @@ fn position(parameter: &Parameter) -> Option<usize> {
         }
         let (parameter, now, twin) = (parameter.clone(), start.clone(), twin.map(|(twin, _)| twin));
         touched.known.insert(parameter.address(), Some(position));
-        touched.variables.push(Touch { parameter, before, start, gradient, now, twin });
+        touched.variables.push(Touch { parameter, is_trainable, before, start, gradient, now, twin });
         Some(position)
     })
+}
+
+/// The variable's value, as a leaf if it is trainable.
+fn settled(parameter: &Parameter) -> Result<Tensor> {
+    if parameter.is_trainable() {
+        return parameter.stored_leaf();
+    }
+    let value = parameter.stored();
+    if !value.has_graph() {
+        return Ok(value);
+    }
+    if is_enabled() {
+        let message = "the compiled function reads a tensor that was computed outside from tensors that require gradients: \
+                       compute it in the function, or detach it";
+        return Err(EngineError::argument("compile", message).into());
+    }
+    Ok(value.detach()?)
 }
 
 /// The leaves that stand for a value and for its gradient.
@@ -154,6 +180,14 @@ pub(super) fn change(parameter: &Parameter, value: Tensor) -> Option<Tensor> {
         TOUCHED.with_borrow_mut(|touched| std::mem::replace(&mut touched.variables[position].now, value));
     drop(former);
     None
+}
+
+/// Does work that is no part of the function that this thread records.
+pub(crate) fn unrecorded<T>(work: impl FnOnce() -> T) -> T {
+    let is_active = IS_ACTIVE.replace(false);
+    let result = outside(work);
+    IS_ACTIVE.set(is_active);
+    result
 }
 
 /// Makes a number of the host an argument of the function that this thread records. Otherwise returns it as it is.
@@ -284,6 +318,9 @@ impl Recorded {
         }
         let given = given.iter().map(in_rows).collect::<phynexus::Result<Vec<Tensor>>>()?;
         let mut numbers = numbers.into_iter();
+        // Two replays that each held some of the other's promises would wait for each other forever.
+        static TAKING: Mutex<()> = Mutex::new(());
+        let _alone = TAKING.lock().unwrap_or_else(PoisonError::into_inner);
         let mut arguments: Vec<Tensor> = Vec::with_capacity(self.arguments.len());
         let mut places = vec![Place { value: 0, gradient: None }; self.variables.len()];
         let mut fits = true;
@@ -294,9 +331,13 @@ impl Recorded {
                 Argument::Number => arguments.extend(numbers.next()),
                 Argument::Value(position) => {
                     let variable = &self.variables[position];
-                    let value = variable.take(results);
+                    let taken = variable.take(results);
+                    let value = in_rows(&taken).unwrap_or_else(|_| {
+                        fits = false;
+                        taken
+                    });
                     fits &= value.grad().is_some() == variable.has_gradient
-                        && value.requires_grad() == variable.is_trainable;
+                        && (value.requires_grad() || !variable.is_trainable);
                     places[position].value = at;
                     arguments.push(value);
                 }
@@ -340,17 +381,18 @@ impl Variable {
     /// Computes what is pending and puts it in rows, while the variable still holds it. Returns whether the recording
     /// was made for such a variable.
     fn is_ready(&self) -> Result<bool> {
-        let value = self.parameter.leaf()?;
+        let mut value = settled(&self.parameter)?;
         let rows = in_rows(&value)?;
-        if !rows.is_same(&value) {
+        if !rows.is_same(&value) && !self.parameter.stored().has_graph() {
             let gradient = value.grad();
             self.parameter.set(rows)?;
-            self.parameter.leaf()?.set_grad(gradient);
+            value = settled(&self.parameter)?;
+            value.set_grad(gradient);
         }
         if let Some(gradient) = value.grad() {
             let rows = in_rows(&gradient)?;
             if !rows.is_same(&gradient) {
-                self.parameter.leaf()?.set_grad(Some(rows));
+                value.set_grad(Some(rows));
             }
         }
         Ok(self.parameter.is_trainable() == self.is_trainable && value.grad().is_some() == self.has_gradient)
@@ -402,7 +444,7 @@ impl Touch {
                 results.len() - 1
             }))
         };
-        let is_trainable = self.start.requires_grad();
+        let is_trainable = self.is_trainable;
         let value = match self.now.is_same(&self.start) {
             true => None,
             false => Some(result(&self.now, is_trainable)?),

@@ -58,6 +58,13 @@ struct Member {
     skipped: Option<Parameter>,
 }
 
+impl Member {
+    /// The variables of its state.
+    fn variables(&self) -> impl Iterator<Item = &Parameter> {
+        self.state.iter().chain(&self.skipped)
+    }
+}
+
 /// A state that was checked against an optimiser: each parameter's tensors and step count, and the number of steps.
 pub(crate) struct Fitting {
     members: Vec<(Vec<Tensor>, u64)>,
@@ -220,11 +227,37 @@ impl Optimizer {
     /// # Errors
     /// If a computation fails.
     pub fn settle(&mut self) -> Result<()> {
-        self.steps = taken(self.steps, self.skipped.as_ref())?;
-        self.skipped = None;
-        for member in self.members_mut() {
-            member.step = taken(member.step, member.skipped.as_ref())?;
-            member.skipped = None;
+        let steps = taken(self.steps, self.skipped.as_ref())?;
+        let mut counts = Vec::new();
+        for member in self.members() {
+            counts.push(taken(member.step, member.skipped.as_ref())?);
+        }
+        self.steps = steps;
+        self.members_mut().zip(counts).for_each(|(member, count)| member.step = count);
+        self.count_skips_from_zero(Option::is_some)
+    }
+
+    /// Sets counts of skipped steps to 0: those in use, or those that `chosen` asks for. Parameters on one device hold the
+    /// same tensor.
+    fn count_skips_from_zero(&mut self, chosen: impl Fn(&Option<Parameter>) -> bool) -> Result<()> {
+        let device = self.members().next().map(|member| member.parameter.tensor().device());
+        let mut zeros: Vec<Tensor> = Vec::new();
+        let own = device.map(|device| (&mut self.skipped, device));
+        let members = self.groups.iter_mut().flat_map(|group| &mut group.members);
+        let members = members.map(|member| {
+            let device = member.parameter.tensor().device();
+            (&mut member.skipped, device)
+        });
+        for (count, device) in own.into_iter().chain(members).filter(|(count, _)| chosen(count)) {
+            let known = zeros.iter().find(|zero| zero.device() == device).cloned();
+            let zero = match known {
+                Some(zero) => zero,
+                None => zeros.push_mut(Tensor::scalar(0.0f32, device)?).clone(),
+            };
+            match count {
+                Some(count) => count.set(zero)?,
+                None => *count = Some(Parameter::buffer(zero)),
+            }
         }
         Ok(())
     }

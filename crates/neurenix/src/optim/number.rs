@@ -3,7 +3,7 @@
 
 use phynexus::{Scalar, Tensor};
 
-use super::{Rule, update::Rates};
+use super::Rule;
 use crate::Result;
 
 /// A number that an update rule uses in a step.
@@ -105,23 +105,23 @@ impl Number {
 }
 
 impl Rule {
-    /// The numbers that [`Rule::update`] takes: those that depend on the parameter's step count, which starts at 1.
-    pub(super) fn numbers(&self, step: &Number, rates: &Rates) -> Result<Vec<Number>> {
-        let lr = rates.learning_rate;
+    /// The numbers that [`Rule::update`] takes: those that depend on the parameter's step count, which starts at 1. `rate` is
+    /// the learning rate.
+    pub(super) fn numbers(&self, step: &Number, rate: &Number, share: f64) -> Result<Vec<Number>> {
         Ok(match *self {
             Rule::Sgd { dampening, .. } if dampening > 0.0 => {
                 vec![step.choose(1.5, &Number::Host(1.0 - dampening), 1.0)?]
             }
             Rule::Adam { beta1, beta2, .. } | Rule::AdamW { beta1, beta2, .. } => {
-                vec![step.lost(beta2)?.sqrt()?.under(1.0)?, step.lost(beta1)?.under(lr)?]
+                vec![step.lost(beta2)?.sqrt()?.under(1.0)?, rate.div(&step.lost(beta1)?)?]
             }
             Rule::NAdam { beta1, beta2, momentum_decay, .. } => {
                 let mu = |t: &Number| -> Result<Number> {
                     t.times(momentum_decay)?.power_of(0.96)?.times(-0.5)?.plus(1.0)?.times(beta1)
                 };
                 let (now, next) = (mu(step)?, mu(&step.plus(1.0)?)?);
-                let of_gradient = now.complement()?.times(lr)?;
-                let of_mean = next.times(lr)?;
+                let of_gradient = now.complement()?.mul(rate)?;
+                let of_mean = next.mul(rate)?;
                 vec![now, next, step.lost(beta2)?.under(1.0)?, of_gradient, of_mean]
             }
             Rule::RAdam { beta1, beta2, .. } => {
@@ -134,19 +134,19 @@ impl Rule {
                 let rectified = rectified.mul(&lost.sqrt()?)?;
                 // Selecting a number instead of a formula keeps the graph the same before and after rectification.
                 let plain = length.choose(5.0, &Number::Host(0.0), 1.0)?;
-                vec![length.choose(5.0, &rectified, 0.0)?, plain, step.lost(beta1)?.under(lr)?]
+                vec![length.choose(5.0, &rectified, 0.0)?, plain, rate.div(&step.lost(beta1)?)?]
             }
             Rule::Adagrad { learning_rate_decay, .. } => {
-                vec![step.plus(-1.0)?.times(learning_rate_decay)?.plus(1.0)?.under(lr)?]
+                vec![rate.div(&step.plus(-1.0)?.times(learning_rate_decay)?.plus(1.0)?)?]
             }
-            Rule::AdaMax { beta1, .. } => vec![step.lost(beta1)?.under(lr)?],
+            Rule::AdaMax { beta1, .. } => vec![rate.div(&step.lost(beta1)?)?],
             Rule::AdaBound { beta1, beta2, final_rate, gamma, .. } => {
-                let rate = step.lost(beta2)?.sqrt()?.times(lr)?.div(&step.lost(beta1)?)?;
+                let corrected = step.lost(beta2)?.sqrt()?.mul(rate)?.div(&step.lost(beta1)?)?;
                 // As in the authors' code, the bounds follow the schedule of the learning rate.
-                let final_rate = final_rate * rates.share;
+                let final_rate = final_rate * share;
                 let least = step.times(gamma)?.plus(1.0)?.under(1.0)?.complement()?.times(final_rate)?;
                 let most = step.times(gamma)?.under(1.0)?.plus(1.0)?.times(final_rate)?;
-                vec![rate, least, most]
+                vec![corrected, least, most]
             }
             Rule::Sgd { .. } | Rule::RmsProp { .. } | Rule::Adadelta { .. } | Rule::Lion { .. } => vec![],
         })

@@ -9,11 +9,14 @@ use std::{
 use phynexus::{DType, Device, Scalar, Tensor, dtype::scalar_bytes, schedule::capture::is_recording};
 
 use super::{
-    Optimizer, Rule,
+    Member, Optimizer, Rule,
     number::Number,
     update::{Quantity, Rates},
 };
-use crate::{Result, nn::recording::adopt_number};
+use crate::{
+    Result,
+    nn::{Parameter, recording::adopt_number},
+};
 
 /// Identifies an optimiser in this process.
 pub(super) fn next_id() -> u64 {
@@ -37,6 +40,8 @@ pub(crate) fn noting_steps<T>(function: impl FnOnce() -> T) -> (T, Vec<RecordedS
 pub(crate) struct RecordedStep {
     /// The optimiser.
     id: u64,
+    /// The learning rate divided by the initial one.
+    share: f64,
     groups: Vec<RecordedGroup>,
     numbers: Vec<FedNumber>,
 }
@@ -49,6 +54,8 @@ struct RecordedGroup {
     updated: Vec<usize>,
     /// Their step counts, compared with that of the first.
     later: Vec<i64>,
+    /// The variables of their state.
+    state: Vec<Parameter>,
 }
 
 /// A number that a recorded step takes as an argument.
@@ -105,12 +112,14 @@ impl Optimizer {
 
     /// Notes a step that was recorded and whose values do not exist yet.
     pub(super) fn note_recorded(&mut self, fed: Fed) {
+        let (id, share) = (self.id, self.share());
         let groups = self.groups.iter_mut().map(|group| {
             let mut recorded = RecordedGroup {
                 rule: group.rule.clone(),
                 has_decay: group.weight_decay > 0.0,
                 updated: Vec::new(),
                 later: Vec::new(),
+                state: Vec::new(),
             };
             let mut first = None;
             for (position, member) in group.members.iter_mut().enumerate() {
@@ -118,11 +127,12 @@ impl Optimizer {
                     let first = *first.get_or_insert(member.step);
                     recorded.updated.push(position);
                     recorded.later.push(member.step as i64 - first as i64);
+                    recorded.state.extend(member.variables().cloned());
                 }
             }
             recorded
         });
-        let step = RecordedStep { id: self.id, groups: groups.collect(), numbers: fed.0.into_inner() };
+        let step = RecordedStep { id, share, groups: groups.collect(), numbers: fed.0.into_inner() };
         STEPS.with_borrow_mut(|steps| {
             if let Some(steps) = steps {
                 steps.push(step);
@@ -136,12 +146,18 @@ impl Optimizer {
     /// # Errors
     /// If a device has no memory for them.
     pub(crate) fn numbers_for(&self, step: &RecordedStep) -> Result<Option<Vec<Tensor>>> {
+        // With skipped steps, the device computes with settings that are part of the recording.
+        let is_conditional = step.numbers.iter().any(|number| number.quantity == Quantity::Steps);
         let fits = step.groups.len() == self.groups.len()
             && step.groups.iter().zip(&self.groups).all(|(recorded, group)| {
                 let counts = recorded.updated.iter().map(|&member| group.members.get(member).map(|m| m.step));
                 let counts: Option<Vec<u64>> = counts.collect();
-                group.rule.is_alike(&recorded.rule)
+                let members = recorded.updated.iter().filter_map(|&member| group.members.get(member));
+                let state = members.flat_map(Member::variables);
+                let is_same_rule = group.rule == recorded.rule && self.share() == step.share;
+                (is_same_rule || !is_conditional && group.rule.is_alike(&recorded.rule))
                     && (group.weight_decay > 0.0) == recorded.has_decay
+                    && is_same(state, &recorded.state)
                     && counts.is_some_and(|counts| {
                         let later = |&count: &u64| count as i64 - counts[0] as i64;
                         counts.iter().map(later).eq(recorded.later.iter().copied())
@@ -158,9 +174,10 @@ impl Optimizer {
             values.push(match number.quantity {
                 Quantity::Steps => count as f64,
                 Quantity::Number(position) => {
-                    let key = (number.group, count);
+                    let (key, rate) = ((number.group, count), Number::Host(rates.learning_rate));
                     if known.as_ref().is_none_or(|(known, _)| *known != key) {
-                        known = Some((key, group.rule.numbers(&Number::Host(count as f64), &rates)?));
+                        known =
+                            Some((key, group.rule.numbers(&Number::Host(count as f64), &rate, rates.share)?));
                     }
                     match known.as_ref().and_then(|(_, numbers)| numbers.get(position)) {
                         Some(Number::Host(value)) => *value,
@@ -181,12 +198,22 @@ impl Optimizer {
         }
     }
 
+    /// The learning rate divided by the initial one.
+    fn share(&self) -> f64 {
+        if self.initial_rate > 0.0 { self.learning_rate / self.initial_rate } else { 1.0 }
+    }
+
     /// The numbers of a group outside its rule.
     pub(super) fn rates(&self, group: usize) -> Rates {
         let share = if self.initial_rate > 0.0 { self.learning_rate / self.initial_rate } else { 1.0 };
         let group = &self.groups[group];
         Rates { learning_rate: self.learning_rate * group.factor, share, weight_decay: group.weight_decay }
     }
+}
+
+fn is_same<'a>(mut variables: impl Iterator<Item = &'a Parameter>, recorded: &[Parameter]) -> bool {
+    recorded.iter().all(|known| variables.next().is_some_and(|variable| variable.is_same(known)))
+        && variables.next().is_none()
 }
 
 /// Uploads numbers: one leaf for each dtype and device, and views of its elements.

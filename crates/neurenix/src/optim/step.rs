@@ -10,7 +10,10 @@ use super::{
     replay::Fed,
     update::{Quantity, Settings},
 };
-use crate::{Result, nn::Parameter};
+use crate::{
+    Result,
+    nn::{Parameter, recording::unrecorded},
+};
 
 /// Whether a step is taken.
 #[derive(Clone, Copy)]
@@ -79,6 +82,10 @@ impl Optimizer {
         let _guard = no_grad();
         let mut replaced = Vec::new();
         let fed = Fed::default();
+        if let Condition::Kept(_) = condition {
+            // Not by the function that this thread may record: the counts outlive it.
+            unrecorded(|| self.count_skips_from_zero(Option::is_none))?;
+        }
         let recorded = self.record(gradients, condition, &mut replaced, &fed);
         if is_recording() && recorded.is_ok() {
             if let Condition::Read(_) = condition {
@@ -129,13 +136,13 @@ impl Optimizer {
 
     /// Stores the counts of skipped steps after this step.
     fn put_skipped(&mut self, skipped: Option<Tensor>) -> Result<()> {
-        put(&mut self.skipped, skipped)?;
-        for member in self.members_mut() {
-            if let Some(replaced) = &mut member.replaced {
-                put(&mut member.skipped, replaced.skipped.take())?;
-            }
-        }
-        Ok(())
+        let own = self.skipped.iter().zip(skipped);
+        let members = self.groups.iter_mut().flat_map(|group| &mut group.members);
+        let counts = members.flat_map(|member| {
+            let after = member.replaced.as_mut().and_then(|replaced| replaced.skipped.take());
+            member.skipped.iter().zip(after)
+        });
+        own.chain(counts).try_for_each(|(count, after)| count.set(after))
     }
 
     /// Records the updates and stores them in the parameters and the state. The previous value and state of each member
@@ -237,12 +244,17 @@ impl OnDevice<'_> {
         if let Some((_, _, _, numbers)) = known {
             return Ok(numbers.clone());
         }
+        let rates = self.settings.rates;
+        let mut rate = Number::Host(rates.learning_rate);
         let count = match skipped {
             None => Number::Host(step as f64),
             Some(skipped) => {
                 let wide = if like.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
                 let skipped = skipped.to_dtype(wide)?;
                 let steps = self.settings.of_member(member, Quantity::Steps, step as f64, &skipped)?;
+                if is_recording() {
+                    rate = Number::Device(self.settings.shared(Quantity::Rate, &skipped)?);
+                }
                 Number::Device(steps.sub(&skipped)?)
             }
         };
@@ -250,7 +262,7 @@ impl OnDevice<'_> {
             Number::Host(value) => self.settings.of_member(member, Quantity::Number(position), *value, like),
             Number::Device(tensor) => Ok(tensor.to_dtype(like.dtype())?),
         };
-        let numbers = rule.numbers(&count, &self.settings.rates)?;
+        let numbers = rule.numbers(&count, &rate, rates.share)?;
         let numbers = numbers.iter().enumerate().map(tensor).collect::<Result<Vec<Tensor>>>()?;
         self.numbers.push((step, skipped.cloned(), like.dtype(), numbers.clone()));
         Ok(numbers)
@@ -279,18 +291,6 @@ impl Skips<'_> {
         };
         self.known.push((before.cloned(), device, after.clone()));
         Ok(Some(after))
-    }
-}
-
-/// Stores a count of skipped steps.
-fn put(place: &mut Option<Parameter>, count: Option<Tensor>) -> Result<()> {
-    match (place, count) {
-        (Some(place), Some(count)) => place.set(count),
-        (place, Some(count)) => {
-            *place = Some(Parameter::buffer(count));
-            Ok(())
-        }
-        (_, None) => Ok(()),
     }
 }
 

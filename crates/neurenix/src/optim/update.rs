@@ -81,7 +81,7 @@ impl<'a> Settings<'a> {
 
     /// A quantity that all parameters of the group share, as a leaf with the dtype of `like`. As a constant of each
     /// update it would make their kernels differ.
-    fn shared(&self, quantity: Quantity, like: &Tensor) -> Result<Tensor> {
+    pub(super) fn shared(&self, quantity: Quantity, like: &Tensor) -> Result<Tensor> {
         let mut leaves = self.leaves.borrow_mut();
         let known = leaves.iter().find(|(known, dtype, _)| *known == quantity && *dtype == like.dtype());
         if let Some((_, _, leaf)) = known {

@@ -167,6 +167,12 @@ impl Tensor {
         Ok(leaves.collect())
     }
 
+    /// Returns whether gradients can flow from this tensor to others: it is not a leaf, and no backward pass has released
+    /// the graph that it was computed with.
+    pub fn has_graph(&self) -> bool {
+        !self.is_leaf() && self.gradient_leaves().is_ok_and(|leaves| !leaves.is_empty())
+    }
+
     /// Marks whether another leaf has replaced this one. [`Tensor::backward`] to a replaced leaf is an error, because
     /// its gradient would be lost.
     pub fn set_replaced(&self, replaced: bool) {

@@ -104,6 +104,14 @@ pub fn refuse_reading() -> Result<()> {
     }
 }
 
+/// Does work that is no part of the function that this thread captures: it may compute.
+pub fn outside<T>(work: impl FnOnce() -> T) -> T {
+    let mode = ModeGuard::enter(Mode::Evaluating);
+    let result = work();
+    drop(mode);
+    result
+}
+
 /// Makes a tensor an argument of the function that this thread captures, and returns the leaf that the function must use
 /// instead. A replay takes its arguments in the order of these calls. Outside a captured function, this returns the
 /// tensor itself.
@@ -114,11 +122,7 @@ pub fn adopt(tensor: &Tensor) -> Result<Tensor> {
     if !is_recording() {
         return Ok(tensor.clone());
     }
-    // The copy is made outside the captured function.
-    let mode = ModeGuard::enter(Mode::Evaluating);
-    let copied = copied(tensor);
-    drop(mode);
-    let (copy, reliance) = copied?;
+    let (copy, reliance) = outside(|| copied(tensor))?;
     let adopted = Adopted { copy: copy.clone(), reliance };
     MODE.with_borrow_mut(|mode| {
         if let Mode::Capturing(notes) = mode {
