@@ -21,13 +21,12 @@ def rotary_embedding(input: Tensor, cos: Tensor, sin: Tensor, interleaved: bool 
             f"rotary_embedding: expected an input of shape (..., L, E) with an even E, and cos and sin of shape (..., L, "
             f"E / 2), got {tuple(input.shape)}, {tuple(cos.shape)} and {tuple(sin.shape)}"
         )
-    if interleaved:
-        first, second = input.unflatten(-1, (size // 2, 2)).unbind(-1)
-    else:
-        first, second = input.narrow(-1, 0, size // 2), input.narrow(-1, size // 2, size // 2)
-    pair = [first * cos - second * sin, second * cos + first * sin]
-    result = _engine.stack(pair, -1).flatten(-2) if interleaved else _engine.cat(pair, -1)
-    return result.to(input.dtype)
+    axis = -1 if interleaved else -2
+    pairs = input.unflatten(-1, (size // 2, 2) if interleaved else (2, size // 2))
+    # (first * cos - second * sin, second * cos + first * sin), as one kernel: halves would be joined by another one.
+    signs = _engine.arange(-1, 2, 2, dtype=sin.dtype, device=sin.device).reshape((2,) if interleaved else (2, 1))
+    result = pairs * cos.unsqueeze(axis) + pairs.flip(axis) * (sin.unsqueeze(axis) * signs)
+    return result.flatten(-2).to(input.dtype)
 
 
 _guard(globals())
