@@ -103,6 +103,17 @@ def test_old_names_halves_and_shards_are_read(tmp_path: Path) -> None:
         models.from_pretrained(folder)
 
 
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_a_saved_model_is_the_same(tmp_path: Path, name: str) -> None:
+    model = models.from_pretrained(GOLDEN / name, device="cpu")
+    model.save_pretrained(tmp_path / "new" / name)
+    again = models.from_pretrained(tmp_path / "new" / name, device="cpu")
+    tokens = nx.tensor(golden(name)["tokens"])
+    assert again.config == model.config and nx.array_equal(again(tokens), model(tokens))
+    stored = nx.load(tmp_path / "new" / name / "model.safetensors")
+    assert set(stored) == set(nx.load(GOLDEN / name / "model.safetensors"))
+
+
 def test_a_dtype_is_that_of_the_file_unless_given(tmp_path: Path) -> None:
     folder = changed(tmp_path, "llama")
     stored = nx.load(folder / "model.safetensors")

@@ -150,6 +150,7 @@ class GPT2(LanguageModel):
     """
 
     config_class = GPT2Config
+    _architecture = "GPT2LMHeadModel"
     _prefix = "transformer."
     _ignored = r"(^|\.)attn\.(bias|masked_bias)$"
 

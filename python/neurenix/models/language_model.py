@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
@@ -10,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 from .. import _engine
 from .._engine import Tensor
 from ..nn import KeyValueCache, Module, functional as F, init
-from ._pretrained import CheckpointError, assign, read_config, read_weights, renamed
+from ._pretrained import CONFIG, SINGLE, CheckpointError, assign, read_config, read_weights, renamed
 
 M = TypeVar("M", bound="LanguageModel")
 C = TypeVar("C", bound="Config")
@@ -43,6 +44,8 @@ class LanguageModel(Module):
     """The base class of models that predict the next token: (N, L) token ids to logits (N, L, V)."""
 
     config_class: ClassVar[type[Config]]
+    _architecture: ClassVar[str]
+    """Hugging Face's name of the class."""
     _prefix: ClassVar[str]
     """Names of parameters begin with it, except for those of the head."""
     _ignored: ClassVar[str]
@@ -89,6 +92,22 @@ class LanguageModel(Module):
         model._tie(weights, folder)
         assign(model, weights, folder)
         return model.eval()
+
+    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
+        """Writes ``config.json`` and ``model.safetensors``, which :meth:`from_pretrained` and Hugging Face's libraries read.
+        The folder is created if it does not exist. A head that shares the embedding is stored once.
+        """
+        os.makedirs(folder, exist_ok=True)
+        state = self.state_dict()
+        if self.config.tie_word_embeddings:
+            del state["lm_head.weight"]
+        # Hugging Face's loaders require the format in the metadata.
+        _engine.save_safetensors(os.path.join(folder, SINGLE), state, {"format": "pt"})
+        dtype = next(iter(state.values())).dtype.name
+        values = {"architectures": [self._architecture], "model_type": self.config.model_type, "dtype": dtype}
+        values.update(dataclasses.asdict(self.config))
+        with open(os.path.join(folder, CONFIG), "w", encoding="utf-8") as file:
+            file.write(json.dumps(values, indent=2) + "\n")
 
     def _tie(self, weights: dict[str, Tensor], folder: str | os.PathLike[str]) -> None:
         """If the head shares the embedding, files may contain it once or twice."""

@@ -145,6 +145,7 @@ class Llama(LanguageModel):
     """
 
     config_class = LlamaConfig
+    _architecture = "LlamaForCausalLM"
     _prefix = "model."
     _ignored = r"(^|\.)rotary_emb\.inv_freq$"
 
