@@ -200,3 +200,13 @@ def test_wrong_settings_of_sampling_are_errors() -> None:
         nn.sample(nx.zeros(2, 0))
     with pytest.raises(TypeError, match="expected a tensor, got list"):
         nn.sample([1.0])  # type: ignore[arg-type]
+
+
+def test_initial_values_can_be_skipped() -> None:
+    before = nx.get_rng_state()
+    layer = nn.utils.skip_init(nn.TransformerEncoderLayer, 8, 2, 16)
+    assert nx.get_rng_state() == before
+    assert not layer.linear1.weight.detach().any() and bool((layer.norm1.weight == 1.0).all())
+    with pytest.raises(ValueError, match="divisible"):
+        nn.utils.skip_init(nn.MultiheadAttention, 8, 3)
+    assert bool(nn.Linear(8, 8).weight.detach().any())

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, TypeVar
 from .. import _engine
 from .._engine import Tensor
 from ..nn import KeyValueCache, Module, functional as F, init
+from ..nn.utils import skip_init
 from ._pretrained import CONFIG, SINGLE, CheckpointError, assign, read_config, read_weights, renamed
 
 M = TypeVar("M", bound="LanguageModel")
@@ -88,7 +89,7 @@ class LanguageModel(Module):
         if dtype is None:
             floating = [value.dtype for value in weights.values() if value.is_floating_point()]
             dtype = floating[0] if floating else None
-        model = cls(config, device=device, dtype=dtype)  # type: ignore[call-arg]
+        model = skip_init(cls, config, device=device, dtype=dtype)
         model._tie(weights, folder)
         assign(model, weights, folder)
         return model.eval()
