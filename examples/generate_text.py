@@ -139,7 +139,7 @@ def main() -> int:
     """Runs the command and returns its exit code."""
     try:
         write(options())
-    except (OSError, ValueError, NotImplementedError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         print(f"generate_text: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -254,14 +255,17 @@ def test_generation_stops_and_continues() -> None:
     start = list(models.generate(model, [3, 1, 2], 5, temperature=0, cache=cache))
     assert cache.length == 7
     assert start + list(models.generate(model, start[-1:], 7, temperature=0, cache=cache)) == made
+    assert all(each.is_evaluated for both in cache._layers if both is not None for each in both)
     # Rows that have stopped repeat their stop token.
     rows = [[3, 1, 2], [9, 9, 9]]
-    both = list(models.generate(model, rows, 12, temperature=0))
-    stops = {both[2][0], both[5][1]}
-    ended = [list(row) for row in zip(*models.generate(model, rows, 12, temperature=0, stop_tokens=stops), strict=True)]
-    for row, whole in zip(ended, zip(*both, strict=True), strict=True):
-        end = next(place for place, token in enumerate(whole) if token in stops)
-        assert row == list(whole[: end + 1]) + [whole[end]] * (len(row) - end - 1)
+    both = list(models.generate(model, rows, 12, temperature=2.0, generator=nx.Generator(1)))
+    stops = {both[0][0], both[7][1]}
+    ended = list(models.generate(model, rows, 12, temperature=2.0, generator=nx.Generator(1), stop_tokens=stops))
+    ends = []
+    for row, whole in zip(zip(*ended, strict=True), zip(*both, strict=True), strict=True):
+        ends.append(next(place for place, token in enumerate(whole) if token in stops))
+        assert list(row) == list(whole[: ends[-1] + 1]) + [whole[ends[-1]]] * (len(row) - ends[-1] - 1)
+    assert ends[0] == 0 < ends[1] == len(ended) - 1
     # Gradients stay on for the caller.
     for _ in models.generate(model, [1], 2):
         assert nx.is_grad_enabled()
@@ -287,6 +291,15 @@ def test_wrong_calls_of_generation_are_errors_at_once() -> None:
     with pytest.raises(ValueError, match="65 tokens do not fit into a context of 64"):
         model(nx.zeros(1, 65, dtype=nx.int64))
     assert len(list(models.generate(model, [1], 64))) == 64
+
+
+def test_undefined_logits_are_an_error() -> None:
+    model = tiny()
+    made = models.generate(model, [1], 4)
+    next(made)
+    model.transformer.ln_f.weight.data[0] = math.nan
+    with pytest.raises(RuntimeError, match="after 2 tokens contain NaN"):
+        next(made)
 
 
 # The example.

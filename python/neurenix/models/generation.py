@@ -77,7 +77,7 @@ def generate(
     reached a stop token repeats it until all have. ``temperature``, ``top_k``, ``top_p`` and ``generator`` are those of
     :func:`neurenix.nn.sample`. The model runs in its current mode: call ``model.eval()`` to turn dropout off.
 
-    The default cache is static. Pass one to continue where an earlier generation stopped: ``tokens`` then are only those
+    NaN among the logits is a ``RuntimeError``. The default cache is static. Pass one to continue where an earlier generation stopped: ``tokens`` then are only those
     that are not in it yet, including the last one that was yielded.
 
     >>> import neurenix as nx
@@ -128,8 +128,14 @@ def _steps(
     for _ in range(max_new_tokens):
         # Not around the yield, where it would also apply to the caller.
         with no_grad():
-            chosen = sample(model(tokens, cache, 1)[:, -1], **settings)
-            cache.evaluate(chosen)
+            logits = model(tokens, cache, 1)[:, -1]
+            chosen, undefined = sample(logits, **settings), logits.isnan().any()
+            cache.evaluate(chosen, undefined)
+        if undefined.item():
+            raise RuntimeError(
+                f"generate: the model's logits after {cache.length} tokens contain NaN: check its weights, or use a dtype with a "
+                f"greater range than {logits.dtype.name}"
+            )
         tokens = chosen.unsqueeze(-1)
         found = [stopped.get(row, token) for row, token in enumerate(chosen.tolist())]
         stopped.update((row, token) for row, token in enumerate(found) if token in stops)

@@ -49,9 +49,8 @@ def sample(
         if top_p is not None:
             probabilities = scores.softmax(-1)
             before = probabilities.cumsum(-1) - probabilities
-            # The most probable one is kept also if top_p is smaller than rounding errors of the sums.
-            first = _engine.arange(scores.shape[-1], device=scores.device) == 0
-            scores = scores.masked_fill(~((before < top_p) | first), -math.inf)
+            # Exactly 0 for the most probable one, which is always kept.
+            scores = scores.masked_fill(before >= top_p, -math.inf)
         # The maximum after adding Gumbel noise has the distribution of the softmax. The uniform numbers include 0, whose
         # noise is the least, and exclude 1: the noise is finite where it could win.
         uniform = _engine.rand(tuple(scores.shape), dtype="float32", device=scores.device, generator=generator)
