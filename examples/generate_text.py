@@ -139,7 +139,7 @@ def main() -> int:
     """Runs the command and returns its exit code."""
     try:
         write(options())
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, MemoryError) as error:
         print(f"generate_text: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

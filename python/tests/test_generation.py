@@ -77,7 +77,8 @@ def test_grouped_attention_repeats_heads(length: int, kind: str) -> None:
     weights = np.where(allowed, np.exp(scores), 0.0)
     expected = weights / weights.sum(-1, keepdims=True) @ value.numpy().repeat(3, 1)
     assert np.allclose(found.detach().numpy(), expected, atol=1e-5)
-    repeated = F.scaled_dot_product_attention(query, key.repeat_interleave(3, 1), value.repeat_interleave(3, 1), mask, 0.0, is_causal)
+    keys, values = (each.repeat_interleave(3, 1) for each in (key, value))
+    repeated = F.scaled_dot_product_attention(query, keys, values, mask, 0.0, is_causal)
     for one, other in zip(nx.grad(found.sum(), [query, key]), nx.grad(repeated.sum(), [query, key]), strict=True):
         assert nx.allclose(one, other, atol=1e-5)
 
@@ -154,7 +155,8 @@ def expected_probabilities(logits: np.ndarray, temperature: float, top_k: int | 
 
 
 @pytest.mark.parametrize("temperature, top_k, top_p", [
-    (1.0, None, None), (0.5, None, None), (2.0, 4, None), (1.0, None, 0.8), (1.5, 6, 0.7), (1.0, 1, None), (1.0, None, 1e-9), (1.0, 99, 1.0),
+    (1.0, None, None), (0.5, None, None), (2.0, 4, None), (1.0, None, 0.8), (1.5, 6, 0.7), (1.0, 1, None),
+    (1.0, None, 1e-9), (1.0, 99, 1.0),
 ])  # fmt: skip
 def test_frequencies_are_the_probabilities(temperature: float, top_k: int | None, top_p: float | None) -> None:
     logits, count = numbers(12) * 1.5, 20000

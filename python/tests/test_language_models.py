@@ -233,14 +233,15 @@ def test_steps_with_a_static_cache_share_a_plan() -> None:
 # Generation.
 def test_generation_is_the_loop_without_a_cache() -> None:
     model, tokens = tiny(), [3, 1, 2]
-    made = list(models.generate(model, tokens, 9, temperature=0.7, top_k=8, top_p=0.95, generator=nx.Generator(5)))
+    settings: dict[str, Any] = {"temperature": 0.7, "top_k": 8, "top_p": 0.95}
+    made = list(models.generate(model, tokens, 9, generator=nx.Generator(5), **settings))
     generator, expected = nx.Generator(5), list(tokens)
     with nx.no_grad():
         for _ in range(9):
             logits = model(nx.tensor([expected]))[:, -1]
             expected.append(int(nn.sample(logits, 0.7, 8, 0.95, generator).item()))
     assert tokens + made == expected and all(isinstance(token, int) for token in made)
-    growing = models.generate(model, nx.tensor(tokens), 9, temperature=0.7, top_k=8, top_p=0.95, generator=nx.Generator(5), cache=model.new_cache())
+    growing = models.generate(model, nx.tensor(tokens), 9, generator=nx.Generator(5), cache=model.new_cache(), **settings)
     assert list(growing) == made
 
 

@@ -77,8 +77,8 @@ def generate(
     reached a stop token repeats it until all have. ``temperature``, ``top_k``, ``top_p`` and ``generator`` are those of
     :func:`neurenix.nn.sample`. The model runs in its current mode: call ``model.eval()`` to turn dropout off.
 
-    NaN among the logits is a ``RuntimeError``. The default cache is static. Pass one to continue where an earlier generation stopped: ``tokens`` then are only those
-    that are not in it yet, including the last one that was yielded.
+    The default cache is static. Pass one to continue where an earlier generation stopped: ``tokens`` then are only those
+    that are not in it yet, including the last one that was yielded. Logits that contain NaN raise ``RuntimeError``.
 
     >>> import neurenix as nx
     >>> sizes = dict(vocab_size=16, n_positions=8, n_embd=8, n_layer=1, n_head=2)
