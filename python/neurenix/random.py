@@ -95,7 +95,9 @@ def multinomial(x: Tensor, num_samples: int, replacement: bool = False, *, gener
         raise ValueError(f"multinomial: {num_samples} samples without replacement require as many positive weights")
     # The smallest exponential waiting times win (Efraimidis and Spirakis, 2006).
     uniform = rand(x.shape, dtype="float32", device=x.device, generator=generator)
-    return (-((-uniform).log1p()) / x).topk(num_samples, -1, largest=False)[1]
+    # A uniform 0 must not be a waiting time of 0, which would win whatever its weight.
+    waits = (-((-uniform).log1p())).clamp(min=2.0**-25)
+    return (waits / x).topk(num_samples, -1, largest=False)[1]
 
 
 __all__ = [

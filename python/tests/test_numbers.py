@@ -103,6 +103,13 @@ def test_probabilities_are_checked() -> None:
     assert drawn(nx.ones(3)).tolist() == [1.0] * 3
 
 
+def test_improbable_indices_are_not_drawn() -> None:
+    # One in sixteen draws of a million uniform numbers contains a 0.
+    weights = nx.full((1_000_000,), 1e-30)
+    weights[0] = 1.0
+    assert [nx.multinomial(weights, 1).item() for _ in range(20)] == [0] * 20
+
+
 def test_the_derivative_of_copysign() -> None:
     x = nx.tensor([2.0, -3.0, 0.0, 5.0], requires_grad=True)
     y = nx.tensor([-1.0, -0.0, 2.0, NAN], requires_grad=True)

@@ -39,9 +39,11 @@ from .activation import (
     Tanhshrink,
     Threshold,
 )
+from .cache import KeyValueCache
 from .container import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from .conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from .decoder import Transformer, TransformerDecoder, TransformerDecoderLayer
+from .language import RotaryEmbedding, SwiGLU
 from .linear import (
     Bilinear,
     CosineSimilarity,
@@ -134,6 +136,7 @@ from .pooling import (
     MaxPool3d,
 )
 from .rnn import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
+from .sampling import sample
 from .transformer import MultiheadAttention, TransformerEncoder, TransformerEncoderLayer
 
 __all__ = [
@@ -196,6 +199,7 @@ __all__ = [
     "InstanceNorm2d",
     "InstanceNorm3d",
     "KLDivLoss",
+    "KeyValueCache",
     "L1Loss",
     "LSTM",
     "LSTMCell",
@@ -240,6 +244,7 @@ __all__ = [
     "ReplicationPad1d",
     "ReplicationPad2d",
     "ReplicationPad3d",
+    "RotaryEmbedding",
     "SELU",
     "Sequential",
     "SiLU",
@@ -252,6 +257,7 @@ __all__ = [
     "Softplus",
     "Softshrink",
     "Softsign",
+    "SwiGLU",
     "Tanh",
     "Tanhshrink",
     "Threshold",
@@ -272,5 +278,6 @@ __all__ = [
     "ZeroPad3d",
     "functional",
     "init",
+    "sample",
     "utils",
 ]

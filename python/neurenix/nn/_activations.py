@@ -35,6 +35,7 @@ __all__ = [
     "softplus",
     "softshrink",
     "softsign",
+    "swiglu",
     "tanh",
     "tanhshrink",
     "threshold",
@@ -187,6 +188,16 @@ def threshold(input: Tensor, threshold: float, value: float, inplace: bool = Fal
 def glu(input: Tensor, dim: int = -1) -> Tensor:
     """The first half of ``dim`` times the sigmoid of the second: (..., 2 * n, ...) to (..., n, ...)."""
     return input.glu(dim)
+
+
+def swiglu(gate: Tensor, input: Tensor) -> Tensor:
+    """``silu(gate) * input`` (Shazeer, 2020), for two tensors of the same shape.
+
+    >>> import neurenix as nx
+    >>> nx.functional.swiglu(nx.zeros(2), nx.ones(2)).tolist()
+    [0.0, 0.0]
+    """
+    return gate.silu() * input
 
 
 def prelu(input: Tensor, weight: Tensor) -> Tensor:

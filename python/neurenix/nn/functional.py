@@ -20,6 +20,7 @@ from ._losses import *  # noqa: F403
 from ._margins import *  # noqa: F403
 from ._precision import full, low
 from ._resize import interpolate as interpolate
+from ._rotary import rotary_embedding as rotary_embedding
 from ._windows import *  # noqa: F403
 from ._windows import Sizes as Sizes, each as each
 
@@ -248,10 +249,24 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """``softmax(query @ key.T * scale + mask) @ value`` of (..., L, E). A ``bool`` mask is true where allowed."""
+    """``softmax(query @ key.T * scale + mask) @ value`` of (..., L, E). A ``bool`` mask is true where allowed.
+
+    With ``enable_gqa`` (grouped-query attention), the heads of (..., H, L, E) may be fewer in ``key`` and ``value``: each
+    serves the same number of neighbouring query heads.
+    """
     query, key, value = low(query, key, value)
     if attn_mask is not None and attn_mask.dtype.is_floating_point:
         attn_mask = attn_mask.to(query.dtype)
+    if enable_gqa and not is_causal and query.ndim == key.ndim == value.ndim == 4 and (attn_mask is None or attn_mask.ndim == 2):
+        batch, heads, length, size = query.shape
+        groups = key.shape[1]
+        if 0 < groups < heads and heads % groups == 0 and value.shape[1] == groups and key.shape[0] == batch:
+            # Query heads that share keys become rows of one head: the engine repeats keys and values in memory.
+            rows = query.reshape(batch, groups, heads // groups * length, size)
+            if attn_mask is not None and attn_mask.shape[0] > 1:
+                attn_mask = attn_mask.tile(heads // groups, 1)
+            mixed = _engine.scaled_dot_product_attention(rows, key, value, attn_mask, dropout_p, scale=scale)
+            return mixed.reshape(batch, heads, length, value.shape[-1])
     return _engine.scaled_dot_product_attention(
         query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
     )

@@ -7,7 +7,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import threading
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -35,13 +38,30 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     return _GAINS[nonlinearity]
 
 
+_THREAD = threading.local()
+
+
+@contextlib.contextmanager
+def _skipped() -> Iterator[None]:
+    """Within it, on this thread, the functions of this module draw no numbers and leave tensors as they are."""
+    before = getattr(_THREAD, "skipped", False)
+    _THREAD.skipped = True
+    try:
+        yield
+    finally:
+        _THREAD.skipped = before
+
+
 def _put(tensor: Tensor, values: Tensor) -> Tensor:
-    with no_grad():
-        tensor.copy_(values)
+    if not getattr(_THREAD, "skipped", False):
+        with no_grad():
+            tensor.copy_(values)
     return tensor
 
 
 def _draw(tensor: Tensor, source: str, generator: Generator | None) -> Tensor:
+    if getattr(_THREAD, "skipped", False):
+        return _engine.zeros(tuple(tensor.shape), device=tensor.device)
     # Drawn in float32, so that every dtype gets the same numbers.
     draw = getattr(_engine, source)
     return draw(tuple(tensor.shape), device=tensor.device, generator=generator)

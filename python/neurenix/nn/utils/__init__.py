@@ -3,12 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ... import _engine
 from ..._autograd import no_grad
 from ..._engine import Tensor
+from .. import init as _init
 from . import rnn as rnn
+
+if TYPE_CHECKING:
+    from ..module import Module
+
+M = TypeVar("M", bound="Module")
+
+
+def skip_init(module_cls: Callable[..., M], *args: Any, **kwargs: Any) -> M:
+    """``module_cls(*args, **kwargs)`` without drawing initial values: for a module whose state is loaded next. Parameters
+    that would be random are zero.
+
+    >>> import neurenix as nx
+    >>> nx.nn.utils.skip_init(nx.nn.Linear, 2, 1).weight.tolist()
+    [[0.0, 0.0]]
+    """
+    with _init._skipped():
+        return module_cls(*args, **kwargs)
 
 
 def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[tuple[Tensor, Tensor]]:

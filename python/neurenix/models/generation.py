@@ -1,0 +1,144 @@
+"""Generation of tokens."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, overload
+
+from .. import _engine
+from .._autograd import no_grad
+from .._engine import Generator, Tensor
+from ..nn import KeyValueCache
+from ..nn.sampling import check_sampling, sample
+from ._pretrained import read_config
+from .gpt2 import GPT2
+from .language_model import LanguageModel
+from .llama import Llama
+
+MODELS: dict[str, type[LanguageModel]] = {kind.config_class.model_type: kind for kind in (GPT2, Llama)}
+
+# Lengths of caches are multiples of it, so that generations of similar lengths share plans.
+_STEP = 64
+
+
+def from_pretrained(folder: str | os.PathLike[str], *, device: Any = None, dtype: Any = None) -> LanguageModel:
+    """The model in a folder with Hugging Face's files: of the class that ``model_type`` in ``config.json`` names. See
+    :meth:`LanguageModel.from_pretrained`.
+    """
+    kind = read_config(folder).get("model_type")
+    if kind not in MODELS:
+        raise NotImplementedError(f"{os.fspath(folder)}: model_type {kind!r} is not supported; supported: {', '.join(MODELS)}")
+    return MODELS[kind].from_pretrained(folder, device=device, dtype=dtype)
+
+
+@overload
+def generate(
+    model: LanguageModel,
+    tokens: Sequence[int],
+    max_new_tokens: int,
+    *,
+    temperature: float = ...,
+    top_k: int | None = ...,
+    top_p: float | None = ...,
+    generator: Generator | None = ...,
+    stop_tokens: int | Collection[int] | None = ...,
+    cache: KeyValueCache | None = ...,
+) -> Iterator[int]: ...
+@overload
+def generate(
+    model: LanguageModel,
+    tokens: Tensor | Sequence[Sequence[int]],
+    max_new_tokens: int,
+    *,
+    temperature: float = ...,
+    top_k: int | None = ...,
+    top_p: float | None = ...,
+    generator: Generator | None = ...,
+    stop_tokens: int | Collection[int] | None = ...,
+    cache: KeyValueCache | None = ...,
+) -> Iterator[Any]: ...
+def generate(
+    model: LanguageModel,
+    tokens: Any,
+    max_new_tokens: int,
+    *,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    generator: Generator | None = None,
+    stop_tokens: int | Collection[int] | None = None,
+    cache: KeyValueCache | None = None,
+) -> Iterator[Any]:
+    """Continues ``tokens``, token ids of shape (L) or (N, L), and yields each new token as soon as it is drawn: an ``int``,
+    or for (N, L) a list of N.
+
+    It ends after ``max_new_tokens``, or after a stop token, which is the last one yielded. A sequence of (N, L) that has
+    reached a stop token repeats it until all have. ``temperature``, ``top_k``, ``top_p`` and ``generator`` are those of
+    :func:`neurenix.nn.sample`. The model runs in its current mode: call ``model.eval()`` to turn dropout off.
+
+    The default cache is static. Pass one to continue where an earlier generation stopped: ``tokens`` then are only those
+    that are not in it yet, including the last one that was yielded. Logits that contain NaN raise ``RuntimeError``.
+
+    >>> import neurenix as nx
+    >>> sizes = dict(vocab_size=16, n_positions=8, n_embd=8, n_layer=1, n_head=2)
+    >>> model = nx.models.GPT2(nx.models.GPT2Config(**sizes)).eval()
+    >>> len(list(nx.models.generate(model, [3, 1, 2], max_new_tokens=4)))
+    4
+    """
+    if not isinstance(model, LanguageModel):
+        raise TypeError(f"generate: expected a LanguageModel, got {type(model).__name__}")
+    check_sampling(temperature, top_k, top_p)
+    if isinstance(max_new_tokens, bool) or not isinstance(max_new_tokens, int) or max_new_tokens < 1:
+        raise ValueError(f"generate: max_new_tokens is {max_new_tokens!r}, it must be a positive integer")
+    prompt = tokens if isinstance(tokens, Tensor) else _engine.tensor(tokens, device="cpu")
+    if prompt.ndim not in (1, 2) or not prompt.numel() or prompt.is_floating_point() or prompt.dtype.name == "bool":
+        raise ValueError(
+            f"generate: expected token ids of shape (L) or (N, L), not empty, got {prompt.dtype.name} of shape "
+            f"{tuple(prompt.shape)}"
+        )
+    # The last token is not fed to the model.
+    total = prompt.shape[-1] + max_new_tokens - 1
+    if cache is not None:
+        total += cache.length
+    room = model.context_length if cache is None or cache.max_length is None else min(cache.max_length, model.context_length)
+    if total > room:
+        raise ValueError(
+            f"generate: {total} tokens (with those in the cache, the prompt and max_new_tokens) do not fit into {room}: pass a "
+            "shorter prompt or a smaller max_new_tokens"
+        )
+    if cache is None:
+        cache = model.new_cache(min(-(-total // _STEP) * _STEP, room))
+    stops = {stop_tokens} if isinstance(stop_tokens, int) else set(stop_tokens or ())
+    settings = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "generator": generator}
+    return _steps(model, prompt.to(device=model.device), max_new_tokens, settings, stops, cache)
+
+
+def _steps(
+    model: LanguageModel,
+    prompt: Tensor,
+    max_new_tokens: int,
+    settings: dict[str, Any],
+    stops: set[int],
+    cache: KeyValueCache,
+) -> Iterator[Any]:
+    is_single = prompt.ndim == 1
+    tokens = prompt.unsqueeze(0) if is_single else prompt
+    stopped: dict[int, int] = {}
+    for _ in range(max_new_tokens):
+        # Not around the yield, where it would also apply to the caller.
+        with no_grad():
+            logits = model(tokens, cache, 1)[:, -1]
+            chosen, undefined = sample(logits, **settings), logits.isnan().any()
+            cache.evaluate(chosen, undefined)
+        if undefined.item():
+            raise RuntimeError(
+                f"generate: the model's logits after {cache.length} tokens contain NaN: check its weights, or use a dtype with a "
+                f"greater range than {logits.dtype.name}"
+            )
+        tokens = chosen.unsqueeze(-1)
+        found = [stopped.get(row, token) for row, token in enumerate(chosen.tolist())]
+        stopped.update((row, token) for row, token in enumerate(found) if token in stops)
+        yield found[0] if is_single else found
+        if len(stopped) == len(found):
+            return
