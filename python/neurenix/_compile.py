@@ -225,15 +225,18 @@ def compile(
 
     A replay skips Python and the recording of operations. Tensors may be arguments (also in lists, tuples and dicts),
     or anything that the function and the functions it calls refer to: parameters and buffers of modules, attributes of
-    objects, closures, globals. Numbers and objects found there are part of the recording: when one of them changes, the
-    function is recorded again. Reading something whose changes cannot be detected is an error that names it: the module
-    ``random``, the clock, the environment, iterators, large NumPy arrays, and library objects that define
-    ``__getitem__`` or ``__getattr__``. It is also an error if the function changes a global, an attribute or an
-    element; adding an element after the existing ones is allowed. Changing a tensor in place, or reading a tensor's
-    value (``item``, ``if x > 0``, ``numpy``, NumPy functions), is an error. Several threads may call the function at
-    the same time, including the first time, and use its captured tensors meanwhile.
+    objects, closures, globals. A replay reads their values anew, and changes those that the function changes. Numbers and
+    objects found there are part of the recording: when one of them changes, the function is recorded again. Reading
+    something whose changes cannot be detected is an error that names it: the module ``random``, the clock, the
+    environment, iterators, large NumPy arrays, and library objects that define ``__getitem__`` or ``__getattr__``. It is
+    also an error if the function changes a global, an attribute, an element or an argument; adding an element after the
+    existing ones is allowed. Reading a tensor's value (``item``, ``if x > 0``, ``numpy``, NumPy functions) is an error.
+    Several threads may call the function at the same time, including the first time.
 
-    If gradients are recorded and required, the function runs without replay, because a replay has no graph.
+    The function may be a training step: forward pass, ``backward()``, clipping, ``GradScaler``, the optimizer's
+    ``step()``, then a schedule's. Its first call runs it as it is, because it creates the optimizer's state. A function
+    that does not call ``backward()`` itself runs without replay if gradients are recorded and required, because a replay
+    has no graph.
 
     ``fullgraph``, ``dynamic`` and ``mode`` are accepted for compatibility with PyTorch and have no effect: the function
     is always recorded as a whole, once for each combination of shapes. There is one compiler, so ``backend`` and

@@ -70,7 +70,7 @@ fn a_repeated_step_makes_no_plan() -> Result<()> {
     Ok(())
 }
 
-/// Every value of `number` gives what a plan with it built in gives. At most two plans are made, three for two numbers.
+/// Every value of `number` gives what a plan with it built in gives. At most two plans are made.
 fn one_plan(dtype: DType, function: impl Fn(&Tensor, f64) -> Result<Tensor>) -> Result<()> {
     let d = Device::default_device()?;
     let x = Generator::new(5).randint(1, 100, &[3, 70], DType::I32, d)?.to_dtype(dtype)?;
@@ -147,6 +147,143 @@ fn numbers_that_decide_algebra_stay_in_the_plan() -> Result<()> {
     for k in [0.0, -0.0, 1.0, -1.0, 2.0, 0.5, f64::INFINITY, f64::NAN] {
         let made = plans_made(|| (0..3).try_for_each(|_| Ok(x.add_scalar(k)?.atan()?.evaluate()?)))?;
         assert_eq!(made, 1, "{k}");
+    }
+    Ok(())
+}
+
+/// What `explain` says of the numbers of a plan.
+fn slots(y: &Tensor) -> Result<String> {
+    let plan = explain(y)?.map(|plan| plan.to_string()).unwrap_or_default();
+    let line = plan.lines().find(|line| line.contains("may change from run to run"));
+    Ok(line.map(|line| line.trim().to_owned()).unwrap_or_default())
+}
+
+#[test]
+fn numbers_that_change_later_get_slots_of_their_own() -> Result<()> {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    neurenix::register_all();
+    let x = Generator::new(7).randn(&[31], DType::F32, Device::default_device()?)?.evaluated()?;
+    // Three numbers; the first changes in every call, the others later.
+    let y = |i: usize| -> Result<(Tensor, [f64; 3])> {
+        let k = [3.5 + i as f64, if i < 4 { 4.5 } else { 5.5 + i as f64 }, if i < 8 { 7.5 } else { 8.5 }];
+        Ok((x.mul_scalar(k[0])?.add_scalar(k[1])?.sin()?.div_scalar(k[2])?, k))
+    };
+    let mut seen = Vec::new();
+    let made = plans_made(|| {
+        for i in 0..12 {
+            let (y, k) = y(i)?;
+            seen.push(slots(&y)?);
+            let expected: Vec<f32> = x
+                .to_vec::<f32>()?
+                .iter()
+                .map(|x| ((x * k[0] as f32 + k[1] as f32).sin()) / k[2] as f32)
+                .collect();
+            let near = |(a, b): (&f32, &f32)| (a - b).abs() < 1e-5;
+            assert!(y.to_vec::<f32>()?.iter().zip(&expected).all(near), "{i}");
+        }
+        Ok(())
+    })?;
+    assert_eq!(made, 4);
+    let number = |count: usize| match count {
+        0 => String::new(),
+        1 => "1 number may change from run to run".to_owned(),
+        _ => format!("{count} numbers may change from run to run"),
+    };
+    let expected = [0, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3].map(number);
+    assert_eq!(seen, expected);
+    Ok(())
+}
+
+#[test]
+fn equal_numbers_share_a_slot() -> Result<()> {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    neurenix::register_all();
+    let (d, g) = (Device::default_device()?, Generator::new(8));
+    let w = g.randn(&[5, 5], DType::F32, d)?.evaluated()?;
+    let start = g.randn(&[3, 5], DType::F32, d)?.evaluated()?;
+    let solve = |h: [f64; 2]| -> Result<Tensor> {
+        let mut x = start.clone();
+        for i in 0..8 {
+            x = x.add(&x.matmul(&w)?.mul_scalar(h[i % 2])?)?;
+        }
+        Ok(x)
+    };
+    for (h, expected) in [
+        ([0.01, 0.01], ""),
+        ([0.03, 0.03], "1 number may change from run to run"),
+        ([0.07, 0.07], "1 number may change from run to run"),
+        // They are not the same number after all.
+        ([0.01, 0.02], "2 numbers may change from run to run"),
+        ([0.03, 0.05], "2 numbers may change from run to run"),
+    ] {
+        let x = solve(h)?;
+        assert_eq!(slots(&x)?, expected, "{h:?}");
+        let captured = Captured::new(|_: &[Tensor], _: &[Tensor]| solve(h).map(|x| vec![x]));
+        assert_eq!(x.to_bytes()?, captured.call(&mut Vec::new(), &[])?[0].to_bytes()?, "{h:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn fixed_numbers_in_two_places_keep_their_plans() -> Result<()> {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    neurenix::register_all();
+    let x = Generator::new(9).randn(&[37], DType::F32, Device::default_device()?)?.evaluated()?;
+    let made = plans_made(|| {
+        for i in 0..6 {
+            let y = x.mul_scalar(if i % 2 == 0 { 0.1 } else { 0.3 })?.cosh()?;
+            assert_eq!(slots(&y)?.is_empty(), i % 2 == 0, "{i}");
+            y.evaluate()?;
+        }
+        Ok(())
+    })?;
+    assert_eq!(made, 2);
+    Ok(())
+}
+
+#[test]
+fn gradients_and_small_shapes_have_slots_too() -> Result<()> {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    neurenix::register_all();
+    let d = Device::default_device()?;
+    for shape in [&[][..], &[0], &[1], &[2, 3]] {
+        for dtype in DType::FLOATS {
+            let x = Generator::new(10).rand(shape, dtype, d)?.add_scalar(1)?.evaluated()?;
+            let gradient = |k: f64| -> Result<Tensor> {
+                let leaf = x.with_grad()?;
+                let loss = leaf.pow_scalar(k)?.mul_scalar(k)?.sum(&[], false)?;
+                loss.backward()?;
+                Ok(leaf.grad().expect("a gradient"))
+            };
+            let made = plans_made(|| {
+                for k in [3.0, 3.25, 5.0, 7.75] {
+                    let captured = Captured::new(|_: &[Tensor], _: &[Tensor]| gradient(k).map(|g| vec![g]));
+                    let built_in = captured.call(&mut Vec::new(), &[])?[0].to_bytes()?;
+                    assert_eq!(gradient(k)?.to_bytes()?, built_in, "{dtype} {shape:?} {k}");
+                }
+                Ok(())
+            })?;
+            assert!(made <= 2, "{dtype} {shape:?}: {made} plans");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_number_repeated_is_a_result_like_any_other() -> Result<()> {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    neurenix::register_all();
+    let d = Device::default_device()?;
+    for k in [3.5f32, 4.5, 5.5] {
+        let full = || Tensor::full(&[4, 2], k, DType::F32, d);
+        let results =
+            [full()?.mul_scalar(1.0)?, full()?.neg()?.neg()?, full()?.reshape(&[4, 1, 2])?.sum(&[1], false)?];
+        for (number, result) in results.iter().enumerate() {
+            assert!(result.storage()?.layout.is_contiguous(), "{k}, {number}");
+            assert_eq!(result.to_vec::<f32>()?, [k; 8], "{k}, {number}");
+        }
+        let product = full()?.matmul(&Tensor::full(&[2, 3], 2.0 * k, DType::F32, d)?)?;
+        assert_eq!(product.to_vec::<f32>()?, [4.0 * k * k; 12], "{k}");
     }
     Ok(())
 }
