@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, overload
 
 from .. import _engine
 from .._autograd import no_grad
+from .._compile import compile
 from .._engine import Generator, Tensor
 from ..nn import KeyValueCache
+from ..nn.cache import CacheStep
 from ..nn.sampling import check_sampling, sample
 from ._pretrained import read_config
 from .gpt2 import GPT2
@@ -125,20 +128,44 @@ def _steps(
     is_single = prompt.ndim == 1
     tokens = prompt.unsqueeze(0) if is_single else prompt
     stopped: dict[int, int] = {}
-    for _ in range(max_new_tokens):
+    compiled = None
+    for number in range(max_new_tokens):
         # Not around the yield, where it would also apply to the caller.
         with no_grad():
-            logits = model(tokens, cache, 1)[:, -1]
-            chosen, undefined = sample(logits, **settings), logits.isnan().any()
-            cache.evaluate(chosen, undefined)
+            if number == 0 or cache.max_length is None:
+                chosen, undefined = _chosen(model(tokens, cache, 1), settings)
+                cache.evaluate(chosen, undefined)
+            else:
+                if compiled is None:
+                    compiled = compile(functools.partial(_next, model, cache.layers(), settings))
+                chosen, undefined = compiled(tokens, *cache.next_rows())
         if undefined.item():
             raise RuntimeError(
                 f"generate: the model's logits after {cache.length} tokens contain NaN: check its weights, or use a dtype with a "
-                f"greater range than {logits.dtype.name}"
+                f"greater range than {model.dtype.name}"
             )
-        tokens = chosen.unsqueeze(-1)
         found = [stopped.get(row, token) for row, token in enumerate(chosen.tolist())]
+        # Host data, which needs no check of its range.
+        tokens = _engine.tensor([[token] for token in found], device=model.device)
         stopped.update((row, token) for row, token in enumerate(found) if token in stops)
         yield found[0] if is_single else found
         if len(stopped) == len(found):
             return
+
+
+def _next(
+    model: LanguageModel,
+    layers: list[tuple[Tensor, Tensor]],
+    settings: dict[str, Any],
+    tokens: Tensor,
+    positions: Tensor,
+    rows: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """A step with one token for each sequence; compiled, so that the host only launches it."""
+    return _chosen(model(tokens, CacheStep(layers, positions, rows), 1), settings)
+
+
+def _chosen(logits: Tensor, settings: dict[str, Any]) -> tuple[Tensor, Tensor]:
+    """The next token of each sequence, and whether the logits contain NaN."""
+    last = logits[:, -1]
+    return sample(last, **settings), last.isnan().any()

@@ -69,6 +69,11 @@ class LanguageModel(Module):
         """The device of the parameters."""
         return self.parameters()[0].device
 
+    @property
+    def dtype(self) -> Any:
+        """The dtype of the parameters."""
+        return self.parameters()[0].dtype
+
     @classmethod
     def from_pretrained(
         cls: type[M], folder: str | os.PathLike[str], *, device: Any = None, dtype: Any = None

@@ -16,10 +16,11 @@ use std::{
 pub use self::{promise::Promises, recording::Recording};
 use crate::{
     Error, Result, Tensor,
-    device::Buffer,
+    device::{Buffer, Storage},
     graph::Reliance,
     op::{Op, gradient},
     random::Generator,
+    shape::Layout,
 };
 
 /// The maximum number of recordings kept. Each one has a plan.
@@ -49,7 +50,7 @@ struct Notes {
 /// A tensor that became an argument of the captured function.
 struct Adopted {
     /// The leaf that the function computes with. It has memory of its own, which identifies the argument.
-    copy: Tensor,
+    leaf: Tensor,
     /// What the recording relies on.
     reliance: Arc<Reliance>,
 }
@@ -117,19 +118,19 @@ pub fn outside<T>(work: impl FnOnce() -> T) -> T {
 /// tensor itself.
 ///
 /// # Errors
-/// If the tensor cannot be computed or copied.
+/// If the device has no memory for the leaf.
 pub fn adopt(tensor: &Tensor) -> Result<Tensor> {
     if !is_recording() {
         return Ok(tensor.clone());
     }
-    let (copy, reliance) = outside(|| copied(tensor))?;
-    let adopted = Adopted { copy: copy.clone(), reliance };
+    let (leaf, reliance) = outside(|| stand_in(tensor))?;
+    let adopted = Adopted { leaf: leaf.clone(), reliance };
     MODE.with_borrow_mut(|mode| {
         if let Mode::Capturing(notes) = mode {
             notes.arguments.push(adopted);
         }
     });
-    Ok(copy)
+    Ok(leaf)
 }
 
 /// Notes random numbers drawn on this thread, if it is capturing a function.
@@ -224,8 +225,8 @@ where
             Some(recording) => recording,
             None => {
                 let recording = Arc::new(Recording::of(|| {
-                    let copies = arguments.iter().map(adopt).collect::<Result<Vec<Tensor>>>()?;
-                    let results = (self.function)(&copies[..given], &copies[given..])?;
+                    let leaves = arguments.iter().map(adopt).collect::<Result<Vec<Tensor>>>()?;
+                    let results = (self.function)(&leaves[..given], &leaves[given..])?;
                     Ok::<_, E>((results, (0..arguments.len()).map(|argument| argument < given).collect()))
                 })?);
                 let mut recordings = lock();
@@ -257,15 +258,14 @@ fn row_major(tensor: &Tensor) -> Result<Option<Tensor>> {
     Tensor::record(Op::Contiguous, tensor.dtype(), tensor.shape().into(), &[tensor])?.evaluated().map(Some)
 }
 
-/// Returns a leaf with the same values in separate memory, and a record of the value bounds that the recording relies
-/// on.
-fn copied(tensor: &Tensor) -> Result<(Tensor, Arc<Reliance>)> {
-    let guard = gradient::no_grad();
-    let copy =
-        Tensor::record(Op::Contiguous, tensor.dtype(), tensor.shape().into(), &[tensor])?.evaluated()?;
-    drop(guard);
-    let copy = Tensor::from_storage(copy.device(), copy.dtype(), copy.storage()?);
+/// Returns a leaf that stands for a tensor, and a record of the value bounds that the recording relies on. It has memory of
+/// its own, whose contents nothing reads: a captured function computes nothing.
+fn stand_in(tensor: &Tensor) -> Result<(Tensor, Arc<Reliance>)> {
+    let (device, dtype, layout) = (tensor.device(), tensor.dtype(), Layout::contiguous(tensor.shape()));
+    let buffer = device.backend().allocate(layout.len() * dtype.size())?;
+    let leaf = Tensor::from_storage(device, dtype, Storage { buffer, layout });
+    let leaf = if tensor.requires_grad() { leaf.with_grad()? } else { leaf };
     let reliance = Arc::default();
-    copy.note_argument(tensor, Arc::clone(&reliance));
-    Ok((if tensor.requires_grad() { copy.with_grad()? } else { copy }, reliance))
+    leaf.note_argument(tensor, Arc::clone(&reliance));
+    Ok((leaf, reliance))
 }

@@ -141,9 +141,9 @@ impl Recording {
             return Err(Error::internal("capture", message));
         }
         let argument = |(adopted, &given): (&Adopted, &bool)| Argument {
-            dtype: adopted.copy.dtype(),
-            shape: adopted.copy.shape().into(),
-            device: adopted.copy.device(),
+            dtype: adopted.leaf.dtype(),
+            shape: adopted.leaf.shape().into(),
+            device: adopted.leaf.device(),
             needed: adopted.reliance.needed(),
             given,
         };
@@ -166,7 +166,7 @@ impl Recording {
             *blocks += draw.blocks;
         }
         let memory: Vec<Storage> =
-            notes.arguments.iter().map(|adopted| adopted.copy.storage()).collect::<Result<_>>()?;
+            notes.arguments.iter().map(|adopted| adopted.leaf.storage()).collect::<Result<_>>()?;
         let source = |data: &Storage| -> Source {
             if let Some(argument) = memory.iter().position(|m| m.buffer.is_same(&data.buffer)) {
                 return Source::Argument(argument, data.layout.clone());
