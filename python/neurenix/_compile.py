@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from . import _engine
-from ._effects import Effects, is_recording
+from ._effects import Effects, NotReady, is_recording
 from ._engine import Tensor
 from ._watch import Watch
 
@@ -145,13 +145,16 @@ class Compiled:
                 "would use the first value. Pass the value as an argument, or make it a tensor"
             )
         # An optimiser's first step creates its state.
-        if not all(optimizer._stepping()[0].has_state() for optimizer in watch.optimizers):
+        if not all(each._has_state() for each in watch.optimizers):
             return self._function(*args, **kwargs)
         for variant in state.variants:
             result = variant.run(given)
             if result is not _MISFIT:
                 return result
-        return self._record(state, shape, given)
+        try:
+            return self._record(state, shape, given)
+        except NotReady:
+            return self._function(*args, **kwargs)
 
     def _new(self, key: Any) -> _State:
         """Creates an entry for this key and the current state of everything that the function reads."""
@@ -201,6 +204,8 @@ class Compiled:
         finally:
             # They follow the computation.
             effects.undo()
+        for look, name in effects.reads:
+            state.watch.also(look, name)
         variant = _Variant(native, results[0], effects)
         result = variant.run(given)
         if result is _MISFIT:

@@ -18,6 +18,10 @@ class _Recording(threading.local):
 _RECORDING = _Recording()
 
 
+class NotReady(Exception):
+    """A function cannot be recorded yet: it has to run as it is first."""
+
+
 class Effects:
     """The effects of the function that this thread records, as a context manager."""
 
@@ -25,8 +29,10 @@ class Effects:
         self.optimizers: list[Any] = []
         # Steps of schedules, which follow those of the optimisers.
         self.calls: list[Callable[[], Any]] = []
-        # Dictionaries that the calls change, and their contents before.
-        self._before: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        # Dictionaries that steps change, and their contents before.
+        self._before: list[tuple[dict[Any, Any], dict[Any, Any]]] = []
+        # Numbers of optimisers and schedules that the function reads itself, with names for messages.
+        self.reads: list[tuple[Callable[[], Any], str]] = []
 
     def __enter__(self) -> Effects:
         _RECORDING.effects = self
@@ -36,10 +42,14 @@ class Effects:
         _RECORDING.effects = None
 
     def undo(self) -> None:
-        """Takes the calls back, because the values that they belong to could not be computed."""
+        """Takes back what steps have changed on the host while the function was recorded."""
         for place, before in reversed(self._before):
             place.clear()
             place.update(before)
+
+    def save(self, *places: dict[Any, Any]) -> None:
+        """Remembers dictionaries for :meth:`undo`."""
+        self._before += [(place, dict(place)) for place in places]
 
 
 def is_recording() -> bool:
@@ -59,6 +69,20 @@ def note_step(optimizer: Any) -> None:
     effects.optimizers.append(optimizer)
 
 
+def note_read(look: Callable[[], Any], name: str) -> None:
+    """Notes that the function itself reads numbers that change between steps: when they change, it is recorded again."""
+    effects = _RECORDING.effects
+    if effects is not None:
+        effects.reads.append((lambda: repr(look()), name))
+
+
+def note_change(*places: dict[Any, Any]) -> None:
+    """Notes dictionaries that a step changes on the host, and changes back before it ends."""
+    effects = _RECORDING.effects
+    if effects is not None:
+        effects.save(*places)
+
+
 def repeated(method: _Method) -> _Method:
     """Marks a schedule's method as one that a replay calls again. It changes the schedule and the optimiser's groups."""
 
@@ -68,8 +92,7 @@ def repeated(method: _Method) -> _Method:
         if effects is None:
             return method(self, *args, **kwargs)
         effects.calls.append(functools.partial(method, self, *args, **kwargs))
-        places = [vars(self), *map(vars, getattr(self, "_schedulers", ())), *self.optimizer.param_groups]
-        effects._before += [(place, dict(place)) for place in places]
+        effects.save(vars(self), *map(vars, getattr(self, "_schedulers", ())), *self.optimizer._groups)
         # What it calls is part of it.
         _RECORDING.effects = None
         try:

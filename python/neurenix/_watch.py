@@ -47,8 +47,9 @@ _BESIDE = {
 }
 # Methods of dates that read the clock.
 _CLOCK = ("now", "today", "utcnow")
-# Attributes of optimisers and schedules that hold numbers. Code that names none of them does not read the numbers.
-_RATES = {"param_groups", "defaults", "state_dict", "get_last_lr", "last_epoch", "base_lrs"}
+# What steps change of optimisers and schedules. A replay repeats the steps; code that reads these attributes otherwise is
+# watched: see :func:`neurenix._effects.note_read`.
+_REPEATED = {"_groups", "_native", "_condition", "_last_lr", "last_epoch"}
 _ANY_ATTRIBUTE = {"getattr", "hasattr", "vars", "__dict__"}
 # Larger containers and arrays are not compared at each call.
 _MOST = 100_000
@@ -102,7 +103,7 @@ class Watch:
     def __init__(self, function: Any, arguments: Iterable[Any]) -> None:
         self.tensors: list[Tensor] = []
         self.optimizers: list[Any] = []
-        # Optimisers and schedules whose numbers a replay reads itself.
+        # Optimisers and schedules whose steps a replay repeats.
         self._repeated: list[tuple[Any, str]] = []
         self.refused = ""
         # For each dictionary: keys, their values, and names for messages.
@@ -120,6 +121,8 @@ class Watch:
         # Attribute names that may be added later: those that code stores or looks up.
         self._absent: set[str] = set()
         self._any = False
+        # Whether the program's code reads attributes without naming them.
+        self._looks_up = False
         # A user's program may be installed like a library.
         module = getattr(function, "__module__", None) or type(function).__module__
         self._program = "" if module.split(".")[0] in _LIBRARIES else module.split(".")[0]
@@ -155,6 +158,10 @@ class Watch:
             if not _same(look(), value):
                 return name
         return ""
+
+    def also(self, look: Callable[[], Any], name: str) -> None:
+        """Watches something else, from now on."""
+        self._others.append((look, look(), name))
 
     def accept_additions(self) -> None:
         """Accepts elements added after the existing ones: a function may append to a list, or fill a cache, while it
@@ -247,13 +254,13 @@ class Watch:
             self._visit(look(), name)
         elif hasattr(type(value), "_is_repeated") and value._is_repeated():
             self._repeated.append((value, name))
-            if hasattr(value, "param_groups"):
+            if hasattr(value, "_groups"):
                 self.optimizers.append(value)
-                for group in value.param_groups:
-                    for each in group["params"]:
-                        self._visit(each, name)
-            else:
-                self._visit(value.optimizer, name)
+            for group in getattr(value, "_groups", ()):
+                for each in group["params"]:
+                    self._visit(each, name)
+            for key in vars(value).keys() - _REPEATED:
+                self._entry(vars(value), key, f"{name}.{key}")
         elif getattr(type(value), "is_compiled", False):
             # A compiled function called by this one is a part of its recording.
             self._visit(value._function, name)
@@ -330,6 +337,7 @@ class Watch:
                     self._entry(globals_, argument, argument)
                 if argument in _ANY_ATTRIBUTE:
                     self._any = True
+                    self._looks_up |= argument in ("vars", "__dict__")
                     self._absent.update(each for each in code.co_consts if isinstance(each, str) and each.isidentifier())
         if library:
             return
@@ -344,7 +352,7 @@ class Watch:
 
     def _look_again(self) -> None:
         """Looks up all names known so far on every object found so far."""
-        if self._own_names & _RATES:
+        if self._own_names & _REPEATED or self._looks_up:
             self._objects += [(value, name, set()) for value, name in self._repeated]
             self._repeated = []
         for value, name, done in [*self._modules]:

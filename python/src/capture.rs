@@ -53,14 +53,19 @@ impl PyRecorded {
         optimizers: Vec<Stepping<'py>>,
     ) -> Result<Option<Bound<'py, PyTuple>>> {
         let given = plain(given)?;
-        let mut locked: Vec<MutexGuard<'_, Optimizer>> = Vec::with_capacity(optimizers.len());
-        for (optimizer, settings) in &optimizers {
+        // Locked in one order everywhere, so that two threads never wait for each other.
+        let mut order: Vec<usize> = (0..optimizers.len()).collect();
+        order.sort_by_key(|&position| optimizers[position].0.as_ptr().addr());
+        let mut guards: Vec<Option<MutexGuard<'_, Optimizer>>> = optimizers.iter().map(|_| None).collect();
+        for position in order {
+            let (optimizer, settings) = &optimizers[position];
             let mut native = optimizer.get().lock(py);
             for (group, (rate, decay)) in settings.iter().enumerate() {
                 native.set_group(group, *rate, *decay)?;
             }
-            locked.push(native);
+            guards[position] = Some(native);
         }
+        let mut locked: Vec<MutexGuard<'_, Optimizer>> = guards.into_iter().flatten().collect();
         let stepping =
             Mutex::new(locked.iter_mut().map(|guard| &mut **guard).collect::<Vec<&mut Optimizer>>());
         let result = compute_undisturbed(py, || {

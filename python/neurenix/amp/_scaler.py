@@ -7,6 +7,7 @@ from typing import Any
 
 from .. import _engine
 from .._autograd import no_grad
+from .._effects import NotReady, is_recording, note_change
 from .._engine import Tensor
 from ..optim.optimizer import Optimizer
 
@@ -38,7 +39,7 @@ class GradScaler:
         self._scale, self._growth_tracker = _host(init_scale), _host(0, "int32")
         # For this iteration: whether an optimiser's unscaled gradients are finite.
         self._finite: dict[int, Tensor] = {}
-        self._stepped: set[int] = set()
+        self._stepped: dict[int, bool] = {}
 
     def scale(self, outputs: Any) -> Any:
         """A loss, or several, multiplied by the scale."""
@@ -46,6 +47,8 @@ class GradScaler:
             return outputs
         if isinstance(outputs, Tensor):
             if not self._placed:
+                if is_recording():
+                    raise NotReady
                 self._place(outputs.device)
             # Scaled losses of 16 bits would overflow.
             wide = outputs if outputs.dtype.name in ("float32", "float64") else outputs.float()
@@ -58,7 +61,8 @@ class GradScaler:
             return
         if id(optimizer) in self._finite:
             raise RuntimeError("unscale_() has already been called on this optimizer since the last update()")
-        parameters = [each for group in optimizer.param_groups for each in group["params"] if each.grad is not None]
+        note_change(self._finite, self._stepped)
+        parameters = [each for group in optimizer._groups for each in group["params"] if each.grad is not None]
         with no_grad():
             factor, divided = 1.0 / self._scale, []
             for gradient in (each.grad for each in parameters):
@@ -81,7 +85,7 @@ class GradScaler:
             raise RuntimeError("step() has already been called on this optimizer since the last update()")
         if id(optimizer) not in self._finite:
             self.unscale_(optimizer)
-        self._stepped.add(id(optimizer))
+        self._stepped[id(optimizer)] = True
         finite = self._finite[id(optimizer)]
         if type(optimizer).step is not Optimizer.step:
             return optimizer.step(**kwargs) if finite.item() else None

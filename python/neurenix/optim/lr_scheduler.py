@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from .._effects import repeated
+from .._effects import note_read, repeated
 from .._engine import half_cosine
 from ._plateau import ReduceLROnPlateau
 from .optimizer import Optimizer
@@ -65,7 +65,7 @@ class LRScheduler:
         self._put(rates)
 
     def _is_repeated(self) -> bool:
-        return type(self).step is LRScheduler.step
+        return type(self).__module__.startswith("neurenix.") and "step" not in vars(self)
 
     def _put(self, rates: list[float]) -> None:
         for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
@@ -74,6 +74,7 @@ class LRScheduler:
 
     def get_last_lr(self) -> list[float]:
         """The learning rates as this schedule set them last."""
+        note_read(lambda: self._last_lr, "get_last_lr()")
         return self._last_lr
 
     def state_dict(self) -> dict[str, Any]:
@@ -360,7 +361,7 @@ class SequentialLR:
         self._last_lr = self._schedulers[0].get_last_lr()
 
     def _is_repeated(self) -> bool:
-        return True
+        return type(self).__module__.startswith("neurenix.") and "step" not in vars(self)
 
     @repeated
     def step(self) -> None:
@@ -377,6 +378,7 @@ class SequentialLR:
 
     def get_last_lr(self) -> list[float]:
         """The learning rates as the schedule set them last."""
+        note_read(lambda: self._last_lr, "get_last_lr()")
         return self._last_lr
 
     def state_dict(self) -> dict[str, Any]:

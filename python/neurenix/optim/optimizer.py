@@ -38,14 +38,27 @@ class Optimizer:
             raise TypeError(f"{type(self).__name__}: expected a list of parameters, got one tensor")
         _refuse_module(params)
         self.defaults = defaults
-        self.param_groups: list[dict[str, Any]] = []
+        self._groups: list[dict[str, Any]] = []
         groups: list[Any] = list(params)
         if not groups:
             raise ValueError("optimizer got an empty parameter list")
         if not isinstance(groups[0], dict):
             groups = [{"params": groups}]
-        self.param_groups = [self._checked(group) for group in groups]
-        self._native = self._built(self.param_groups, {})
+        self._groups = [self._checked(group) for group in groups]
+        self._native = self._built(self._groups, {})
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """The groups: dictionaries with ``params`` and settings."""
+        _effects.note_read(self._numbers, "param_groups")
+        return self._groups
+
+    @param_groups.setter
+    def param_groups(self, groups: list[dict[str, Any]]) -> None:
+        self._groups = groups
+
+    def _numbers(self) -> list[dict[str, Any]]:
+        return [{name: value for name, value in group.items() if name != "params"} for group in self._groups]
 
     # Implemented by the rules.
     def _options(self, group: Mapping[str, Any]) -> dict[str, float]:
@@ -76,17 +89,17 @@ class Optimizer:
 
     def _current(self) -> _Native | Written:
         """The native optimiser for the current groups."""
-        members = [parameter for group in self.param_groups for parameter in group["params"]]
-        counts = [len(group["params"]) for group in self.param_groups]
+        members = [parameter for group in self._groups for parameter in group["params"]]
+        counts = [len(group["params"]) for group in self._groups]
         same = counts == self._native.counts and len(members) == len(self._native.parameters)
         if not same or any(new is not old for new, old in zip(members, self._native.parameters, strict=True)):
             # The lists have been modified: each parameter keeps its state.
-            checked = [self._checked(group) for group in self.param_groups]
+            checked = [self._checked(group) for group in self._groups]
             numbers = {id(parameter): number for number, parameter in enumerate(self._native.parameters)}
             known = self._native.state()
             state = {place: known[numbers[id(p)]] for place, p in enumerate(members) if numbers.get(id(p)) in known}
             self._native = self._built(checked, state)
-        self._native.set_options([self._options(group) for group in self.param_groups])
+        self._native.set_options([self._options(group) for group in self._groups])
         return self._native
 
     def _state(self) -> dict[int, dict[str, Tensor]]:
@@ -99,11 +112,11 @@ class Optimizer:
         group = self._checked(param_group)
         _check_once([*native.parameters, *group["params"]])
         native.add(group, self._options(group))
-        self.param_groups.append(group)
+        self._groups.append(group)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Removes the gradients, or sets them to zeros."""
-        for group in self.param_groups:
+        for group in self._groups:
             zero_gradients(group["params"], set_to_none)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -121,20 +134,28 @@ class Optimizer:
         return loss
 
     def _is_repeated(self) -> bool:
-        return bool(self._rule) and type(self).step is Optimizer.step
+        """Whether a replay repeats its steps: it is a class of this package, and nobody has replaced its methods."""
+        own = type(self).__module__.startswith("neurenix.")
+        return own and bool(self._rule) and not any(callable(value) for name, value in vars(self).items() if name != "_native")
+
+    def _has_state(self) -> bool:
+        """Whether every parameter has its state, so that a step can be recorded."""
+        return self._stepping()[0].has_state()
 
     def _stepping(self) -> tuple[_engine.Optimizer, list[tuple[float, float]]]:
         """The native optimiser, with each group's learning rate and weight decay."""
-        for group in self.param_groups:
+        for group in self._groups:
             _check_group(group)
         native = self._current()
         assert isinstance(native, _Native)
-        return native.optimizer, [(float(g["lr"]), float(g.get("weight_decay", 0.0))) for g in self.param_groups]
+        return native.optimizer, [(float(g["lr"]), float(g.get("weight_decay", 0.0))) for g in self._groups]
 
     @property
     def state(self) -> dict[Tensor, dict[str, Any]]:
         """The rule's current state for each parameter."""
         native = self._current()
+        if _effects.is_recording() and isinstance(native, _Native):
+            raise RuntimeError("compile: the function reads the optimizer's state, which its steps change: read it outside")
         if isinstance(native, Written):
             return native.values
         parameters = native.parameters
@@ -142,8 +163,10 @@ class Optimizer:
 
     def state_dict(self) -> dict[str, Any]:
         """Settings and state in PyTorch's layout: parameters are numbered in order."""
+        if _effects.is_recording():
+            raise RuntimeError("compile: the function reads the optimizer's state, which its steps change: read it outside")
         groups, start = [], 0
-        for group in self.param_groups:
+        for group in self._groups:
             count = len(group["params"])
             settings = {name: copy.deepcopy(value) for name, value in group.items() if name != "params"}
             groups.append({**settings, "params": list(range(start, start + count))})
@@ -153,10 +176,10 @@ class Optimizer:
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Restores a ``state_dict`` of this library or of PyTorch. On any error, nothing is changed."""
         given = state_dict["param_groups"]
-        if len(given) != len(self.param_groups):
-            raise ValueError(f"the state has {len(given)} parameter groups, the optimizer has {len(self.param_groups)}")
+        if len(given) != len(self._groups):
+            raise ValueError(f"the state has {len(given)} parameter groups, the optimizer has {len(self._groups)}")
         groups, order = [], []
-        for number, (new, old) in enumerate(zip(given, self.param_groups, strict=True)):
+        for number, (new, old) in enumerate(zip(given, self._groups, strict=True)):
             if len(new["params"]) != len(old["params"]):
                 counts = f"{len(new['params'])} parameters in the state, {len(old['params'])} in the optimizer"
                 raise ValueError(f"parameter group {number} differs: {counts}")
@@ -171,7 +194,7 @@ class Optimizer:
         self._native = self._built(
             groups, {place: state[number] for place, number in enumerate(order) if number in state}
         )
-        for old, new in zip(self.param_groups, groups, strict=True):
+        for old, new in zip(self._groups, groups, strict=True):
             old.update(new)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -180,11 +203,12 @@ class Optimizer:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state["rest"])
-        self._native = self._built(self.param_groups, state["state"])
+        self._native = self._built(self._groups, state["state"])
 
     def __repr__(self) -> str:
+        _effects.note_read(self._numbers, "param_groups")
         lines = [f"{type(self).__name__} ("]
-        for number, group in enumerate(self.param_groups):
+        for number, group in enumerate(self._groups):
             lines.append(f"Parameter Group {number}")
             lines += [f"    {name}: {group[name]}" for name in sorted(group) if name != "params"]
         return "\n".join([*lines, ")"])

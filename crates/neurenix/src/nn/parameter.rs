@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc, Mutex, PoisonError, RwLock, Weak,
-    atomic::{AtomicBool, Ordering},
+    atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 use phynexus::{DType, Error as EngineError, Tensor, gradient::is_enabled, graph::Hooks, text::show_shape};
@@ -30,6 +30,8 @@ impl Watch {
 
 #[derive(Debug)]
 struct Shared {
+    /// Unique among all variables of the process.
+    id: u64,
     value: RwLock<Tensor>,
     trainable: AtomicBool,
     /// Hooks that wait for the next leaf, while the variable holds a tensor that is not a leaf.
@@ -48,7 +50,9 @@ impl Parameter {
     }
 
     fn holding(value: Tensor, trainable: bool) -> Parameter {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
         let parameter = Parameter(Arc::new(Shared {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
             value: RwLock::new(value),
             trainable: AtomicBool::new(trainable),
             hooks: Mutex::default(),
@@ -79,8 +83,8 @@ impl Parameter {
     }
 
     /// The same for all handles to the variable, and unique among variables.
-    pub(super) fn address(&self) -> usize {
-        Arc::as_ptr(&self.0).addr()
+    pub(super) fn id(&self) -> u64 {
+        self.0.id
     }
 
     /// The current tensor as a leaf that accumulates gradients, if the parameter is trainable. Forward passes use it.

@@ -13,7 +13,7 @@ use std::{
 use phynexus::{
     Error as EngineError, Tensor,
     gradient::is_enabled,
-    schedule::capture::{Recording, adopt, in_rows, outside},
+    schedule::capture::{Promises, Recording, adopt, in_rows, outside},
 };
 
 use super::Parameter;
@@ -28,8 +28,8 @@ thread_local! {
 /// What the function that this thread records has read and changed so far.
 #[derive(Default)]
 struct Touched {
-    /// By the variable's address: its position in `variables`, or `None` for a variable that the function made.
-    known: HashMap<usize, Option<usize>>,
+    /// By the variable's id: its position in `variables`, or `None` for a variable that the function made.
+    known: HashMap<u64, Option<usize>>,
     variables: Vec<Touch>,
     arguments: Vec<Argument>,
     /// Why a variable could not become an argument.
@@ -80,7 +80,7 @@ impl Drop for Active {
 /// Notes that the function made this variable itself.
 pub(super) fn note_made(parameter: &Parameter) {
     if IS_ACTIVE.get() {
-        TOUCHED.with_borrow_mut(|touched| touched.known.insert(parameter.address(), None));
+        TOUCHED.with_borrow_mut(|touched| touched.known.insert(parameter.id(), None));
     }
 }
 
@@ -90,7 +90,7 @@ fn position(parameter: &Parameter) -> Option<usize> {
     if !IS_ACTIVE.get() {
         return None;
     }
-    let known = TOUCHED.with_borrow(|touched| touched.known.get(&parameter.address()).copied());
+    let known = TOUCHED.with_borrow(|touched| touched.known.get(&parameter.id()).copied());
     if let Some(known) = known {
         return known;
     }
@@ -108,9 +108,18 @@ fn position(parameter: &Parameter) -> Option<usize> {
         Some((_, start)) => Ok((start.clone(), start.grad())),
         None => stand_in(&before),
     };
+    let has_hooks = has_hooks(&before).then(|| {
+        let message = "a tensor that the compiled function reads has hooks (register_hook), which a replay would not call: \
+                       remove them, or call the function itself";
+        EngineError::argument("compile", message).into()
+    });
+    // After an error nothing may touch the variable's own leaf.
     let (adopted, error) = match adopted {
-        Ok(adopted) => (adopted, failure),
-        Err(error) => ((before.clone(), None), Some(error.into())),
+        Ok(adopted) => (adopted, failure.or(has_hooks)),
+        Err(error) => {
+            let value = Tensor::detach(&before).unwrap_or_else(|_| before.clone());
+            ((value, None), Some(error.into()))
+        }
     };
     let (start, gradient) = adopted;
     TOUCHED.with_borrow_mut(|touched| {
@@ -121,7 +130,7 @@ fn position(parameter: &Parameter) -> Option<usize> {
             touched.arguments.extend(gradient.as_ref().map(|_| Argument::Gradient(position)));
         }
         let (parameter, now, twin) = (parameter.clone(), start.clone(), twin.map(|(twin, _)| twin));
-        touched.known.insert(parameter.address(), Some(position));
+        touched.known.insert(parameter.id(), Some(position));
         touched.variables.push(Touch { parameter, is_trainable, before, start, gradient, now, twin });
         Some(position)
     })
@@ -149,12 +158,11 @@ fn stand_in(value: &Tensor) -> std::result::Result<(Tensor, Option<Tensor>), Eng
     let start = adopt(value)?;
     let gradient = value.grad().map(|gradient| adopt(&gradient)).transpose()?;
     start.set_grad(gradient.clone());
-    if start.requires_grad()
-        && let Some(hooks) = value.hooks_of_gradient()
-    {
-        start.set_hooks(hooks);
-    }
     Ok((start, gradient))
+}
+
+fn has_hooks(value: &Tensor) -> bool {
+    value.hooks_of_gradient().is_some_and(|hooks| !hooks.is_empty())
 }
 
 /// The variable's value in the function that this thread records.
@@ -287,19 +295,22 @@ impl Recorded {
         let (results, promises) = self.recording.promise(|result| self.leaves[result]);
         let Some(mut taken) = self.take(given, numbers, &results)? else { return Ok(None) };
         let outcome = match taken.fits && self.recording.fits(&taken.arguments) {
-            true => self.recording.keep(&taken.arguments, promises).map(|()| true),
+            true => self.recording.keep(&taken.arguments, &promises).map(|()| true),
             false => Ok(false),
         };
         let is_done = matches!(outcome, Ok(true));
         for (variable, place) in self.variables.iter().zip(&taken.places) {
-            let old = &taken.arguments[place.value];
+            let old = taken.twins.get(&place.variable).unwrap_or(&taken.arguments[place.value]);
             match is_done {
                 true => variable.put_gradient(old, &results),
                 false => {
-                    variable.restore(old, place.gradient.map(|gradient| taken.arguments[gradient].clone()))
+                    // Other replays may hold the promise already: it becomes the old value.
+                    let gradient = place.gradient.map(|gradient| taken.arguments[gradient].clone());
+                    variable.restore(old, gradient, &promises, &results);
                 }
             }
         }
+        drop(promises);
         taken.arguments.clear();
         outcome?;
         Ok(is_done.then(|| results[..self.returned].to_vec()))
@@ -322,7 +333,9 @@ impl Recorded {
         static TAKING: Mutex<()> = Mutex::new(());
         let _alone = TAKING.lock().unwrap_or_else(PoisonError::into_inner);
         let mut arguments: Vec<Tensor> = Vec::with_capacity(self.arguments.len());
-        let mut places = vec![Place { value: 0, gradient: None }; self.variables.len()];
+        let mut places: Vec<Place> =
+            (0..self.variables.len()).map(|variable| Place { variable, value: 0, gradient: None }).collect();
+        let mut twins = HashMap::new();
         let mut fits = true;
         for argument in &self.arguments {
             let at = arguments.len();
@@ -353,11 +366,16 @@ impl Recorded {
         }
         for (position, variable) in self.variables.iter().enumerate() {
             if let Some(twin) = variable.twin {
-                places[position] = places[twin];
-                fits &= variable.take(results).is_same(&arguments[places[twin].value]);
+                let value = variable.take(results);
+                places[position] = Place { variable: position, ..places[twin] };
+                if !value.is_same(&arguments[places[twin].value]) {
+                    fits = false;
+                    places[position].gradient = None;
+                    twins.insert(position, value);
+                }
             }
         }
-        Ok(Some(Taken { arguments, places, fits }))
+        Ok(Some(Taken { arguments, places, twins, fits }))
     }
 }
 
@@ -366,6 +384,8 @@ struct Taken {
     arguments: Vec<Tensor>,
     /// For each variable.
     places: Vec<Place>,
+    /// The values of variables that no longer hold the tensor of their twin.
+    twins: HashMap<usize, Tensor>,
     /// Whether the variables still are as the recording needs them.
     fits: bool,
 }
@@ -373,6 +393,7 @@ struct Taken {
 /// Where a variable's value and its gradient are among the arguments.
 #[derive(Clone, Copy)]
 struct Place {
+    variable: usize,
     value: usize,
     gradient: Option<usize>,
 }
@@ -395,7 +416,9 @@ impl Variable {
                 value.set_grad(Some(rows));
             }
         }
-        Ok(self.parameter.is_trainable() == self.is_trainable && value.grad().is_some() == self.has_gradient)
+        let is_alike =
+            self.parameter.is_trainable() == self.is_trainable && value.grad().is_some() == self.has_gradient;
+        Ok(is_alike && !has_hooks(&value))
     }
 
     /// Takes the value, for which the promised one is put, if the function changes it.
@@ -416,14 +439,17 @@ impl Variable {
         }
     }
 
-    /// Puts back what [`Recorded::take`] took.
-    fn restore(&self, old: &Tensor, gradient: Option<Tensor>) {
-        if gradient.is_some() {
-            old.set_grad(gradient);
-        }
-        if self.value.is_some() {
-            drop(self.parameter.exchange(old.clone(), true));
-        }
+    /// Undoes [`Recorded::take`]. The promise, which the variable holds, gets the old value.
+    fn restore(&self, old: &Tensor, gradient: Option<Tensor>, promises: &Promises, results: &[Tensor]) {
+        let holder = match self.value {
+            Some(result) => {
+                promises.set(result, old);
+                &results[result]
+            }
+            None => old,
+        };
+        let kept = old.grad();
+        holder.set_grad(gradient.or(kept));
     }
 }
 

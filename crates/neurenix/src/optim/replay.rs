@@ -154,7 +154,9 @@ impl Optimizer {
                 let counts: Option<Vec<u64>> = counts.collect();
                 let members = recorded.updated.iter().filter_map(|&member| group.members.get(member));
                 let state = members.flat_map(Member::variables);
-                let is_same_rule = group.rule == recorded.rule && self.share() == step.share;
+                let reads_share = matches!(group.rule, Rule::AdaBound { .. });
+                let is_same_rule =
+                    group.rule == recorded.rule && (!reads_share || self.share() == step.share);
                 (is_same_rule || !is_conditional && group.rule.is_alike(&recorded.rule))
                     && (group.weight_decay > 0.0) == recorded.has_decay
                     && is_same(state, &recorded.state)

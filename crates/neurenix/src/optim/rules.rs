@@ -254,7 +254,6 @@ impl Rule {
         Rule::ALL.iter().find(|rule| rule.name().eq_ignore_ascii_case(name)).cloned()
     }
 
-    /// Checks that every setting is in its range.
     /// Returns whether an update of the other rule is the same formula with other numbers.
     pub(super) fn is_alike(&self, other: &Rule) -> bool {
         let alike = |(a, b): (Setting, Setting)| match a.name {
@@ -265,6 +264,7 @@ impl Rule {
         self.name() == other.name() && self.settings().into_iter().zip(other.settings()).all(alike)
     }
 
+    /// Checks that every setting is in its range.
     pub(super) fn check(&self) -> Result<()> {
         for Setting { name, value, range } in self.settings() {
             if let Err(words) = range.check(value) {

@@ -164,7 +164,7 @@ impl Optimizer {
             for (position, member) in group.members.iter_mut().enumerate() {
                 let old = member.parameter.tensor();
                 member.replaced = None;
-                let Some(gradient) = gradients.take(&old) else { continue };
+                let Some(gradient) = gradients.take(&member.parameter.collector()?) else { continue };
                 let known = devices.iter().position(|known| known.settings.device == old.device());
                 let place = match known {
                     Some(known) => &mut devices[known],

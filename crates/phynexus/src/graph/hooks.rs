@@ -70,6 +70,11 @@ impl Hooks {
         number
     }
 
+    /// Returns whether there is no function, and the gradient is not retained.
+    pub fn is_empty(&self) -> bool {
+        self.0.list.lock().unwrap_or_else(PoisonError::into_inner).is_empty() && !self.retains()
+    }
+
     /// Visits the functions that only these hooks hold, if these hooks have a single owner. Never blocks, so a garbage
     /// collector may call it at any time.
     pub fn visit_own(&self, visit: &mut dyn FnMut(&dyn HookFunction)) {

@@ -12,8 +12,8 @@ use crate::{
     schedule::{RELEASED, RELEASES, claims},
 };
 
-/// The results of a replay that is still to run. Threads that read one of them wait until [`Recording::keep`] ends. If
-/// the promises are dropped instead, reading the results is an error from then on.
+/// The results of a replay that is still to run. Threads that read one of them wait until the promises are dropped.
+/// Reading a result that was not set by then is an error.
 pub struct Promises(Vec<Arc<Node>>);
 
 impl Recording {
@@ -34,8 +34,15 @@ impl Recording {
 
 impl Promises {
     /// Sets the results' data.
-    pub(super) fn keep(self, data: Vec<Storage>) {
+    pub(super) fn keep(&self, data: Vec<Storage>) {
         self.0.iter().zip(data).for_each(|(node, data)| node.fulfil(data));
+    }
+
+    /// Sets a result to a tensor that has been computed, because the replay was not done.
+    pub fn set(&self, result: usize, tensor: &Tensor) {
+        if let Some(data) = tensor.node().data() {
+            self.0[result].fulfil(data);
+        }
     }
 }
 

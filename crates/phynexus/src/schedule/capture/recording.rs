@@ -249,8 +249,8 @@ impl Recording {
     /// Like [`Recording::replay`], but sets the results of [`Recording::promise`].
     ///
     /// # Errors
-    /// As for `replay`. Reading the promised results is then an error.
-    pub fn keep(&self, arguments: &[Tensor], promises: Promises) -> Result<()> {
+    /// As for `replay`. The results are then not set.
+    pub fn keep(&self, arguments: &[Tensor], promises: &Promises) -> Result<()> {
         promises.keep(self.run(arguments)?);
         Ok(())
     }
