@@ -74,7 +74,7 @@ class _Variant:
             return _MISFIT
         for call in self.effects.calls:
             call()
-        return _unflatten(self.result, list(outputs))
+        return _unflatten(self.result, outputs)
 
 
 class _State:

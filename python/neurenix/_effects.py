@@ -92,7 +92,8 @@ def repeated(method: _Method) -> _Method:
         if effects is None:
             return method(self, *args, **kwargs)
         effects.calls.append(functools.partial(method, self, *args, **kwargs))
-        effects.save(vars(self), *map(vars, getattr(self, "_schedulers", ())), *self.optimizer._groups)
+        parts = [self, *getattr(self, "_schedulers", ())]
+        effects.save(*(part.__dict__ for part in parts), *self.optimizer._groups)
         # What it calls is part of it.
         _RECORDING.effects = None
         try:

@@ -13,14 +13,6 @@ DeviceLike = Device | str | int
 
 __version__: str
 
-class Captured:
-
-    def __call__(self, /, arguments: Any) -> tuple[Any, ...]:
-        ...
-
-    def __new__(cls, /, function: Any) -> Self:
-        ...
-
 class CustomKernel:
 
     def __call__(self, /, *arguments: Any) -> Any:
@@ -143,6 +135,9 @@ class Optimizer:
     def add_group(self, /, group: tuple[Sequence[Tensor], SupportsFloat | SupportsIndex, SupportsFloat | SupportsIndex, dict[str, SupportsFloat | SupportsIndex]]) -> None:
         ...
 
+    def has_state(self, /) -> builtins.bool:
+        ...
+
     def load_state(self, /, state: dict[str, Tensor]) -> None:
         ...
 
@@ -196,15 +191,15 @@ class Profiler:
     def table(self, /) -> str:
         ...
 
-class StandIns:
+class Recorded:
 
-    def __enter__(self, /) -> None:
+    def __new__(cls, /, function: Any, given: Any) -> Self:
         ...
 
-    def __exit__(self, /, *_error: Any) -> None:
+    def run(self, /, given: Any, optimizers: Sequence[tuple[Optimizer, Sequence[tuple[SupportsFloat | SupportsIndex, SupportsFloat | SupportsIndex]]]]) -> list[Tensor] | None:
         ...
 
-    def __new__(cls, /, tensors: Sequence[Tensor], copies: Sequence[Tensor]) -> Self:
+    def steps(self, /) -> builtins.int:
         ...
 
 class Tensor:
@@ -432,6 +427,9 @@ class Tensor:
         ...
 
     def _exchange(self, /, value: Tensor) -> None:
+        ...
+
+    def _has_graph(self, /) -> builtins.bool:
         ...
 
     def _put(self, /, value: Tensor, *indices: Any) -> Tensor:

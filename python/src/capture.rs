@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use neurenix::{optim::Optimizer, train::Recorded};
 use phynexus::Tensor;
-use pyo3::{prelude::*, types::PyTuple};
+use pyo3::prelude::*;
 
 use crate::{
     argument::tensors,
@@ -51,7 +51,7 @@ impl PyRecorded {
         py: Python<'py>,
         given: &Bound<'py, PyAny>,
         optimizers: Vec<Stepping<'py>>,
-    ) -> Result<Option<Bound<'py, PyTuple>>> {
+    ) -> Result<Option<Vec<Bound<'py, PyTensor>>>> {
         let given = plain(given)?;
         // Locked in one order everywhere, so that two threads never wait for each other.
         let mut order: Vec<usize> = (0..optimizers.len()).collect();
@@ -76,7 +76,7 @@ impl PyRecorded {
         drop(locked);
         let Some(results) = placement::behind(py, result)? else { return Ok(None) };
         let results = results.into_iter().map(|result| Bound::new(py, PyTensor::wrap(result)));
-        Ok(Some(PyTuple::new(py, results.collect::<PyResult<Vec<_>>>()?)?))
+        Ok(Some(results.collect::<PyResult<Vec<_>>>()?))
     }
 }
 
