@@ -99,7 +99,10 @@ impl<G: LaunchGraph> Repeated<G> {
                 _ if !repeated || submissions.len() < LEAST => Found::Nothing,
                 Some(at) => Found::Graph(state.graphs.remove(at)),
                 None if state.graphs.len() < GRAPHS => Found::Room,
-                None => Found::Graph(state.graphs.remove(0)),
+                None => {
+                    let nearest = nearest(&state.graphs, &key);
+                    Found::Graph(state.graphs.remove(nearest))
+                }
             }
         };
         let make = |key| Kept::<G>::new(driver, submissions, &all, key);
@@ -116,6 +119,16 @@ impl<G: LaunchGraph> Repeated<G> {
         lock().graphs.push(kept);
         Ok(())
     }
+}
+
+/// The position of the graph with the fewest addresses to patch; of equally near ones, the least recently used.
+fn nearest<G>(graphs: &[Kept<G>], key: &[u64]) -> usize {
+    let differing = |kept: &Kept<G>| {
+        let pairs = kept.key.iter().zip(key).filter(|(old, new)| old != new).count();
+        pairs + kept.key.len().abs_diff(key.len())
+    };
+    // `min_by_key` returns the first of equal ones.
+    (0..graphs.len()).min_by_key(|&at| differing(&graphs[at])).unwrap_or_default()
 }
 
 fn key<D: Driver>(submissions: &[Submission<'_, D>], all: &[Addresses]) -> Vec<u64> {
@@ -412,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_take_turns_have_graphs_and_others_are_patched_into_the_oldest() {
+    fn addresses_that_take_turns_have_graphs_and_others_are_patched_into_the_nearest() {
         let (driver, recording) = (Noting::default(), Repeated::default());
         let run = |launches: &[[u64; 2]]| done(&driver, &recording, &modules(3), launches);
         run(&LAUNCHES);
@@ -422,14 +435,17 @@ mod tests {
         for turn in 0..GRAPHS as u64 {
             assert_eq!(run(&moved(4096 * turn)), [Graph]);
         }
-        // The least recently used graph is that of the first turn. Only the difference is patched.
+        // The nearest graph is that of the first turn. Only the difference is patched.
         let mut launches = LAUNCHES;
         launches[2][1] = 1400;
         assert_eq!(run(&launches), [Patched(2, vec![1000, 1400]), Graph]);
         assert_eq!(run(&launches), [Graph]);
-        // That graph has these addresses now. The oldest graph is that of the second turn, in which everything differs.
-        let patched = LAUNCHES.iter().enumerate().map(|(at, places)| Patched(at, places.to_vec()));
-        assert_eq!(run(&LAUNCHES), patched.chain([Graph]).collect::<Vec<Done>>());
+        // That graph has these addresses now, and is still the nearest.
+        assert_eq!(run(&LAUNCHES), [Patched(2, LAUNCHES[2].to_vec()), Graph]);
+        // Where everything differs, the oldest graph is patched: that of the second turn.
+        let launches = moved(1 << 20);
+        let patched = launches.iter().enumerate().map(|(at, places)| Patched(at, places.to_vec()));
+        assert_eq!(run(&launches), patched.chain([Graph]).collect::<Vec<Done>>());
         assert_eq!(run(&moved(4096 * 2)), [Graph]);
     }
 
