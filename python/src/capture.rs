@@ -24,8 +24,8 @@ pub(crate) fn is_recording() -> bool {
 /// An optimizer of a recorded function, with the learning rate and weight decay of each group.
 type Stepping<'py> = (Bound<'py, PyOptimizer>, Vec<(f64, f64)>);
 
-/// A function from a list of tensors to a list of tensors, recorded for one combination of shapes and dtypes. Tensors that
-/// it reads otherwise are read again at each run, and those that it changes are changed.
+/// A function from a list of tensors to a list of tensors, recorded for one combination of shapes and dtypes. Tensors
+/// that it reads otherwise are read again at each run, and those that it changes are changed.
 #[pyclass(name = "Recorded", module = "neurenix._engine", frozen)]
 pub(crate) struct PyRecorded(Recorded);
 

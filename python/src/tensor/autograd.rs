@@ -327,8 +327,8 @@ pub(crate) fn as_variable(tensor: &Bound<'_, PyAny>) -> Result<PyTensor> {
     Ok(PyTensor::wrap(tensor.with_grad()?))
 }
 
-/// Evaluates several tensors together. While a function is recorded, it does nothing: a replay computes all results at the
-/// end.
+/// Evaluates several tensors together. While a function is recorded, it does nothing: a replay computes all results at
+/// the end.
 #[pyfunction]
 pub(crate) fn evaluate(py: Python<'_>, tensors: &Bound<'_, PyAny>) -> Result<()> {
     if is_recording() {

@@ -103,8 +103,8 @@ impl Parameter {
         }
     }
 
-    /// The leaf that holds the gradient, if the parameter is trainable. In a recorded function it is still the one of the
-    /// value that gradients were computed for, also after an optimiser's step.
+    /// The leaf that holds the gradient, if the parameter is trainable. In a recorded function it is still the one of
+    /// the value that gradients were computed for, also after an optimiser's step.
     pub fn collector(&self) -> Result<Tensor> {
         recording::collector(self).map_or_else(|| self.leaf(), Ok)
     }
@@ -168,8 +168,8 @@ impl Parameter {
         Ok(())
     }
 
-    /// `own`: whether a leaf in this variable belongs to it. A buffer may hold another variable's leaf, whose gradients must
-    /// continue.
+    /// `own`: whether a leaf in this variable belongs to it. A buffer may hold another variable's leaf, whose gradients
+    /// must continue.
     fn replace(&self, value: Tensor, own: bool) {
         if let Some(value) = recording::change(self, value) {
             drop(self.exchange(value, own));

@@ -281,8 +281,8 @@ impl Recorded {
         Ok(Recorded { recording, arguments, variables, leaves, returned })
     }
 
-    /// Computes the function and changes the variables. `numbers` are those of [`adopt_number`], in order. Returns `None`,
-    /// and changes nothing, if the recording was made for other shapes, dtypes, devices or states of gradients.
+    /// Computes the function and changes the variables. `numbers` are those of [`adopt_number`], in order. Returns
+    /// `None`, and changes nothing, if the recording was made for other shapes, dtypes, devices or states of gradients.
     ///
     /// # Errors
     /// Those of the computation. The variables are then as they were.

@@ -148,8 +148,8 @@ impl Optimizer {
         Ok(())
     }
 
-    /// Changes a group's rule or its settings, for example when a schedule changes the momentum at each step. State with a
-    /// name that both rules use is kept; other state is reset.
+    /// Changes a group's rule or its settings, for example when a schedule changes the momentum at each step. State
+    /// with a name that both rules use is kept; other state is reset.
     ///
     /// # Errors
     /// If there is no such group, or a setting is outside its range. Nothing is changed in that case.
@@ -237,8 +237,8 @@ impl Optimizer {
         self.count_skips_from_zero(Option::is_some)
     }
 
-    /// Sets counts of skipped steps to 0: those in use, or those that `chosen` asks for. Parameters on one device hold the
-    /// same tensor.
+    /// Sets counts of skipped steps to 0: those in use, or those that `chosen` asks for. Parameters on one device hold
+    /// the same tensor.
     fn count_skips_from_zero(&mut self, chosen: impl Fn(&Option<Parameter>) -> bool) -> Result<()> {
         let device = self.members().next().map(|member| member.parameter.tensor().device());
         let mut zeros: Vec<Tensor> = Vec::new();

@@ -105,8 +105,8 @@ impl Number {
 }
 
 impl Rule {
-    /// The numbers that [`Rule::update`] takes: those that depend on the parameter's step count, which starts at 1. `rate` is
-    /// the learning rate.
+    /// The numbers that [`Rule::update`] takes: those that depend on the parameter's step count, which starts at 1.
+    /// `rate` is the learning rate.
     pub(super) fn numbers(&self, step: &Number, rate: &Number, share: f64) -> Result<Vec<Number>> {
         Ok(match *self {
             Rule::Sgd { dampening, .. } if dampening > 0.0 => {

@@ -140,8 +140,8 @@ impl Optimizer {
         });
     }
 
-    /// The numbers for a replay of a step, in the order in which it adopted them. `None` if the step is another one now:
-    /// a setting that decides its formula has changed, or its parameters' step counts have moved apart.
+    /// The numbers for a replay of a step, in the order in which it adopted them. `None` if the step is another one
+    /// now: a setting that decides its formula has changed, or its parameters' step counts have moved apart.
     ///
     /// # Errors
     /// If a device has no memory for them.

@@ -207,8 +207,8 @@ impl<'a> Trainer<'a> {
 
     /// Trains until the end, or until the observer stops it.
     ///
-    /// If a loss is not finite, its step is not taken: the run ends with an error that names the step and the tensor. The
-    /// model, the optimiser and the checkpoint on disk stay as they were before the step.
+    /// If a loss is not finite, its step is not taken: the run ends with an error that names the step and the tensor.
+    /// The model, the optimiser and the checkpoint on disk stay as they were before the step.
     ///
     /// # Errors
     /// Data that do not fit the network; a loss that is not finite; files that cannot be written.
@@ -300,8 +300,8 @@ impl<'a> Trainer<'a> {
     /// Writes a checkpoint, if the options name a file for it.
     ///
     /// # Errors
-    /// If a parameter is not finite, because its gradient was not although the loss was: the file stays as it was. If the
-    /// file cannot be written.
+    /// If a parameter is not finite, because its gradient was not although the loss was: the file stays as it was. If
+    /// the file cannot be written.
     fn checkpoint(&mut self) -> Result<()> {
         self.progress.learning_rate = self.optimizer.learning_rate();
         let pair = |state: GeneratorState| (state.seed, state.counter);

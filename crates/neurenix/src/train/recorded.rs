@@ -13,12 +13,12 @@ use crate::{
 /// The maximum number of recordings that a [`Replay`] keeps.
 const CAPACITY: usize = 16;
 
-/// A function of tensors, variables and optimisers that was recorded: its plan, the variables that it reads and changes,
-/// and the optimisers' steps that it takes.
+/// A function of tensors, variables and optimisers that was recorded: its plan, the variables that it reads and
+/// changes, and the optimisers' steps that it takes.
 ///
-/// Each variable that the function reads through [`Parameter`](crate::nn::Parameter) is an argument of the recording, and
-/// so are the numbers of optimisers' steps: learning rates, weight decays, settings, and what depends on step counts.
-/// Other numbers and branches of the function are part of the recording.
+/// Each variable that the function reads through [`Parameter`](crate::nn::Parameter) is an argument of the recording,
+/// and so are the numbers of optimisers' steps: learning rates, weight decays, settings, and what depends on step
+/// counts. Other numbers and branches of the function are part of the recording.
 pub struct Recorded {
     function: recording::Recorded,
     steps: Vec<RecordedStep>,
@@ -49,9 +49,9 @@ impl Recorded {
         self.steps.get(step).is_some_and(|step| step.optimizer() == optimizer.id())
     }
 
-    /// Computes the function, changes the variables and counts the steps. `optimizers` has the optimiser of each step, in
-    /// order. Returns `None`, and changes nothing, if the recording does not fit: it was made for other shapes, dtypes,
-    /// devices or states of gradients, or for another formula of an update.
+    /// Computes the function, changes the variables and counts the steps. `optimizers` has the optimiser of each step,
+    /// in order. Returns `None`, and changes nothing, if the recording does not fit: it was made for other shapes,
+    /// dtypes, devices or states of gradients, or for another formula of an update.
     ///
     /// # Errors
     /// Those of the computation. Variables and optimisers are then as they were.

@@ -167,8 +167,8 @@ impl Tensor {
         Ok(leaves.collect())
     }
 
-    /// Returns whether gradients can flow from this tensor to others: it is not a leaf, and no backward pass has released
-    /// the graph that it was computed with.
+    /// Returns whether gradients can flow from this tensor to others: it is not a leaf, and no backward pass has
+    /// released the graph that it was computed with.
     pub fn has_graph(&self) -> bool {
         !self.is_leaf() && self.gradient_leaves().is_ok_and(|leaves| !leaves.is_empty())
     }

@@ -85,8 +85,8 @@ impl Drop for ModeGuard {
     }
 }
 
-/// Returns whether this thread is capturing a function: its operations must not be evaluated yet, and its random numbers
-/// are drawn at replay.
+/// Returns whether this thread is capturing a function: its operations must not be evaluated yet, and its random
+/// numbers are drawn at replay.
 pub fn is_recording() -> bool {
     MODE.with_borrow(|mode| !matches!(mode, Mode::Evaluating))
 }
@@ -113,8 +113,8 @@ pub fn outside<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Makes a tensor an argument of the function that this thread captures, and returns the leaf that the function must use
-/// instead. A replay takes its arguments in the order of these calls. Outside a captured function, this returns the
+/// Makes a tensor an argument of the function that this thread captures, and returns the leaf that the function must
+/// use instead. A replay takes its arguments in the order of these calls. Outside a captured function, this returns the
 /// tensor itself.
 ///
 /// # Errors
@@ -258,8 +258,8 @@ fn row_major(tensor: &Tensor) -> Result<Option<Tensor>> {
     Tensor::record(Op::Contiguous, tensor.dtype(), tensor.shape().into(), &[tensor])?.evaluated().map(Some)
 }
 
-/// Returns a leaf that stands for a tensor, and a record of the value bounds that the recording relies on. It has memory of
-/// its own, whose contents nothing reads: a captured function computes nothing.
+/// Returns a leaf that stands for a tensor, and a record of the value bounds that the recording relies on. It has
+/// memory of its own, whose contents nothing reads: a captured function computes nothing.
 fn stand_in(tensor: &Tensor) -> Result<(Tensor, Arc<Reliance>)> {
     let (device, dtype, layout) = (tensor.device(), tensor.dtype(), Layout::contiguous(tensor.shape()));
     let buffer = device.backend().allocate(layout.len() * dtype.size())?;

@@ -103,9 +103,9 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Records a function without computing anything. Every tensor that it reads and that may differ at a replay must go
-    /// through [`adopt`](super::adopt). The function returns its results and, for each adopted tensor, whether a result
-    /// may take over its memory.
+    /// Records a function without computing anything. Every tensor that it reads and that may differ at a replay must
+    /// go through [`adopt`](super::adopt). The function returns its results and, for each adopted tensor, whether a
+    /// result may take over its memory.
     ///
     /// # Errors
     /// Errors of the function. [`Error::Argument`] as for [`Captured::call`](super::Captured::call).
