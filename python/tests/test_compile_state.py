@@ -37,6 +37,27 @@ def test_tensors_that_begin_as_one_part() -> None:
 
     same_calls(make)
 
+    def make_equal() -> Callable[[nx.Tensor], nx.Tensor]:
+        a = nx.zeros(2)
+        b = a.clone()
+
+        def add(x: nx.Tensor) -> nx.Tensor:
+            before = a - b
+            a.add_(x)
+            b.copy_(a)
+            return before + b
+
+        def outer(x: nx.Tensor, compiled: Any = nx.compile(add)) -> nx.Tensor:
+            result = compiled(x)
+            b.add_(1.0)
+            return result
+
+        return outer
+
+    expected = [[1.0, 1.0], [2.0, 2.0], [5.0, 5.0], [9.0, 9.0]]
+    function = make_equal()
+    assert [function(nx.ones(2) + number).tolist() for number in range(4)] == expected
+
 
 @pytest.mark.parametrize(
     "read",

@@ -332,6 +332,14 @@ impl Recorded {
         // Two replays that each held some of the other's promises would wait for each other forever.
         static TAKING: Mutex<()> = Mutex::new(());
         let _alone = TAKING.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_apart = |variable: &Variable| {
+            variable.twin.is_some_and(|twin| {
+                !self.variables[twin].parameter.stored().is_same(&variable.parameter.stored())
+            })
+        };
+        if self.variables.iter().any(is_apart) {
+            return Ok(None);
+        }
         let mut arguments: Vec<Tensor> = Vec::with_capacity(self.arguments.len());
         let mut places: Vec<Place> =
             (0..self.variables.len()).map(|variable| Place { variable, value: 0, gradient: None }).collect();
@@ -439,9 +447,14 @@ impl Variable {
         }
     }
 
-    /// Undoes [`Recorded::take`]. The promise, which the variable holds, gets the old value.
+    /// Undoes [`Recorded::take`]. The promise, which the variable holds, gets the old value. A variable that another
+    /// thread has separated from its twin gets it back directly: the promise may be that of both.
     fn restore(&self, old: &Tensor, gradient: Option<Tensor>, promises: &Promises, results: &[Tensor]) {
         let holder = match self.value {
+            Some(result) if results[result].is_evaluated() => {
+                drop(self.parameter.exchange(old.clone(), true));
+                old
+            }
             Some(result) => {
                 promises.set(result, old);
                 &results[result]
