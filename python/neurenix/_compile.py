@@ -197,6 +197,8 @@ class Compiled:
                 )
             return [output.detach() for output in outputs]
 
+        optimizers = state.watch.optimizers
+        before = [repr(optimizer._numbers()) for optimizer in optimizers]
         effects = Effects()
         try:
             with effects:
@@ -204,6 +206,11 @@ class Compiled:
         finally:
             # They follow the computation.
             effects.undo()
+        if before != [repr(optimizer._numbers()) for optimizer in optimizers]:
+            raise RuntimeError(
+                "compile: the function changes a setting of an optimizer's param_groups: a replay would not. Change it "
+                "between calls, or call a schedule's step() in the function"
+            )
         for look, name in effects.reads:
             state.watch.also(look, name)
         variant = _Variant(native, results[0], effects)

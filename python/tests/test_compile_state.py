@@ -110,6 +110,31 @@ def test_numbers_that_the_function_reads_itself_are_seen(read: Callable[[Any, An
     assert results[0] == results[1]
 
 
+def test_changes_that_a_replay_would_not_make_are_errors() -> None:
+    a = nn.Parameter(nx.ones(2))
+    optimizer = optim.SGD([a], lr=0.5)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        (a * a).sum().backward()
+        optimizer.step()
+
+    def slower() -> None:
+        step()
+        optimizer.param_groups[0]["lr"] *= 0.5
+
+    def counting() -> None:
+        step()
+        step.calls += 1  # type: ignore[attr-defined]
+
+    step.calls = 0  # type: ignore[attr-defined]
+    step()
+    with pytest.raises(RuntimeError, match="param_groups"):
+        nx.compile(slower)()
+    with pytest.raises(RuntimeError, match="calls changes"):
+        nx.compile(counting)()
+
+
 def test_methods_of_optimizers_that_users_replace_run() -> None:
     class Counting(optim.SGD):
         calls = 0
