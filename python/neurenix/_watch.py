@@ -298,8 +298,9 @@ class Watch:
             self._refuse(function, name)
         if library and not function.__module__.startswith("neurenix"):
             return
-        # Attributes of the function itself.
-        self._objects.append((function, name, set()))
+        if not library:
+            # Attributes of the function itself.
+            self._objects.append((function, name, set()))
         globals_ = function.__globals__
         # Modules and classes bound to local variables: by closures, or imported within the function.
         local: dict[str, Any] = dict(zip(function.__code__.co_freevars, map(_cell, function.__closure__ or ())))
