@@ -1,18 +1,18 @@
 //! Stable sorting.
 
-use phynexus::DType;
+use phynexus::{DType, host_memory, interrupt};
 
 use super::order::{Key, Ordered};
 use super::{Shared, Source, parallel_ranges};
 use crate::by_dtype::by_dtype;
-use crate::{pool, working_memory};
+use crate::pool;
 
 /// Rows up to this length are sorted by comparison: the histograms of a radix sort would cost more.
 const SHORT: usize = 512;
 /// Rows of at least this length are sorted by several threads.
 const LONG: usize = 1 << 16;
 /// Maximum length of a part of a row, so that an interruption does not have to wait long.
-const PART: usize = 1 << 21;
+const PART: usize = 1 << 19;
 
 /// `dst[r, i]` (`int64`) is the position in row r of the i-th element in ascending (or descending) order. Equal
 /// elements keep their order in both directions; NaN is the greatest, and zeros are equal.
@@ -53,7 +53,7 @@ unsafe fn typed<T: Ordered>(descending: bool, rows: usize, n: usize, src: *const
 }
 
 /// A key and its original position.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Entry<K> {
     key: K,
     position: u32,
@@ -63,17 +63,18 @@ struct Entry<K> {
 /// skipped.
 fn radix_sort<T: Ordered>(x: &[T], y: &mut [i64], key: impl Fn(T) -> T::Key + Sync, parts: usize) {
     let n = x.len();
-    let mut entries = working_memory::filled(Entry::<T::Key>::default(), n);
-    let mut sorted = working_memory::filled(Entry::default(), n);
-    {
-        let entries = Shared(entries.as_mut_ptr());
-        parallel_ranges(n, size_of::<T>(), 1, |start, end| {
-            for (i, &x) in x.iter().enumerate().take(end).skip(start) {
-                // SAFETY: i < n, and the entry belongs to this task.
-                unsafe { *entries.at(i) = Entry { key: key(x), position: i as u32 } }
-            }
-        });
-    }
+    // Threads write the memory first, because one thread would take long to touch it and could not be interrupted.
+    let mut entries: Vec<Entry<T::Key>> = interrupt::or_leave(host_memory::room(n));
+    let mut sorted = interrupt::or_leave(host_memory::room(n));
+    let places = Shared(entries.as_mut_ptr());
+    parallel_ranges(n, size_of::<T>(), 1, |start, end| {
+        for (i, &x) in x.iter().enumerate().take(end).skip(start) {
+            // SAFETY: i < n, there is room for n entries, and this one belongs to this task.
+            unsafe { places.at(i).write(Entry { key: key(x), position: i as u32 }) }
+        }
+    });
+    // SAFETY: there is room for n entries, and all have been written.
+    unsafe { entries.set_len(n) };
     for byte in 0..T::Key::BYTES {
         if radix_pass(&entries, &mut sorted, byte, parts) {
             std::mem::swap(&mut entries, &mut sorted);
@@ -88,8 +89,10 @@ fn radix_sort<T: Ordered>(x: &[T], y: &mut [i64], key: impl Fn(T) -> T::Key + Sy
     });
 }
 
-/// Distributes `from` into `to` by one byte. Returns false without doing anything if all keys share the byte.
-fn radix_pass<K: Key>(from: &[Entry<K>], to: &mut [Entry<K>], byte: u32, parts: usize) -> bool {
+/// Distributes `from` into `to`, which has room for as many entries, by one byte. Returns false without doing anything if
+/// all keys share the byte.
+fn radix_pass<K: Key>(from: &[Entry<K>], to: &mut Vec<Entry<K>>, byte: u32, parts: usize) -> bool {
+    assert!(to.capacity() >= from.len());
     let parts = parts.max(from.len().div_ceil(PART));
     let size = from.len().div_ceil(parts);
     let parts = from.len().div_ceil(size);
@@ -115,18 +118,20 @@ fn radix_pass<K: Key>(from: &[Entry<K>], to: &mut [Entry<K>], byte: u32, parts: 
             total += count;
         }
     }
-    let (table, to) = (Shared(places.as_mut_ptr()), Shared(to.as_mut_ptr()));
+    let (table, target) = (Shared(places.as_mut_ptr()), Shared(to.as_mut_ptr()));
     pool::parallel_for(parts, &|p| {
-        // SAFETY: p < parts; the places of all parts and bytes are disjoint and cover `to`, which has the length of
-        // `from`.
+        // SAFETY: p < parts; the places of all parts and bytes are disjoint and cover the length of `from`, for which
+        // `to` has room.
         unsafe {
             let places = &mut *table.at(p);
             for &entry in part(p) {
                 let place = &mut places[entry.key.byte(byte)];
-                *to.at(*place) = entry;
+                target.at(*place).write(entry);
                 *place += 1;
             }
         }
     });
+    // SAFETY: there is room, and every place has been written.
+    unsafe { to.set_len(from.len()) };
     true
 }
