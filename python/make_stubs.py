@@ -1,5 +1,6 @@
 """Generates files from the native module: ``neurenix/_engine.pyi``, its type stubs, from PyO3's introspection;
-``neurenix/_table.py``, the functions of the engine's tables; and their documentation, ``docs/functions.md``.
+``neurenix/_table.py`` and ``neurenix/nn/_composites.py``, the functions of the engine's tables; and the documentation of
+the elementwise ones, ``docs/functions.md``.
 
 Run it after a change of the native module's signatures or of a table: ``python make_stubs.py`` (needs maturin). With
 ``--check`` it writes nothing and reports whether the files are up to date. PyO3 knows neither the types that our own
@@ -16,11 +17,13 @@ import re
 import subprocess
 import sys
 import tempfile
+import textwrap
 from pathlib import Path
 
 HERE = Path(__file__).parent
 STUBS = HERE / "neurenix" / "_engine.pyi"
 TABLE = HERE / "neurenix" / "_table.py"
+COMPOSITES = HERE / "neurenix" / "nn" / "_composites.py"
 FUNCTIONS = HERE.parent / "docs" / "functions.md"
 OPERATIONS = HERE.parent / "crates" / "phynexus" / "src" / "op"
 # The Python functions of these have other names or arguments, or are operators.
@@ -193,6 +196,39 @@ def table() -> str:
     return "\n".join(lines) + "\n"
 
 
+KINDS = {"Operand": "Tensor | None", "Count": "int", "Number": "float"}
+
+
+def composites() -> str:
+    """Generates a function for each row in the table of the composites' functions."""
+    row = re.compile(r"(?P<doc>(?:^ +/// .*\n)+) +(?P<precision>own|in_place|full) (?P<name>\w+)\((?P<arguments>[^)]*)\)", re.MULTILINE)
+    rows = [found.groupdict() for found in row.finditer((OPERATIONS / "composite" / "mod.rs").read_text())]
+    lines = ['"""The functions of the engine\'s composites. Made by make_stubs.py: do not edit."""', ""]
+    lines += ["from __future__ import annotations", "", "from .._arguments import guard as _guard", "from .._engine import Tensor"]
+    lines += ["from ._precision import full", "", "__all__ = [", *(f'    "{each["name"]}",' for each in rows), "]", ""]
+    for each in rows:
+        arguments = re.findall(r"(\w+): (\w+)(?: = ([^,\s]+))?", each["arguments"])
+        parameters = [("input", "Tensor", ""), *((name, KINDS[kind], default) for name, kind, default in arguments)]
+        if each["precision"] == "in_place":
+            parameters.append(("inplace", "bool", "False"))
+        written = (f"{name}: {kind}" + (f" = {default}" if default else "") for name, kind, default in parameters)
+        doc = " ".join(re.findall("/// (.*)", each["doc"]))
+        lines += ["", f"def {each['name']}({', '.join(written)}) -> Tensor:", *docstring(doc)]
+        if each["precision"] == "full":
+            operands = ["input", *(name for name, kind, _ in arguments if kind == "Operand")]
+            target = ", ".join(operands) if len(operands) > 1 else "(input,)"
+            lines.append(f"    {target} = full({', '.join(operands)})")
+        lines += [f"    return input.{each['name']}({', '.join(name for name, _, _ in arguments)})", ""]
+    return "\n".join([*lines, "", "_guard(globals())"]) + "\n"
+
+
+def docstring(doc: str) -> list[str]:
+    """Returns the lines of a docstring within a function."""
+    if len(doc) <= 110:
+        return [f'    """{doc}"""']
+    return ['    """' + textwrap.fill(doc, 112, initial_indent="   ", subsequent_indent="    ").lstrip(), '    """']
+
+
 CLASSES = {
     "floats": "floats; integers and `bool` give `float32`",
     "roundings": "floats; integers and `bool` stay",
@@ -228,7 +264,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Generates files from the native module: type stubs, functions of its tables, and their page.")
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a file is out of date")
     check, differs = parser.parse_args().check, False
-    for file, text in ((TABLE, table()), (FUNCTIONS, functions()), (STUBS, made())):
+    for file, text in ((TABLE, table()), (COMPOSITES, composites()), (FUNCTIONS, functions()), (STUBS, made())):
         if not check:
             file.write_text(text)
         elif (there := file.read_text()) != text:

@@ -721,6 +721,9 @@ class Tensor:
     def grad(self, /, gradient: Tensor | None) -> None:
         ...
 
+    def group_norm(self, /, num_groups: SupportsIndex, weight: Tensor | None=None, bias: Tensor | None=None, eps: SupportsFloat | SupportsIndex=1e-05) -> Tensor:
+        ...
+
     def gt(self, /, other: Any) -> Tensor:
         ...
 
@@ -1652,9 +1655,6 @@ def get_rng_state() -> tuple[builtins.int, builtins.int]:
     ...
 
 def gradients(output: Tensor, inputs: Any, grad_output: Tensor | None=None, create_graph: builtins.bool=False) -> list[Tensor]:
-    ...
-
-def group_norm(input: Tensor, num_groups: SupportsIndex, weight: Tensor | None=None, bias: Tensor | None=None, eps: SupportsFloat | SupportsIndex=1e-05) -> Tensor:
     ...
 
 def half_cosine(start: SupportsFloat | SupportsIndex, end: SupportsFloat | SupportsIndex, angle: SupportsFloat | SupportsIndex) -> builtins.float:

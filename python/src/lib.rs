@@ -87,7 +87,7 @@ mod _engine {
                 cosine_similarity, cross_entropy, hinge_embedding_loss, huber_loss, kl_div, l1_loss,
                 mse_loss, nll_loss, smooth_l1_loss,
             },
-            normalization::{batch_norm, group_norm, instance_norm, layer_norm, rms_norm},
+            normalization::{batch_norm, instance_norm, layer_norm, rms_norm},
             recurrent_layer, scaled_dot_product_attention,
             window::{
                 adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, adaptive_max_pool1d,

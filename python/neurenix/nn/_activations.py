@@ -21,7 +21,6 @@ __all__ = [
     "leaky_relu",
     "log_softmax",
     "logsigmoid",
-    "mish",
     "normalize",
     "one_hot",
     "prelu",
@@ -29,10 +28,8 @@ __all__ = [
     "relu6",
     "selu",
     "sigmoid",
-    "silu",
     "softmax",
     "softmin",
-    "softplus",
     "softshrink",
     "softsign",
     "swiglu",
@@ -125,16 +122,6 @@ def gelu(input: Tensor, approximate: bool | str = "none") -> Tensor:
     return input.gelu(approximate)
 
 
-def silu(input: Tensor, inplace: bool = False) -> Tensor:
-    """``x * sigmoid(x)``."""
-    return input.silu()
-
-
-def mish(input: Tensor, inplace: bool = False) -> Tensor:
-    """``x * tanh(softplus(x))``."""
-    return input.mish()
-
-
 def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
     """``x * relu6(x + 3) / 6``."""
     return input.hardswish()
@@ -163,11 +150,6 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
 def tanhshrink(input: Tensor) -> Tensor:
     """``x - tanh(x)``."""
     return input.tanhshrink()
-
-
-def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
-    """``log(1 + exp(beta * x)) / beta``; ``x`` where ``beta * x`` exceeds ``threshold``."""
-    return input.softplus(beta, threshold)
 
 
 def softsign(input: Tensor) -> Tensor:

@@ -9,6 +9,8 @@ import numpy as np
 from .. import _engine
 from .._engine import Tensor
 
+__all__ = ["KeyValueCache"]
+
 
 class KeyValueCache:
     """Keys and values of all earlier tokens, for every attention layer of a model: each (N, H, S, E).

@@ -10,6 +10,8 @@ from .._engine import Tensor
 from .module import Module
 from .parameter import Parameter
 
+__all__ = ["ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"]
+
 
 class _Numbered(Module):
     """Submodules named by their numbers."""

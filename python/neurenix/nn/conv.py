@@ -13,6 +13,8 @@ from .linear import new
 from .module import Module
 from .parameter import Parameter
 
+__all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
+
 
 class _Convolution(Module):
     _dims: int

@@ -16,6 +16,8 @@ from .normalization import LayerNorm
 from .pooling import Dropout
 from .transformer import MultiheadAttention, TransformerEncoder, TransformerEncoderLayer, chosen_activation
 
+__all__ = ["Transformer", "TransformerDecoder", "TransformerDecoderLayer"]
+
 
 class TransformerDecoderLayer(Module):
     """Self-attention, cross-attention to an encoder's output and a feed-forward network, each with a residual

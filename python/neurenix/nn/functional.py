@@ -16,6 +16,7 @@ from .._engine import Tensor
 from ._activations import *  # noqa: F403
 from ._alignment import ctc_loss as ctc_loss
 from ._bags import embedding_bag as embedding_bag
+from ._composites import *  # noqa: F403
 from ._losses import *  # noqa: F403
 from ._margins import *  # noqa: F403
 from ._precision import full, low
@@ -284,14 +285,6 @@ def rms_norm(input: Tensor, normalized_shape: Sizes, weight: Tensor | None = Non
     """Divides by the root mean square over the last dimensions."""
     input, weight = full(input, weight)
     return _engine.rms_norm(input, normalized_shape, weight, eps)
-
-
-def group_norm(
-    input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
-) -> Tensor:
-    """Normalises over groups of channels."""
-    input, weight, bias = full(input, weight, bias)
-    return _engine.group_norm(input, num_groups, weight, bias, eps)
 
 
 def instance_norm(

@@ -12,6 +12,8 @@ from . import functional as F
 from .linear import Linear
 from .module import Module
 
+__all__ = ["RotaryEmbedding", "SwiGLU"]
+
 
 class RotaryEmbedding(Module):
     """Rotary positions (Su et al., 2021): rotates pairs of features of queries and keys, (..., L, dim) to the same shape,

@@ -12,6 +12,23 @@ from . import init
 from .module import Module
 from .parameter import Parameter
 
+__all__ = [
+    "Bilinear",
+    "CosineSimilarity",
+    "Embedding",
+    "EmbeddingBag",
+    "Flatten",
+    "Identity",
+    "Linear",
+    "PairwiseDistance",
+    "PixelShuffle",
+    "PixelUnshuffle",
+    "Unflatten",
+    "Upsample",
+    "UpsamplingBilinear2d",
+    "UpsamplingNearest2d",
+]
+
 
 def new(*sizes: int, dtype: Any = None, device: Any = None) -> Parameter:
     """A parameter of zeros, to be filled."""

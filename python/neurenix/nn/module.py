@@ -13,6 +13,8 @@ from ._hooks import Handle, add_hook
 from ._state import IncompatibleKeys, fitting
 from .parameter import Parameter
 
+__all__ = ["Module"]
+
 T = TypeVar("T", bound="Module")
 
 

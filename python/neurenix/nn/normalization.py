@@ -13,6 +13,19 @@ from .linear import new
 from .module import Module
 from .parameter import Parameter
 
+__all__ = [
+    "BatchNorm1d",
+    "BatchNorm2d",
+    "BatchNorm3d",
+    "GroupNorm",
+    "InstanceNorm1d",
+    "InstanceNorm2d",
+    "InstanceNorm3d",
+    "LayerNorm",
+    "LocalResponseNorm",
+    "RMSNorm",
+]
+
 
 def _ones(*sizes: int, dtype: Any, device: Any) -> Parameter:
     return Parameter(_engine.ones(*sizes, dtype=dtype, device=device))

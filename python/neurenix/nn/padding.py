@@ -7,6 +7,26 @@ from . import functional as F
 from .functional import Sizes
 from .module import Module
 
+__all__ = [
+    "CircularPad1d",
+    "CircularPad2d",
+    "CircularPad3d",
+    "ConstantPad1d",
+    "ConstantPad2d",
+    "ConstantPad3d",
+    "Fold",
+    "ReflectionPad1d",
+    "ReflectionPad2d",
+    "ReflectionPad3d",
+    "ReplicationPad1d",
+    "ReplicationPad2d",
+    "ReplicationPad3d",
+    "Unfold",
+    "ZeroPad1d",
+    "ZeroPad2d",
+    "ZeroPad3d",
+]
+
 _DIMENSIONS = {1: "L", 2: "H, W", 3: "D, H, W"}
 # For each padding rule: the mode of ``functional.pad``, and the description of the borders.
 _RULES = {

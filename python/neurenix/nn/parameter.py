@@ -6,6 +6,8 @@ from typing import Any
 
 from .._engine import Tensor
 
+__all__ = ["Parameter"]
+
 
 class Parameter(Tensor):
     """A tensor that becomes a parameter of the module it is assigned to.

@@ -14,6 +14,8 @@ from .container import check_layers
 from .linear import new
 from .module import Module
 
+__all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNCell"]
+
 _GATES = {"LSTM": 4, "GRU": 3, "tanh": 1, "relu": 1}
 State = Tensor | tuple[Tensor, Tensor] | None
 

@@ -16,6 +16,8 @@ from .module import Module
 from .normalization import LayerNorm
 from .pooling import Dropout
 
+__all__ = ["MultiheadAttention", "TransformerEncoder", "TransformerEncoderLayer"]
+
 
 class MultiheadAttention(Module):
     """Multi-head attention: ``softmax(q @ k.T / sqrt(embed_dim / num_heads) + mask) @ v`` for each head, concatenated

@@ -3,11 +3,7 @@
 use pyo3::prelude::*;
 
 use super::optional;
-use crate::{
-    argument::{Count, Shape},
-    error::Result,
-    tensor::PyTensor,
-};
+use crate::{argument::Shape, error::Result, tensor::PyTensor};
 
 /// Layer normalisation over the last dimensions, which have shape ``normalized_shape``.
 #[pyfunction]
@@ -35,20 +31,6 @@ pub(crate) fn rms_norm(
 ) -> Result<PyTensor> {
     let weight = optional(weight)?;
     Ok(PyTensor::wrap(input.tensor()?.rms_norm(&normalized_shape.0, weight.as_ref(), eps)?))
-}
-
-/// Group normalisation of ``[N, C, ...]``: each sample and group of channels has its own mean and variance.
-#[pyfunction]
-#[pyo3(signature = (input, num_groups, weight=None, bias=None, eps=1e-5))]
-pub(crate) fn group_norm(
-    input: &PyTensor,
-    num_groups: Count,
-    weight: Option<&PyTensor>,
-    bias: Option<&PyTensor>,
-    eps: f64,
-) -> Result<PyTensor> {
-    let (weight, bias) = (optional(weight)?, optional(bias)?);
-    Ok(PyTensor::wrap(input.tensor()?.group_norm(num_groups.0, weight.as_ref(), bias.as_ref(), eps)?))
 }
 
 /// Instance normalisation of ``[N, C, ...]``: each channel of each sample has its own mean and variance.

@@ -57,10 +57,6 @@ unary! {
     relu;
     /// ``1 / (1 + exp(-x))``.
     sigmoid;
-    /// ``x * sigmoid(x)``.
-    silu;
-    /// ``x * tanh(softplus(x))``.
-    mish;
     /// ``log(sigmoid(x))``.
     logsigmoid;
     /// ``min(max(0, x), 6)``.
@@ -129,11 +125,6 @@ impl PyTensor {
     #[pyo3(signature = (alpha=1.0))]
     fn celu(&self, alpha: f64) -> Result<PyTensor> {
         self.map(|t| t.celu(alpha))
-    }
-    /// ``log(1 + exp(beta * x)) / beta``; ``x`` where ``beta * x`` exceeds ``threshold``.
-    #[pyo3(signature = (beta=1.0, threshold=20.0))]
-    fn softplus(&self, beta: f64, threshold: f64) -> Result<PyTensor> {
-        self.map(|t| t.softplus(beta, threshold))
     }
     /// Clamps the elements between ``min_val`` and ``max_val``.
     #[pyo3(signature = (min_val=-1.0, max_val=1.0))]

@@ -2,6 +2,7 @@
 
 pub(crate) mod autograd;
 mod collect;
+mod composites;
 pub(crate) mod dlpack;
 mod elementwise;
 mod in_place;

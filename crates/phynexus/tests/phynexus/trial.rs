@@ -1,5 +1,5 @@
-//! A function of one element is one row of a table. This test uses `sinc` to check it: the product's code names `sinc`
-//! only in its definition, and everything else follows from the table.
+//! An operation is defined once, and everything else follows from its definition. These tests check it: the product's code
+//! names a function of one element in its row only, and a composite with a layer in four files.
 
 use std::{
     fs,
@@ -25,13 +25,14 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
 fn names(code: &str, word: &str) -> bool {
     let code = code.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     let code = code.lines().filter_map(|line| line.split("//").next()).collect::<Vec<_>>().join("\n");
-    let code = code.to_lowercase();
+    let (code, word) = (code.to_lowercase(), word.to_lowercase());
     let mut words = code.split(|c: char| !c.is_alphanumeric() && c != '_');
     words.any(|found| found == word)
 }
 
-#[test]
-fn a_function_of_one_element_is_named_only_where_it_is_defined() {
+/// The product's files that contain one of the words, apart from those that `python/make_stubs.py` writes and from `rnn`,
+/// which offers a selection.
+fn files_that_name(words: &[&str]) -> Vec<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut files = Vec::new();
     for folder in fs::read_dir(root.join("crates")).unwrap().map(|entry| entry.unwrap().path().join("src")) {
@@ -39,22 +40,59 @@ fn a_function_of_one_element_is_named_only_where_it_is_defined() {
     }
     sources(&root.join("python/src"), &mut files);
     sources(&root.join("python/neurenix"), &mut files);
+    files.retain(|file| !file.starts_with(root.join("crates/rnn")));
     assert!(files.len() > 300, "{} sources were found", files.len());
-    let mut naming: Vec<String> = files
-        .iter()
-        .filter(|file| names(&fs::read_to_string(file).unwrap(), "sinc"))
-        .map(|file| file.strip_prefix(&root).unwrap().display().to_string())
-        .collect();
-    naming.sort();
-    // make_stubs.py writes the last one.
-    let expected =
-        ["crates/phynexus/src/op/special.rs", "crates/phynexus/src/op/unary.rs", "python/neurenix/_table.py"];
-    assert_eq!(naming, expected);
+    let written = |file: &Path| fs::read_to_string(file).unwrap();
+    files.retain(|file| words.iter().any(|word| names(&written(file), word)));
+    files.retain(|file| !written(file).contains("Made by make_stubs.py: do not edit."));
+    let mut found: Vec<String> =
+        files.iter().map(|file| file.strip_prefix(&root).unwrap().display().to_string()).collect();
+    found.sort();
+    found
+}
+
+fn stubs() -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    fs::read_to_string(root.join("python/neurenix/_engine.pyi")).unwrap()
+}
+
+fn reference(values: &[f64], shape: &[usize]) -> phynexus::Tensor {
+    phynexus::Tensor::from_slice(values, shape, phynexus::oracle::reference_device()).unwrap()
+}
+
+#[test]
+fn a_function_of_one_element_is_named_only_where_it_is_defined() {
+    let expected = ["crates/phynexus/src/op/special.rs", "crates/phynexus/src/op/unary.rs"];
+    assert_eq!(files_that_name(&["sinc"]), expected);
     // The function exists in Rust and in Python's type stubs.
-    let x = phynexus::Tensor::from_slice(&[0.0f64, 0.5], &[2], phynexus::oracle::reference_device()).unwrap();
-    let y = x.sinc().unwrap().to_vec::<f64>().unwrap();
+    let y = reference(&[0.0, 0.5], &[2]).sinc().unwrap().to_vec::<f64>().unwrap();
     assert_eq!(y[0], 1.0);
     assert!((y[1] - std::f64::consts::FRAC_2_PI).abs() < 1e-15, "{}", y[1]);
-    let stubs = fs::read_to_string(root.join("python/neurenix/_engine.pyi")).unwrap();
-    assert!(stubs.contains("def sinc("));
+    assert!(stubs().contains("def sinc("));
+}
+
+#[test]
+fn a_composite_with_a_layer_is_named_in_four_files() {
+    let expected = [
+        "crates/neurenix/src/nn/activation.rs",
+        "crates/phynexus/src/op/composite/mish.rs",
+        "crates/phynexus/src/op/composite/mod.rs",
+        "python/neurenix/nn/activation.py",
+    ];
+    assert_eq!(files_that_name(&["mish"]), expected);
+    let y = reference(&[1.0], &[1]).mish().unwrap().item::<f64>().unwrap();
+    assert!((y - 0.865_098_388_267_310_3).abs() < 1e-15, "{y}");
+    assert!(stubs().contains("def mish("));
+    // One with operands, attributes and parameters. Instance normalisation is another function of it.
+    let expected = [
+        "crates/neurenix/src/nn/normalization.rs",
+        "crates/phynexus/src/op/composite/group_norm.rs",
+        "crates/phynexus/src/op/composite/mod.rs",
+        "crates/phynexus/src/tensor/neural/normalization.rs",
+        "python/neurenix/nn/normalization.py",
+    ];
+    assert_eq!(files_that_name(&["group_norm", "GroupNorm"]), expected);
+    let y = reference(&[1.0, 3.0], &[1, 2]).group_norm(1, None, None, 0.0).unwrap();
+    assert_eq!(y.to_vec::<f64>().unwrap(), [-1.0, 1.0]);
+    assert!(stubs().contains("def group_norm("));
 }

@@ -96,6 +96,48 @@ pub(crate) trait Definition {
         Self: Sized;
 }
 
+/// Calls a macro with the functions of composites: `macro! { rows }`. A row is
+///
+/// ```text
+/// /// What it computes, in words for users of every language.
+/// precision name(argument: Kind = default, ..) => the composite;
+/// ```
+///
+/// It makes a method of tensors in Rust and in Python, and a function of Python's `nn.functional`. An argument is an
+/// `Operand` (a tensor or nothing; the composite reads it in the first operand's dtype), a `Count` or a `Number`; defaults
+/// are Python's. The precision says what the function of `nn.functional` does:
+///
+/// - `own`: it computes in the dtype of its operands;
+/// - `in_place`: the same, and it accepts PyTorch's argument `inplace`, which has no effect;
+/// - `full`: within `autocast` it computes in `float32`.
+///
+/// A function that needs more is a method of its own in `tensor/neural`.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! composite_functions {
+    ($consumer:ident) => {
+        $consumer! {
+            /// ``x * sigmoid(x)``, also called swish.
+            in_place silu() => Silu;
+            /// ``x * tanh(softplus(x))`` (Misra, 2019).
+            in_place mish() => Mish;
+            /// ``log(1 + exp(beta * x)) / beta``; ``x`` where ``beta * x`` exceeds ``threshold``. ``beta`` must be positive.
+            own softplus(beta: Number = 1.0, threshold: Number = 20.0) => Softplus {
+                beta: Scalar::Float(beta),
+                threshold: Scalar::Float(threshold),
+            };
+            /// Normalises each of ``num_groups`` groups of channels in each sample of ``(N, C, ...)``. ``weight`` and ``bias``
+            /// are ``(C)``.
+            full group_norm(num_groups: Count, weight: Operand = None, bias: Operand = None, eps: Number = 1e-5) => GroupNorm {
+                groups: num_groups,
+                epsilon: Scalar::Float(eps),
+                weight: weight.is_some(),
+                bias: bias.is_some(),
+            };
+        }
+    };
+}
+
 /// Makes the enum of these composites and everything that lists them.
 macro_rules! composites {
     ($($module:ident::$name:ident,)*) => {

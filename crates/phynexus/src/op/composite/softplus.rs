@@ -1,16 +1,17 @@
 //! Softplus.
 
 use super::{
-    Definition,
+    Definition, check,
     sample::{Sample, elementwise},
 };
 use crate::{
-    Result, Scalar,
+    DType, Error, Result, Scalar,
     op::{
         formula::Formula,
         gradient::rule::{Call, InputGradients},
-        term::Term,
+        term::{TensorType, Term},
     },
+    shape::Dims,
 };
 
 /// `log(1 + exp(beta * x)) / beta`, and `x` itself where `beta * x` exceeds the threshold.
@@ -36,6 +37,14 @@ impl Definition for Softplus {
 
     fn attributes(&self) -> String {
         format!("beta={}, threshold={}", self.beta, self.threshold)
+    }
+
+    fn check(&self, operands: &[TensorType]) -> Result<(DType, Dims)> {
+        let beta = self.beta.as_f64();
+        if beta.is_nan() || beta <= 0.0 {
+            return Err(Error::argument("softplus", format!("beta must be positive, not {beta}")));
+        }
+        check::one_float(self.name(), operands)
     }
 
     fn body(&self, operands: &[Term]) -> Result<Term> {

@@ -1,8 +1,8 @@
 //! Activation functions. Derivatives at kinks are PyTorch's; NaN is propagated.
 
 use crate::{
-    DType, Error, Result, Scalar, Tensor,
-    op::composite::{Composite, Gelu, Mish, Silu, Softmax, Softplus},
+    DType, Error, Result, Tensor,
+    op::composite::{Composite, Gelu, Softmax},
     shape::normalize_axis,
 };
 
@@ -47,28 +47,6 @@ impl Tensor {
     /// `x * P(X <= x)` for a standard normal X (Hendrycks and Gimpel, 2016).
     pub fn gelu(&self, approximate: GeluApproximation) -> Result<Tensor> {
         Composite::apply(Gelu { tanh: approximate == GeluApproximation::Tanh }, &[self])
-    }
-
-    /// `x * sigmoid(x)`, also called swish.
-    pub fn silu(&self) -> Result<Tensor> {
-        Composite::apply(Silu, &[self])
-    }
-
-    /// `log(1 + exp(beta * x)) / beta`, and x where `beta * x` exceeds `threshold` (PyTorch's defaults: 1 and 20).
-    ///
-    /// # Errors
-    /// [`Error::Argument`] unless beta is positive.
-    pub fn softplus(&self, beta: f64, threshold: f64) -> Result<Tensor> {
-        if beta.is_nan() || beta <= 0.0 {
-            return Err(Error::argument("softplus", format!("beta must be positive, not {beta}")));
-        }
-        let (beta, threshold) = (Scalar::Float(beta), Scalar::Float(threshold));
-        Composite::apply(Softplus { beta, threshold }, &[self])
-    }
-
-    /// `x * tanh(softplus(x))` (Misra, 2019).
-    pub fn mish(&self) -> Result<Tensor> {
-        Composite::apply(Mish, &[self])
     }
 
     /// `log(sigmoid(x))`, without overflow or loss of precision.

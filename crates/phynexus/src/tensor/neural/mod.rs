@@ -5,6 +5,7 @@ mod activation;
 mod attention;
 mod convolution;
 mod embedding;
+mod functions;
 mod interpolate;
 mod loss;
 mod normalization;

@@ -1,19 +1,10 @@
 //! Normalisations.
 
+use super::functions::apply;
 use crate::{
     Error, Result, Scalar, Tensor, no_grad,
-    op::composite::{BatchNorm, Composite, GroupNorm, LayerNorm},
+    op::composite::{BatchNorm, LayerNorm},
 };
-
-/// Converts parameters to the dtype of `x`.
-fn parameters<'a>(x: &Tensor, given: impl IntoIterator<Item = Option<&'a Tensor>>) -> Result<Vec<Tensor>> {
-    given.into_iter().flatten().map(|parameter| parameter.to_dtype(x.dtype())).collect()
-}
-
-fn apply(composite: impl Into<Composite>, x: &Tensor, parameters: &[Tensor]) -> Result<Tensor> {
-    let operands: Vec<&Tensor> = std::iter::once(x).chain(parameters).collect();
-    Composite::apply(composite, &operands)
-}
 
 impl Tensor {
     /// `(x - mean) / sqrt(variance + eps) * weight + bias` over the last axes, whose sizes are `normalized_shape`.
@@ -36,7 +27,7 @@ impl Tensor {
             weight: weight.is_some(),
             bias: bias.is_some(),
         };
-        apply(composite, self, &parameters(self, [weight, bias])?)
+        apply(composite, self, [weight, bias])
     }
 
     /// `x / sqrt(mean(x^2) + eps) * weight` over the last axes (Zhang and Sennrich, 2019). `eps` defaults to the
@@ -56,24 +47,7 @@ impl Tensor {
             weight: weight.is_some(),
             bias: false,
         };
-        apply(composite, self, &parameters(self, [weight])?)
-    }
-
-    /// Normalises each of `num_groups` groups of channels in each sample of `[N, C, ..]`. Weight and bias are `[C]`.
-    pub fn group_norm(
-        &self,
-        num_groups: usize,
-        weight: Option<&Tensor>,
-        bias: Option<&Tensor>,
-        eps: f64,
-    ) -> Result<Tensor> {
-        let composite = GroupNorm {
-            groups: num_groups,
-            epsilon: Scalar::Float(eps),
-            weight: weight.is_some(),
-            bias: bias.is_some(),
-        };
-        apply(composite, self, &parameters(self, [weight, bias])?)
+        apply(composite, self, [weight])
     }
 
     /// Normalises each channel in each sample of `[N, C, ..]`. Weight and bias are `[C]`.
@@ -100,14 +74,14 @@ impl Tensor {
         let composite = |training| BatchNorm { training, epsilon, weight: weighted, bias: biased };
         match (running_mean, running_var) {
             (Some(_), Some(_)) if !training => {
-                apply(composite(false), self, &parameters(self, [running_mean, running_var, weight, bias])?)
+                apply(composite(false), self, [running_mean, running_var, weight, bias])
             }
             (Some(_), None) | (None, Some(_)) if !training => {
                 Err(Error::argument("batch_norm", "give both running_mean and running_var, or neither"))
             }
             _ => {
                 self.check_batch("batch_norm")?;
-                apply(composite(true), self, &parameters(self, [weight, bias])?)
+                apply(composite(true), self, [weight, bias])
             }
         }
     }
