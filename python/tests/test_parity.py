@@ -140,6 +140,8 @@ def rust_names() -> set[str]:
         names.add("clone")
     tables = "".join((ENGINE / "op" / f"{name}.rs").read_text() for name in ("unary", "binary"))
     rows = re.findall(r"^ +[A-Z]\w* (\w+)(?: (\w+))? \"\w+\" \w+\(", tables, re.MULTILINE)
+    composites = (ENGINE / "op" / "composite" / "mod.rs").read_text()
+    names |= set(re.findall(r"^ +(?:own|in_place|full) (\w+)\(", composites, re.MULTILINE))
     return names | {name for row in rows for name in row if name}
 
 
