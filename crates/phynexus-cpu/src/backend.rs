@@ -1,9 +1,6 @@
 //! The engine's trait for the CPU.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, OnceLock},
-};
+use std::sync::{Arc, OnceLock};
 
 use phynexus::{
     DType, Device, Result,
@@ -85,21 +82,6 @@ impl Backend for Cpu {
             }
             Step::Library(step) => library::compile(step),
         }
-    }
-
-    /// Equal steps, such as those of a recurrent layer's time steps, share one executable.
-    fn compile_all(&self, steps: &[&Step]) -> Vec<Result<Arc<dyn Executable>>> {
-        let mut compiled: HashMap<&Step, Arc<dyn Executable>> = HashMap::new();
-        let mut all = Vec::with_capacity(steps.len());
-        for &step in steps {
-            let known = compiled.get(step).cloned();
-            let made = known.map_or_else(|| self.compile(step), Ok);
-            if let Ok(made) = &made {
-                compiled.insert(step, made.clone());
-            }
-            all.push(made);
-        }
-        all
     }
 
     fn allocate(&self, bytes: usize) -> Result<Buffer> {

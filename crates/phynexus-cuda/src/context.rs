@@ -37,7 +37,6 @@ unsafe impl Sync for Context {}
 pub(crate) struct Module {
     function: sys::CUfunction,
     module: sys::CUmodule,
-    grid: [u32; 3],
     block: [u32; 3],
     shared_bytes: u32,
     context: sys::CUcontext,
@@ -306,7 +305,6 @@ impl Context {
     /// Loads machine code and looks up its kernel.
     pub(crate) fn load(&self, code: &[u8], kernel: &Kernel) -> Result<Module, NotCompiled> {
         let mut loaded = self.load_named(code, &kernel.name, kernel.block())?;
-        loaded.grid = kernel.grid().map(|extent| extent as u32);
         let shared_bytes = kernel.shared_bytes();
         loaded.shared_bytes = shared_bytes as u32;
         if shared_bytes > 48 << 10 {
@@ -341,7 +339,6 @@ impl Context {
         Ok(Module {
             function,
             module,
-            grid: [1; 3],
             block: block.map(|extent| extent as u32),
             shared_bytes: 0,
             context: self.context,
@@ -371,9 +368,14 @@ impl Context {
     ///
     /// # Safety
     /// The addresses must be those of the kernel's buffer parameters, in order, and valid for its accesses.
-    pub(crate) unsafe fn launch(&self, module: &Module, addresses: &mut Addresses) -> Result<()> {
+    pub(crate) unsafe fn launch(
+        &self,
+        module: &Module,
+        kernel: &Kernel,
+        addresses: &mut Addresses,
+    ) -> Result<()> {
         let mut parameters = parameters(addresses);
-        let [grid, block] = [module.grid, module.block].map(|[x, y, z]| (x, y, z));
+        let [grid, block] = [grid_of(kernel), module.block].map(|[x, y, z]| (x, y, z));
         let bytes = module.shared_bytes;
         // SAFETY: guaranteed by the caller; the driver copies the parameters.
         unsafe { result::launch_kernel(module.function, grid, block, bytes, self.stream, &mut parameters) }
@@ -397,6 +399,11 @@ impl Context {
     }
 }
 
+/// The number of groups. Kernels that share a module may have different ones.
+fn grid_of(kernel: &Kernel) -> [u32; 3] {
+    kernel.grid().map(|extent| extent as u32)
+}
+
 /// Pointers to the addresses, as the driver expects them.
 pub(crate) fn parameters(addresses: &mut Addresses) -> SmallVec<[*mut c_void; 8]> {
     addresses.iter_mut().map(|address| std::ptr::from_mut(address).cast()).collect()
@@ -404,12 +411,17 @@ pub(crate) fn parameters(addresses: &mut Addresses) -> SmallVec<[*mut c_void; 8]
 
 impl Module {
     /// The launch as a graph node. The parameters must outlive its use.
-    pub(crate) fn node(&self, parameters: &mut [*mut c_void]) -> sys::CUDA_KERNEL_NODE_PARAMS {
+    pub(crate) fn node(
+        &self,
+        kernel: &Kernel,
+        parameters: &mut [*mut c_void],
+    ) -> sys::CUDA_KERNEL_NODE_PARAMS {
+        let [x, y, z] = grid_of(kernel);
         sys::CUDA_KERNEL_NODE_PARAMS {
             func: self.function,
-            gridDimX: self.grid[0],
-            gridDimY: self.grid[1],
-            gridDimZ: self.grid[2],
+            gridDimX: x,
+            gridDimY: y,
+            gridDimZ: z,
             blockDimX: self.block[0],
             blockDimY: self.block[1],
             blockDimZ: self.block[2],

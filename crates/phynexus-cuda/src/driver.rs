@@ -18,7 +18,11 @@ use phynexus::{
     device::{DeviceInfo, DeviceNature, HostRead, Peaks, register_missing},
     dtype::scalar_bytes,
     gpu::{Driver, Gpu, Handles, Medium, NotCompiled, Progress, SourceArgument, SourceLaunch, Submission},
-    kernel::{loops::Kernel, lower::Target, print::print},
+    kernel::{
+        loops::Kernel,
+        lower::Target,
+        print::{Variable, print, print_variable},
+    },
 };
 use smallvec::SmallVec;
 
@@ -184,9 +188,17 @@ impl Driver for Cuda {
         self.context.trim();
     }
 
-    fn compile(&self, kernel: &Kernel) -> Result<Module, NotCompiled> {
+    fn print(&self, kernel: &Kernel) -> Result<String, NotCompiled> {
+        Ok(print(kernel, &CUDA)?)
+    }
+
+    fn print_variable(&self, kernel: &Kernel) -> Option<Variable> {
+        print_variable(kernel, &CUDA).ok()
+    }
+
+    fn compile(&self, kernel: &Kernel, source: &str) -> Result<Module, NotCompiled> {
         let compiling = |reason: NotCompiled| reason.doing(&format!("compiling kernel {}", kernel.name));
-        let code = self.compiler.compile(&print(kernel, &CUDA)?).map_err(compiling)?;
+        let code = self.compiler.compile(source).map_err(compiling)?;
         self.context.load(&code, kernel)
     }
 
@@ -194,7 +206,7 @@ impl Driver for Cuda {
         self.context.bind()?;
         // SAFETY: the checker proved every access of the kernel in bounds of its parameters' lengths, and the plan
         // binds memory of these lengths with the requested alignment.
-        unsafe { self.context.launch(submission.module, &mut addresses(submission)) }
+        unsafe { self.context.launch(submission.module, submission.kernel, &mut addresses(submission)) }
     }
 
     fn launch_all(&self, submissions: &[Submission<'_, Cuda>], recording: &Recording) -> Result<()> {

@@ -58,7 +58,7 @@ impl LaunchGraph for Graph {
         for (submission, before) in submissions.iter().zip(waits) {
             let mut addresses = addresses(submission);
             let mut parameters = parameters(&mut addresses);
-            let node = submission.module.node(&mut parameters);
+            let node = submission.module.node(submission.kernel, &mut parameters);
             let before: SmallVec<[CUgraphNode; 8]> =
                 before.iter().map(|&earlier| made.nodes[earlier]).collect();
             let mut handle = ptr::null_mut();
@@ -79,7 +79,7 @@ impl LaunchGraph for Graph {
     fn patch(&mut self, at: usize, submission: &Submission<'_, Cuda>) -> bool {
         let mut addresses = addresses(submission);
         let mut parameters = parameters(&mut addresses);
-        let node = submission.module.node(&mut parameters);
+        let node = submission.module.node(submission.kernel, &mut parameters);
         // SAFETY: the node belongs to the instantiated graph; the driver copies the parameters.
         unsafe { sys::cuGraphExecKernelNodeSetParams_v2(self.executable, self.nodes[at], &node) }
             .result()

@@ -55,7 +55,6 @@ pub(crate) struct Module {
     device: c_int,
     function: Handle,
     module: Handle,
-    grid: [u32; 3],
     block: [u32; 3],
     shared_bytes: u32,
 }
@@ -264,7 +263,6 @@ impl Context {
     /// Loads machine code and looks up its kernel.
     pub(crate) fn load(&self, code: &[u8], kernel: &Kernel) -> Result<Module, NotCompiled> {
         let mut loaded = self.load_named(code, &kernel.name, kernel.block())?;
-        loaded.grid = kernel.grid().map(|extent| extent as u32);
         loaded.shared_bytes = kernel.shared_bytes() as u32;
         Ok(loaded)
     }
@@ -282,7 +280,7 @@ impl Context {
             .map_err(|_| Error::internal("phynexus_hip", "a kernel's name has a zero"))?;
         let (function, module, block) = (ptr::null_mut(), ptr::null_mut(), block.map(|extent| extent as u32));
         let (hip, device) = (self.hip, self.device);
-        let mut loaded = Module { hip, device, function, module, grid: [1; 3], block, shared_bytes: 0 };
+        let mut loaded = Module { hip, device, function, module, block, shared_bytes: 0 };
         let runtime = &self.hip.runtime;
         // SAFETY: hipRTC compiled the code for this device; the runtime copies it.
         let result = unsafe { (runtime.hipModuleLoadData)(&mut loaded.module, code.as_ptr().cast()) };
@@ -311,9 +309,14 @@ impl Context {
     ///
     /// # Safety
     /// The addresses must be those of the kernel's buffer parameters, in order, and valid for its accesses.
-    pub(crate) unsafe fn launch(&self, module: &Module, addresses: &mut [u64]) -> Result<()> {
+    pub(crate) unsafe fn launch(
+        &self,
+        module: &Module,
+        kernel: &Kernel,
+        addresses: &mut [u64],
+    ) -> Result<()> {
         let mut parameters = parameters(addresses);
-        let ([gx, gy, gz], [bx, by, bz]) = (module.grid, module.block);
+        let ([gx, gy, gz], [bx, by, bz]) = (grid_of(kernel), module.block);
         let (bytes, none) = (module.shared_bytes, ptr::null_mut());
         // SAFETY: guaranteed by the caller; the runtime copies the parameters.
         let code = unsafe {
@@ -368,6 +371,11 @@ impl Context {
     }
 }
 
+/// The number of groups. Kernels that share a module may have different ones.
+fn grid_of(kernel: &Kernel) -> [u32; 3] {
+    kernel.grid().map(|extent| extent as u32)
+}
+
 /// Pointers to the addresses, as the runtime expects them.
 pub(crate) fn parameters(addresses: &mut [u64]) -> SmallVec<[*mut c_void; 8]> {
     addresses.iter_mut().map(|address| ptr::from_mut(address).cast()).collect()
@@ -375,12 +383,12 @@ pub(crate) fn parameters(addresses: &mut [u64]) -> SmallVec<[*mut c_void; 8]> {
 
 impl Module {
     /// The launch as a graph node. The parameters must outlive its use.
-    pub(crate) fn node(&self, parameters: &mut [*mut c_void]) -> KernelNode {
+    pub(crate) fn node(&self, kernel: &Kernel, parameters: &mut [*mut c_void]) -> KernelNode {
         KernelNode {
             block: self.block,
             extra: ptr::null_mut(),
             function: self.function,
-            grid: self.grid,
+            grid: grid_of(kernel),
             parameters: parameters.as_mut_ptr(),
             shared_bytes: self.shared_bytes,
         }

@@ -6,7 +6,11 @@ use phynexus::{
     device::{DeviceInfo, DeviceNature, HostRead, register_missing},
     dtype::scalar_bytes,
     gpu::{Driver, Gpu, Medium, NotCompiled, Progress, SourceArgument, SourceLaunch, Submission},
-    kernel::{loops::Kernel, lower::Target, print::print},
+    kernel::{
+        loops::Kernel,
+        lower::Target,
+        print::{Variable, print, print_variable},
+    },
 };
 
 use crate::{
@@ -126,9 +130,17 @@ impl Driver for HipGpu {
         self.staging.trim();
     }
 
-    fn compile(&self, kernel: &Kernel) -> Result<Module, NotCompiled> {
+    fn print(&self, kernel: &Kernel) -> Result<String, NotCompiled> {
+        Ok(print(kernel, &HIP)?)
+    }
+
+    fn print_variable(&self, kernel: &Kernel) -> Option<Variable> {
+        print_variable(kernel, &HIP).ok()
+    }
+
+    fn compile(&self, kernel: &Kernel, source: &str) -> Result<Module, NotCompiled> {
         let compiling = |reason: NotCompiled| reason.doing(&format!("compiling kernel {}", kernel.name));
-        let code = self.compiler.compile(&print(kernel, &HIP)?).map_err(compiling)?;
+        let code = self.compiler.compile(source).map_err(compiling)?;
         self.context.load(&code, kernel)
     }
 
@@ -136,7 +148,7 @@ impl Driver for HipGpu {
         self.context.bind()?;
         // SAFETY: the checker proved every access of the kernel in bounds of its parameters' lengths, and the plan
         // binds memory of these lengths with the requested alignment.
-        unsafe { self.context.launch(submission.module, &mut addresses(submission)) }
+        unsafe { self.context.launch(submission.module, submission.kernel, &mut addresses(submission)) }
     }
 
     fn launch_all(&self, submissions: &[Submission<'_, HipGpu>], recording: &Recording) -> Result<()> {

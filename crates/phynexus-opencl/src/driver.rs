@@ -24,7 +24,11 @@ use phynexus::{
     custom::{CustomKernel, Source, SourceLanguage},
     device::{DeviceInfo, HostRead, register_missing},
     gpu::{Driver, Gpu, NotCompiled, Progress, SourceLaunch, Submission},
-    kernel::{loops::Kernel, lower::Target, print::print},
+    kernel::{
+        loops::Kernel,
+        lower::Target,
+        print::{Variable, print, print_variable},
+    },
 };
 
 use crate::{
@@ -79,7 +83,6 @@ const STAGED_BYTES: usize = 64 << 10;
 /// it.
 pub(crate) struct Module {
     kernel: Mutex<Object>,
-    global: [usize; 3],
     local: [usize; 3],
 }
 
@@ -145,11 +148,13 @@ impl OpenCl {
             }
         }
         let bytes = submission.kernel.buffers.iter().map(|buffer| buffer.length * buffer.dtype.size()).sum();
-        self.enqueue(&kernel, module.global, module.local, bytes)
+        let grid = submission.kernel.grid();
+        self.enqueue(&kernel, grid, module.local, bytes)
     }
 
-    /// Enqueues a kernel whose arguments have `bytes` bytes in total.
-    fn enqueue(&self, kernel: &Object, global: [usize; 3], local: [usize; 3], bytes: usize) -> Result<()> {
+    /// Enqueues `grid` groups of a kernel whose arguments have `bytes` bytes in total.
+    fn enqueue(&self, kernel: &Object, grid: [usize; 3], local: [usize; 3], bytes: usize) -> Result<()> {
+        let global = [0, 1, 2].map(|d| grid[d] * local[d]);
         // SAFETY: the queue, kernel and sizes are valid. For a printed kernel, the checker proved every access in
         // bounds of its parameters' lengths, and the plan binds memory of these lengths with the requested alignment.
         let event = unsafe {
@@ -169,9 +174,9 @@ impl OpenCl {
             .map_err(|code| Code(code).reason(&self.name, bytes, Code(code).to_string()))?;
         // SAFETY: the kernel was just created; it keeps its program alive.
         let object = unsafe { Object::kernel(handle) };
-        let (local, grid) = (kernel.block(), kernel.grid());
+        let local = kernel.block();
         self.check_group(handle, local)?;
-        Ok(Module { kernel: Mutex::new(object), global: [0, 1, 2].map(|d| grid[d] * local[d]), local })
+        Ok(Module { kernel: Mutex::new(object), local })
     }
 
     /// Returns an error if a kernel cannot be launched with groups of this size: registers and local memory may limit a
@@ -290,11 +295,18 @@ impl Driver for OpenCl {
         reading::begin(self, block, offset, bytes).map(Some)
     }
 
-    fn compile(&self, kernel: &Kernel) -> Result<Module, NotCompiled> {
+    fn print(&self, kernel: &Kernel) -> Result<String, NotCompiled> {
+        Ok(print(kernel, &OPENCL)?)
+    }
+
+    fn print_variable(&self, kernel: &Kernel) -> Option<Variable> {
+        print_variable(kernel, &OPENCL).ok()
+    }
+
+    fn compile(&self, kernel: &Kernel, source: &str) -> Result<Module, NotCompiled> {
         let compiling = |reason: NotCompiled| reason.doing(&format!("compiling kernel {}", kernel.name));
-        let source = print(kernel, &OPENCL)?;
         let finish = |program: &Object| self.module(kernel, program, source.len());
-        self.compiler().compile(&self.context, &source, finish).map_err(compiling)
+        self.compiler().compile(&self.context, source, finish).map_err(compiling)
     }
 
     fn launch(&self, submission: &Submission<'_, OpenCl>) -> Result<()> {

@@ -7,10 +7,7 @@ use std::{
 
 use phynexus::{
     gpu::NotCompiled,
-    kernel::{
-        loops::Kernel,
-        print::{print_wgsl, wgsl_workgroup_bytes},
-    },
+    kernel::{loops::Kernel, print::wgsl_workgroup_bytes},
 };
 use wgpu::{
     Backend, BindGroupLayoutDescriptor, BindGroupLayoutEntry, BindingType, BufferBindingType,
@@ -33,6 +30,7 @@ pub(crate) fn compile(
     connection: &Connection,
     pipelines: &Pipelines,
     kernel: &Kernel,
+    source: &str,
 ) -> Result<Pipeline, NotCompiled> {
     let has = found.target.limits.shared_bytes;
     let needs = wgsl_workgroup_bytes(kernel);
@@ -51,11 +49,10 @@ pub(crate) fn compile(
             return Err(format!("a buffer has {bytes} bytes, but a kernel can bind at most {most}").into());
         }
     }
-    let source = print_wgsl(kernel, found.arithmetic)?;
     // A panic of the translator must only fail this kernel.
     let made = catch_unwind(AssertUnwindSafe(|| {
-        pipelines.make(connection, &source, |device, cache| {
-            let module = module(found, device, &source, kernel)?;
+        pipelines.make(connection, source, |device, cache| {
+            let module = module(found, device, source, kernel)?;
             Ok(pipeline(device, &module, kernel.buffers.len(), cache))
         })
     }));

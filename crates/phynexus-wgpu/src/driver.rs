@@ -7,7 +7,11 @@ use phynexus::{
     custom::{CustomKernel, Source, SourceLanguage},
     device::{DeviceInfo, DeviceNature, register_missing},
     gpu::{Driver, Gpu, NotCompiled, Progress, SourceLaunch, Submission},
-    kernel::{loops::Kernel, lower::Target, print::wgsl_refuses},
+    kernel::{
+        loops::Kernel,
+        lower::Target,
+        print::{Variable, print_wgsl, print_wgsl_variable, wgsl_refuses},
+    },
     op::Op,
 };
 use smallvec::SmallVec;
@@ -154,9 +158,17 @@ impl Driver for Wgpu {
         self.connection()?.read(block, offset, bytes)
     }
 
-    fn compile(&self, kernel: &Kernel) -> Result<Pipeline, NotCompiled> {
+    fn print(&self, kernel: &Kernel) -> Result<String, NotCompiled> {
+        Ok(print_wgsl(kernel, self.found.arithmetic)?)
+    }
+
+    fn print_variable(&self, kernel: &Kernel) -> Option<Variable> {
+        print_wgsl_variable(kernel, self.found.arithmetic).ok()
+    }
+
+    fn compile(&self, kernel: &Kernel, source: &str) -> Result<Pipeline, NotCompiled> {
         let open = self.open()?;
-        compile(&self.found, &open.connection, &open.pipelines, kernel)
+        compile(&self.found, &open.connection, &open.pipelines, kernel, source)
     }
 
     fn launch(&self, submission: &Submission<'_, Wgpu>) -> Result<()> {

@@ -14,6 +14,7 @@ mod kernel_kinds;
 mod large;
 mod report;
 mod samples;
+mod sizes;
 mod steady;
 mod tensors;
 
@@ -110,11 +111,15 @@ fn entries() -> Vec<Entry> {
     entries
 }
 
+fn programs() -> impl Iterator<Item = &'static tensors::Program> {
+    tensors::PROGRAMS.iter().chain(sizes::PROGRAMS)
+}
+
 /// The names of the checked operations, without duplicates, in alphabetical order; [`Options::filter`] selects from
 /// them.
 pub fn operations() -> Vec<String> {
     let named = entries().into_iter().map(|entry| entry.operation);
-    let programs = tensors::PROGRAMS.iter().map(|program| program.name.to_owned());
+    let programs = programs().map(|program| program.name.to_owned());
     let names: BTreeSet<String> =
         named.chain(programs).chain([RANDOM.to_owned(), CONSISTENT.to_owned()]).collect();
     names.into_iter().collect()
@@ -135,7 +140,7 @@ impl Cases {
         let mut entries = entries();
         let of_dtype = |dtype: &str| options.dtype.as_deref().is_none_or(|wanted| dtype == wanted);
         entries.retain(|entry| wanted(&entry.operation) && of_dtype(&entry.dtype));
-        let mut programs: Vec<_> = tensors::PROGRAMS.iter().filter(|p| wanted(p.name)).collect();
+        let mut programs: Vec<_> = programs().filter(|p| wanted(p.name)).collect();
         let graphs = if wanted(RANDOM) || wanted(CONSISTENT) { options.random_graphs as u64 } else { 0 };
         let mut graphs: Vec<u64> = (0..graphs).map(|graph| options.seed.wrapping_add(graph)).collect();
         // Neighbouring cases are similar, so every part gets some of each.

@@ -258,7 +258,11 @@ impl Driver for Simulated {
         PINNED
     }
 
-    fn compile(&self, kernel: &Kernel) -> Result<(), NotCompiled> {
+    fn print(&self, _: &Kernel) -> Result<String, NotCompiled> {
+        Ok(String::new())
+    }
+
+    fn compile(&self, kernel: &Kernel, _: &str) -> Result<(), NotCompiled> {
         self.check()?;
         let control = &self.control;
         if Control::fires(&control.failing_compilation) {

@@ -78,7 +78,10 @@ impl Driver for Plain {
         out.copy_from_slice(&bytes(block)[offset..offset + out.len()]);
         Ok(())
     }
-    fn compile(&self, _: &Kernel) -> Result<Module, NotCompiled> {
+    fn print(&self, _: &Kernel) -> Result<String, NotCompiled> {
+        Ok(String::new())
+    }
+    fn compile(&self, _: &Kernel, _: &str) -> Result<Module, NotCompiled> {
         Ok(Module::Printed)
     }
     fn launch(&self, submission: &Submission<'_, Plain>) -> Result<()> {

@@ -79,7 +79,7 @@ fn module(
         return Err(words.into());
     }
     driver.check_group(handle, local)?;
-    Ok(Module { kernel: Mutex::new(object), global: local, local })
+    Ok(Module { kernel: Mutex::new(object), local })
 }
 
 /// A 4-byte number.
@@ -155,10 +155,9 @@ pub(super) fn submit(driver: &OpenCl, module: &Module, launch: &SourceLaunch<'_,
             }
         }
     }
-    let global = [0, 1, 2].map(|axis| launch.groups[axis] * module.local[axis]);
     let bytes = |argument: &SourceArgument<'_, Object>| match argument {
         SourceArgument::Buffer { bytes, .. } => *bytes,
         SourceArgument::Scalar { .. } => 0,
     };
-    driver.enqueue(&kernel, global, module.local, launch.arguments.iter().map(bytes).sum())
+    driver.enqueue(&kernel, launch.groups, module.local, launch.arguments.iter().map(bytes).sum())
 }

@@ -15,9 +15,9 @@ use phynexus::{
     gpu::{Driver, Gpu, NotCompiled, Submission},
     kernel::{
         check::Limits,
-        loops::Kernel,
+        loops::{BufferParameter, Kernel},
         lower::Target,
-        print::{WgslArithmetic, print_wgsl},
+        print::{Place, WgslArithmetic, print_wgsl, print_wgsl_variable},
     },
     oracle::generate::{Case, random_case},
     schedule::execute_ir,
@@ -66,12 +66,21 @@ impl Driver for Translator {
         bytes.fill(0);
         Ok(())
     }
-    fn compile(&self, kernel: &Kernel) -> Result<(), NotCompiled> {
+    fn print(&self, _: &Kernel) -> Result<String, NotCompiled> {
+        Ok(String::new())
+    }
+    /// Translates the kernel with its numbers built in, and with all of them as arguments.
+    fn compile(&self, kernel: &Kernel, _: &str) -> Result<(), NotCompiled> {
+        let mut sized = kernel.clone();
+        sized.buffers.push(BufferParameter { dtype: DType::I32, length: 1, written: false, exclusive: true });
         for exact in [true, false] {
             let arithmetic = WgslArithmetic { divisions: exact, subnormals: exact };
-            let source = print_wgsl(kernel, arithmetic)?;
-            translate(&source, &self.target.limits.dtypes)
-                .map_err(|message| Error::internal("translation", format!("{message}\n{source}")))?;
+            let variable = print_wgsl_variable(&sized, arithmetic)?;
+            let places: Vec<Place> = (0..variable.values.len()).map(Place::Argument).collect();
+            for source in [print_wgsl(kernel, arithmetic)?, variable.source(&places)] {
+                translate(&source, &self.target.limits.dtypes)
+                    .map_err(|message| Error::internal("translation", format!("{message}\n{source}")))?;
+            }
         }
         Ok(())
     }

@@ -179,7 +179,7 @@ impl<D: Driver> CustomStep<D> {
                 return Err(call.kernel().misfit(&parameter.name, most, given));
             }
             let zero = match parameter.zeroed && elements > 0 {
-                true => Some(GpuStep::new(resources.clone(), &Step::Fused(zeros(dtype, elements)))?),
+                true => Some(GpuStep::new(resources.clone(), &Step::Fused(zeros(dtype, elements)), None)?),
                 false => None,
             };
             let begins = match parameter.copied {
@@ -217,7 +217,7 @@ impl<D: Driver> TensorArgument<D> {
 
     /// Returns the step that copies the tensor.
     fn copy(&self, resources: &Resources<D>) -> Result<&GpuStep<D>> {
-        self.copy.get(|| GpuStep::new(resources.clone(), &Step::Fused(copy(self.dtype, self.elements))))
+        self.copy.get(|| GpuStep::new(resources.clone(), &Step::Fused(copy(self.dtype, self.elements)), None))
     }
 }
 

@@ -14,6 +14,7 @@ use super::{
     Driver,
     clock::Clock,
     custom::{self, CustomModules, CustomStep},
+    family::Relation,
     heap::Heap,
     modules::Modules,
     sequence::GpuSequence,
@@ -54,6 +55,16 @@ impl<D: Driver> Gpu<D> {
     }
 }
 
+impl<D: Driver> Gpu<D> {
+    /// Compiles a step of a plan, or one by itself.
+    fn compiled(&self, step: &Step, relation: Option<Relation>) -> Result<Arc<dyn Executable>> {
+        match custom::call(step) {
+            Some((library, call)) => Ok(Arc::new(CustomStep::new(self.0.clone(), library, call)?)),
+            None => Ok(Arc::new(GpuStep::new(self.0.clone(), step, relation)?)),
+        }
+    }
+}
+
 impl<D: Driver> Backend for Gpu<D> {
     fn info(&self) -> DeviceInfo {
         self.driver().info()
@@ -86,13 +97,6 @@ impl<D: Driver> Backend for Gpu<D> {
         self.driver().reads_layout(node, operand, layout)
     }
 
-    fn compile(&self, step: &Step) -> Result<Arc<dyn Executable>> {
-        match custom::call(step) {
-            Some((library, call)) => Ok(Arc::new(CustomStep::new(self.0.clone(), library, call)?)),
-            None => Ok(Arc::new(GpuStep::new(self.0.clone(), step)?)),
-        }
-    }
-
     fn prepare_custom(&self, kernel: &CustomKernel, groups: [usize; 3]) -> Result<()> {
         match custom::source_of(self.driver(), kernel) {
             Ok(_) => {
@@ -105,32 +109,38 @@ impl<D: Driver> Backend for Gpu<D> {
         }
     }
 
-    fn compile_all(&self, steps: &[&Step]) -> Vec<Result<Arc<dyn Executable>>> {
+    fn compile(&self, step: &Step) -> Result<Arc<dyn Executable>> {
+        self.compiled(step, None)
+    }
+
+    fn compile_all(&self, steps: &[&Step], family: u64) -> Vec<Result<Arc<dyn Executable>>> {
+        let relation = self.0.modules.families.begin(family);
+        let compile = |step: &Step| self.compiled(step, Some(relation));
         let threads = thread::available_parallelism().map_or(1, NonZero::get).min(steps.len());
         if threads < 2 {
-            return steps.iter().map(|step| self.compile(step)).collect();
+            return steps.iter().map(|step| compile(step)).collect();
         }
         // Compile times vary widely, so each thread takes the next unclaimed step.
         let next = AtomicUsize::new(0);
         let ended = AtomicBool::new(false);
-        let compile = || {
+        let work = || {
             let take = || {
                 let at = next.fetch_add(1, Ordering::Relaxed);
-                let compile = |step: &&Step| match ended.load(Ordering::Relaxed) {
+                let made = |step: &&Step| match ended.load(Ordering::Relaxed) {
                     true => Err(Error::Interrupted),
-                    false => self.compile(step),
+                    false => compile(step),
                 };
-                steps.get(at).map(|step| (at, compile(step)))
+                steps.get(at).map(|step| (at, made(step)))
             };
             std::iter::from_fn(take).collect::<Vec<_>>()
         };
         let missing = || Err(Error::internal("gpu", "a compiler thread panicked"));
         let mut all: Vec<Result<Arc<dyn Executable>>> = steps.iter().map(|_| missing()).collect();
         thread::scope(|scope| {
-            let worker = |_| thread::Builder::new().spawn_scoped(scope, compile).ok();
+            let worker = |_| thread::Builder::new().spawn_scoped(scope, work).ok();
             let workers: Vec<_> = (0..threads).map_while(worker).collect();
             // If the system refuses to start threads, compile on this one.
-            let own = if workers.is_empty() { compile() } else { Vec::new() };
+            let own = if workers.is_empty() { work() } else { Vec::new() };
             if interrupt::is_watched() {
                 let done = || workers.iter().all(|worker| worker.is_finished());
                 ended.store(interrupt::wait_until(&done).is_err(), Ordering::Relaxed);

@@ -16,6 +16,7 @@
 //! | `repeated` | repeated launches as driver graphs |
 //! | `clock` | device timing for profiles |
 //! | `modules` | compiled kernels shared between steps |
+//! | `family` | kernels shared between plans that differ in sizes only |
 //! | `compile` | compilation failures and retries |
 //! | `custom` | user-written kernels |
 //! | `exchange` | memory and queues for other libraries |
@@ -28,6 +29,7 @@ mod compile;
 mod custom;
 mod device;
 mod exchange;
+mod family;
 mod heap;
 mod modules;
 mod recorder;
@@ -41,6 +43,7 @@ pub use cache::{DiskCache, may_include};
 pub use compile::NotCompiled;
 pub use device::Gpu;
 pub use exchange::Handles;
+pub use modules::compiled_kernels;
 pub use recorder::{Recorded, recorder};
 pub use repeated::{Addresses, LaunchGraph, Repeated};
 pub use staging::{Medium, Staging};
@@ -50,7 +53,7 @@ use smallvec::SmallVec;
 use crate::{
     DType, Error, Result, Scalar,
     device::{DeviceInfo, HostRead, Peaks},
-    kernel::{loops::Kernel, lower::Target},
+    kernel::{loops::Kernel, lower::Target, print::Variable},
     op::custom::{CustomKernel, Source, SourceLanguage},
     op::{Op, ir::IrNode},
     shape::Layout,
@@ -184,11 +187,22 @@ pub trait Driver: Sized + Send + Sync + 'static {
     }
     /// Frees unused host and device memory that the driver caches.
     fn trim(&self) {}
-    /// Compiles a checked kernel, or loads its machine code from the disk. Several threads may call this at once.
+    /// Prints a checked kernel in the device's language.
+    ///
+    /// # Errors
+    /// A refusal if the language cannot express the kernel: the step then runs on the CPU.
+    fn print(&self, kernel: &Kernel) -> Result<String, NotCompiled>;
+    /// Prints a kernel, the last buffer of which holds numbers. Returns `None` if the device's sources cannot have such
+    /// numbers.
+    fn print_variable(&self, kernel: &Kernel) -> Option<Variable> {
+        let _ = kernel;
+        None
+    }
+    /// Compiles a printed kernel, or loads its machine code from the disk. Several threads may call this at once.
     ///
     /// # Errors
     /// A refusal, with the compiler's messages: the step then runs on the CPU. A failure becomes an error of the plan.
-    fn compile(&self, kernel: &Kernel) -> Result<Self::Module, NotCompiled>;
+    fn compile(&self, kernel: &Kernel, source: &str) -> Result<Self::Module, NotCompiled>;
     /// Submits a kernel. Every access of a checked kernel is inside its buffer's block. Each address has the alignment
     /// that wide accesses need, and at least an element's own alignment.
     fn launch(&self, submission: &Submission<'_, Self>) -> Result<()>;

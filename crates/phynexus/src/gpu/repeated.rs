@@ -360,7 +360,11 @@ mod tests {
             Ok(())
         }
 
-        fn compile(&self, _: &Kernel) -> Result<u8, NotCompiled> {
+        fn print(&self, _: &Kernel) -> Result<String, NotCompiled> {
+            Ok(String::new())
+        }
+
+        fn compile(&self, _: &Kernel, _: &str) -> Result<u8, NotCompiled> {
             Ok(0)
         }
 

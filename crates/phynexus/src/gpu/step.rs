@@ -8,18 +8,16 @@ use super::{
     Driver, Submission,
     compile::Kept,
     custom::CustomModules,
+    family::Relation,
     heap::{GpuBlock, Heap},
-    modules::Modules,
+    modules::{Compiled, Modules},
     spill::{Pins, pin_all},
 };
 use crate::{
     Error, Result,
     device::{Binding, Executable, Prepared},
+    kernel::lower::{Argument, Source, Target, Unsupported, lower},
     kernel::step::Step,
-    kernel::{
-        loops::Kernel,
-        lower::{Argument, Source, Target, Unsupported, lower},
-    },
 };
 
 /// The device state that a step needs.
@@ -39,6 +37,8 @@ impl<D: Driver> Clone for Resources<D> {
 /// it is first needed.
 pub(super) struct GpuStep<D: Driver> {
     resources: Resources<D>,
+    /// The plan that it belongs to.
+    relation: Option<Relation>,
     step: Step,
     aligned: Loaded<D>,
     unaligned: Kept<Loaded<D>>,
@@ -56,8 +56,7 @@ pub(super) struct Loaded<D: Driver> {
 }
 
 struct LoadedLaunch<D: Driver> {
-    kernel: Arc<Kernel>,
-    module: Arc<D::Module>,
+    compiled: Arc<Compiled<D>>,
     arguments: Vec<LoadedArgument>,
 }
 
@@ -70,7 +69,7 @@ struct LoadedArgument {
 }
 
 impl<D: Driver> Resources<D> {
-    fn load(&self, step: &Step, target: &Target) -> Result<Loaded<D>> {
+    fn load(&self, step: &Step, target: &Target, relation: Option<Relation>) -> Result<Loaded<D>> {
         let driver = &self.heap.driver;
         let refused =
             |Unsupported(reason)| Error::Unsupported { device: driver.name().to_owned(), message: reason };
@@ -86,8 +85,8 @@ impl<D: Driver> Resources<D> {
                 }
             };
             let arguments = (0..launch.arguments.len()).map(argument).collect();
-            let kernel = Arc::new(launch.kernel);
-            launches.push(LoadedLaunch { module: self.modules.get(&self.heap, &kernel)?, kernel, arguments });
+            let compiled = self.modules.get(&self.heap, launch.kernel, relation)?;
+            launches.push(LoadedLaunch { compiled, arguments });
         }
         let sources = || launches.iter().flat_map(|launch| &launch.arguments);
         let may_fail = sources().any(|a| a.argument.source == Source::Status);
@@ -96,9 +95,13 @@ impl<D: Driver> Resources<D> {
 }
 
 impl<D: Driver> GpuStep<D> {
-    pub(super) fn new(resources: Resources<D>, step: &Step) -> Result<GpuStep<D>> {
-        let aligned = resources.load(step, resources.heap.driver.target())?;
-        Ok(GpuStep { resources, step: step.clone(), aligned, unaligned: Kept::new() })
+    pub(super) fn new(
+        resources: Resources<D>,
+        step: &Step,
+        relation: Option<Relation>,
+    ) -> Result<GpuStep<D>> {
+        let aligned = resources.load(step, resources.heap.driver.target(), relation)?;
+        Ok(GpuStep { resources, relation, step: step.clone(), aligned, unaligned: Kept::new() })
     }
 }
 
@@ -138,7 +141,11 @@ impl<D: Driver> Loaded<D> {
                 let memory = memory.ok_or_else(|| Error::internal("gpu", "an argument without memory"))?;
                 arguments.push((memory.slice(0, 0)?.0, offset as i64 + a.start));
             }
-            all.push(Submission { module: &launch.module, kernel: &launch.kernel, arguments });
+            let Compiled { kernel, module, sizes } = &*launch.compiled;
+            if let Some(sizes) = sizes {
+                arguments.push((sizes.slice(0, 0)?.0, 0));
+            }
+            all.push(Submission { module, kernel, arguments });
         }
         Ok(())
     }
@@ -156,7 +163,7 @@ impl<D: Driver> GpuStep<D> {
             return Ok(&self.aligned);
         }
         let target = self.resources.heap.driver.target().unaligned();
-        self.unaligned.get(|| self.resources.load(&self.step, &target))
+        self.unaligned.get(|| self.resources.load(&self.step, &target, self.relation))
     }
 }
 

@@ -13,7 +13,7 @@ use super::{
     allocations::Allocations,
     answers::Answers,
     build::{self, Built},
-    debug,
+    compile, debug,
     explain::StepSummary,
     group::{self, FusionGroupId, Grouping, Home, Limits},
     layout::lay_out,
@@ -124,6 +124,7 @@ pub(super) fn plan(ir: &Ir, leaves: &[Leaf], slots: Slots, device: Device) -> Re
     let ir = slots.store_whole(rewrite(ir, device)?);
     let layouts: Vec<Layout> = leaves.iter().map(|l| Layout { offset: 0, ..l.layout.clone() }).collect();
     let backend = device.backend();
+    let family = compile::family(&ir);
     let (ir, answers) = lay_out(ir, &layouts, device);
     let epilogue = |node: &IrNode| backend.epilogue(node);
     let donatable = |slot: usize| leaves.get(slot).is_some_and(|leaf| leaf.donatable);
@@ -172,7 +173,7 @@ pub(super) fn plan(ir: &Ir, leaves: &[Leaf], slots: Slots, device: Device) -> Re
     }
     let supported: Vec<&Step> = wanted.iter().filter(|(.., r)| r.is_none()).map(|(step, ..)| step).collect();
     let phase = profile::phase(Phase::Compiling);
-    let mut compiled = backend.compile_all(&supported).into_iter();
+    let mut compiled = compile::compile(device, &supported, family).into_iter();
     let mut steps = Vec::with_capacity(wanted.len());
     for (step, parameters, refusal) in wanted {
         let attempt = match refusal {

@@ -43,6 +43,13 @@ pub(super) trait Dialect: Sized {
         String::new()
     }
 
+    /// The line that reads argument `#` of a source whose numbers can become arguments; it is the element `#` of the
+    /// last buffer.
+    fn argument(&self) -> String;
+
+    /// Converts an argument `#`, an `int32`, to another type: its bits or its value.
+    fn converted(&mut self, to: DType, bits: bool) -> String;
+
     /// An integer, clamped to an index from 0 to `count - 1`.
     fn clamped(&self, dtype: DType, number: &str, count: usize) -> String;
 

@@ -39,14 +39,14 @@ where
             let atom = self.atom(&term.atom);
             text.push_str(&match (&term.atom, factor) {
                 (_, 1) => atom,
-                (Atom::Range(_), _) => format!("{atom} * {factor}"),
-                _ => format!("({atom}) * {factor}"),
+                (Atom::Range(_), _) => format!("{atom} * {}", self.size(factor as i64)),
+                _ => format!("({atom}) * {}", self.size(factor as i64)),
             });
         }
         match index.offset() {
-            c if text.is_empty() => c.to_string(),
+            c if text.is_empty() => self.size(c),
             0 => text,
-            c => format!("{text} {} {}", if c < 0 { "-" } else { "+" }, c.unsigned_abs()),
+            c => format!("{text} {} {}", if c < 0 { "-" } else { "+" }, self.size(c.unsigned_abs() as i64)),
         }
     }
 
@@ -71,10 +71,10 @@ where
             let (least, greatest) = c.index.bounds(&self.ranges);
             let index = self.index(&c.index);
             if c.low > least {
-                conditions.push(format!("{index} >= {}", c.low));
+                conditions.push(format!("{index} >= {}", self.size(c.low)));
             }
             if c.high <= greatest {
-                conditions.push(format!("{index} < {}", c.high));
+                conditions.push(format!("{index} < {}", self.size(c.high)));
             }
         }
         if mask.is_never() { "false".to_owned() } else { conditions.join(" && ") }
@@ -95,7 +95,8 @@ where
         if let Some(row) = &access.row {
             self.too_wide |= access.index.bounds(&self.ranges).1.saturating_add(row.last()) > i32::MAX.into();
             let (dtype, number) = (self.bound(row.value)?.of.dtype, self.lane_of(row.value, 0)?);
-            text += &format!(" + {} * {}", self.clamped(dtype, &number, row.count), row.stride);
+            text +=
+                &format!(" + {} * {}", self.clamped(dtype, &number, row.count), self.size(row.stride as i64));
         }
         Ok(text)
     }

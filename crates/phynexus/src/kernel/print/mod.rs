@@ -7,22 +7,24 @@ mod c;
 mod dialect;
 mod index;
 mod number;
+mod variable;
 mod wgsl;
 
 use std::collections::HashMap;
 
-pub use c::{Language, print};
+pub use c::{Language, print, print_variable};
 use dialect::Dialect;
+pub use variable::{Place, Variable};
 pub use wgsl::{
-    Arithmetic as WgslArithmetic, print as print_wgsl, refuses as wgsl_refuses,
-    workgroup_bytes as wgsl_workgroup_bytes,
+    Arithmetic as WgslArithmetic, print as print_wgsl, print_variable as print_wgsl_variable,
+    refuses as wgsl_refuses, workgroup_bytes as wgsl_workgroup_bytes,
 };
 
 use super::{
     index::Ranges,
     loops::{AxisKind, Kernel, KernelOp, Statement, Type, ValueId},
 };
-use crate::{DType, Error, Result, op::Combine};
+use crate::{DType, Error, Result, Scalar, op::Combine};
 
 const LANES: [&str; 4] = ["x", "y", "z", "w"];
 
@@ -47,6 +49,8 @@ struct Printer<'a, D> {
     kernel: &'a Kernel,
     dialect: D,
     ranges: Ranges,
+    /// Whether numbers have marks; see `variable`.
+    marks: bool,
     /// Whether some index does not fit 32 bits.
     too_wide: bool,
     values: HashMap<ValueId, Bound>,
@@ -57,16 +61,30 @@ struct Printer<'a, D> {
 }
 
 impl<'a, D> Printer<'a, D> {
-    fn new(kernel: &'a Kernel, dialect: D) -> Printer<'a, D> {
+    fn new(kernel: &'a Kernel, dialect: D, marks: bool) -> Printer<'a, D> {
         Printer {
             kernel,
             dialect,
             ranges: kernel.ranges(),
+            marks,
             too_wide: false,
             values: HashMap::new(),
             functions: Vec::new(),
             text: String::new(),
             depth: 0,
+        }
+    }
+
+    /// A number of an index, with a mark if wanted.
+    fn size(&self, value: i64) -> String {
+        self.number(value, value.to_string(), "#")
+    }
+
+    /// A number written as `literal`; `argument` converts an argument `#` to its type.
+    fn number(&self, value: i64, literal: String, argument: &str) -> String {
+        match i32::try_from(value) {
+            Ok(value) if self.marks => variable::mark(value, &literal, argument),
+            _ => literal,
         }
     }
 
@@ -203,6 +221,7 @@ where
             // What is as short as a name needs none.
             KernelOp::Constant(scalar) => {
                 let constant = self.constant(numbers.dtype, *scalar);
+                let constant = self.marked_constant(numbers.dtype, *scalar, constant);
                 self.unnamed(numbers, vec![constant])
             }
             KernelOp::Parameter(at) => self.unnamed(numbers, vec![format!("scalar{at}")]),
@@ -234,6 +253,25 @@ where
             _ => self.name(&name, numbers, false, |p, lane| p.lane(of, operation, lane))?,
         };
         Ok(Bound { of, value, bits: None })
+    }
+
+    /// A constant with a mark if wanted: a finite `float32` by its bits, or an integer that 32 bits hold.
+    fn marked_constant(&mut self, dtype: DType, scalar: Scalar, literal: String) -> String {
+        if !self.marks {
+            return literal;
+        }
+        match dtype {
+            DType::F32 if scalar.as_f64().is_finite() => {
+                let bits = (scalar.as_f64() as f32).to_bits().cast_signed();
+                let argument = self.converted(dtype, true);
+                self.number(bits.into(), literal, &argument)
+            }
+            DType::I32 | DType::I64 => {
+                let argument = self.converted(dtype, false);
+                self.number(scalar.as_i64(), literal, &argument)
+            }
+            _ => literal,
+        }
     }
 
     /// Lanes of bound values in a new order, with their bits if those are known and wanted.

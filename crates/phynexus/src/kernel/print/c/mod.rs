@@ -6,7 +6,7 @@ mod operation;
 
 pub use language::Language;
 
-use super::{Dialect, LANES, Names, Printer, number::fill};
+use super::{Dialect, LANES, Names, Printer, Variable, number::fill, variable};
 use crate::{
     DType, Error, Result, Scalar,
     kernel::loops::{Axis, AxisKind, Kernel, KernelOp, MemoryAccess, Statement, Type},
@@ -19,8 +19,20 @@ use crate::{
 /// [`Error::Device`] if the language has no matrix fragments and the kernel uses them; [`Error::Internal`] if a value
 /// is used that is not bound.
 pub fn print(kernel: &Kernel, language: &'static Language) -> Result<String> {
+    printed(kernel, language, false)
+}
+
+/// The same source, whose numbers can become arguments: elements of the last buffer.
+///
+/// # Errors
+/// Those of [`print`].
+pub fn print_variable(kernel: &Kernel, language: &'static Language) -> Result<Variable> {
+    printed(kernel, language, true).map(Variable::new)
+}
+
+fn printed(kernel: &Kernel, language: &'static Language, marks: bool) -> Result<String> {
     let print = |wide| {
-        let mut printer = Printer::new(kernel, CFamily { language, wide, matrices: false });
+        let mut printer = Printer::new(kernel, CFamily { language, wide, matrices: false }, marks);
         printer.kernel().map(|()| printer)
     };
     let mut printer = print(false)?;
@@ -71,6 +83,9 @@ impl Printer<'_, CFamily> {
         parameters.extend(scalars);
         self.block(format!("{declaration} {}({}) {{", kernel.name, parameters.join(", ")), |p| {
             begins.iter().for_each(|begin| p.line(begin));
+            if p.marks {
+                p.text += &variable::declaration(&p.argument());
+            }
             p.arrays()?;
             p.body(&kernel.body)
         })
@@ -152,13 +167,17 @@ impl Dialect for Printer<'_, CFamily> {
     fn axis(&self, name: &str, Axis { extent, kind }: Axis) -> (String, Option<String>) {
         let (language, t) = (self.language(), self.index_type());
         let bound = |position: &str| format!("const {t} {name} = {position};");
-        let serial = Some(format!("for ({t} {name} = 0; {name} < {extent}; ++{name}) {{"));
+        let last = match kind {
+            AxisKind::Unroll => extent.to_string(),
+            _ => self.size(extent as i64),
+        };
+        let serial = Some(format!("for ({t} {name} = 0; {name} < {last}; ++{name}) {{"));
         match kind {
             AxisKind::Grid(d) => (bound(language.group[usize::from(d)]), None),
             AxisKind::Block(d) => (bound(language.invocation[usize::from(d)]), None),
             AxisKind::Part(first) => (
-                bound(&format!("({t}){} - {first}", language.group[0])),
-                Some(format!("if ({name} >= 0 && {name} < {extent}) {{")),
+                bound(&format!("({t}){} - {}", language.group[0], self.size(first.into()))),
+                Some(format!("if ({name} >= 0 && {name} < {last}) {{")),
             ),
             AxisKind::Unroll => (language.unroll.to_owned(), serial),
             AxisKind::Serial | AxisKind::Reduce => (String::new(), serial),
@@ -186,17 +205,31 @@ impl Dialect for Printer<'_, CFamily> {
         format!("{}{number}", if written { "out" } else { "in" })
     }
 
+    fn argument(&self) -> String {
+        let last = self.kernel.buffers.len() - 1;
+        format!(
+            "    const {} size# = {}[#];\n",
+            self.language().value_type(DType::I32),
+            self.buffer(last as u16)
+        )
+    }
+
+    fn converted(&mut self, to: DType, bits: bool) -> String {
+        if bits { self.bitcast(DType::I32, to, "#") } else { self.cast(DType::I32, to, "#") }
+    }
+
     fn clamped(&self, _dtype: DType, number: &str, count: usize) -> String {
-        let (t, last) = (self.index_type(), count - 1);
+        let (t, last) = (self.index_type(), self.size(count as i64 - 1));
+        let count = self.size(count as i64);
         format!("({number} < 0 ? 0 : {number} < {count} ? ({t}){number} : {last})")
     }
 
     fn divide(&mut self, remainder: bool, negative: bool, dividend: &str, by: i64) -> String {
         if !negative {
-            return format!("{dividend} {} {by}", if remainder { "%" } else { "/" });
+            return format!("{dividend} {} {}", if remainder { "%" } else { "/" }, self.size(by));
         }
         let op = if remainder { Binary::Remainder } else { Binary::FloorDiv };
-        self.binary(op, self.index_dtype(), dividend, &by.to_string())
+        self.binary(op, self.index_dtype(), dividend, &self.size(by))
     }
 
     fn load(&mut self, name: &str, access: &MemoryAccess, of: Type, fill: Scalar) -> Result<Names> {

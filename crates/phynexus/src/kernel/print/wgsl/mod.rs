@@ -20,7 +20,7 @@ pub use functions::Arithmetic;
 pub use operation::refuses;
 use operation::{suffix, value_type};
 
-use super::{Dialect, LANES, Names, Printer};
+use super::{Dialect, LANES, Names, Printer, Variable, variable};
 use crate::{
     DType, DTypeKind, Error, Result, Scalar,
     kernel::loops::{Array, ArrayId, Axis, AxisKind, Kernel, KernelOp, MemoryAccess, Statement, Type},
@@ -34,13 +34,26 @@ use crate::{
 /// [`Error::Device`] for features that WGSL lacks: matrix fragments, elementary functions of `float64`, indices beyond
 /// 32 bits. [`Error::Internal`] if a value is used that is not bound.
 pub fn print(kernel: &Kernel, arithmetic: Arithmetic) -> Result<String> {
+    printed(kernel, arithmetic, false)
+}
+
+/// The same source, whose numbers can become arguments: elements of the last buffer.
+///
+/// # Errors
+/// Those of [`print`].
+pub fn print_variable(kernel: &Kernel, arithmetic: Arithmetic) -> Result<Variable> {
+    printed(kernel, arithmetic, true).map(Variable::new)
+}
+
+fn printed(kernel: &Kernel, arithmetic: Arithmetic, marks: bool) -> Result<String> {
     if !kernel.fragments.is_empty() {
         return Err(refused(format!("kernel {} needs matrix fragments, which WGSL has not", kernel.name)));
     }
     if !kernel.scalars.is_empty() || kernel.buffers.is_empty() {
         return Err(refused(format!("kernel {} has scalar parameters or no buffers", kernel.name)));
     }
-    let mut printer = Printer::new(kernel, Wgsl { arithmetic, forms: forms(kernel), names: 0, copies: 1 });
+    let wgsl = Wgsl { arithmetic, forms: forms(kernel), names: 0, copies: 1 };
+    let mut printer = Printer::new(kernel, wgsl, marks);
     printer.kernel()?;
     if printer.too_wide {
         return Err(refused(format!("kernel {} has indices beyond 32 bits", kernel.name)));
@@ -76,6 +89,11 @@ impl Printer<'_, Wgsl> {
         format!("{prefix}{}", self.dialect.names)
     }
 
+    /// A number of an index as an `i32`.
+    fn size_i(&self, value: i64) -> String {
+        self.number(value, format!("{value}i"), "#")
+    }
+
     /// Bindings, immediates and workgroup arrays.
     fn declarations(&self) -> String {
         let mut text = String::new();
@@ -109,6 +127,11 @@ impl Printer<'_, Wgsl> {
                     p.line(format!("let start{i} = starts.b{i};"));
                 }
             }
+            if p.marks {
+                let last = kernel.buffers.len() - 1;
+                p.line(format!("let start{last} = starts.b{last};"));
+                p.text += &variable::declaration(&p.argument());
+            }
             for (i, array) in kernel.registers.iter().enumerate() {
                 let t = value_type(array.dtype);
                 p.line(match array.length {
@@ -135,11 +158,15 @@ impl Dialect for Printer<'_, Wgsl> {
             AxisKind::Grid(d) => position("group", d),
             AxisKind::Block(d) => position("invocation", d),
             AxisKind::Part(first) => (
-                format!("let {name} = i32(group.x) - {first}i;"),
-                Some(format!("if ({name} >= 0i && {name} < {extent}i) {{")),
+                format!("let {name} = i32(group.x) - {};", self.size_i(first.into())),
+                Some(format!("if ({name} >= 0i && {name} < {}) {{", self.size_i(extent as i64))),
             ),
             AxisKind::Serial | AxisKind::Unroll | AxisKind::Reduce => {
-                (String::new(), Some(format!("for (var {name} = 0i; {name} < {extent}i; {name}++) {{")))
+                let last = match kind {
+                    AxisKind::Unroll => format!("{extent}i"),
+                    _ => self.size_i(extent as i64),
+                };
+                (String::new(), Some(format!("for (var {name} = 0i; {name} < {last}; {name}++) {{")))
             }
         }
     }
@@ -184,26 +211,39 @@ impl Dialect for Printer<'_, Wgsl> {
         }
     }
 
+    fn argument(&self) -> String {
+        let last = self.kernel.buffers.len() - 1;
+        format!("    let size# = buffer{last}[start{last} + #];\n")
+    }
+
+    fn converted(&mut self, to: DType, bits: bool) -> String {
+        if bits { self.bitcast(DType::I32, to, "#", None) } else { self.cast(DType::I32, to, "#") }
+    }
+
     fn clamped(&self, dtype: DType, number: &str, count: usize) -> String {
-        let last = count - 1;
+        let last = count as i64 - 1;
+        let last = |suffix: &str, argument: &str| self.number(last, format!("{last}{suffix}"), argument);
         match value_type(dtype) {
-            "u32" => format!("i32(min({number}, {last}u))"),
-            "u64" => format!("i32(min({number}, {last}lu))"),
-            "i64" => format!("i32(min(max({number}, 0li), {last}li))"),
-            _ => format!("min(max({number}, 0i), {last}i)"),
+            "u32" => format!("i32(min({number}, {}))", last("u", "u32(#)")),
+            "u64" => format!("i32(min({number}, {}))", last("lu", "u64(#)")),
+            "i64" => format!("i32(min(max({number}, 0li), {}))", last("li", "i64(#)")),
+            _ => format!("min(max({number}, 0i), {})", last("i", "#")),
         }
     }
 
     fn divide(&mut self, remainder: bool, negative: bool, dividend: &str, by: i64) -> String {
-        match (remainder, by.count_ones() == 1) {
+        match (remainder, by.count_ones() == 1 && !self.marks) {
             // Right below 0 too.
             (false, true) => format!("({dividend} >> {}u)", by.trailing_zeros()),
             (true, true) => format!("({dividend} & {})", by - 1),
             _ if negative => {
                 let function = self.library(if remainder { "floor_rest" } else { "floor_quotient" });
-                format!("{function}({dividend}, {by})")
+                format!("{function}({dividend}, {})", self.size(by))
             }
-            _ => format!("(i32(u32({dividend}) {} {by}u))", if remainder { '%' } else { '/' }),
+            _ => {
+                let by = self.number(by, format!("{by}u"), "u32(#)");
+                format!("(i32(u32({dividend}) {} {by}))", if remainder { '%' } else { '/' })
+            }
         }
     }
 

@@ -1,0 +1,60 @@
+//! Graphs that differ in sizes only share kernels. That their results are right, the suite checks (`verify/sizes.rs`).
+
+use phynexus::{
+    DType, Device, Result, Tensor,
+    device::devices,
+    gpu::compiled_kernels,
+    tensor::{AttentionOptions, Generator},
+};
+
+fn gpus() -> Vec<Device> {
+    neurenix::register_all();
+    devices().into_iter().filter(|device| device.name() != "cpu").collect()
+}
+
+/// The kernels compiled while `work` ran.
+fn compiled(work: impl FnOnce() -> Result<()>) -> Result<u64> {
+    let before = compiled_kernels();
+    work()?;
+    Ok(compiled_kernels() - before)
+}
+
+#[test]
+fn a_hundred_sizes_take_few_kernels() -> Result<()> {
+    for device in gpus() {
+        let lengths = |lengths: std::ops::Range<usize>| {
+            compiled(|| {
+                for n in lengths {
+                    let x = Tensor::full(&[3, n, 8], 0.25, DType::F32, device)?.evaluated()?;
+                    let y = x.exp()?.narrow(1, 0, n - 1)?.add_scalar(n as f64)?.evaluated()?;
+                    assert_eq!(y.shape(), [3, n - 1, 8]);
+                    assert_eq!(y.to_vec::<f32>()?[0], 0.25f32.exp() + n as f32);
+                }
+                Ok(())
+            })
+        };
+        let (few, many) = (lengths(20..24)?, lengths(24..124)?);
+        // Where no group of invocations is partly used, kernels have no conditions, so they are others.
+        assert!(many <= 3 * few, "{device}: {few} kernels for four lengths, then {many}");
+        // A cache of keys that grows with each token.
+        let g = Generator::new(3);
+        let made = |shape: &[usize]| g.randn(shape, DType::F32, device)?.evaluated();
+        let (mut keys, mut values) = (made(&[1, 2, 32, 8])?, made(&[1, 2, 32, 8])?);
+        let mut tokens = |count: usize| {
+            compiled(|| {
+                for _ in 0..count {
+                    let query = made(&[1, 2, 1, 8])?;
+                    keys = Tensor::cat(&[&keys, &query.exp()?], 2)?;
+                    values = Tensor::cat(&[&values, &query.sin()?], 2)?;
+                    let options = AttentionOptions::default();
+                    let mixed = query.scaled_dot_product_attention(&keys, &values, None, options)?;
+                    Tensor::evaluate_all(&[&keys, &values, &mixed])?;
+                }
+                Ok(())
+            })
+        };
+        let (few, many) = (tokens(2)?, tokens(30)?);
+        assert!(many <= 4 * few, "{device}: {few} kernels for two tokens, then {many}");
+    }
+    Ok(())
+}

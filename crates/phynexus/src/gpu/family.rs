@@ -1,0 +1,232 @@
+//! Kernels of graphs that are alike but for their sizes.
+//!
+//! The plans of such graphs are a family. The kernels of its first plan have all numbers built in, so that compilers fold
+//! them. When the graph comes again with other sizes, the kernels whose sources differ in numbers only get those numbers
+//! as arguments ([`Variable`]), and later plans use the same kernels. If another number then changes, a kernel is compiled
+//! in which it is an argument, too.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use crate::{
+    hash::FastBuild,
+    kernel::{
+        loops::Kernel,
+        print::{Place, Variable},
+    },
+};
+
+/// The maximum number of families kept.
+const CAPACITY: usize = 128;
+/// After this many kernels with the same skeleton, all of its numbers become arguments.
+const SELECTIVE: usize = 6;
+
+/// A plan of a family.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Relation {
+    family: u64,
+    /// The number of plans of the family before this one.
+    former: u32,
+}
+
+impl Relation {
+    /// Returns whether the family has earlier plans.
+    pub(super) fn has_former(&self) -> bool {
+        self.former > 0
+    }
+}
+
+/// How a kernel gets its machine code.
+pub(super) enum Choice<M> {
+    /// With all numbers built in: no earlier plan has a kernel like it.
+    Alone,
+    /// As a kernel compiled before, with these arguments.
+    Known(Arc<M>, Vec<i32>),
+    /// As a new kernel with these places.
+    New(Vec<Place>),
+}
+
+/// The families of a device.
+pub(super) struct Families<M>(Mutex<Known<M>>);
+
+struct Known<M> {
+    families: HashMap<u64, Family<M>, FastBuild>,
+    clock: u64,
+}
+
+struct Family<M> {
+    plans: u32,
+    used: u64,
+    /// Kernels whose sources have not been compared yet.
+    new: Vec<(u32, Arc<Kernel>)>,
+    /// By skeleton.
+    members: HashMap<String, Vec<Member<M>>>,
+}
+
+struct Member<M> {
+    /// The plan that it was made for.
+    plan: u32,
+    values: Vec<i32>,
+    /// Where its numbers are, if some are arguments.
+    variable: Option<(Vec<Place>, Arc<M>)>,
+}
+
+impl<M> Families<M> {
+    pub(super) fn new() -> Families<M> {
+        Families(Mutex::new(Known { families: HashMap::default(), clock: 0 }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known<M>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins another plan of a family.
+    pub(super) fn begin(&self, family: u64) -> Relation {
+        let mut known = self.lock();
+        known.clock += 1;
+        let used = known.clock;
+        let mut dropped = Vec::new();
+        if known.families.len() >= CAPACITY && !known.families.contains_key(&family) {
+            // The older half at once.
+            let mut ages: Vec<u64> = known.families.values().map(|family| family.used).collect();
+            ages.sort_unstable();
+            let limit = ages[ages.len() / 2];
+            dropped.extend(known.families.extract_if(|_, family| family.used <= limit));
+        }
+        let new = || Family { plans: 0, used, new: Vec::new(), members: HashMap::new() };
+        let entry = known.families.entry(family).or_insert_with(new);
+        (entry.used, entry.plans) = (used, entry.plans + 1);
+        let relation = Relation { family, former: entry.plans - 1 };
+        // Unloads machine code, so after the lock is released.
+        drop(known);
+        drop(dropped);
+        relation
+    }
+
+    /// Notes a kernel with all numbers built in.
+    pub(super) fn note(&self, relation: Relation, kernel: &Arc<Kernel>) {
+        if let Some(family) = self.lock().families.get_mut(&relation.family) {
+            family.new.push((relation.former, kernel.clone()));
+        }
+    }
+
+    /// Chooses machine code for a kernel of this source. `print` prints a kernel noted before.
+    pub(super) fn choose(
+        &self,
+        relation: Relation,
+        variable: &Variable,
+        print: impl Fn(&Kernel) -> Option<Variable>,
+    ) -> Choice<M> {
+        let take =
+            || self.lock().families.get_mut(&relation.family).map(|family| std::mem::take(&mut family.new));
+        let (old, current): (Vec<_>, Vec<_>) =
+            take().unwrap_or_default().into_iter().partition(|(plan, _)| *plan < relation.former);
+        let printed: Vec<(u32, Variable)> =
+            old.iter().filter_map(|(plan, kernel)| Some((*plan, print(kernel)?))).collect();
+        let mut known = self.lock();
+        let Some(family) = known.families.get_mut(&relation.family) else { return Choice::Alone };
+        family.new.extend(current);
+        for (plan, Variable { skeleton, values, .. }) in printed {
+            let members = family.members.entry(skeleton).or_default();
+            if members.iter().all(|member| member.values != values) {
+                members.push(Member { plan, values, variable: None });
+            }
+        }
+        let Some(members) = family.members.get(&variable.skeleton) else { return Choice::Alone };
+        let variables = members.iter().filter_map(|member| member.variable.as_ref());
+        for (places, module) in variables.clone() {
+            if let Some(arguments) = arguments(places, &variable.values) {
+                return Choice::Known(module.clone(), arguments);
+            }
+        }
+        if variables.count() >= SELECTIVE {
+            return Choice::New((0..variable.values.len()).map(Place::Argument).collect());
+        }
+        let old = members.iter().filter(|member| member.plan < relation.former || member.variable.is_some());
+        let distance = |member: &&Member<M>| {
+            member.values.iter().zip(&variable.values).filter(|(before, now)| before != now).count()
+        };
+        match old.min_by_key(distance) {
+            Some(nearest) => Choice::New(widened(nearest, &variable.values)),
+            None => Choice::Alone,
+        }
+    }
+
+    /// Adds a kernel with arguments.
+    pub(super) fn add(&self, relation: Relation, variable: Variable, places: Vec<Place>, module: &Arc<M>) {
+        if let Some(family) = self.lock().families.get_mut(&relation.family) {
+            let Variable { skeleton, values, .. } = variable;
+            let member = Member { plan: relation.former, values, variable: Some((places, module.clone())) };
+            family.members.entry(skeleton).or_default().push(member);
+        }
+    }
+}
+
+/// The arguments with which a kernel has these numbers, if it can have them.
+pub(super) fn arguments(places: &[Place], values: &[i32]) -> Option<Vec<i32>> {
+    let mut arguments: Vec<Option<i32>> = Vec::new();
+    for (&place, &value) in places.iter().zip(values) {
+        let held = match place {
+            Place::Fixed(own) => own,
+            Place::Argument(number) => {
+                if arguments.len() <= number {
+                    arguments.resize(number + 1, None);
+                }
+                *arguments[number].get_or_insert(value)
+            }
+        };
+        if held != value {
+            return None;
+        }
+    }
+    Some(arguments.into_iter().map(Option::unwrap_or_default).collect())
+}
+
+/// Places for numbers that differ from a kernel's: arguments for those that do, in addition to its own. Numbers that are
+/// equal in both share an argument.
+fn widened<M>(member: &Member<M>, values: &[i32]) -> Vec<Place> {
+    let own = |at: usize| match &member.variable {
+        Some((places, _)) => match places[at] {
+            Place::Argument(number) => Some(number),
+            Place::Fixed(_) => None,
+        },
+        None => None,
+    };
+    let mut shared: HashMap<(Option<usize>, i32, i32), usize> = HashMap::new();
+    let place = |(at, (&before, &now)): (usize, (&i32, &i32))| match own(at) {
+        None if before == now => Place::Fixed(now),
+        own => {
+            let count = shared.len();
+            Place::Argument(*shared.entry((own, before, now)).or_insert(count))
+        }
+    };
+    member.values.iter().zip(values).enumerate().map(place).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(values: &[i32], places: Option<&[Place]>) -> Member<()> {
+        Member {
+            plan: 0,
+            values: values.into(),
+            variable: places.map(|places| (places.into(), Arc::new(()))),
+        }
+    }
+
+    #[test]
+    fn numbers_that_change_become_arguments_and_equal_ones_share_them() {
+        use Place::{Argument, Fixed};
+        let first = widened(&member(&[4, 7, 4, 8], None), &[5, 7, 5, 10]);
+        assert_eq!(first, [Argument(0), Fixed(7), Argument(0), Argument(1)]);
+        assert_eq!(arguments(&first, &[6, 7, 6, 12]), Some(vec![6, 12]));
+        assert_eq!(arguments(&first, &[6, 8, 6, 12]), None);
+        // Those that shared an argument differ: they get two.
+        assert_eq!(arguments(&first, &[6, 7, 5, 12]), None);
+        let second = widened(&member(&[5, 7, 5, 10], Some(&first)), &[6, 7, 5, 12]);
+        assert_eq!(second, [Argument(0), Fixed(7), Argument(1), Argument(2)]);
+    }
+}
