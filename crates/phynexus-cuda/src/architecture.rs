@@ -1,7 +1,11 @@
 //! Compiles kernels for an architecture without a GPU of it.
 
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
-use phynexus::kernel::{loops::Kernel, lower::Target, print::print};
+use phynexus::kernel::{
+    loops::Kernel,
+    lower::Target,
+    print::{print, print_variable},
+};
 
 use crate::{compile::Compiler, gpu::target, language::CUDA, library, versions::Nvrtc};
 
@@ -55,12 +59,17 @@ impl Architecture {
         &self.target
     }
 
-    /// Prints and compiles a kernel. Returns the size of its machine code in bytes.
+    /// Prints and compiles a kernel, with its numbers built in or all of them as arguments. Returns the size of its machine
+    /// code in bytes.
     ///
     /// # Errors
     /// The message of the printer or the compiler.
-    pub fn compile(&self, kernel: &Kernel) -> Result<usize, String> {
-        let source = print(kernel, &CUDA).map_err(|error| error.to_string())?;
+    pub fn compile(&self, kernel: &Kernel, general: bool) -> Result<usize, String> {
+        let source = match general {
+            false => print(kernel, &CUDA),
+            true => print_variable(&kernel.with_sizes(1), &CUDA).map(|variable| variable.general_source()),
+        };
+        let source = source.map_err(|error| error.to_string())?;
         Ok(self.compiler.compile_now(&source)?.len())
     }
 

@@ -1,6 +1,10 @@
 //! Compiles kernels for an architecture without a GPU of it.
 
-use phynexus::kernel::{loops::Kernel, lower::Target, print::print};
+use phynexus::kernel::{
+    loops::Kernel,
+    lower::Target,
+    print::{print, print_variable},
+};
 
 use crate::{compile::Compiler, context::Attribute, gpu::target, language::HIP, library::hip};
 
@@ -35,12 +39,17 @@ impl Architecture {
         &self.target
     }
 
-    /// Prints and compiles a kernel. Returns the size of its machine code in bytes.
+    /// Prints and compiles a kernel, with its numbers built in or all of them as arguments. Returns the size of its machine
+    /// code in bytes.
     ///
     /// # Errors
     /// The message of the printer or the compiler.
-    pub fn compile(&self, kernel: &Kernel) -> Result<usize, String> {
-        let source = print(kernel, &HIP).map_err(|error| error.to_string())?;
+    pub fn compile(&self, kernel: &Kernel, general: bool) -> Result<usize, String> {
+        let source = match general {
+            false => print(kernel, &HIP),
+            true => print_variable(&kernel.with_sizes(1), &HIP).map(|variable| variable.general_source()),
+        };
+        let source = source.map_err(|error| error.to_string())?;
         Ok(self.compiler.machine_code(&source).map_err(|reason| reason.to_string())?.len())
     }
 

@@ -51,7 +51,8 @@ impl fmt::Display for Compiled {
     }
 }
 
-type Compile = Box<dyn Fn(&Kernel) -> Result<usize, String> + Sync>;
+/// Compiles a kernel with its numbers built in, or all of them as arguments.
+type Compile = Box<dyn Fn(&Kernel, bool) -> Result<usize, String> + Sync>;
 
 /// The features of an architecture, its compiler, and the number of threads that may use the compiler at once.
 fn compiler(architecture: &str) -> Result<(Target, Compile, usize)> {
@@ -61,13 +62,17 @@ fn compiler(architecture: &str) -> Result<(Target, Compile, usize)> {
         name if name.starts_with("sm_") => {
             let cuda = phynexus_cuda::Architecture::new(name).map_err(refused)?;
             let threads = thread::available_parallelism().map_or(1, usize::from);
-            Ok((cuda.target().clone(), Box::new(move |kernel| cuda.compile(kernel)), threads))
+            Ok((
+                cuda.target().clone(),
+                Box::new(move |kernel, general| cuda.compile(kernel, general)),
+                threads,
+            ))
         }
         #[cfg(feature = "hip")]
         name if name.starts_with("gfx") => {
             let hip = phynexus_hip::Architecture::new(name).map_err(refused)?;
             // hipRTC is not documented to be thread-safe.
-            Ok((hip.target().clone(), Box::new(move |kernel| hip.compile(kernel)), 1))
+            Ok((hip.target().clone(), Box::new(move |kernel, general| hip.compile(kernel, general)), 1))
         }
         other => Err(refused(format!(
             "{other:?} is not an architecture that this program was built for: use one of NVIDIA's, such as sm_80, or AMD's, such as gfx90a"
@@ -78,7 +83,7 @@ fn compiler(architecture: &str) -> Result<(Target, Compile, usize)> {
 /// Compiles every kernel that the suite's cases use on a GPU of this architecture. No GPU is needed, only the compiler:
 /// NVRTC for NVIDIA architectures (`sm_80`) or hipRTC for AMD architectures (`gfx90a`). hipRTC may abort the process if
 /// it does not know the architecture. With `kinds`, only one kernel per template and combination of element types is
-/// compiled.
+/// compiled, but in two forms: with its numbers built in, and with all of them as arguments.
 ///
 /// # Errors
 /// If the architecture is unknown or its compiler is not installed.
@@ -101,7 +106,8 @@ pub fn compile(architecture: &str, kinds: bool, options: &Options) -> Result<Com
     let (next, bytes, failures) = (AtomicUsize::new(0), AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || {
         while let Some(kernel) = kernels.get(next.fetch_add(1, Ordering::Relaxed)) {
-            match compile(kernel) {
+            let general = || if kinds { compile(kernel, true) } else { Ok(0) };
+            match compile(kernel, false).and_then(|size| Ok(size + general()?)) {
                 Ok(size) => drop(bytes.fetch_add(size, Ordering::Relaxed)),
                 Err(message) => {
                     failures

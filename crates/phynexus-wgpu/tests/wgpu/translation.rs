@@ -15,9 +15,9 @@ use phynexus::{
     gpu::{Driver, Gpu, NotCompiled, Submission},
     kernel::{
         check::Limits,
-        loops::{BufferParameter, Kernel},
+        loops::Kernel,
         lower::Target,
-        print::{Place, WgslArithmetic, print_wgsl, print_wgsl_variable},
+        print::{WgslArithmetic, print_wgsl, print_wgsl_variable},
     },
     oracle::generate::{Case, random_case},
     schedule::execute_ir,
@@ -71,13 +71,10 @@ impl Driver for Translator {
     }
     /// Translates the kernel with its numbers built in, and with all of them as arguments.
     fn compile(&self, kernel: &Kernel, _: &str) -> Result<(), NotCompiled> {
-        let mut sized = kernel.clone();
-        sized.buffers.push(BufferParameter { dtype: DType::I32, length: 1, written: false, exclusive: true });
         for exact in [true, false] {
             let arithmetic = WgslArithmetic { divisions: exact, subnormals: exact };
-            let variable = print_wgsl_variable(&sized, arithmetic)?;
-            let places: Vec<Place> = (0..variable.values.len()).map(Place::Argument).collect();
-            for source in [print_wgsl(kernel, arithmetic)?, variable.source(&places)] {
+            let variable = print_wgsl_variable(&kernel.with_sizes(1), arithmetic)?;
+            for source in [print_wgsl(kernel, arithmetic)?, variable.general_source()] {
                 translate(&source, &self.target.limits.dtypes)
                     .map_err(|message| Error::internal("translation", format!("{message}\n{source}")))?;
             }

@@ -13,10 +13,7 @@ use super::{
     family::{Choice, Families, Relation, arguments},
     heap::{GpuBlock, Heap},
 };
-use crate::{
-    DType, Result,
-    kernel::loops::{BufferParameter, Kernel},
-};
+use crate::{Result, kernel::loops::Kernel};
 
 /// Kernels compiled, or loaded from the disk, by all devices of this process.
 static COMPILED: AtomicU64 = AtomicU64::new(0);
@@ -130,7 +127,7 @@ impl<D: Driver> Modules<D> {
             return Ok(None);
         }
         let print = |kernel: &Kernel| {
-            let mut variable = heap.driver.print_variable(&with_sizes(kernel, 1))?;
+            let mut variable = heap.driver.print_variable(&kernel.with_sizes(1))?;
             // Some languages do not write these in the source.
             variable.skeleton += &format!("{:?} {:?}", kernel.block(), kernel.shared);
             Some(variable)
@@ -142,7 +139,7 @@ impl<D: Driver> Modules<D> {
             Choice::New(places) => {
                 let Some(numbers) = arguments(&places, &variable.values) else { return Ok(None) };
                 let source = variable.source(&places);
-                let sized = with_sizes(kernel, numbers.len());
+                let sized = kernel.with_sizes(numbers.len());
                 let module = match compile(heap, &sized, &source) {
                     Ok(module) => Arc::new(module),
                     // With its numbers built in, the compiler may accept it.
@@ -156,7 +153,7 @@ impl<D: Driver> Modules<D> {
         let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
         let sizes = GpuBlock::new(heap, bytes.len())?;
         heap.write(sizes.slice(0, bytes.len())?.0, 0, &bytes)?;
-        let kernel = Arc::new(with_sizes(kernel, numbers.len()));
+        let kernel = Arc::new(kernel.with_sizes(numbers.len()));
         Ok(Some(Compiled { kernel, module, sizes: Some(sizes) }))
     }
 }
@@ -168,12 +165,4 @@ fn compile<D: Driver>(
 ) -> std::result::Result<D::Module, NotCompiled> {
     COMPILED.fetch_add(1, Ordering::Relaxed);
     heap.compiled(|| heap.driver.compile(kernel, source))
-}
-
-/// The kernel with a last buffer for numbers that are arguments.
-fn with_sizes(kernel: &Kernel, count: usize) -> Kernel {
-    let mut kernel = kernel.clone();
-    let sizes = BufferParameter { dtype: DType::I32, length: count, written: false, exclusive: true };
-    kernel.buffers.push(sizes);
-    kernel
 }

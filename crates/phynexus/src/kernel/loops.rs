@@ -386,6 +386,15 @@ impl Kernel {
         Ranges(self.axes.iter().map(|axis| axis.extent).collect())
     }
 
+    /// The same kernel with a last buffer for numbers that are arguments; see
+    /// [`Variable`](super::print::Variable).
+    pub fn with_sizes(&self, count: usize) -> Kernel {
+        let mut kernel = self.clone();
+        let sizes = BufferParameter { dtype: DType::I32, length: count, written: false, exclusive: true };
+        kernel.buffers.push(sizes);
+        kernel
+    }
+
     /// The number of groups along each dimension.
     pub fn grid(&self) -> [usize; 3] {
         self.extents(AxisKind::Grid)

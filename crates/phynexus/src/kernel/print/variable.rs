@@ -61,6 +61,11 @@ impl Variable {
         Variable { values, skeleton, source }
     }
 
+    /// The source with all numbers as arguments.
+    pub fn general_source(&self) -> String {
+        self.source(&(0..self.values.len()).map(Place::Argument).collect::<Vec<_>>())
+    }
+
     /// The source with each number in its place.
     pub fn source(&self, places: &[Place]) -> String {
         let arguments = places.iter().map(|place| match place {
