@@ -191,6 +191,10 @@ pub trait Executable: Any + Send + Sync {
         drop(prepared);
         self.run(bindings)
     }
+    /// Returns how many numbers of its kernels, such as sizes, are arguments rather than built in.
+    fn arguments(&self) -> usize {
+        0
+    }
 }
 
 /// Compiled steps submitted together. Their bindings are concatenated in step order.

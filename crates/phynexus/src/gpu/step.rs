@@ -175,6 +175,11 @@ struct Workspace<D: Driver> {
 }
 
 impl<D: Driver> Executable for GpuStep<D> {
+    fn arguments(&self) -> usize {
+        let bytes = |launch: &LoadedLaunch<D>| launch.compiled.sizes.as_ref().map_or(0, GpuBlock::bytes);
+        self.aligned.launches.iter().map(bytes).sum::<usize>() / size_of::<i32>()
+    }
+
     fn run(&self, bindings: &[Binding]) -> Result<()> {
         self.run_prepared(bindings, self.prepare(bindings)?)
     }

@@ -100,6 +100,8 @@ pub struct StepSummary {
     pub operations: u64,
     /// A matrix product or convolution whose factors are not plain `float32`, so a different peak performance applies.
     pub own_peak: bool,
+    /// Numbers of its kernels, such as sizes, that are arguments because they vary.
+    pub arguments: usize,
     /// The kernel as text, for fused steps.
     pub listing: Option<String>,
     /// Why it does not run on the plan's device, if it does not.

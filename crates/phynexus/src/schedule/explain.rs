@@ -80,6 +80,7 @@ impl PlannedStep {
                 Step::Library(library) => library.node.op.exact() != &library.node.op,
                 _ => false,
             },
+            arguments: step.executable.arguments(),
             listing,
         }
     }
@@ -186,6 +187,9 @@ impl Display for Plan {
                 show_count(step.operations),
                 step.detail
             )?;
+            if step.arguments > 0 {
+                writeln!(f, "      for other sizes too: {} as arguments", counted(step.arguments, "number"))?;
+            }
             if let Some(reason) = &step.reason {
                 writeln!(f, "      on {}: {reason}", step.device)?;
             }

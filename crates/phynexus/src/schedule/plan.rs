@@ -56,7 +56,7 @@ pub struct PlannedStep {
     pub parameters: Vec<PlannedParameter>,
     /// The device that runs it and the reason, if that is not the plan's device.
     pub placement: Option<Placement>,
-    executable: Arc<dyn Executable>,
+    pub(super) executable: Arc<dyn Executable>,
     pub(super) summary: OnceLock<Arc<StepSummary>>,
 }
 
