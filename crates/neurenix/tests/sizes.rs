@@ -1,5 +1,8 @@
 //! Graphs that differ in sizes only share kernels. That their results are right, the suite checks (`verify/sizes.rs`).
 
+use std::sync::{Mutex, PoisonError};
+
+use neurenix::nn::{GRU, RecurrentOptions};
 use phynexus::{
     DType, Device, Result, Tensor,
     device::devices,
@@ -7,6 +10,9 @@ use phynexus::{
     schedule::explain,
     tensor::{AttentionOptions, Generator},
 };
+
+/// The statistics are those of the process.
+static ALONE: Mutex<()> = Mutex::new(());
 
 fn gpus() -> Vec<Device> {
     neurenix::register_all();
@@ -22,6 +28,7 @@ fn compiled(work: impl FnOnce() -> Result<()>) -> Result<u64> {
 
 #[test]
 fn a_hundred_sizes_take_few_kernels() -> Result<()> {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     for device in gpus() {
         let lengths = |lengths: std::ops::Range<usize>| {
             compiled(|| {
@@ -59,6 +66,24 @@ fn a_hundred_sizes_take_few_kernels() -> Result<()> {
         };
         let (few, many) = (tokens(2)?, tokens(200)?);
         assert!(many <= 6 * few, "{device}: {few} kernels for two tokens, then {many}");
+    }
+    Ok(())
+}
+
+#[test]
+fn the_time_steps_of_a_layer_share_kernels() -> Result<()> {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for device in gpus() {
+        let layer = GRU::new(3, 8, RecurrentOptions::default(), device, &Generator::new(1)).unwrap();
+        let steps = |count: usize| {
+            compiled(|| {
+                let x = Generator::new(2).randn(&[count, 2, 3], DType::F32, device)?;
+                layer.run(&x, None, None).unwrap().output.evaluate()
+            })
+        };
+        let (few, many) = (steps(16)?, steps(64)?);
+        // The first of each kind have their offsets built in. Each step has two kernels.
+        assert!(few + many < 64, "{device}: {few} kernels for 16 steps, {many} for 64");
     }
     Ok(())
 }

@@ -1,17 +1,20 @@
-//! Kernels of graphs that are alike but for their sizes.
+//! Kernels that are alike but for their numbers.
 //!
 //! The plans of such graphs are a family. The kernels of its first plan have all numbers built in, so that compilers fold
 //! them. When the graph comes again with other sizes, the kernels whose sources differ in numbers only get those numbers
 //! as arguments ([`Variable`]), and later plans use the same kernels. If another number then changes, a kernel is compiled
 //! in which it is an argument, too.
+//!
+//! Within a plan, kernels that differ in offsets only, such as those of the time steps of a loop, are one kernel, too.
 
 use std::{
     collections::HashMap,
+    hash::{Hash, Hasher},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use crate::{
-    hash::FastBuild,
+    hash::{FastBuild, FastHasher},
     kernel::{
         loops::Kernel,
         print::{Place, Variable},
@@ -22,6 +25,9 @@ use crate::{
 const CAPACITY: usize = 128;
 /// After this many kernels with the same skeleton, all of its numbers become arguments.
 const SELECTIVE: usize = 6;
+
+/// From this many kernels of one structure on, a plan's kernels are compared with each other.
+const REPEATED: u32 = 4;
 
 /// A plan of a family.
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +65,8 @@ struct Known<M> {
 struct Family<M> {
     plans: u32,
     used: u64,
+    /// The number of kernels of each structure in the current plan.
+    structures: HashMap<u64, u32, FastBuild>,
     /// Kernels whose sources have not been compared yet.
     new: Vec<(u32, Arc<Kernel>)>,
     /// By skeleton.
@@ -95,14 +103,31 @@ impl<M> Families<M> {
             let limit = ages[ages.len() / 2];
             dropped.extend(known.families.extract_if(|_, family| family.used <= limit));
         }
-        let new = || Family { plans: 0, used, new: Vec::new(), members: HashMap::new() };
+        let new = || Family {
+            plans: 0,
+            used,
+            structures: HashMap::default(),
+            new: Vec::new(),
+            members: HashMap::new(),
+        };
         let entry = known.families.entry(family).or_insert_with(new);
         (entry.used, entry.plans) = (used, entry.plans + 1);
+        entry.structures.clear();
         let relation = Relation { family, former: entry.plans - 1 };
         // Unloads machine code, so after the lock is released.
         drop(known);
         drop(dropped);
         relation
+    }
+
+    /// Counts a kernel of a plan. Returns whether the plan has many of the same structure.
+    pub(super) fn is_repeated(&self, relation: Relation, kernel: &Kernel) -> bool {
+        let structure = structure(kernel);
+        self.lock().families.get_mut(&relation.family).is_some_and(|family| {
+            let count = family.structures.entry(structure).or_default();
+            *count += 1;
+            *count >= REPEATED
+        })
     }
 
     /// Notes a kernel with all numbers built in.
@@ -121,13 +146,11 @@ impl<M> Families<M> {
     ) -> Choice<M> {
         let take =
             || self.lock().families.get_mut(&relation.family).map(|family| std::mem::take(&mut family.new));
-        let (old, current): (Vec<_>, Vec<_>) =
-            take().unwrap_or_default().into_iter().partition(|(plan, _)| *plan < relation.former);
+        let new = take().unwrap_or_default();
         let printed: Vec<(u32, Variable)> =
-            old.iter().filter_map(|(plan, kernel)| Some((*plan, print(kernel)?))).collect();
+            new.iter().filter_map(|(plan, kernel)| Some((*plan, print(kernel)?))).collect();
         let mut known = self.lock();
         let Some(family) = known.families.get_mut(&relation.family) else { return Choice::Alone };
-        family.new.extend(current);
         for (plan, Variable { skeleton, values, .. }) in printed {
             let members = family.members.entry(skeleton).or_default();
             if members.iter().all(|member| member.values != values) {
@@ -141,13 +164,21 @@ impl<M> Families<M> {
                 return Choice::Known(module.clone(), arguments);
             }
         }
-        if variables.count() >= SELECTIVE {
+        if relation.has_former() && variables.count() >= SELECTIVE {
             return Choice::New((0..variable.values.len()).map(Place::Argument).collect());
         }
-        let old = members.iter().filter(|member| member.plan < relation.former || member.variable.is_some());
-        let distance = |member: &&Member<M>| {
-            member.values.iter().zip(&variable.values).filter(|(before, now)| before != now).count()
+        let differing = |member: &Member<M>| {
+            let pairs = member.values.iter().zip(&variable.values).zip(&variable.offsets);
+            pairs
+                .filter(|((before, now), _)| before != now)
+                .map(|(_, is_offset)| *is_offset)
+                .collect::<Vec<_>>()
         };
+        let is_related = |member: &&Member<M>| {
+            member.plan < relation.former || differing(member).into_iter().all(|is_offset| is_offset)
+        };
+        let old = members.iter().filter(is_related);
+        let distance = |member: &&Member<M>| differing(member).len();
         match old.min_by_key(distance) {
             Some(nearest) => Choice::New(widened(nearest, &variable.values)),
             None => Choice::Alone,
@@ -203,6 +234,16 @@ fn widened<M>(member: &Member<M>, values: &[i32]) -> Vec<Place> {
         }
     };
     member.values.iter().zip(values).enumerate().map(place).collect()
+}
+
+/// A number that kernels share whose sources may differ in numbers only.
+fn structure(kernel: &Kernel) -> u64 {
+    let mut hasher = FastHasher::default();
+    let mut statements = 0;
+    kernel.visit(&mut |_| statements += 1);
+    let lengths = (kernel.buffers.len(), kernel.axes.len(), kernel.registers.len(), kernel.shared.len());
+    (&kernel.name, statements, lengths, kernel.block()).hash(&mut hasher);
+    hasher.finish()
 }
 
 #[cfg(test)]

@@ -89,19 +89,21 @@ impl<D: Driver> Modules<D> {
         relation: Option<Relation>,
     ) -> Result<Arc<Compiled<D>>> {
         let kernel = Arc::new(kernel);
-        let former = relation.filter(Relation::has_former);
-        let is_first = former.is_none();
-        if let Some(relation) = relation.filter(|_| is_first) {
+        let varies =
+            |relation: &Relation| self.families.is_repeated(*relation, &kernel) || relation.has_former();
+        let varying = relation.filter(varies);
+        // Later plans compare their kernels with those of the first one, wherever it has them from.
+        if let Some(relation) = relation.filter(|_| varying.is_none()) {
             self.families.note(relation, &kernel);
         }
         let known = self.lock();
         let found = known.constant.find(&kernel);
-        let found = found.or_else(|| former.and_then(|_| known.variable.find(&kernel)));
+        let found = found.or_else(|| varying.and_then(|_| known.variable.find(&kernel)));
         drop(known);
         if let Some(compiled) = found {
             return Ok(compiled);
         }
-        if let Some(relation) = former {
+        if let Some(relation) = varying {
             if let Some(compiled) = self.variable(heap, &kernel, relation)? {
                 let compiled = Arc::new(compiled);
                 self.lock().variable.insert(kernel, &compiled);

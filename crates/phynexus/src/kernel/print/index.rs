@@ -44,9 +44,9 @@ where
             });
         }
         match index.offset() {
-            c if text.is_empty() => self.size(c),
+            c if text.is_empty() => self.offset(c),
             0 => text,
-            c => format!("{text} {} {}", if c < 0 { "-" } else { "+" }, self.size(c.unsigned_abs() as i64)),
+            c => format!("{text} {} {}", if c < 0 { "-" } else { "+" }, self.offset(c.unsigned_abs() as i64)),
         }
     }
 

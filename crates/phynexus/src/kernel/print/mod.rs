@@ -80,6 +80,14 @@ impl<'a, D> Printer<'a, D> {
         self.number(value, value.to_string(), "#")
     }
 
+    /// The constant term of an index, with a mark if wanted.
+    fn offset(&self, value: i64) -> String {
+        match i32::try_from(value) {
+            Ok(value) if self.marks => variable::offset(value),
+            _ => value.to_string(),
+        }
+    }
+
     /// A number written as `literal`; `argument` converts an argument `#` to its type.
     fn number(&self, value: i64, literal: String, argument: &str) -> String {
         match i32::try_from(value) {

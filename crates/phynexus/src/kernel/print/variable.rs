@@ -12,12 +12,19 @@ const ARGUMENT: char = '\u{3}';
 const END: char = '\u{4}';
 /// Begins and ends the line that reads an argument from the buffer.
 const DECLARATION: char = '\u{5}';
+/// How an offset is converted.
+const OFFSET: &str = "(#)";
 /// The number of an argument, in declarations and conversions.
 const NUMBER: char = '#';
 
 /// A number as it is written, with a mark. `argument` converts the argument `size#` to the number's type.
 pub(super) fn mark(value: i32, literal: &str, argument: &str) -> String {
     format!("{VALUE}{value}{LITERAL}{literal}{ARGUMENT}{argument}{END}")
+}
+
+/// A number that is added to an index: as an argument it costs nothing.
+pub(super) fn offset(value: i32) -> String {
+    format!("{VALUE}{value}{LITERAL}{value}{ARGUMENT}{OFFSET}{END}")
 }
 
 /// The line that reads argument `#`, with a mark.
@@ -39,6 +46,8 @@ pub enum Place {
 pub struct Variable {
     /// The marked numbers in their order.
     pub values: Vec<i32>,
+    /// Whether each of them is an offset.
+    pub offsets: Vec<bool>,
     /// The source without the numbers: equal for kernels that differ in their numbers only.
     pub skeleton: String,
     source: String,
@@ -47,18 +56,20 @@ pub struct Variable {
 impl Variable {
     /// Reads a marked source.
     pub fn new(source: String) -> Variable {
-        let (mut values, mut skeleton) = (Vec::new(), String::with_capacity(source.len()));
+        let (mut values, mut offsets) = (Vec::new(), Vec::new());
+        let mut skeleton = String::with_capacity(source.len());
         for piece in pieces(&source) {
             match piece {
                 Piece::Text(text) | Piece::Declaration(text) => skeleton.push_str(text),
                 Piece::Number { value, argument, .. } => {
                     values.push(value);
+                    offsets.push(argument == OFFSET);
                     skeleton.push(VALUE);
                     skeleton.push_str(argument);
                 }
             }
         }
-        Variable { values, skeleton, source }
+        Variable { values, offsets, skeleton, source }
     }
 
     /// The source with all numbers as arguments.
