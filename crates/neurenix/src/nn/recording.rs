@@ -1,8 +1,7 @@
 //! Functions that read and change variables, recorded once and replayed.
 //!
-//! While a thread records a function, every variable that it reads becomes an argument of the recording, and every
-//! variable that it changes is a result. The variables themselves keep their values. A replay takes the current values,
-//! and puts the results in their place.
+//! While a thread records a function, every variable that it reads becomes an argument of the recording, and every one
+//! that it changes is a result. A replay takes the current values, and puts the results in their place.
 
 use std::{
     cell::{Cell, RefCell},
@@ -84,8 +83,7 @@ pub(super) fn note_made(parameter: &Parameter) {
     }
 }
 
-/// The variable's position among those that the function has touched; `None` outside a recording and for variables that
-/// the function made.
+/// The variable's position among those touched; `None` outside a recording and for variables that the function made.
 fn position(parameter: &Parameter) -> Option<usize> {
     if !IS_ACTIVE.get() {
         return None;
