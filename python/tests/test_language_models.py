@@ -360,3 +360,12 @@ def test_the_example_uses_the_tokenizer_of_the_folder(tmp_path: Path) -> None:
     while tokens and tokens[-1] % 2:
         tokens.pop()
     assert found.stdout == "two and" + "".join(chr(97 + token % 26) for token in tokens) + "\n"
+
+
+def test_ids_outside_the_vocabulary_are_errors() -> None:
+    model = models.GPT2(models.GPT2Config(vocab_size=16, n_positions=8, n_embd=8, n_layer=1, n_head=2)).eval()
+    for tokens in ([3, -1], [3, 16]):
+        with pytest.raises(ValueError, match=f"the token id {tokens[1]} is outside the vocabulary of 16"):
+            models.generate(model, tokens, 2)
+    with pytest.raises(ValueError, match="the stop token 16 is outside"):
+        models.generate(model, [3], 2, stop_tokens=[1, 16])

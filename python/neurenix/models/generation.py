@@ -100,6 +100,15 @@ def generate(
             f"generate: expected token ids of shape (L) or (N, L), not empty, got {prompt.dtype.name} of shape "
             f"{tuple(prompt.shape)}"
         )
+    vocabulary = model.config.vocab_size
+    least, greatest = int(prompt.min().item()), int(prompt.max().item())
+    if least < 0 or greatest >= vocabulary:
+        outside = least if least < 0 else greatest
+        raise ValueError(f"generate: the token id {outside} is outside the vocabulary of {vocabulary} tokens")
+    stops = {stop_tokens} if isinstance(stop_tokens, int) else set(stop_tokens or ())
+    for stop in stops:
+        if not 0 <= stop < vocabulary:
+            raise ValueError(f"generate: the stop token {stop!r} is outside the vocabulary of {vocabulary} tokens")
     # The last token is not fed to the model.
     total = prompt.shape[-1] + max_new_tokens - 1
     if cache is not None:
@@ -112,7 +121,6 @@ def generate(
         )
     if cache is None:
         cache = model.new_cache(min(-(-total // _STEP) * _STEP, room))
-    stops = {stop_tokens} if isinstance(stop_tokens, int) else set(stop_tokens or ())
     settings = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "generator": generator}
     return _steps(model, prompt.to(device=model.device), max_new_tokens, settings, stops, cache)
 
