@@ -24,14 +24,8 @@ use crate::{
     spirv::exact,
 };
 
-/// The pipeline of a kernel.
-pub(crate) fn compile(
-    found: &Found,
-    connection: &Connection,
-    pipelines: &Pipelines,
-    kernel: &Kernel,
-    source: &str,
-) -> Result<Pipeline, NotCompiled> {
+/// Refuses a kernel whose memory the device cannot bind.
+pub(crate) fn accept(found: &Found, connection: &Connection, kernel: &Kernel) -> Result<(), NotCompiled> {
     let has = found.target.limits.shared_bytes;
     let needs = wgsl_workgroup_bytes(kernel);
     if needs > has {
@@ -49,6 +43,17 @@ pub(crate) fn compile(
             return Err(format!("a buffer has {bytes} bytes, but a kernel can bind at most {most}").into());
         }
     }
+    Ok(())
+}
+
+/// The pipeline of a kernel.
+pub(crate) fn compile(
+    found: &Found,
+    connection: &Connection,
+    pipelines: &Pipelines,
+    kernel: &Kernel,
+    source: &str,
+) -> Result<Pipeline, NotCompiled> {
     // A panic of the translator must only fail this kernel.
     let made = catch_unwind(AssertUnwindSafe(|| {
         pipelines.make(connection, source, |device, cache| {
@@ -72,13 +77,14 @@ fn module(found: &Found, device: &Device, source: &str, kernel: &Kernel) -> Resu
             ..Default::default()
         };
         // SAFETY: the code is naga's translation of a validated module. The additions change neither types nor control
-        // flow, and the driver supports them. The checker proved every access of the kernel in bounds.
+        // flow, and the driver supports them. The checker proved every access of the kernel in bounds, for the numbers
+        // that a launch passes as arguments.
         return Ok(unsafe { device.create_shader_module_passthrough(descriptor) });
     }
     let descriptor =
         ShaderModuleDescriptor { label: None, source: ShaderSource::Wgsl(Cow::Borrowed(source)) };
-    // SAFETY: the checker proved every access of the kernel in bounds, and every loop has a constant iteration count or
-    // terminates because integers decrease.
+    // SAFETY: the checker proved every access of the kernel in bounds, for the numbers that a launch passes as arguments.
+    // Every loop has a fixed iteration count, or one of these, or terminates because integers decrease.
     Ok(unsafe { device.create_shader_module_trusted(descriptor, ShaderRuntimeChecks::unchecked()) })
 }
 

@@ -22,7 +22,7 @@ use wgpu::{
 
 use crate::{
     adapter::{Found, NEEDED, adapters, describe},
-    compile::compile,
+    compile::{accept, compile},
     connection::{AT_ONCE, Connection, Launch},
     exit,
     language::{MSL, SPIR_V, WGSL},
@@ -156,6 +156,10 @@ impl Driver for Wgpu {
 
     fn read(&self, block: &Buffer, offset: usize, bytes: &mut [u8]) -> Result<()> {
         self.connection()?.read(block, offset, bytes)
+    }
+
+    fn accept(&self, kernel: &Kernel) -> Result<(), NotCompiled> {
+        accept(&self.found, &self.open()?.connection, kernel)
     }
 
     fn print(&self, kernel: &Kernel) -> Result<String, NotCompiled> {

@@ -8,9 +8,9 @@
 //! Within a plan, kernels that differ in offsets only, such as those of the time steps of a loop, are one kernel, too.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     hash::{Hash, Hasher},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
 use crate::{
@@ -23,8 +23,10 @@ use crate::{
 
 /// The maximum number of families kept.
 const CAPACITY: usize = 128;
-/// After this many kernels with the same skeleton, all of its numbers become arguments.
+/// After this many kernels with the same skeleton, all numbers that ever differed become arguments.
 const SELECTIVE: usize = 6;
+/// The maximum number of skeletons of a family, and of its kernels that were not compared yet.
+const MEMBERS: usize = 1024;
 
 /// From this many kernels of one structure on, a plan's kernels are compared with each other.
 const REPEATED: u32 = 4;
@@ -71,6 +73,8 @@ struct Family<M> {
     new: Vec<(u32, Arc<Kernel>)>,
     /// By skeleton.
     members: HashMap<String, Vec<Member<M>>>,
+    /// Skeletons whose numbers cannot be arguments, because the compiler refused it.
+    refused: HashSet<String>,
 }
 
 struct Member<M> {
@@ -78,7 +82,7 @@ struct Member<M> {
     plan: u32,
     values: Vec<i32>,
     /// Where its numbers are, if some are arguments.
-    variable: Option<(Vec<Place>, Arc<M>)>,
+    variable: Option<(Vec<Place>, Weak<M>)>,
 }
 
 impl<M> Families<M> {
@@ -109,6 +113,7 @@ impl<M> Families<M> {
             structures: HashMap::default(),
             new: Vec::new(),
             members: HashMap::new(),
+            refused: HashSet::new(),
         };
         let entry = known.families.entry(family).or_insert_with(new);
         (entry.used, entry.plans) = (used, entry.plans + 1);
@@ -132,8 +137,20 @@ impl<M> Families<M> {
 
     /// Notes a kernel with all numbers built in.
     pub(super) fn note(&self, relation: Relation, kernel: &Arc<Kernel>) {
-        if let Some(family) = self.lock().families.get_mut(&relation.family) {
+        if let Some(family) = self.lock().families.get_mut(&relation.family)
+            && family.new.len() < MEMBERS
+        {
             family.new.push((relation.former, kernel.clone()));
+        }
+    }
+
+    /// Notes that the compiler refuses a kernel with arguments.
+    pub(super) fn refuse(&self, relation: Relation, skeleton: String) {
+        if let Some(family) = self.lock().families.get_mut(&relation.family) {
+            if family.refused.len() >= MEMBERS {
+                family.refused.clear();
+            }
+            family.refused.insert(skeleton);
         }
     }
 
@@ -157,15 +174,17 @@ impl<M> Families<M> {
                 members.push(Member { plan, values, variable: None });
             }
         }
-        let Some(members) = family.members.get(&variable.skeleton) else { return Choice::Alone };
+        if family.members.len() > MEMBERS {
+            family.members.clear();
+        }
+        let Some(members) = family.members.get_mut(&variable.skeleton) else { return Choice::Alone };
+        // Kernels live as long as plans that use them.
+        members.retain(|member| member.variable.as_ref().is_none_or(|(_, module)| module.strong_count() > 0));
         let variables = members.iter().filter_map(|member| member.variable.as_ref());
         for (places, module) in variables.clone() {
-            if let Some(arguments) = arguments(places, &variable.values) {
-                return Choice::Known(module.clone(), arguments);
+            if let (Some(arguments), Some(module)) = (arguments(places, &variable.values), module.upgrade()) {
+                return Choice::Known(module, arguments);
             }
-        }
-        if relation.has_former() && variables.count() >= SELECTIVE {
-            return Choice::New((0..variable.values.len()).map(Place::Argument).collect());
         }
         let differing = |member: &Member<M>| {
             let pairs = member.values.iter().zip(&variable.values).zip(&variable.offsets);
@@ -174,12 +193,22 @@ impl<M> Families<M> {
                 .map(|(_, is_offset)| *is_offset)
                 .collect::<Vec<_>>()
         };
+        let is_equal = |member: &Member<M>| member.values == variable.values;
+        if family.refused.contains(&variable.skeleton) || members.iter().any(is_equal) {
+            return Choice::Alone;
+        }
+        if relation.has_former() && variables.count() >= SELECTIVE {
+            let place =
+                |(at, &now): (usize, &i32)| match members.iter().all(|member| member.values[at] == now) {
+                    true => Place::Fixed(now),
+                    false => Place::Argument(at),
+                };
+            return Choice::New(numbered(variable.values.iter().enumerate().map(place)));
+        }
         let is_related = |member: &&Member<M>| {
             member.plan < relation.former || differing(member).into_iter().all(|is_offset| is_offset)
         };
-        let old = members.iter().filter(is_related);
-        let distance = |member: &&Member<M>| differing(member).len();
-        match old.min_by_key(distance) {
+        match members.iter().filter(is_related).min_by_key(|member| differing(member).len()) {
             Some(nearest) => Choice::New(widened(nearest, &variable.values)),
             None => Choice::Alone,
         }
@@ -189,10 +218,24 @@ impl<M> Families<M> {
     pub(super) fn add(&self, relation: Relation, variable: Variable, places: Vec<Place>, module: &Arc<M>) {
         if let Some(family) = self.lock().families.get_mut(&relation.family) {
             let Variable { skeleton, values, .. } = variable;
-            let member = Member { plan: relation.former, values, variable: Some((places, module.clone())) };
+            let member =
+                Member { plan: relation.former, values, variable: Some((places, Arc::downgrade(module))) };
             family.members.entry(skeleton).or_default().push(member);
         }
     }
+}
+
+/// The same places, whose arguments have the numbers from 0 on.
+fn numbered(places: impl Iterator<Item = Place>) -> Vec<Place> {
+    let mut count = 0;
+    let numbered = places.map(|place| match place {
+        Place::Fixed(_) => place,
+        Place::Argument(_) => {
+            count += 1;
+            Place::Argument(count - 1)
+        }
+    });
+    numbered.collect()
 }
 
 /// The arguments with which a kernel has these numbers, if it can have them.
@@ -251,11 +294,7 @@ mod tests {
     use super::*;
 
     fn member(values: &[i32], places: Option<&[Place]>) -> Member<()> {
-        Member {
-            plan: 0,
-            values: values.into(),
-            variable: places.map(|places| (places.into(), Arc::new(()))),
-        }
+        Member { plan: 0, values: values.into(), variable: places.map(|places| (places.into(), Weak::new())) }
     }
 
     #[test]

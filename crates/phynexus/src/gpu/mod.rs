@@ -187,6 +187,11 @@ pub trait Driver: Sized + Send + Sync + 'static {
     }
     /// Frees unused host and device memory that the driver caches.
     fn trim(&self) {}
+    /// Refuses a kernel that the device cannot launch, whatever its source: kernels of other sizes may share its module.
+    fn accept(&self, kernel: &Kernel) -> Result<(), NotCompiled> {
+        let _ = kernel;
+        Ok(())
+    }
     /// Prints a checked kernel in the device's language.
     ///
     /// # Errors

@@ -88,6 +88,7 @@ impl<D: Driver> Modules<D> {
         kernel: Kernel,
         relation: Option<Relation>,
     ) -> Result<Arc<Compiled<D>>> {
+        heap.driver.accept(&kernel).map_err(|e| heap.not_compiled(e))?;
         let kernel = Arc::new(kernel);
         let varies =
             |relation: &Relation| self.families.is_repeated(*relation, &kernel) || relation.has_former();
@@ -145,7 +146,10 @@ impl<D: Driver> Modules<D> {
                 let module = match compile(heap, &sized, &source) {
                     Ok(module) => Arc::new(module),
                     // With its numbers built in, the compiler may accept it.
-                    Err(NotCompiled::Refused(_)) => return Ok(None),
+                    Err(NotCompiled::Refused(_)) => {
+                        self.families.refuse(relation, variable.skeleton);
+                        return Ok(None);
+                    }
                     Err(NotCompiled::Failed(error)) => return Err(error),
                 };
                 self.families.add(relation, variable, places, &module);

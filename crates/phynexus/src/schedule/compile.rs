@@ -14,7 +14,7 @@ use crate::{
     op::ir::Ir,
 };
 
-/// A number that graphs share if they differ in sizes and numbers only.
+/// A number that graphs of the same operations share, such as those that differ in sizes only.
 pub(super) fn family(ir: &Ir) -> u64 {
     let mut hasher = FastHasher::default();
     for node in &ir.nodes {

@@ -50,6 +50,15 @@ where
         }
     }
 
+    /// An index without marks: numbers in the index of a group's array, register or fragment belong to the kernel's
+    /// structure, and compilers keep registers only where they know them.
+    pub(super) fn structural_index(&mut self, index: &Index) -> String {
+        let marks = std::mem::take(&mut self.marks);
+        let text = self.index(index);
+        self.marks = marks;
+        text
+    }
+
     /// A range, quotient or remainder.
     fn atom(&mut self, atom: &Atom) -> String {
         let (x, k, remainder) = match atom {
@@ -91,7 +100,11 @@ where
 
     /// The position of an access's first element.
     pub(super) fn address(&mut self, access: &MemoryAccess) -> Result<String> {
-        let mut text = Self::start(access.array) + &self.index(&access.index);
+        let index = match access.array {
+            ArrayId::Buffer(_) => self.index(&access.index),
+            ArrayId::Shared(_) | ArrayId::Register(_) => self.structural_index(&access.index),
+        };
+        let mut text = Self::start(access.array) + &index;
         if let Some(row) = &access.row {
             self.too_wide |= access.index.bounds(&self.ranges).1.saturating_add(row.last()) > i32::MAX.into();
             let (dtype, number) = (self.bound(row.value)?.of.dtype, self.lane_of(row.value, 0)?);

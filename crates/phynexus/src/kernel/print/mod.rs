@@ -274,7 +274,7 @@ where
                 let argument = self.converted(dtype, true);
                 self.number(bits.into(), literal, &argument)
             }
-            DType::I32 | DType::I64 => {
+            _ if dtype.is_integer() => {
                 let argument = self.converted(dtype, false);
                 self.number(scalar.as_i64(), literal, &argument)
             }

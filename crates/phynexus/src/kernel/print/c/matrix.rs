@@ -24,7 +24,7 @@ impl Printer<'_, CFamily> {
     }
 
     fn tile(&mut self, tile: &Tile) -> String {
-        format!("fragment{}[{}]", tile.fragment, self.index(&tile.index))
+        format!("fragment{}[{}]", tile.fragment, self.structural_index(&tile.index))
     }
 
     pub(super) fn matrix(&mut self, matrix: &Matrix) -> Result<()> {
