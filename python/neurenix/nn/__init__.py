@@ -8,7 +8,27 @@
 """
 
 # Each module's `__all__` names what it exports, so that a layer is added in one file.
-from . import functional as functional, init as init, utils as utils
+from . import (
+    activation,
+    cache,
+    container,
+    conv,
+    decoder,
+    functional,
+    init,
+    language,
+    linear,
+    loss,
+    module,
+    normalization,
+    padding,
+    parameter,
+    pooling,
+    rnn,
+    sampling,
+    transformer,
+    utils,
+)
 from .activation import *
 from .cache import *
 from .container import *
@@ -25,3 +45,21 @@ from .pooling import *
 from .rnn import *
 from .sampling import *
 from .transformer import *
+
+__all__ = ["functional", "init", "utils"]
+__all__ += activation.__all__
+__all__ += cache.__all__
+__all__ += container.__all__
+__all__ += conv.__all__
+__all__ += decoder.__all__
+__all__ += language.__all__
+__all__ += linear.__all__
+__all__ += loss.__all__
+__all__ += module.__all__
+__all__ += normalization.__all__
+__all__ += padding.__all__
+__all__ += parameter.__all__
+__all__ += pooling.__all__
+__all__ += rnn.__all__
+__all__ += sampling.__all__
+__all__ += transformer.__all__
