@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import groupby
 from typing import Any
 
 from .. import _engine
@@ -13,6 +14,7 @@ from ._precision import low
 from .container import check_layers
 from .linear import new
 from .module import Module
+from .utils.rnn import PackedSequence
 
 __all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNCell"]
 
@@ -41,6 +43,51 @@ def _two_states(kind: str, hx: Any) -> tuple[Tensor | None, Tensor | None]:
         return hx[0], hx[1]
     given = f"{type(hx).__name__} of {len(hx)}" if is_sequence else type(hx).__name__
     raise TypeError(f"{kind}: expected a pair (h, c) as the state, got {given}")
+
+
+def _ordered(state: Any, order: Tensor | None) -> Any:
+    """A state (cells, N, hidden_size) in another order of the batch."""
+    return state if state is None or order is None else state.index_select(1, order)
+
+
+def _layer(
+    kind: str, x: Tensor, weights: list[Any], h: Tensor | None, c: Tensor | None, reverse: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """One layer in one direction over (T, N, features)."""
+    w_ih, w_hh, b_ih, b_hh = weights
+    return _engine.recurrent_layer(kind, x, w_ih, w_hh, b_ih, b_hh, h, c, reverse)
+
+
+def _packed_layer(
+    kind: str, x: Tensor, weights: list[Any], h: Any, c: Any, reverse: bool, counts: list[int]
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """One layer in one direction over packed data (rows, features), with ``counts`` rows at each step.
+
+    Steps with the same count are one call on the sequences that have them: the first ones, as lengths descend. The
+    states of the others are kept. Forwards, those have ended; in reverse, they have not begun.
+    """
+    blocks = [(len(list(steps)), count) for count, steps in groupby(counts)]
+    batch, hidden = counts[0], weights[1].shape[1]
+    h = x.new_zeros(batch, hidden) if h is None else h
+    if kind == "LSTM" and c is None:
+        c = x.new_zeros(batch, hidden)
+    parts = list(zip(x.split([steps * count for steps, count in blocks]), blocks, strict=True))
+    outputs = []
+    for part, (steps, count) in reversed(parts) if reverse else parts:
+        part = part.reshape(steps, count, x.shape[1])
+        now_h, now_c = (None if state is None else state.narrow(0, 0, count) for state in (h, c))
+        output, *now = _layer(kind, part, weights, now_h, now_c, reverse)
+        outputs.append(output.reshape(steps * count, hidden))
+        h, c = (_replaced(before, after) for before, after in zip((h, c), now, strict=True))
+    return _engine.cat(outputs[::-1] if reverse else outputs), h, c
+
+
+def _replaced(before: Any, after: Any) -> Any:
+    """The states of a batch, with new ones for the first sequences."""
+    if after is None or after.shape[0] == before.shape[0]:
+        return after
+    count = after.shape[0]
+    return _engine.cat([after, before.narrow(0, count, before.shape[0] - count)])
 
 
 class _Weights(Module):
@@ -94,22 +141,55 @@ class _Recurrent(_Weights):
                 self._add_weights(kind, inputs, suffix, bias, {"device": device, "dtype": dtype})
         self.reset_parameters()
 
-    def _run(self, input: Tensor, h_0: Tensor | None, c_0: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    def _run(self, input: Any, h_0: Tensor | None, c_0: Tensor | None) -> tuple[Any, Tensor, Tensor | None]:
+        if isinstance(input, PackedSequence):
+            return self._run_packed(input, h_0, c_0)
+        name = type(self).__name__
+        if not isinstance(input, Tensor):
+            raise TypeError(
+                f"{name}: expected a tensor, got {type(input).__name__}, in input: convert it with nx.asarray(x) or "
+                "nx.Tensor(x), or pass a PackedSequence"
+            )
         if input.ndim not in (2, 3):
-            raise ValueError(f"{type(self).__name__}: expected an input of 2 or 3 dimensions, got {input.ndim}")
+            raise ValueError(f"{name}: expected an input of 2 or 3 dimensions, got {input.ndim}")
         single = input.ndim == 2
-        h_0, c_0 = low(h_0, c_0)
-        x = input.to(self._weights("_l0")[0].dtype)
+        x = input
         if single:
             x = x.unsqueeze(1)
             h_0, c_0 = (None if state is None else state.unsqueeze(1) for state in (h_0, c_0))
         elif self.batch_first:
             x = x.transpose(0, 1)
-        cells = self.num_layers * self._directions
-        needed = (cells, x.shape[1], self.hidden_size)
-        for state in (h_0, c_0):
+        self._check_states(x.shape[1], h_0, c_0)
+        x, h_n, c_n = self._layers(x, h_0, c_0)
+        if single:
+            return x.squeeze(1), h_n.squeeze(1), None if c_n is None else c_n.squeeze(1)
+        return (x.transpose(0, 1) if self.batch_first else x), h_n, c_n
+
+    def _run_packed(
+        self, input: PackedSequence, h_0: Tensor | None, c_0: Tensor | None
+    ) -> tuple[PackedSequence, Tensor, Tensor | None]:
+        if input.data.ndim != 2:
+            name = type(self).__name__
+            raise ValueError(f"{name}: expected packed data of 2 dimensions, got {input.data.ndim}")
+        counts = input._counts()
+        self._check_states(counts[0], h_0, c_0)
+        # States are in the order of the batch; the data, in descending order of lengths.
+        h_0, c_0 = (_ordered(state, input.sorted_indices) for state in (h_0, c_0))
+        x, h_n, c_n = self._layers(input.data, h_0, c_0, counts)
+        return input._with_data(x), _ordered(h_n, input.unsorted_indices), _ordered(c_n, input.unsorted_indices)
+
+    def _check_states(self, batch: int, *states: Tensor | None) -> None:
+        needed = (self.num_layers * self._directions, batch, self.hidden_size)
+        for state in states:
             if state is not None and tuple(state.shape) != needed:
                 raise ValueError(f"{type(self).__name__}: expected a state of shape {needed}, got {tuple(state.shape)}")
+
+    def _layers(
+        self, x: Tensor, h_0: Tensor | None, c_0: Tensor | None, counts: list[int] | None = None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """All layers over (T, N, features), or over packed data (rows, features) with ``counts`` rows at each step."""
+        h_0, c_0 = low(h_0, c_0)
+        x = x.to(self._weights("_l0")[0].dtype)
         last_h, last_c = [], []
         for layer in range(self.num_layers):
             if layer and self.dropout:
@@ -119,19 +199,18 @@ class _Recurrent(_Weights):
                 cell = layer * self._directions + direction
                 suffix = f"_l{layer}" + ("_reverse" if direction else "")
                 h, c = (None if state is None else state[cell] for state in (h_0, c_0))
-                w_ih, w_hh, b_ih, b_hh = self._weights(suffix)
-                output, h, c = _engine.recurrent_layer(self._kind, x, w_ih, w_hh, b_ih, b_hh, h, c, direction == 1)
+                weights, reverse = self._weights(suffix), direction == 1
+                if counts is None:
+                    output, h, c = _layer(self._kind, x, weights, h, c, reverse)
+                else:
+                    output, h, c = _packed_layer(self._kind, x, weights, h, c, reverse, counts)
                 outputs.append(output)
                 last_h.append(h)
                 last_c.append(c)
             x = outputs[0] if len(outputs) == 1 else _engine.cat(outputs, -1)
-        h_n = _engine.stack(last_h)
-        c_n = _engine.stack(last_c) if self._kind == "LSTM" else None
-        if single:
-            return x.squeeze(1), h_n.squeeze(1), None if c_n is None else c_n.squeeze(1)
-        return (x.transpose(0, 1) if self.batch_first else x), h_n, c_n
+        return x, _engine.stack(last_h), _engine.stack(last_c) if self._kind == "LSTM" else None
 
-    def forward(self, input: Tensor, hx: Any = None) -> Any:
+    def forward(self, input: Tensor | PackedSequence, hx: Any = None) -> Any:
         output, h_n, _ = self._run(input, _one_state(type(self).__name__, hx), None)
         return output, h_n
 
@@ -149,6 +228,8 @@ class RNN(_Recurrent):
     ``output, h = layer(x, h_0)``: the output has the input's shape with ``directions * hidden_size`` as its last
     dimension, ``h`` is (num_layers * directions, N, hidden_size), as ``h_0`` is (default: zeros), whatever
     ``batch_first``; ``directions`` is 2 with ``bidirectional``, else 1. ``dropout`` acts between layers, in training.
+    For a ``PackedSequence`` (see ``nn.utils.rnn``), the output is one too, and ``h`` is the state after the last step
+    of each sequence, in the order of the batch before packing.
 
     >>> import neurenix as nx
     >>> output, h = nx.nn.RNN(4, 8)(nx.zeros(5, 2, 4))
@@ -234,7 +315,7 @@ class LSTM(_Recurrent):
             "LSTM", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device, dtype
         )
 
-    def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> Any:
+    def forward(self, input: Tensor | PackedSequence, hx: tuple[Tensor, Tensor] | None = None) -> Any:
         h_0, c_0 = _two_states(type(self).__name__, hx)
         output, h_n, c_n = self._run(input, h_0, c_0)
         return output, (h_n, c_n)
