@@ -25,9 +25,8 @@ use crate::{
 const CAPACITY: usize = 128;
 /// After this many kernels with the same skeleton, all numbers that ever differed become arguments.
 const SELECTIVE: usize = 6;
-/// The maximum number of skeletons of a family, and of its kernels that were not compared yet.
+/// The maximum number of a family's skeletons, of the kernels of each, and of those that were not compared yet.
 const MEMBERS: usize = 1024;
-
 /// From this many kernels of one structure on, a plan's kernels are compared with each other.
 const REPEATED: u32 = 4;
 
@@ -119,7 +118,7 @@ impl<M> Families<M> {
         (entry.used, entry.plans) = (used, entry.plans + 1);
         entry.structures.clear();
         let relation = Relation { family, former: entry.plans - 1 };
-        // Unloads machine code, so after the lock is released.
+        // Kernels are large, so they are dropped after the lock is released.
         drop(known);
         drop(dropped);
         relation
@@ -150,6 +149,7 @@ impl<M> Families<M> {
             if family.refused.len() >= MEMBERS {
                 family.refused.clear();
             }
+            family.members.remove(&skeleton);
             family.refused.insert(skeleton);
         }
     }
@@ -169,8 +169,11 @@ impl<M> Families<M> {
         let mut known = self.lock();
         let Some(family) = known.families.get_mut(&relation.family) else { return Choice::Alone };
         for (plan, Variable { skeleton, values, .. }) in printed {
+            if family.refused.contains(&skeleton) {
+                continue;
+            }
             let members = family.members.entry(skeleton).or_default();
-            if members.iter().all(|member| member.values != values) {
+            if members.len() < MEMBERS && members.iter().all(|member| member.values != values) {
                 members.push(Member { plan, values, variable: None });
             }
         }
@@ -194,7 +197,7 @@ impl<M> Families<M> {
                 .collect::<Vec<_>>()
         };
         let is_equal = |member: &Member<M>| member.values == variable.values;
-        if family.refused.contains(&variable.skeleton) || members.iter().any(is_equal) {
+        if members.iter().any(is_equal) {
             return Choice::Alone;
         }
         if relation.has_former() && variables.count() >= SELECTIVE {

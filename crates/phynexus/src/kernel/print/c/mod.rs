@@ -25,7 +25,7 @@ pub fn print(kernel: &Kernel, language: &'static Language) -> Result<String> {
 /// The same source, whose numbers can become arguments: elements of the last buffer.
 ///
 /// # Errors
-/// Those of [`print`].
+/// Those of [`print()`].
 pub fn print_variable(kernel: &Kernel, language: &'static Language) -> Result<Variable> {
     printed(kernel, language, true).map(Variable::new)
 }

@@ -40,7 +40,7 @@ pub fn print(kernel: &Kernel, arithmetic: Arithmetic) -> Result<String> {
 /// The same source, whose numbers can become arguments: elements of the last buffer.
 ///
 /// # Errors
-/// Those of [`print`].
+/// Those of [`print()`].
 pub fn print_variable(kernel: &Kernel, arithmetic: Arithmetic) -> Result<Variable> {
     printed(kernel, arithmetic, true).map(Variable::new)
 }
