@@ -59,8 +59,8 @@ impl Architecture {
         &self.target
     }
 
-    /// Prints and compiles a kernel, with its numbers built in or all of them as arguments. Returns the size of its machine
-    /// code in bytes.
+    /// Prints and compiles a kernel, with its numbers built in or all of them as arguments. Returns the size of its
+    /// machine code in bytes.
     ///
     /// # Errors
     /// The message of the printer or the compiler.

@@ -83,8 +83,8 @@ fn module(found: &Found, device: &Device, source: &str, kernel: &Kernel) -> Resu
     }
     let descriptor =
         ShaderModuleDescriptor { label: None, source: ShaderSource::Wgsl(Cow::Borrowed(source)) };
-    // SAFETY: the checker proved every access of the kernel in bounds, for the numbers that a launch passes as arguments.
-    // Every loop has a fixed iteration count, or one of these, or terminates because integers decrease.
+    // SAFETY: the checker proved every access of the kernel in bounds, for the numbers that a launch passes as
+    // arguments. Every loop has a fixed iteration count, or one of these, or terminates because integers decrease.
     Ok(unsafe { device.create_shader_module_trusted(descriptor, ShaderRuntimeChecks::unchecked()) })
 }
 

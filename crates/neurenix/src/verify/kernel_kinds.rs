@@ -85,7 +85,8 @@ mod tests {
 
     #[test]
     fn every_kind_keeps_a_case() {
-        let options = Options { filter: Some("layer_norm".to_owned()), random_graphs: 0, ..Options::default() };
+        let options =
+            Options { filter: Some("layer_norm".to_owned()), random_graphs: 0, ..Options::default() };
         let all: HashSet<KernelKind> = kernels(target(), &options).iter().map(kernel_kind).collect();
         let mut cases = Cases::of(&options);
         let before = cases.entries.len();

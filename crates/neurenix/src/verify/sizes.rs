@@ -1,5 +1,5 @@
-//! Programs whose sizes vary: kernels whose numbers are arguments give the results of kernels with the numbers built in, bit
-//! for bit.
+//! Programs whose sizes vary: kernels whose numbers are arguments give the results of kernels with the numbers built
+//! in, bit for bit.
 
 use phynexus::{
     DType, Device, Result, Tensor,
@@ -46,7 +46,10 @@ programs! {
         x.transpose(1, 2)?.conv1d(&weight, None, [1], [1], [1], 1)
     };
     "pooling": |x, _y| x.transpose(1, 2)?.avg_pool1d([2], Some([1]), [0], false, true);
-    "half precision": |x, y| x.to_dtype(DType::F16)?.mul(&y.to_dtype(DType::F16)?)?.sum(&[1], false)?.to_dtype(DType::F32);
+    "half precision": |x, y| {
+        let [x, y] = [x.to_dtype(DType::F16)?, y.to_dtype(DType::F16)?];
+        x.mul(&y)?.sum(&[1], false)?.to_dtype(DType::F32)
+    };
 }
 
 fn vary(device: Device, computation: impl Fn(&Tensor, &Tensor) -> Result<Tensor>) -> Result<Outcome> {

@@ -258,10 +258,6 @@ impl Driver for Simulated {
         PINNED
     }
 
-    fn print(&self, _: &Kernel) -> Result<String, NotCompiled> {
-        Ok(String::new())
-    }
-
     fn compile(&self, kernel: &Kernel, _: &str) -> Result<(), NotCompiled> {
         self.check()?;
         let control = &self.control;

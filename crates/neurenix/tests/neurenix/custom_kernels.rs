@@ -78,9 +78,6 @@ impl Driver for Plain {
         out.copy_from_slice(&bytes(block)[offset..offset + out.len()]);
         Ok(())
     }
-    fn print(&self, _: &Kernel) -> Result<String, NotCompiled> {
-        Ok(String::new())
-    }
     fn compile(&self, _: &Kernel, _: &str) -> Result<Module, NotCompiled> {
         Ok(Module::Printed)
     }

@@ -89,8 +89,8 @@ fn radix_sort<T: Ordered>(x: &[T], y: &mut [i64], key: impl Fn(T) -> T::Key + Sy
     });
 }
 
-/// Distributes `from` into `to`, which has room for as many entries, by one byte. Returns false without doing anything if
-/// all keys share the byte.
+/// Distributes `from` into `to`, which has room for as many entries, by one byte. Returns false without doing anything
+/// if all keys share the byte.
 fn radix_pass<K: Key>(from: &[Entry<K>], to: &mut Vec<Entry<K>>, byte: u32, parts: usize) -> bool {
     assert!(to.capacity() >= from.len());
     let parts = parts.max(from.len().div_ceil(PART));

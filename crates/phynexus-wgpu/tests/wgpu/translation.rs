@@ -66,9 +66,6 @@ impl Driver for Translator {
         bytes.fill(0);
         Ok(())
     }
-    fn print(&self, _: &Kernel) -> Result<String, NotCompiled> {
-        Ok(String::new())
-    }
     /// Translates the kernel with its numbers built in, and with all of them as arguments.
     fn compile(&self, kernel: &Kernel, _: &str) -> Result<(), NotCompiled> {
         for exact in [true, false] {

@@ -225,8 +225,8 @@ pub trait Backend: Send + Sync {
     }
     /// Compiles a step.
     fn compile(&self, step: &Step) -> Result<Arc<dyn Executable>>;
-    /// Compiles the steps of a plan, possibly in parallel. Results are in the order of the steps. Plans of one family are
-    /// made for graphs of the same operations, so their steps may share machine code.
+    /// Compiles the steps of a plan, possibly in parallel. Results are in the order of the steps. Plans of one family
+    /// are made for graphs of the same operations, so their steps may share machine code.
     fn compile_all(&self, steps: &[&Step], family: u64) -> Vec<Result<Arc<dyn Executable>>> {
         let _ = family;
         steps.iter().map(|step| self.compile(step)).collect()

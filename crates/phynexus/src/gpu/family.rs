@@ -1,9 +1,9 @@
 //! Kernels that are alike but for their numbers.
 //!
-//! The plans of such graphs are a family. The kernels of its first plan have all numbers built in, so that compilers fold
-//! them. When the graph comes again with other sizes, the kernels whose sources differ in numbers only get those numbers
-//! as arguments ([`Variable`]), and later plans use the same kernels. If another number then changes, a kernel is compiled
-//! in which it is an argument, too.
+//! The plans of such graphs are a family. The kernels of its first plan have all numbers built in, so that compilers
+//! fold them. When the graph comes again with other sizes, the kernels whose sources differ in numbers only get those
+//! numbers as arguments ([`Variable`]), and later plans use the same kernels. If another number then changes, a kernel
+//! is compiled in which it is an argument, too.
 //!
 //! Within a plan, kernels that differ in offsets only, such as those of the time steps of a loop, are one kernel, too.
 
@@ -261,8 +261,8 @@ pub(super) fn arguments(places: &[Place], values: &[i32]) -> Option<Vec<i32>> {
     Some(arguments.into_iter().map(Option::unwrap_or_default).collect())
 }
 
-/// Places for numbers that differ from a kernel's: arguments for those that do, in addition to its own. Numbers that are
-/// equal in both share an argument.
+/// Places for numbers that differ from a kernel's: arguments for those that do, in addition to its own. Numbers that
+/// are equal in both share an argument.
 fn widened<M>(member: &Member<M>, values: &[i32]) -> Vec<Place> {
     let own = |at: usize| match &member.variable {
         Some((places, _)) => match places[at] {

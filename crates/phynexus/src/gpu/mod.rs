@@ -187,16 +187,20 @@ pub trait Driver: Sized + Send + Sync + 'static {
     }
     /// Frees unused host and device memory that the driver caches.
     fn trim(&self) {}
-    /// Refuses a kernel that the device cannot launch, whatever its source: kernels of other sizes may share its module.
+    /// Refuses a kernel that the device cannot launch, whatever its source: kernels of other sizes may share its
+    /// module.
     fn accept(&self, kernel: &Kernel) -> Result<(), NotCompiled> {
         let _ = kernel;
         Ok(())
     }
-    /// Prints a checked kernel in the device's language.
+    /// Prints a checked kernel in the device's language. The default is for devices that need no source.
     ///
     /// # Errors
     /// A refusal if the language cannot express the kernel: the step then runs on the CPU.
-    fn print(&self, kernel: &Kernel) -> Result<String, NotCompiled>;
+    fn print(&self, kernel: &Kernel) -> Result<String, NotCompiled> {
+        let _ = kernel;
+        Ok(String::new())
+    }
     /// Prints a kernel, the last buffer of which holds numbers. Returns `None` if the device's sources cannot have such
     /// numbers.
     fn print_variable(&self, kernel: &Kernel) -> Option<Variable> {

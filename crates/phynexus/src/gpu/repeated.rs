@@ -360,10 +360,6 @@ mod tests {
             Ok(())
         }
 
-        fn print(&self, _: &Kernel) -> Result<String, NotCompiled> {
-            Ok(String::new())
-        }
-
         fn compile(&self, _: &Kernel, _: &str) -> Result<u8, NotCompiled> {
             Ok(0)
         }

@@ -1,5 +1,5 @@
-//! An operation is defined once, and everything else follows from its definition. These tests check it: the product's code
-//! names a function of one element in its row only, and a composite with a layer in four files.
+//! An operation is defined once, and everything else follows from its definition. These tests check it: the product's
+//! code names a function of one element in its row only, and a composite with a layer in four files.
 
 use std::{
     fs,
@@ -30,8 +30,8 @@ fn names(code: &str, word: &str) -> bool {
     words.any(|found| found == word)
 }
 
-/// The product's files that contain one of the words, apart from those that `python/make_stubs.py` writes and from `rnn`,
-/// which offers a selection.
+/// The product's files that contain one of the words, apart from those that `python/make_stubs.py` writes and from
+/// `rnn`, which offers a selection.
 fn files_that_name(words: &[&str]) -> Vec<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut files = Vec::new();

@@ -1,9 +1,9 @@
 //! Sources whose numbers can become arguments.
 //!
-//! A source is printed with a mark around each extent, stride, offset, divisor, bound and constant. Kernels for different
-//! sizes often have the same source but for these numbers. Such sources share one kernel: numbers that differ are read from
-//! a buffer, and the others stay as they are. Everything that a value decides, such as a condition that always holds,
-//! changes the text between the marks. Numbers beyond 32 bits have no marks and belong to that text.
+//! A source is printed with a mark around each extent, stride, offset, divisor, bound and constant. Kernels for
+//! different sizes often have the same source but for these numbers. Such sources share one kernel: numbers that differ
+//! are read from a buffer, and the others stay as they are. Everything that a value decides, such as a condition that
+//! always holds, changes the text between the marks. Numbers beyond 32 bits have no marks and belong to that text.
 
 /// Begins a mark: `value`, `LITERAL`, how the number is written, `ARGUMENT`, how an argument is converted, `END`.
 const VALUE: char = '\u{1}';

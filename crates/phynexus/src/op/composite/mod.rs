@@ -64,8 +64,8 @@ pub(crate) trait Definition {
         String::new()
     }
 
-    /// The result's dtype and shape, or an error if the operands' number, shapes or dtypes do not fit. There is at least
-    /// one operand. The default takes one of a floating-point dtype; the result has its dtype and shape.
+    /// The result's dtype and shape, or an error if the operands' number, shapes or dtypes do not fit. There is at
+    /// least one operand. The default takes one of a floating-point dtype; the result has its dtype and shape.
     fn check(&self, operands: &[TensorType]) -> Result<(DType, Dims)> {
         check::one_float(self.name(), operands)
     }
@@ -104,8 +104,8 @@ pub(crate) trait Definition {
 /// ```
 ///
 /// It makes a method of tensors in Rust and in Python, and a function of Python's `nn.functional`. An argument is an
-/// `Operand` (a tensor or nothing; the composite reads it in the first operand's dtype), a `Count` or a `Number`; defaults
-/// are Python's. The precision says what the function of `nn.functional` does:
+/// `Operand` (a tensor or nothing; the composite reads it in the first operand's dtype), a `Count` or a `Number`;
+/// defaults are Python's. The precision says what the function of `nn.functional` does:
 ///
 /// - `own`: it computes in the dtype of its operands;
 /// - `in_place`: the same, and it accepts PyTorch's argument `inplace`, which has no effect;
@@ -121,14 +121,17 @@ macro_rules! composite_functions {
             in_place silu() => Silu;
             /// ``x * tanh(softplus(x))`` (Misra, 2019).
             in_place mish() => Mish;
-            /// ``log(1 + exp(beta * x)) / beta``; ``x`` where ``beta * x`` exceeds ``threshold``. ``beta`` must be positive.
+            /// ``log(1 + exp(beta * x)) / beta``; ``x`` where ``beta * x`` exceeds ``threshold``. ``beta`` must be
+            /// positive.
             own softplus(beta: Number = 1.0, threshold: Number = 20.0) => Softplus {
                 beta: Scalar::Float(beta),
                 threshold: Scalar::Float(threshold),
             };
-            /// Normalises each of ``num_groups`` groups of channels in each sample of ``(N, C, ...)``. ``weight`` and ``bias``
-            /// are ``(C)``.
-            full group_norm(num_groups: Count, weight: Operand = None, bias: Operand = None, eps: Number = 1e-5) => GroupNorm {
+            /// Normalises each of ``num_groups`` groups of channels in each sample of ``(N, C, ...)``. ``weight`` and
+            /// ``bias`` are ``(C)``.
+            full group_norm(
+                num_groups: Count, weight: Operand = None, bias: Operand = None, eps: Number = 1e-5
+            ) => GroupNorm {
                 groups: num_groups,
                 epsilon: Scalar::Float(eps),
                 weight: weight.is_some(),
