@@ -53,9 +53,7 @@ impl<D: Driver> Gpu<D> {
     pub(super) fn heap(&self) -> &Arc<Heap<D>> {
         &self.0.heap
     }
-}
 
-impl<D: Driver> Gpu<D> {
     /// Compiles a step of a plan, or one by itself.
     fn compiled(&self, step: &Step, relation: Option<Relation>) -> Result<Arc<dyn Executable>> {
         match custom::call(step) {
