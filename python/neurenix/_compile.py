@@ -144,13 +144,13 @@ class Compiled:
                 f"compile: the function may read {watch.refused}, whose changes cannot be detected: a replay "
                 "would use the first value. Pass the value as an argument, or make it a tensor"
             )
-        # An optimiser's first step creates its state.
-        if not all(each._has_state() for each in watch.optimizers):
-            return self._function(*args, **kwargs)
         for variant in state.variants:
             result = variant.run(given)
             if result is not _MISFIT:
                 return result
+        # An optimiser's first step creates its state.
+        if not all(each._has_state() for each in watch.optimizers):
+            return self._function(*args, **kwargs)
         try:
             return self._record(state, shape, given)
         except NotReady:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Mapping
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from .. import _effects, _engine, _pending
@@ -16,6 +17,8 @@ from ..nn.module import Module, zero_gradients
 from ._written import Written
 
 Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
+# Types of settings that do not change by themselves. A tuple holds numbers.
+_FIXED = (int, float, str, tuple, type(None))
 # PyTorch's implementation options. The engine makes its own choice, so only those that change the result are refused.
 _CHOICES = ("maximize", "foreach", "capturable", "differentiable", "fused")
 
@@ -32,6 +35,8 @@ class Optimizer:
     # A bool tensor that decides on the device whether the next step is taken, set by GradScaler. The host never reads
     # it.
     _condition: Tensor | None = None
+    # The groups' names and values at the last step, if none of the values can change by itself.
+    _settings: Sequence[Any] = ()
 
     def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
         if isinstance(params, Tensor):
@@ -91,15 +96,21 @@ class Optimizer:
         """The native optimiser for the current groups."""
         members = [parameter for group in self._groups for parameter in group["params"]]
         counts = [len(group["params"]) for group in self._groups]
-        same = counts == self._native.counts and len(members) == len(self._native.parameters)
-        if not same or any(new is not old for new, old in zip(members, self._native.parameters, strict=True)):
+        if counts != self._native.counts or not all(map(operator.is_, members, self._native.parameters)):
             # The lists have been modified: each parameter keeps its state.
             checked = [self._checked(group) for group in self._groups]
             numbers = {id(parameter): number for number, parameter in enumerate(self._native.parameters)}
             known = self._native.state()
             state = {place: known[numbers[id(p)]] for place, p in enumerate(members) if numbers.get(id(p)) in known}
             self._native = self._built(checked, state)
-        self._native.set_options([self._options(group) for group in self._groups])
+        # Nearly always no setting has changed.
+        settings = [each for group in self._groups for item in group.items() for each in item]
+        if len(settings) != len(self._settings) or not all(map(operator.is_, settings, self._settings)):
+            for group in self._groups:
+                _check_group(group)
+            self._native.set_options([self._options(group) for group in self._groups])
+            is_fixed = all(isinstance(value, _FIXED) for group in self._groups for name, value in group.items() if name != "params")
+            self._settings = settings if is_fixed else []
         return self._native
 
     def _state(self) -> dict[int, dict[str, Tensor]]:
@@ -144,8 +155,6 @@ class Optimizer:
 
     def _stepping(self) -> tuple[_engine.Optimizer, list[tuple[float, float]]]:
         """The native optimiser, with each group's learning rate and weight decay."""
-        for group in self._groups:
-            _check_group(group)
         native = self._current()
         assert isinstance(native, _Native)
         return native.optimizer, [(float(g["lr"]), float(g.get("weight_decay", 0.0))) for g in self._groups]

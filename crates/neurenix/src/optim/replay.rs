@@ -6,7 +6,10 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use phynexus::{DType, Device, Scalar, Tensor, dtype::scalar_bytes, schedule::capture::is_recording};
+use phynexus::{
+    DType, Device, Scalar, Tensor, device::Storage, dtype::scalar_bytes, schedule::capture::is_recording,
+    shape::Layout,
+};
 
 use super::{
     Member, Optimizer, Rule,
@@ -236,6 +239,11 @@ fn uploaded(numbers: &[FedNumber], values: &[f64]) -> Result<Vec<Tensor>> {
         Tensor::from_bytes(bytes, *dtype, &[bytes.len() / dtype.size()], *device)
     };
     let leaves = leaves.iter().map(upload).collect::<phynexus::Result<Vec<Tensor>>>()?;
-    let element = |(leaf, element): (usize, usize)| leaves[leaf].narrow(0, element, 1)?.reshape(&[]);
+    let element = |(leaf, offset): (usize, usize)| {
+        let leaf = &leaves[leaf];
+        let layout = Layout { offset, ..Layout::contiguous(&[]) };
+        let element = Storage { layout, ..leaf.storage()? };
+        Ok(Tensor::from_storage(leaf.device(), leaf.dtype(), element))
+    };
     Ok(places.into_iter().map(element).collect::<phynexus::Result<Vec<Tensor>>>()?)
 }

@@ -238,6 +238,11 @@ impl Node {
         self.ready.load(Ordering::Acquire)
     }
 
+    /// Returns whether the node is computed and its data is in row-major order.
+    pub(crate) fn is_in_rows(&self) -> bool {
+        self.body().data.as_ref().is_some_and(|data| data.layout.is_contiguous())
+    }
+
     /// Returns the data, if the node is computed.
     pub(crate) fn data(&self) -> Option<Storage> {
         self.body().data.as_deref().cloned()

@@ -9,7 +9,7 @@ use std::{
 use super::plan::{Allocation, Leaf, Owned, Piece};
 use crate::kernel::step::Step;
 use crate::{
-    kernel::fused::FusedOp,
+    kernel::fused::{FusedOp, Fusion, Instruction},
     op::ir::{Id, Ir},
     shape::Layout,
 };
@@ -112,12 +112,11 @@ fn replaced<'a>(ir: &'a Ir, piece: &'a Piece, node: Id) -> impl Iterator<Item = 
     let kernel = piece.step.fused();
     let position = piece.position_of_stored(node);
     let store = kernel.and_then(|k| k.stores.iter().find(|s| Some(usize::from(s.parameter)) == position));
-    let found = kernel.zip(store).filter(|(kernel, store)| {
-        kernel.instructions[store.value as usize].per_column || kernel.columns.is_empty()
-    });
-    found
+    kernel
+        .zip(store)
         .into_iter()
         .flat_map(move |(kernel, store)| {
+            let in_columns = kernel.instructions[store.value as usize].per_column;
             piece.read().filter(move |&(i, read)| {
                 let same_element =
                     kernel.instructions.iter().all(|instruction| match &instruction.operation {
@@ -127,10 +126,26 @@ fn replaced<'a>(ir: &'a Ir, piece: &'a Piece, node: Id) -> impl Iterator<Item = 
                         _ => true,
                     });
                 let (from, to) = (ir.node(read), ir.node(node));
-                same_element && from.dtype == to.dtype && from.len() == to.len()
+                same_element
+                    && (in_columns || kernel.columns.is_empty() || stays_in_rows(kernel, i))
+                    && from.dtype == to.dtype
+                    && from.len() == to.len()
             })
         })
         .map(|(_, read)| read)
+}
+
+/// Returns whether no value of a column depends on this parameter. Values of rows are stored after all columns, by one
+/// of the threads that share the row, when others may still load the parameter.
+fn stays_in_rows(kernel: &Fusion, parameter: usize) -> bool {
+    let mut depends = Vec::with_capacity(kernel.instructions.len());
+    kernel.instructions.iter().all(|Instruction { operation, per_column, .. }| {
+        let is_loaded =
+            matches!(operation, FusedOp::Load { parameter: p, .. } if usize::from(*p) == parameter);
+        let here = is_loaded || operation.operands().iter().any(|&operand| depends[operand as usize]);
+        depends.push(here);
+        !here || !per_column && !matches!(operation, FusedOp::Reduce(..))
+    })
 }
 
 /// The blocks of the arena.

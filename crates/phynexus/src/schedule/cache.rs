@@ -7,8 +7,14 @@ use std::{
 
 use smallvec::SmallVec;
 
-use super::{plan::Plan, slots::Numbers};
-use crate::hash::FastBuild;
+use super::{
+    plan::{Plan, PlannedStep},
+    slots::Numbers,
+};
+use crate::{
+    hash::FastBuild,
+    kernel::{fused::Fusion, step::Step},
+};
 
 /// The maximum number of plans kept.
 const CAPACITY: usize = 512;
@@ -43,8 +49,23 @@ pub(super) fn find(key: &[u64], numbers: &Numbers) -> Option<(Arc<Plan>, bool)> 
     lock().get_or_insert_default().find(key, |plan| plan.slots.fit(numbers))
 }
 
+/// Estimated host memory of a compiled step, and of each instruction of its kernel. Based on the CPU's executables.
+const STEP_BYTES: usize = 4096;
+const INSTRUCTION_BYTES: usize = 512;
+
+/// Returns an estimate of the host memory that a plan occupies, in bytes.
+fn host_bytes(plan: &Plan) -> usize {
+    let kernel = |kernel: &Fusion| STEP_BYTES + INSTRUCTION_BYTES * kernel.instructions.len();
+    let step = |step: &PlannedStep| match &step.step {
+        Step::Fused(fused) => kernel(fused),
+        Step::Batch(kernels) => kernels.iter().map(kernel).sum(),
+        Step::Library(library) => STEP_BYTES + library.epilogue.as_ref().map_or(0, kernel),
+    };
+    plan.steps.iter().map(step).sum()
+}
+
 pub(super) fn insert(key: Vec<u64>, plan: Arc<Plan>) {
-    let bytes = plan.host_bytes();
+    let bytes = host_bytes(&plan);
     let mut guard = lock();
     let dropped = guard.get_or_insert_default().insert(key, plan, bytes);
     drop(guard);

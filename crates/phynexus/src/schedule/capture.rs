@@ -251,7 +251,7 @@ pub fn in_rows(tensor: &Tensor) -> Result<Tensor> {
 
 /// Returns the tensor in row-major order, or `None` if it already is.
 fn row_major(tensor: &Tensor) -> Result<Option<Tensor>> {
-    if tensor.storage()?.layout.is_contiguous() {
+    if tensor.node().is_in_rows() || tensor.storage()?.layout.is_contiguous() {
         return Ok(None);
     }
     let _guard = gradient::no_grad();

@@ -331,22 +331,7 @@ fn resolve(ir: &Ir, grouping: &Grouping, layouts: &HashMap<Id, Layout>, id: Id) 
     }
 }
 
-/// Estimated host memory of a compiled step, and of each instruction of its kernel. Based on the CPU's executables.
-const STEP_BYTES: usize = 4096;
-const INSTRUCTION_BYTES: usize = 512;
-
 impl Plan {
-    /// Returns an estimate of the host memory that the plan occupies, in bytes.
-    pub(super) fn host_bytes(&self) -> usize {
-        let kernel = |kernel: &Fusion| STEP_BYTES + INSTRUCTION_BYTES * kernel.instructions.len();
-        let step = |step: &PlannedStep| match &step.step {
-            Step::Fused(fused) => kernel(fused),
-            Step::Batch(kernels) => kernels.iter().map(kernel).sum(),
-            Step::Library(library) => STEP_BYTES + library.epilogue.as_ref().map_or(0, kernel),
-        };
-        self.steps.iter().map(step).sum()
-    }
-
     /// Computes the outputs. All memory is allocated before anything is stored. A leaf's memory is taken over only if
     /// `may_take` allows it for the leaf's slot and only the leaf's tensor holds it.
     pub(super) fn run(&self, leaves: &[&Storage], may_take: &dyn Fn(usize) -> bool) -> Result<Vec<Storage>> {
@@ -412,7 +397,8 @@ impl Plan {
             Ok(Binding { buffer, offset: start + parameter.offset })
         };
         let parameters = || self.steps.iter().flat_map(|step| &step.parameters);
-        let bindings: Vec<Binding> = parameters().map(binding).collect::<Result<_>>()?;
+        let mut bindings: Vec<Binding> = Vec::with_capacity(parameters().count());
+        parameters().try_for_each(|parameter| binding(parameter).map(|binding| bindings.push(binding)))?;
         let in_place = |step: &PlannedStep| step.stores().any(|index| overwritten[index]);
         let end = self.steps.iter().position(in_place).unwrap_or(self.steps.len());
         let begun = Cell::new(false);

@@ -271,9 +271,12 @@ impl Recording {
         let data = |source: &Source, device: Device| -> Result<Storage> {
             match source {
                 Source::Argument(number, layout) => {
-                    let data = arguments[*number].storage()?;
+                    let argument = &arguments[*number];
+                    let mut data = argument.node().data().map_or_else(|| argument.storage(), Ok)?;
                     let offset = data.layout.offset + layout.offset;
-                    Ok(Storage { buffer: data.buffer, layout: Layout { offset, ..layout.clone() } })
+                    data.layout.clone_from(layout);
+                    data.layout.offset = offset;
+                    Ok(data)
                 }
                 Source::Constant(data) => Ok(data.clone()),
                 Source::Random(generator, blocks) => {
@@ -284,8 +287,10 @@ impl Recording {
         let results = match &self.plan {
             None => Vec::new(),
             Some(plan) => {
-                let leaves: Vec<Storage> =
-                    self.leaves.iter().map(|source| data(source, plan.device)).collect::<Result<_>>()?;
+                let mut leaves: Vec<Storage> = Vec::with_capacity(self.leaves.len());
+                for source in &self.leaves {
+                    leaves.push(data(source, plan.device)?);
+                }
                 // A given tensor with another handle keeps its memory.
                 let may_take = |slot: usize| match &self.leaves[slot] {
                     Source::Argument(number, _) => {
