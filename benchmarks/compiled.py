@@ -115,7 +115,7 @@ class TorchGPT2(tnn.Module):
 
     def forward(self, tokens, position):
         hidden = self.wte(tokens) + self.wpe(position)
-        mask = (torch.arange(self.keys.shape[3]) <= position).unsqueeze(0)
+        mask = (torch.arange(self.keys.shape[3], device=position.device) <= position).unsqueeze(0)
         for number, layer in enumerate(self.layers):
             query, key, value = layer["qkv"](layer["ln_1"](hidden)).view(-1, 1, 3, 12, 64).unbind(2)
             self.keys[number].index_copy_(2, position, key.transpose(1, 2))

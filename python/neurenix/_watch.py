@@ -49,7 +49,9 @@ _BESIDE = {
 _CLOCK = ("now", "today", "utcnow")
 # What steps change of optimisers and schedules. A replay repeats the steps; code that reads these attributes otherwise is
 # watched: see :func:`neurenix._effects.note_read`.
-_REPEATED = {"_groups", "_native", "_settings", "_condition", "_last_lr", "last_epoch"}
+_REPEATED = {"_groups", "_native", "_condition", "_last_lr", "last_epoch"}
+# What optimisers note for themselves: it follows from what is watched.
+_NOTES = {"_settings"}
 _ANY_ATTRIBUTE = {"getattr", "hasattr", "vars", "__dict__"}
 # Larger containers and arrays are not compared at each call.
 _MOST = 100_000
@@ -138,22 +140,49 @@ class Watch:
         self.has_backward = not self._own_names.isdisjoint(("backward", "grad"))
         # From now on only comparisons are needed. The objects are kept alive so that their ids are not reused.
         self._places = list(self._entries.values())
+        self._prepare()
         del self._entries, self._objects, self._classes, self._modules, self._names, self._own_names, self._absent
         del self._repeated
 
+    def _prepare(self) -> None:
+        """Arranges the comparisons of :meth:`_is_same` so that the loops of the interpreter's C code make them."""
+        self._lookups: list[tuple[Callable[[Any], Any], Any, list[Any]]] = []
+        for place, keys, values, _ in self._places:
+            if any(value is _MISSING for value in values):
+                self._lookups.append((functools.partial(_looked_up, place), keys, values))
+            else:
+                # With a single key the result would not be a tuple.
+                self._lookups.append((operator.itemgetter(*keys, keys[0]), place, [*values, values[0]]))
+        self._held = [container for container, *_ in self._containers]
+        self._lengths = [count for _, count, *_ in self._containers]
+        self._filled = [(each, isinstance(each, _MAPPINGS), before) for each, count, before, _ in self._containers if count]
+
+    def _is_same(self) -> bool:
+        """Whether everything certainly is the same, apart from ``_others``."""
+        if [*map(len, self._held)] != self._lengths:
+            return False
+        try:
+            for look, place, values in self._lookups:
+                if not all(map(operator.is_, look(place), values)):
+                    return False
+        except KeyError:
+            return False
+        for container, is_mapping, before in self._filled:
+            now = itertools.chain(container, container.values()) if is_mapping else container
+            if not all(map(operator.is_, now, before)):
+                return False
+        return True
+
     def changed(self) -> str:
         """The name of something that has changed, or an empty string."""
-        # Nearly always nothing has changed; the loops of the interpreter's C code find that out fast.
-        for place, keys, values, names in self._places:
-            if not all(map(operator.is_, map(place.get, keys, _ABSENT), values)):
+        if not self._is_same():
+            for place, keys, values, names in self._places:
                 for key, value, name in zip(keys, values, names, strict=True):
                     if not _same(place.get(key, _MISSING), value):
                         return name
-        for container, count, before, name in self._containers:
-            if len(container) != count:
-                return name
-            if count and not all(map(operator.is_, _contents(container), before)) and _differs(_contents(container), before):
-                return name
+            for container, count, before, name in self._containers:
+                if len(container) != count or _differs(_contents(container), before):
+                    return name
         for look, value, name in self._others:
             if not _same(look(), value):
                 return name
@@ -171,6 +200,7 @@ class Watch:
             (each, len(each), tuple(_contents(each)), name) if _is_longer(each, count, before) else (each, count, before, name)
             for each, count, before, name in self._containers
         ]
+        self._prepare()
 
     def _is_foreign(self, module: Any) -> bool:
         return isinstance(module, str) and module.split(".")[0] != self._program and _is_library(module)
@@ -259,7 +289,7 @@ class Watch:
             for group in getattr(value, "_groups", ()):
                 for each in group["params"]:
                     self._visit(each, name)
-            for key in vars(value).keys() - _REPEATED:
+            for key in vars(value).keys() - _REPEATED - _NOTES:
                 self._entry(vars(value), key, f"{name}.{key}")
         elif getattr(type(value), "is_compiled", False):
             # A compiled function called by this one is a part of its recording.
@@ -411,9 +441,13 @@ class Watch:
                         self._entry(members, key, f"{each.__name__}.{key}")
 
     def _attributes(self, place: Mapping[str, Any], name: str, done: set[str], names: Iterable[str]) -> None:
-        for key in [key for key in names if key in place and key not in done]:
+        for key in [key for key in names if key in place and key not in done and key not in _NOTES]:
             done.add(key)
             self._entry(place, key, f"{name}.{key}")
+
+
+def _looked_up(place: Mapping[str, Any], keys: list[str]) -> Iterator[Any]:
+    return map(place.get, keys, _ABSENT)
 
 
 def _variable(variable: contextvars.ContextVar[Any]) -> Any:

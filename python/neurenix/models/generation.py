@@ -141,18 +141,19 @@ def _steps(
         # Not around the yield, where it would also apply to the caller.
         with no_grad():
             if number == 0 or cache.max_length is None:
-                chosen, undefined = _chosen(model(tokens, cache, 1), settings)
-                cache.evaluate(chosen, undefined)
+                chosen = _chosen(model(tokens, cache, 1), settings)
+                cache.evaluate(chosen)
             else:
                 if compiled is None:
                     compiled = compile(functools.partial(_next, model, cache.layers(), settings))
-                chosen, undefined = compiled(tokens, *cache.next_rows())
-        if undefined.item():
+                chosen = compiled(tokens, cache.next_position())
+        read = chosen.tolist()
+        if any(token < 0 for token in read):
             raise RuntimeError(
                 f"generate: the model's logits after {cache.length} tokens contain NaN: check its weights, or use a dtype with a "
                 f"greater range than {model.dtype.name}"
             )
-        found = [stopped.get(row, token) for row, token in enumerate(chosen.tolist())]
+        found = [stopped.get(row, token) for row, token in enumerate(read)]
         # Host data, which needs no check of its range.
         tokens = _engine.tensor([[token] for token in found], device=model.device)
         stopped.update((row, token) for row, token in enumerate(found) if token in stops)
@@ -166,14 +167,13 @@ def _next(
     layers: list[tuple[Tensor, Tensor]],
     settings: dict[str, Any],
     tokens: Tensor,
-    positions: Tensor,
-    rows: Tensor,
-) -> tuple[Tensor, Tensor]:
+    position: Tensor,
+) -> Tensor:
     """A step with one token for each sequence; compiled, so that the host only launches it."""
-    return _chosen(model(tokens, CacheStep(layers, positions, rows), 1), settings)
+    return _chosen(model(tokens, CacheStep(layers, position), 1), settings)
 
 
-def _chosen(logits: Tensor, settings: dict[str, Any]) -> tuple[Tensor, Tensor]:
-    """The next token of each sequence, and whether the logits contain NaN."""
+def _chosen(logits: Tensor, settings: dict[str, Any]) -> Tensor:
+    """The next token of each sequence, or -1 if its logits contain NaN."""
     last = logits[:, -1]
-    return sample(last, **settings), last.isnan().any()
+    return _engine.where(last.isnan().any(-1), -1, sample(last, **settings))

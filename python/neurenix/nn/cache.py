@@ -98,17 +98,13 @@ class KeyValueCache:
         self._waiting.discard(layer)
         return both
 
-    def next_rows(self) -> tuple[Tensor, Tensor]:
-        """Makes room for one more token in a static cache that has been used. Returns its position (1), and the rows to write
-        in tables of all heads' positions, as a :class:`CacheStep` takes them.
+    def next_position(self) -> Tensor:
+        """Makes room for one more token in a static cache that has been used, and returns its position (1), for a
+        :class:`CacheStep`.
         """
-        keys = self.layers()[0][0]
-        positions, _ = self.extend(1, keys.device)
+        positions, _ = self.extend(1, self.layers()[0][0].device)
         self._waiting.clear()
-        batch, heads, length, _ = keys.shape
-        # Host data is known to be in range.
-        rows = np.arange(batch * heads) * length + (self.length - 1)
-        return positions, _engine.tensor(rows, device=positions.device)
+        return positions
 
     def layers(self) -> list[tuple[Tensor, Tensor]]:
         """The keys and values of every layer that has been updated."""
@@ -143,41 +139,40 @@ class KeyValueCache:
             firsts = np.arange(batch * heads)[:, None] * length
             rows = (firsts + np.arange(self.length - self._count, self.length)).reshape(-1)
             self._rows = _engine.tensor(rows, device=new.device)
-        return _written(old, new, self._rows)
+        # As a matrix, because whole rows of a contiguous tensor are written without copies of other layouts.
+        table = old.reshape(-1, size).clone()
+        table[self._rows] = new.reshape(-1, size)
+        return table.reshape(old.shape)
 
     def __repr__(self) -> str:
         return f"KeyValueCache(num_layers={self.num_layers}, max_length={self.max_length}, length={self.length})"
 
 
 class CacheStep:
-    """A static cache in a step whose position is a tensor. Nothing on the host changes, so the step can be compiled.
+    """A static cache in a step of one token whose position is a tensor. Nothing on the host changes, so the step can be
+    compiled.
 
-    ``layers`` are the keys and values of a :class:`KeyValueCache`; the position and the rows are from ``next_rows``.
+    ``layers`` are the keys and values of a :class:`KeyValueCache`; the position is from ``next_position``.
     """
 
     # The position has been checked.
     length = 0
 
-    def __init__(self, layers: list[tuple[Tensor, Tensor]], positions: Tensor, rows: Tensor) -> None:
-        self._layers, self._positions, self._rows = layers, positions, rows
+    def __init__(self, layers: list[tuple[Tensor, Tensor]], position: Tensor) -> None:
+        self._layers, self._position = layers, position
 
     def extend(self, count: int, device: Any = None) -> tuple[Tensor, Tensor]:
-        """The positions and the mask, as :meth:`KeyValueCache.extend` returns them."""
-        keys = _engine.arange(self._layers[0][0].shape[2], device=self._positions.device)
-        return self._positions, keys <= self._positions.unsqueeze(-1)
+        """The position and the mask, as :meth:`KeyValueCache.extend` returns them."""
+        return self._position, self._all_positions() <= self._position.unsqueeze(-1)
+
+    def _all_positions(self) -> Tensor:
+        return _engine.arange(self._layers[0][0].shape[2], device=self._position.device)
 
     def update(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Writes keys and values in place, and returns all of the layer."""
+        """Writes keys and values (N, H, 1, E) in place, and returns all of the layer."""
         both = self._layers[layer]
+        # Attention reads the whole cache anyway. A choice is a single pass over it; writing rows by index takes a sort.
+        is_new = (self._all_positions() == self._position).unsqueeze(-1)
         for old, new in zip(both, (key, value), strict=True):
-            old._exchange(_written(old, new, self._rows))
+            old._exchange(_engine.where(is_new, new, old))
         return both
-
-
-def _written(old: Tensor, new: Tensor, rows: Tensor) -> Tensor:
-    """``old`` (N, H, S, E) with ``new`` at these rows of all N * H * S."""
-    size = old.shape[-1]
-    # As a matrix, because whole rows of a contiguous tensor are written without copies of other layouts.
-    table = old.reshape(-1, size).clone()
-    table[rows] = new.reshape(-1, size)
-    return table.reshape(old.shape)

@@ -12,7 +12,7 @@ use std::{
 use phynexus::{
     Error as EngineError, Tensor,
     gradient::is_enabled,
-    schedule::capture::{Promises, Recording, adopt, in_rows, outside},
+    schedule::capture::{Promises, Recording, adopt, in_rows, is_in_rows, outside},
 };
 
 use super::Parameter;
@@ -409,6 +409,9 @@ impl Variable {
     /// was made for such a variable.
     fn is_ready(&self) -> Result<bool> {
         let mut value = settled(&self.parameter)?;
+        if !value.requires_grad() && is_in_rows(&value) && value.grad().is_none() {
+            return Ok(!self.is_trainable && !self.has_gradient);
+        }
         let rows = in_rows(&value)?;
         if !rows.is_same(&value) && !self.parameter.stored().has_graph() {
             let gradient = value.grad();

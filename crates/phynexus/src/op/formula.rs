@@ -256,13 +256,25 @@ impl Formula {
         self.product(other, false)
     }
 
+    /// As [`Formula::dot`], with a result of this dtype: that of the factors, or the one in which theirs are summed.
+    pub(crate) fn dot_as(&self, other: &Formula, dtype: DType) -> Formula {
+        self.product_as(other, false, dtype)
+    }
+
     /// As [`Formula::dot`], but factors may be rounded to TF32 if `may_round`.
     pub(crate) fn product(&self, other: &Formula, may_round: bool) -> Formula {
+        match &self.0 {
+            Ok(term) => self.product_as(other, may_round, term.dtype()),
+            Err(_) => self.clone(),
+        }
+    }
+
+    fn product_as(&self, other: &Formula, may_round: bool, dtype: DType) -> Formula {
         let record = || {
             let (a, b) = (self.0.clone()?, other.0.clone()?);
             let mut shape: Dims = a.shape().into();
             shape[a.rank() - 1] = b.shape()[b.rank() - 1];
-            tf32::record(may_round, Op::Dot, a.dtype(), shape, [&a, &b])
+            tf32::record(may_round, Op::Dot, dtype, shape, [&a, &b])
         };
         Formula(record())
     }

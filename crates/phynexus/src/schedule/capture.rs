@@ -249,9 +249,14 @@ pub fn in_rows(tensor: &Tensor) -> Result<Tensor> {
     Ok(row_major(tensor)?.unwrap_or_else(|| tensor.clone()))
 }
 
+/// Returns whether the tensor is computed and in row-major order.
+pub fn is_in_rows(tensor: &Tensor) -> bool {
+    tensor.node().is_in_rows()
+}
+
 /// Returns the tensor in row-major order, or `None` if it already is.
 fn row_major(tensor: &Tensor) -> Result<Option<Tensor>> {
-    if tensor.node().is_in_rows() || tensor.storage()?.layout.is_contiguous() {
+    if is_in_rows(tensor) || tensor.storage()?.layout.is_contiguous() {
         return Ok(None);
     }
     let _guard = gradient::no_grad();

@@ -71,9 +71,10 @@ impl Attention {
         Ok(())
     }
 
-    /// `scale q k^T`, masked: `[B, H, L, S]`.
-    pub(super) fn scores(&self, q: &Formula, k: &Formula, mask: Option<&Term>) -> Formula {
-        let mut scores = q.dot(&k.transpose()) * self.scale.as_f64();
+    /// `scale q k^T` as `dtype`, masked: `[B, H, L, S]`. Products of 16-bit numbers are exact in `float32`, so `q` and
+    /// `k` need no cast.
+    pub(super) fn scores(&self, q: &Formula, k: &Formula, dtype: DType, mask: Option<&Term>) -> Formula {
+        let mut scores = q.dot_as(&k.transpose(), dtype) * self.scale.as_f64();
         let nothing = f64::NEG_INFINITY;
         if let Some(mask) = mask {
             scores = scores.then(|s| {
@@ -146,9 +147,8 @@ impl Definition for Attention {
     fn body(&self, operands: &[Term]) -> Result<Term> {
         let dtype = operands[0].dtype().compute();
         let mut operands = Operands(operands);
-        let [q, k, v] =
-            [operands.next()?, operands.next()?, operands.next()?].map(|t| Formula::of(t).cast(dtype));
-        let scores = self.scores(&q, &k, operands.next_if(self.mask)?);
+        let [q, k, v] = [operands.next()?, operands.next()?, operands.next()?].map(Formula::of);
+        let scores = self.scores(&q, &k, dtype, operands.next_if(self.mask)?);
         // The shift cancels in the derivative.
         let greatest = scores.reduce(Combine::Max, KEYS).detach();
         let empty = greatest.eq(&greatest.like(f64::NEG_INFINITY));
@@ -158,7 +158,7 @@ impl Definition for Attention {
         let sum = empty.choose(&sum.like(1.0), &sum);
         let logarithm = sum.log() + shift;
         let logarithm = empty.choose(&logarithm.like(f64::NEG_INFINITY), &logarithm);
-        pack(&[(e / sum).dot(&v), logarithm]).term()
+        pack(&[(e / sum).dot(&v.cast(dtype)), logarithm]).term()
     }
 
     /// By [`AttentionGradient`], except that a mask's gradient needs the whole score matrix.

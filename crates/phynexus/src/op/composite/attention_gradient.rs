@@ -52,9 +52,9 @@ impl Definition for AttentionGradient {
         let dtype = operands[0].dtype().compute();
         let (_, rows) = attention::shapes(operands[0].shape(), operands[2].shape());
         let mut operands = Operands(operands);
-        let [q, k, v] =
-            [operands.next()?, operands.next()?, operands.next()?].map(|t| Formula::of(t).cast(dtype));
-        let scores = self.0.scores(&q, &k, operands.next_if(self.0.mask)?);
+        let [q, k, v] = [operands.next()?, operands.next()?, operands.next()?].map(Formula::of);
+        let scores = self.0.scores(&q, &k, dtype, operands.next_if(self.0.mask)?);
+        let [q, k, v] = [q, k, v].map(|t| t.cast(dtype));
         let mut column = rows;
         column.push(1);
         let logarithm = Formula::of(operands.next()?).reshape(&column);
