@@ -13,7 +13,7 @@ use crate::{
     device::{Device, Support},
     hash::FastBuild,
     op::{
-        Axes, Binary, Composite, Constant, Op, Permute, Reduce, Slice, TensorType, Unary,
+        Axes, Binary, Cat, Composite, Constant, Op, Permute, Reduce, Slice, TensorType, Unary,
         composite::Tf32,
         ir::{Id, Ir, IrNode},
     },
@@ -131,6 +131,13 @@ impl Rewriter {
                         node.inputs = operand.inputs;
                         return self.simplify(node);
                     }
+                    (Op::Slice(slice), Op::Cat(cat)) => {
+                        if let Some((part, slice)) = self.slice_of_part(&node, slice, cat, &operand.inputs) {
+                            node.op = Op::Slice(slice);
+                            node.inputs = smallvec![part];
+                            return self.simplify(node);
+                        }
+                    }
                     _ => {}
                 }
             }
@@ -182,6 +189,26 @@ impl Rewriter {
             _ => {}
         }
         Ok(Node(node))
+    }
+
+    /// Finds the part of a concatenation that contains a slice, and the slice of that part. Composites with several
+    /// results pack them into one, and their users read each result from there.
+    fn slice_of_part(&self, node: &IrNode, slice: &Slice, cat: &Cat, parts: &[Id]) -> Option<(Id, Slice)> {
+        let axis = cat.axis;
+        let steps = isize::try_from(node.shape[axis]).ok()?.checked_sub(1).filter(|_| !node.is_empty())?;
+        let first = slice.start[axis];
+        let last = first.checked_add_signed(slice.step[axis] * steps)?;
+        let mut before = 0;
+        for &part in parts {
+            let extent = self.out.node(part).shape[axis];
+            if before <= first.min(last) && first.max(last) < before + extent {
+                let mut slice = slice.clone();
+                slice.start[axis] -= before;
+                return Some((part, slice));
+            }
+            before += extent;
+        }
+        None
     }
 
     fn simplify_binary(&mut self, binary: Binary, mut node: IrNode) -> Result<Simplified> {
@@ -400,5 +427,32 @@ mod tests {
         let out = rewrite(&ir, crate::tensor::null_device()).unwrap();
         let condition = out.node(out.node(out.outputs[0]).inputs[0]);
         assert_eq!(out.node(condition.inputs[0]).op, Op::Buffer);
+    }
+
+    #[test]
+    fn a_slice_of_one_part_of_a_concatenation_reads_the_part() {
+        let mut ir = Ir::default();
+        let parts = [3, 5, 4].map(|n| ir.push(Op::Buffer, DType::F32, [2, n][..].into(), []));
+        let cat = ir.push(Op::Cat(Cat { axis: 1 }), DType::F32, [2, 12][..].into(), parts);
+        let mut slice = |start: usize, step: isize, count: usize| {
+            let (start, step) = ([0, start][..].into(), smallvec![1, step]);
+            ir.push(Op::Slice(Slice { start, step }), DType::F32, [2, count][..].into(), [cat])
+        };
+        let slices = [(3, 1, 5), (4, 2, 2), (11, -1, 4), (2, 1, 2), (9, -4, 2), (8, 1, 0)];
+        let outputs = slices.map(|(start, step, count)| slice(start, step, count)).to_vec();
+        ir.outputs = outputs;
+        let out = rewrite(&ir, crate::tensor::null_device()).unwrap();
+        let found: Vec<&IrNode> = out.outputs.iter().map(|&o| out.node(o)).collect();
+        // A whole part, some of it, and backwards.
+        assert_eq!(out.outputs[0], out.leaves[1]);
+        let read = |node: &IrNode| match &node.op {
+            Op::Slice(slice) => Some((slice.start[1], slice.step[1], node.inputs[0])),
+            _ => None,
+        };
+        assert_eq!(read(found[1]), Some((1, 2, out.leaves[1])));
+        assert_eq!(read(found[2]), Some((3, -1, out.leaves[2])));
+        // Of two parts, or of none.
+        let is_of_all = |node: &IrNode| matches!(out.node(node.inputs[0]).op, Op::Cat(_));
+        assert!(found[3..].iter().all(|node| is_of_all(node)));
     }
 }
