@@ -50,8 +50,6 @@ _CLOCK = ("now", "today", "utcnow")
 # What steps change of optimisers and schedules. A replay repeats the steps; code that reads these attributes otherwise is
 # watched: see :func:`neurenix._effects.note_read`.
 _REPEATED = {"_groups", "_native", "_condition", "_last_lr", "last_epoch"}
-# What optimisers note for themselves: it follows from what is watched.
-_NOTES = {"_settings"}
 _ANY_ATTRIBUTE = {"getattr", "hasattr", "vars", "__dict__"}
 # Larger containers and arrays are not compared at each call.
 _MOST = 100_000
@@ -146,28 +144,33 @@ class Watch:
 
     def _prepare(self) -> None:
         """Arranges the comparisons of :meth:`_is_same` so that the loops of the interpreter's C code make them."""
-        self._lookups: list[tuple[Callable[[Any], Any], Any, list[Any]]] = []
+        lookups: list[tuple[Callable[[Any], Iterable[Any]], Any, list[Any]]] = []
         for place, keys, values, _ in self._places:
             if any(value is _MISSING for value in values):
-                self._lookups.append((functools.partial(_looked_up, place), keys, values))
+                lookups.append((functools.partial(_looked_up, place), keys, values))
             else:
                 # With a single key the result would not be a tuple.
-                self._lookups.append((operator.itemgetter(*keys, keys[0]), place, [*values, values[0]]))
-        self._held = [container for container, *_ in self._containers]
-        self._lengths = [count for _, count, *_ in self._containers]
-        self._filled = [(each, isinstance(each, _MAPPINGS), before) for each, count, before, _ in self._containers if count]
+                lookups.append((operator.itemgetter(*keys, keys[0]), place, [*values, values[0]]))
+        containers = [container for container, *_ in self._containers]
+        counts = [count for _, count, *_ in self._containers]
+        filled = [
+            (each, isinstance(each, _MAPPINGS), before) for each, count, before, _ in self._containers if count
+        ]
+        # One assignment: another thread may be comparing.
+        self._fast = lookups, containers, counts, filled
 
     def _is_same(self) -> bool:
         """Whether everything certainly is the same, apart from ``_others``."""
-        if [*map(len, self._held)] != self._lengths:
+        lookups, containers, counts, filled = self._fast
+        if [*map(len, containers)] != counts:
             return False
         try:
-            for look, place, values in self._lookups:
-                if not all(map(operator.is_, look(place), values)):
+            for look, given, values in lookups:
+                if not all(map(operator.is_, look(given), values)):
                     return False
         except KeyError:
             return False
-        for container, is_mapping, before in self._filled:
+        for container, is_mapping, before in filled:
             now = itertools.chain(container, container.values()) if is_mapping else container
             if not all(map(operator.is_, now, before)):
                 return False
@@ -176,13 +179,18 @@ class Watch:
     def changed(self) -> str:
         """The name of something that has changed, or an empty string."""
         if not self._is_same():
-            for place, keys, values, names in self._places:
-                for key, value, name in zip(keys, values, names, strict=True):
-                    if not _same(place.get(key, _MISSING), value):
+            places = [(place, keys, [place.get(key, _MISSING) for key in keys], names) for place, keys, _, names in self._places]
+            for (_, _, now, names), (_, _, before, _) in zip(places, self._places, strict=True):
+                for value, old, name in zip(now, before, names, strict=True):
+                    if not _same(value, old):
                         return name
-            for container, count, before, name in self._containers:
-                if len(container) != count or _differs(_contents(container), before):
+            for container, count, contents, name in self._containers:
+                if len(container) != count or _differs(_contents(container), contents):
                     return name
+            # Equal numbers, but other objects: compared by identity from now on.
+            self._places = places
+            self._containers = [(each, count, tuple(_contents(each)), name) for each, count, _, name in self._containers]
+            self._prepare()
         for look, value, name in self._others:
             if not _same(look(), value):
                 return name
@@ -289,7 +297,7 @@ class Watch:
             for group in getattr(value, "_groups", ()):
                 for each in group["params"]:
                     self._visit(each, name)
-            for key in vars(value).keys() - _REPEATED - _NOTES:
+            for key in vars(value).keys() - _REPEATED:
                 self._entry(vars(value), key, f"{name}.{key}")
         elif getattr(type(value), "is_compiled", False):
             # A compiled function called by this one is a part of its recording.
@@ -441,7 +449,7 @@ class Watch:
                         self._entry(members, key, f"{each.__name__}.{key}")
 
     def _attributes(self, place: Mapping[str, Any], name: str, done: set[str], names: Iterable[str]) -> None:
-        for key in [key for key in names if key in place and key not in done and key not in _NOTES]:
+        for key in [key for key in names if key in place and key not in done]:
             done.add(key)
             self._entry(place, key, f"{name}.{key}")
 

@@ -294,3 +294,15 @@ def test_a_copy_of_a_leaf_that_is_changed_in_place_leaves_the_leaf_alone(copy: C
     y.sum().backward()
     assert x.tolist() == [[1.0, 2.0], [3.0, 4.0]]
     assert x.grad.tolist() == [[0.0, 0.0], [2.0, 2.0]]
+
+
+def test_a_frozen_parameter_keeps_its_gradient_until_it_is_cleared() -> None:
+    w = nx.nn.Parameter(nx.ones(2))
+    optimizer = nx.optim.SGD([w], lr=1.0)
+    (w * 3).sum().backward()
+    w.requires_grad = False
+    assert w.grad is not None and w.grad.tolist() == [3, 3]
+    nx.nn.utils.clip_grad_value_([w], 1.0)
+    assert w.grad.tolist() == [1, 1]
+    optimizer.zero_grad()
+    assert w.grad is None

@@ -172,6 +172,15 @@ def test_closures_partials_and_methods_are_watched() -> None:
     check()
 
 
+def test_an_equal_number_that_is_another_object_records_nothing() -> None:
+    holder = types.SimpleNamespace(_settings={"scale": 2.0}, shift=1.0)
+    compiled = nx.compile(lambda x: x * holder._settings["scale"] + holder.shift)
+    for text, expected in (("2.0", 7.0), ("2.0", 7.0), ("3.0", 10.0), ("3.0", 10.0), ("2.0", 7.0)):
+        holder._settings["scale"], holder.shift = float(text), float("1.0")
+        assert compiled(X).item() == expected
+    assert sum(map(len, compiled._states.values())) == 2
+
+
 def test_layers_are_watched_and_earlier_recordings_found_again() -> None:
     model = nn.Sequential(nn.Linear(1, 2), nn.Dropout(0.0), nn.LeakyReLU(0.5), nn.BatchNorm1d(2)).eval()
     compiled, x = nx.compile(model), nx.tensor([[-2.0], [1.0]])

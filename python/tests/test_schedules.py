@@ -60,3 +60,31 @@ def test_a_state_of_pytorch_of_several_schedules_goes_on() -> None:
         schedule.step()
         rates.append(schedule.get_last_lr()[0])
     assert rates == pytest.approx([0.5, 1.0, 0.5, 0.25])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda o: optim.lr_scheduler.StepLR(o, 1, 0.5),
+        lambda o: optim.lr_scheduler.ExponentialLR(o, 0.5),
+        lambda o: optim.lr_scheduler.LambdaLR(o, lambda epoch: 0.5**epoch),
+    ],
+)
+def test_a_group_that_is_added_later_has_a_schedule(make: Any) -> None:
+    first, second = nx.nn.Parameter(nx.ones(2)), nx.nn.Parameter(nx.ones(2))
+    optimizer = optim.SGD([first], lr=1.0)
+    schedule = make(optimizer)
+    schedule.step()
+    optimizer.add_param_group({"params": [second], "lr": 0.125})
+    schedule.step()
+    rates = [group["lr"] for group in optimizer.param_groups]
+    # A factor applies to the rate of the step before, a function of the epoch to the initial rate.
+    assert rates == schedule.get_last_lr() and rates[0] == 0.25 and rates[1] in (0.0625, 0.03125)
+
+
+def test_a_list_of_functions_must_cover_a_group_that_is_added() -> None:
+    optimizer = optim.SGD([nx.nn.Parameter(nx.ones(2))], lr=1.0)
+    schedule = optim.lr_scheduler.LambdaLR(optimizer, [lambda _: 1.0])
+    optimizer.add_param_group({"params": [nx.nn.Parameter(nx.ones(2))]})
+    with pytest.raises(ValueError, match="LambdaLR: 1 functions for 2 parameter groups"):
+        schedule.step()

@@ -174,5 +174,5 @@ class CacheStep:
         # Attention reads the whole cache anyway. A choice is a single pass over it; writing rows by index takes a sort.
         is_new = (self._all_positions() == self._position).unsqueeze(-1)
         for old, new in zip(both, (key, value), strict=True):
-            old._exchange(_engine.where(is_new, new, old))
+            old._exchange(_engine.where(is_new, new.to(dtype=old.dtype), old))
         return both

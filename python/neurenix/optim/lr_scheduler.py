@@ -23,7 +23,7 @@ from .optimizer import Optimizer
 
 
 # Not part of the state: passed to the constructor.
-_NOT_STATE = ("optimizer", "lr_lambdas")
+_NOT_STATE = ("optimizer", "lr_lambdas", "_for_all")
 
 
 class LRScheduler:
@@ -55,6 +55,9 @@ class LRScheduler:
     @repeated
     def step(self, epoch: float | None = None) -> None:
         """Advances to the next epoch, or to the one given."""
+        for group in self.optimizer.param_groups[len(self.base_lrs) :]:
+            # Added since the last step.
+            self.base_lrs.append(float(group.setdefault("initial_lr", group["lr"])))
         before, groups = self.last_epoch, range(len(self.base_lrs))
         self.last_epoch = before + 1 if epoch is None else epoch  # type: ignore[assignment]
         try:
@@ -196,12 +199,17 @@ class LambdaLR(LRScheduler):
         last_epoch: int = -1,
     ) -> None:
         count = len(optimizer.param_groups)
+        self._for_all = lr_lambda if callable(lr_lambda) else None
         self.lr_lambdas = [lr_lambda] * count if callable(lr_lambda) else list(lr_lambda)
         if len(self.lr_lambdas) != count:
             raise ValueError(f"LambdaLR: {len(self.lr_lambdas)} functions for {count} parameter groups")
         super().__init__(optimizer, last_epoch)
 
     def at(self, epoch: float, group: int) -> float:
+        if group == len(self.lr_lambdas) and self._for_all is not None:
+            self.lr_lambdas.append(self._for_all)
+        if group >= len(self.lr_lambdas):
+            raise ValueError(f"LambdaLR: {len(self.lr_lambdas)} functions for {group + 1} parameter groups")
         return self.base_lrs[group] * self.lr_lambdas[group](epoch)  # type: ignore[arg-type]
 
 

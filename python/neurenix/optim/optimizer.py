@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import operator
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -17,8 +18,6 @@ from ..nn.module import Module, zero_gradients
 from ._written import Written
 
 Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
-# Types of settings that do not change by themselves. A tuple holds numbers.
-_FIXED = (int, float, str, tuple, type(None))
 # PyTorch's implementation options. The engine makes its own choice, so only those that change the result are refused.
 _CHOICES = ("maximize", "foreach", "capturable", "differentiable", "fused")
 
@@ -35,8 +34,6 @@ class Optimizer:
     # A bool tensor that decides on the device whether the next step is taken, set by GradScaler. The host never reads
     # it.
     _condition: Tensor | None = None
-    # The groups' names and values at the last step, if none of the values can change by itself.
-    _settings: Sequence[Any] = ()
 
     def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
         if isinstance(params, Tensor):
@@ -93,7 +90,13 @@ class Optimizer:
         return native
 
     def _current(self) -> _Native | Written:
-        """The native optimiser for the current groups."""
+        """The native optimiser for the current groups and their settings."""
+        native = self._matching()
+        native.set_options([self._options(group) for group in self._groups])
+        return native
+
+    def _matching(self) -> _Native | Written:
+        """The native optimiser for the parameters of the current groups."""
         members = [parameter for group in self._groups for parameter in group["params"]]
         counts = [len(group["params"]) for group in self._groups]
         if counts != self._native.counts or not all(map(operator.is_, members, self._native.parameters)):
@@ -103,14 +106,6 @@ class Optimizer:
             known = self._native.state()
             state = {place: known[numbers[id(p)]] for place, p in enumerate(members) if numbers.get(id(p)) in known}
             self._native = self._built(checked, state)
-        # Nearly always no setting has changed.
-        settings = [each for group in self._groups for item in group.items() for each in item]
-        if len(settings) != len(self._settings) or not all(map(operator.is_, settings, self._settings)):
-            for group in self._groups:
-                _check_group(group)
-            self._native.set_options([self._options(group) for group in self._groups])
-            is_fixed = all(isinstance(value, _FIXED) for group in self._groups for name, value in group.items() if name != "params")
-            self._settings = settings if is_fixed else []
         return self._native
 
     def _state(self) -> dict[int, dict[str, Tensor]]:
@@ -155,8 +150,16 @@ class Optimizer:
 
     def _stepping(self) -> tuple[_engine.Optimizer, list[tuple[float, float]]]:
         """The native optimiser, with each group's learning rate and weight decay."""
-        native = self._current()
+        native = self._matching()
         assert isinstance(native, _Native)
+        # Nearly always no setting has changed.
+        settings = [each for group in self._groups for item in group.items() if item[0] != "params" for each in item]
+        known = _SETTINGS.get(native, ())
+        if len(settings) != len(known) or not all(map(operator.is_, settings, known)):
+            for group in self._groups:
+                _check_group(group)
+            native.set_options([self._options(group) for group in self._groups])
+            _SETTINGS[native] = settings if all(map(_is_fixed, settings)) else ()
         return native.optimizer, [(float(g["lr"]), float(g.get("weight_decay", 0.0))) for g in self._groups]
 
     @property
@@ -289,6 +292,17 @@ def _refuse_module(params: Any) -> None:
     if isinstance(params, Module) and not isinstance(params, ParameterList):
         kind = type(params).__name__
         raise TypeError(f"expected parameters to optimize, got the module {kind}: pass module.parameters()")
+
+
+# The names and values of the groups' settings at the last step of each native optimiser, if none of the values can change
+# by itself. Not an attribute, because compiled functions watch those.
+_SETTINGS: weakref.WeakKeyDictionary[_Native, Sequence[Any]] = weakref.WeakKeyDictionary()
+
+
+def _is_fixed(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_is_fixed, value))
+    return value is None or isinstance(value, (int, float, str))
 
 
 def _check_group(group: Mapping[str, Any]) -> None:

@@ -115,7 +115,8 @@ impl PyTensor {
             let hint = "a gradient must have the dtype of its tensor";
             return Err(phynexus::Error::dtype("grad", &[leaf.dtype(), gradient.dtype()], hint).into());
         }
-        if !self.collects() && gradient.is_some() {
+        // A frozen parameter keeps its gradient, which clipping replaces.
+        if !self.collects() && gradient.is_some() && leaf.grad().is_none() {
             return Err(runtime_error("this tensor does not require gradients: call requires_grad_() first"));
         }
         leaf.set_grad(gradient);
@@ -123,7 +124,7 @@ impl PyTensor {
     }
     /// Clears the accumulated gradient.
     fn _clear_grad(&self) -> Result<()> {
-        if self.variable().is_trainable() {
+        if self.variable().is_trainable() || self.grad()?.is_some() {
             self.collector()?.set_grad(None);
         }
         Ok(())

@@ -317,11 +317,8 @@ impl Recorded {
     /// Puts the promised results into the variables, and returns the arguments. Results take over the memory of an
     /// argument that has no other handle, so the only handle to a replaced value is here.
     fn take(&self, given: &[Tensor], numbers: Vec<Tensor>, results: &[Tensor]) -> Result<Option<Taken>> {
-        let counts = self.arguments.iter().fold((0, 0), |(given, numbers), argument| match argument {
-            Argument::Given(_) => (given + 1, numbers),
-            Argument::Number => (given, numbers + 1),
-            Argument::Value(_) | Argument::Gradient(_) => (given, numbers),
-        });
+        let count = |is: fn(&Argument) -> bool| self.arguments.iter().filter(|a| is(a)).count();
+        let counts = (count(|a| matches!(a, Argument::Given(_))), count(|a| matches!(a, Argument::Number)));
         if counts != (given.len(), numbers.len()) {
             return Ok(None);
         }

@@ -167,7 +167,8 @@ impl<G: LaunchGraph> Kept<G> {
             return Some(self);
         }
         if self.waits.len() != submissions.len()
-            || !only_renamed(&self.key, submissions, all) && self.waits != waits::<G>(submissions, all)
+            || !(G::SIDE_BY_SIDE && only_renamed(&self.key, submissions, all))
+                && self.waits != waits::<G>(submissions, all)
         {
             return None;
         }
@@ -189,8 +190,8 @@ impl<G: LaunchGraph> Kept<G> {
     }
 }
 
-/// Returns whether the launches certainly depend on each other as before: each buffer that moved is moved everywhere, and
-/// shares memory with no buffer at another address, neither where it was nor where it is. This is much faster than
+/// Returns whether the launches certainly depend on each other as before: each buffer that moved is moved everywhere,
+/// and shares memory with no buffer at another address, neither where it was nor where it is. This is much faster than
 /// finding the dependencies.
 fn only_renamed<D: Driver>(key: &[u64], submissions: &[Submission<'_, D>], all: &[Addresses]) -> bool {
     // For each buffer, its former and its present address, and its length in bytes.

@@ -136,7 +136,7 @@ fn replaced<'a>(ir: &'a Ir, piece: &'a Piece, node: Id) -> impl Iterator<Item = 
 }
 
 /// Returns whether no value of a column depends on this parameter. Values of rows are stored after all columns, by one
-/// of the threads that share the row, when others may still load the parameter.
+/// of the threads that share the row. Others may load the parameter at that time, but they do not use what they load.
 fn stays_in_rows(kernel: &Fusion, parameter: usize) -> bool {
     let mut depends = Vec::with_capacity(kernel.instructions.len());
     kernel.instructions.iter().all(|Instruction { operation, per_column, .. }| {
