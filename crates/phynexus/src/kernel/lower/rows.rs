@@ -81,12 +81,14 @@ pub(super) fn lower(fused: &Fusion, sources: &[Source], sums: usize, target: &Ta
     let mut b = Builder::new("rows");
     let (buffers, arguments) = access::declare(&mut b, fused, sources);
     let groups = (fused.row_count() / rows_at_once).div_ceil(rows);
-    let shape = if across { [team, rows] } else { [rows, team] };
+    // A single team lies along x: some drivers form subgroups of neighbours along x only.
+    let down = across && rows > 1;
+    let shape = if down { [team, rows] } else { [rows, team] };
     access::launch(&mut b, &target.limits, groups, shape, |b, group, y, x| {
-        let (row, member) = if across { (x, y.clone()) } else { (y, x.clone()) };
+        let (row, member) = if down { (x, y.clone()) } else { (y, x.clone()) };
         let row = group.scale(rows as i64).add(row);
         let invocation = y.scale(shape[1] as i64).add(x);
-        let stride = if across { rows } else { 1 };
+        let stride = if down { rows } else { 1 };
         let combiner = Combiner::new(Team { size: team, stride, block }, &target.limits);
         let at_once = sums / columns_at_once;
         let (leaves, steps) = (at_once / team, vectors.div_ceil(at_once).max(1));

@@ -78,7 +78,7 @@ impl Operation for Reduce {
     }
 
     fn samples() -> Vec<Sample> {
-        let calls: [(&[usize], u64); 13] = [
+        let calls: [(&[usize], u64); 14] = [
             (&[7], 1),
             (&[1], 1),
             (&[0], 1),
@@ -86,6 +86,8 @@ impl Operation for Reduce {
             (&[3, 0], 2),
             (&[5, 300], 2),
             (&[300, 5], 1),
+            // Two 8- or 16-bit columns for each invocation, and one team.
+            (&[33, 2], 1),
             (&[2, 3, 2], 0b101),
             (&[2, 3, 2], 0b111),
             (&[4, 5, 6], 0b101),
