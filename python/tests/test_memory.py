@@ -34,7 +34,8 @@ def check(loop: Callable[[bool], Callable[[], object]]) -> None:
         peaks.append(CPU.memory()["peak"] - start)
         del step
         gc.collect()
-        assert CPU.memory()["allocated"] == start
+        # What earlier tests left may be freed meanwhile.
+        assert CPU.memory()["allocated"] <= start
     assert peaks[1] <= 1.1 * peaks[0], peaks
 
 

@@ -5,8 +5,7 @@ use std::process::Command;
 use crate::{install, root, succeed};
 
 /// The packages that the tests need in addition to the packages' own dependencies.
-const TOOLS: [&str; 7] =
-    ["maturin>=1.16,<2", "numpy", "pytest", "pytest-xdist", "hypothesis", "mypy", "pyright[nodejs]"];
+const TOOLS: [&str; 6] = ["maturin>=1.16,<2", "numpy", "pytest", "hypothesis", "mypy", "pyright[nodejs]"];
 
 /// Runs `pip install ./python` with the same profile as the other tests, so that nothing is compiled twice. Then runs
 /// the tests and the docstring examples, checks the types, and compares the type stubs with the native module.
@@ -33,17 +32,7 @@ pub(crate) fn check() -> Result<(), String> {
         .current_dir(root().join("python"))
         .env("PATH", &path);
     succeed(&mut pip)?;
-    // A process for each core; a file's tests stay together, because they share what they compile.
-    python(&[
-        "-m",
-        "pytest",
-        "--import-mode=importlib",
-        "-p",
-        "no:cacheprovider",
-        "--numprocesses=auto",
-        "--dist=loadfile",
-        "tests",
-    ])?;
+    python(&["-m", "pytest", "--import-mode=importlib", "-p", "no:cacheprovider", "tests"])?;
     python(&[
         "-m",
         "pytest",
