@@ -63,14 +63,15 @@ def test_a_state_of_pytorch_of_several_schedules_goes_on() -> None:
 
 
 @pytest.mark.parametrize(
-    "make",
+    ("make", "expected"),
     [
-        lambda o: optim.lr_scheduler.StepLR(o, 1, 0.5),
-        lambda o: optim.lr_scheduler.ExponentialLR(o, 0.5),
-        lambda o: optim.lr_scheduler.LambdaLR(o, lambda epoch: 0.5**epoch),
+        # A factor applies to the rate of the step before, a function of the epoch to the initial rate.
+        (lambda o: optim.lr_scheduler.StepLR(o, 1, 0.5), 0.0625),
+        (lambda o: optim.lr_scheduler.ExponentialLR(o, 0.5), 0.0625),
+        (lambda o: optim.lr_scheduler.LambdaLR(o, lambda epoch: 0.5**epoch), 0.03125),
     ],
 )
-def test_a_group_that_is_added_later_has_a_schedule(make: Any) -> None:
+def test_a_group_that_is_added_later_has_a_schedule(make: Any, expected: float) -> None:
     first, second = nx.nn.Parameter(nx.ones(2)), nx.nn.Parameter(nx.ones(2))
     optimizer = optim.SGD([first], lr=1.0)
     schedule = make(optimizer)
@@ -78,8 +79,27 @@ def test_a_group_that_is_added_later_has_a_schedule(make: Any) -> None:
     optimizer.add_param_group({"params": [second], "lr": 0.125})
     schedule.step()
     rates = [group["lr"] for group in optimizer.param_groups]
-    # A factor applies to the rate of the step before, a function of the epoch to the initial rate.
-    assert rates == schedule.get_last_lr() and rates[0] == 0.25 and rates[1] in (0.0625, 0.03125)
+    assert rates == schedule.get_last_lr() == [0.25, expected]
+
+
+def test_a_setting_that_was_changed_and_restored_between_steps_is_used() -> None:
+    def stepped(look: bool) -> list[float]:
+        w = nx.nn.Parameter(nx.ones(2))
+        optimizer = optim.Adam([w], lr=0.1)
+        group = optimizer.param_groups[0]
+        betas = group["betas"]
+        for number in range(4):
+            (w * (number + 1.0)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            if look:
+                # Reading the state gives the settings to the engine.
+                group["betas"] = (0.5, 0.5)
+                optimizer.state_dict()
+                group["betas"] = betas
+        return w.tolist()
+
+    assert stepped(True) == stepped(False)
 
 
 def test_a_list_of_functions_must_cover_a_group_that_is_added() -> None:

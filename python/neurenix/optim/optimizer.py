@@ -93,6 +93,8 @@ class Optimizer:
         """The native optimiser for the current groups and their settings."""
         native = self._matching()
         native.set_options([self._options(group) for group in self._groups])
+        # These may be others than at the last step.
+        _SETTINGS.pop(native, None)
         return native
 
     def _matching(self) -> _Native | Written:
@@ -296,7 +298,7 @@ def _refuse_module(params: Any) -> None:
 
 # The names and values of the groups' settings at the last step of each native optimiser, if none of the values can change
 # by itself. Not an attribute, because compiled functions watch those.
-_SETTINGS: weakref.WeakKeyDictionary[_Native, Sequence[Any]] = weakref.WeakKeyDictionary()
+_SETTINGS: weakref.WeakKeyDictionary[_Native | Written, Sequence[Any]] = weakref.WeakKeyDictionary()
 
 
 def _is_fixed(value: Any) -> bool:
