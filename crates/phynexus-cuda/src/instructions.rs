@@ -10,20 +10,22 @@ pub(crate) const ROUND_TO_BF16: &str = "
 #endif
 ";
 
-/// The greater and the smaller of two floats, NaN if either is: one instruction since compute capability 8.0.
+/// The greater and the smaller of two floats, NaN if either is, -0 less than 0: one instruction since compute capability 8.0.
 pub(crate) const EXTREMES: [&str; 2] = [
     "
 #if __CUDA_ARCH__ >= 800
   float c; asm(\"max.NaN.f32 %0, %1, %2;\" : \"=f\"(c) : \"f\"(a), \"f\"(b)); return c;
 #else
-  return a > b || a != a ? a : b;
+  if (a != b) return a > b || a != a ? a : b;
+  return __int_as_float(__float_as_int(a) & __float_as_int(b));
 #endif
 ",
     "
 #if __CUDA_ARCH__ >= 800
   float c; asm(\"min.NaN.f32 %0, %1, %2;\" : \"=f\"(c) : \"f\"(a), \"f\"(b)); return c;
 #else
-  return a < b || a != a ? a : b;
+  if (a != b) return a < b || a != a ? a : b;
+  return __int_as_float(__float_as_int(a) | __float_as_int(b));
 #endif
 ",
 ];

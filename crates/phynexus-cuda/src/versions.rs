@@ -19,6 +19,9 @@ pub(crate) struct Version {
 /// between two events, which is looked up where it is needed. Calling a function that a library lacks panics.
 const OLDEST: Version = Version { major: 12, minor: 0 };
 
+/// The first version of NVRTC with the option `--minimal`.
+pub(crate) const MINIMAL: Version = Version { major: 12, minor: 4 };
+
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.major, self.minor)

@@ -138,6 +138,28 @@ fn long_chains_are_submitted_in_order() {
 }
 
 #[test]
+fn signs_of_zero_are_kept() {
+    for device in found() {
+        let signs = |tensor: Tensor| -> Vec<bool> {
+            tensor.to_vec::<f32>().unwrap().iter().map(|x| x.is_sign_negative()).collect()
+        };
+        // Drivers' compilers know these operands, and what a product or difference with 0 is for most numbers.
+        let zero = Tensor::arange(0.0, 1.0, 1.0, DType::F32, device).unwrap();
+        let x = Tensor::from_slice(&[-1.5f32], &[1], device).unwrap();
+        assert_eq!(signs(zero.mul(&x).unwrap()), [true]);
+        let y = Tensor::from_slice(&[0.0f32], &[1], device).unwrap();
+        assert_eq!(signs(zero.sub(&y).unwrap()), [false]);
+        // Every member of the team that shares a row must get the same zero.
+        let rows = [-0.0f32, -1.0, -2.0, -3.0, 0.0, 0.0, -1.0, -2.0, -3.0, -0.0];
+        let rows = Tensor::from_slice(&rows, &[2, 5], device).unwrap();
+        let greatest = rows.max(&[1], true).unwrap().mul(&Tensor::ones_like(&rows).unwrap()).unwrap();
+        assert_eq!(signs(greatest), [false; 10]);
+        let least = rows.neg().unwrap().min(&[1], true).unwrap();
+        assert_eq!(signs(least.mul(&Tensor::ones_like(&rows).unwrap()).unwrap()), [true; 10]);
+    }
+}
+
+#[test]
 fn what_is_too_large_is_an_error() {
     for device in found() {
         assert!(device.backend().allocate(1 << 50).is_err());

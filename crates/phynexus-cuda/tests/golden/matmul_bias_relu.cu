@@ -2,7 +2,8 @@ __device__ static inline float maximum_float32(float a, float b) {
 #if __CUDA_ARCH__ >= 800
   float c; asm("max.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b)); return c;
 #else
-  return a > b || a != a ? a : b;
+  if (a != b) return a > b || a != a ? a : b;
+  return __int_as_float(__float_as_int(a) & __float_as_int(b));
 #endif
  }
 

@@ -1,5 +1,9 @@
 #pragma clang fp contract(off)
 
+__device__ static inline int float32_bits_as_int32(float from) { union { float from; int to; } bits; bits.from = from; return bits.to; }
+__device__ static inline float int32_bits_as_float32(int from) { union { int from; float to; } bits; bits.from = from; return bits.to; }
+__device__ static inline float maximum_float32(float a, float b) { if (a != b) return a > b || a != a ? a : b; int both = float32_bits_as_int32(a) & float32_bits_as_int32(b); return int32_bits_as_float32(both); }
+
 extern "C" __global__ void __launch_bounds__(64) matmul_bias_relu(const float *__restrict__ in0, const float *__restrict__ in1, const float *__restrict__ in2, float *__restrict__ out3) {
     extern __shared__ unsigned char shared_memory[] __attribute__((aligned(32)));
     float *const shared0 = (float *)(shared_memory + 0);
@@ -62,7 +66,7 @@ extern "C" __global__ void __launch_bounds__(64) matmul_bias_relu(const float *_
                 const float v10 = register0[i4 * 4 + i5];
                 const float v11 = in2[group_x * 32 + invocation_x * 4 + i5];
                 const float v12 = v10 + v11;
-                const float v14 = (v12 > 0.0f || v12 != v12 ? v12 : 0.0f);
+                const float v14 = maximum_float32(v12, 0.0f);
                 out3[group_y * 2240 + group_x * 32 + invocation_y * 280 + invocation_x * 4 + i4 * 70 + i5] = v14;
             }
         }

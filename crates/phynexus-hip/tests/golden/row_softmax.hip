@@ -1,5 +1,9 @@
 #pragma clang fp contract(off)
 
+__device__ static inline int float32_bits_as_int32(float from) { union { float from; int to; } bits; bits.from = from; return bits.to; }
+__device__ static inline float int32_bits_as_float32(int from) { union { int from; float to; } bits; bits.from = from; return bits.to; }
+__device__ static inline float maximum_float32(float a, float b) { if (a != b) return a > b || a != a ? a : b; int both = float32_bits_as_int32(a) & float32_bits_as_int32(b); return int32_bits_as_float32(both); }
+
 extern "C" __global__ void __launch_bounds__(64) row_softmax(const float *__restrict__ in0, float *__restrict__ out1) {
     extern __shared__ unsigned char shared_memory[] __attribute__((aligned(32)));
     float *const shared0 = (float *)(shared_memory + 0);
@@ -11,7 +15,7 @@ extern "C" __global__ void __launch_bounds__(64) row_softmax(const float *__rest
     for (int i2 = 0; i2 < 16; ++i2) {
         const float v1 = (invocation_x + i2 * 64 < 1000 ? in0[group_x * 1000 + invocation_x + i2 * 64] : (-__int_as_float(0x7f800000)));
         const float v2 = register0;
-        const float v3 = (v2 > v1 || v2 != v2 ? v2 : v1);
+        const float v3 = maximum_float32(v2, v1);
         register0 = v3;
     }
     const float v4 = register0;
@@ -20,42 +24,42 @@ extern "C" __global__ void __launch_bounds__(64) row_softmax(const float *__rest
     if (invocation_x < 32) {
         const float v5 = shared0[invocation_x];
         const float v6 = shared0[invocation_x + 32];
-        const float v7 = (v5 > v6 || v5 != v5 ? v5 : v6);
+        const float v7 = maximum_float32(v5, v6);
         shared0[invocation_x] = v7;
     }
     __syncthreads();
     if (invocation_x < 16) {
         const float v8 = shared0[invocation_x];
         const float v9 = shared0[invocation_x + 16];
-        const float v10 = (v8 > v9 || v8 != v8 ? v8 : v9);
+        const float v10 = maximum_float32(v8, v9);
         shared0[invocation_x] = v10;
     }
     __syncthreads();
     if (invocation_x < 8) {
         const float v11 = shared0[invocation_x];
         const float v12 = shared0[invocation_x + 8];
-        const float v13 = (v11 > v12 || v11 != v11 ? v11 : v12);
+        const float v13 = maximum_float32(v11, v12);
         shared0[invocation_x] = v13;
     }
     __syncthreads();
     if (invocation_x < 4) {
         const float v14 = shared0[invocation_x];
         const float v15 = shared0[invocation_x + 4];
-        const float v16 = (v14 > v15 || v14 != v14 ? v14 : v15);
+        const float v16 = maximum_float32(v14, v15);
         shared0[invocation_x] = v16;
     }
     __syncthreads();
     if (invocation_x < 2) {
         const float v17 = shared0[invocation_x];
         const float v18 = shared0[invocation_x + 2];
-        const float v19 = (v17 > v18 || v17 != v17 ? v17 : v18);
+        const float v19 = maximum_float32(v17, v18);
         shared0[invocation_x] = v19;
     }
     __syncthreads();
     if (invocation_x < 1) {
         const float v20 = shared0[invocation_x];
         const float v21 = shared0[invocation_x + 1];
-        const float v22 = (v20 > v21 || v20 != v20 ? v20 : v21);
+        const float v22 = maximum_float32(v20, v21);
         shared0[invocation_x] = v22;
     }
     __syncthreads();

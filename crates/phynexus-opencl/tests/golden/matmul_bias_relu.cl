@@ -1,5 +1,9 @@
 #pragma OPENCL FP_CONTRACT OFF
 
+static inline int float32_bits_as_int32(float from) { union { float from; int to; } bits; bits.from = from; return bits.to; }
+static inline float int32_bits_as_float32(int from) { union { int from; float to; } bits; bits.from = from; return bits.to; }
+static inline float maximum_float32(float a, float b) { if (a != b) return a > b || a != a ? a : b; int both = float32_bits_as_int32(a) & float32_bits_as_int32(b); return int32_bits_as_float32(both); }
+
 __kernel __attribute__((reqd_work_group_size(8, 8, 1))) void matmul_bias_relu(__global const float *restrict base0, const long begin0, __global const float *restrict base1, const long begin1, __global const float *restrict base2, const long begin2, __global float *restrict base3, const long begin3) {
     __global const float *const in0 = base0 + begin0;
     __global const float *const in1 = base1 + begin1;
@@ -65,7 +69,7 @@ __kernel __attribute__((reqd_work_group_size(8, 8, 1))) void matmul_bias_relu(__
                 const float v10 = register0[i4 * 4 + i5];
                 const float v11 = in2[group_x * 32 + invocation_x * 4 + i5];
                 const float v12 = v10 + v11;
-                const float v14 = (v12 > 0.0f || v12 != v12 ? v12 : 0.0f);
+                const float v14 = maximum_float32(v12, 0.0f);
                 out3[group_y * 2240 + group_x * 32 + invocation_y * 280 + invocation_x * 4 + i4 * 70 + i5] = v14;
             }
         }

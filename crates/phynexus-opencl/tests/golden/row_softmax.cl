@@ -1,5 +1,9 @@
 #pragma OPENCL FP_CONTRACT OFF
 
+static inline int float32_bits_as_int32(float from) { union { float from; int to; } bits; bits.from = from; return bits.to; }
+static inline float int32_bits_as_float32(int from) { union { int from; float to; } bits; bits.from = from; return bits.to; }
+static inline float maximum_float32(float a, float b) { if (a != b) return a > b || a != a ? a : b; int both = float32_bits_as_int32(a) & float32_bits_as_int32(b); return int32_bits_as_float32(both); }
+
 __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void row_softmax(__global const float *restrict base0, const long begin0, __global float *restrict base1, const long begin1) {
     __global const float *const in0 = base0 + begin0;
     __global float *const out1 = base1 + begin1;
@@ -12,7 +16,7 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void row_softmax(__glob
     for (int i2 = 0; i2 < 16; ++i2) {
         const float v1 = (invocation_x + i2 * 64 < 1000 ? in0[group_x * 1000 + invocation_x + i2 * 64] : (-INFINITY));
         const float v2 = register0;
-        const float v3 = (v2 > v1 || v2 != v2 ? v2 : v1);
+        const float v3 = maximum_float32(v2, v1);
         register0 = v3;
     }
     const float v4 = register0;
@@ -21,42 +25,42 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void row_softmax(__glob
     if (invocation_x < 32) {
         const float v5 = shared0[invocation_x];
         const float v6 = shared0[invocation_x + 32];
-        const float v7 = (v5 > v6 || v5 != v5 ? v5 : v6);
+        const float v7 = maximum_float32(v5, v6);
         shared0[invocation_x] = v7;
     }
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
     if (invocation_x < 16) {
         const float v8 = shared0[invocation_x];
         const float v9 = shared0[invocation_x + 16];
-        const float v10 = (v8 > v9 || v8 != v8 ? v8 : v9);
+        const float v10 = maximum_float32(v8, v9);
         shared0[invocation_x] = v10;
     }
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
     if (invocation_x < 8) {
         const float v11 = shared0[invocation_x];
         const float v12 = shared0[invocation_x + 8];
-        const float v13 = (v11 > v12 || v11 != v11 ? v11 : v12);
+        const float v13 = maximum_float32(v11, v12);
         shared0[invocation_x] = v13;
     }
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
     if (invocation_x < 4) {
         const float v14 = shared0[invocation_x];
         const float v15 = shared0[invocation_x + 4];
-        const float v16 = (v14 > v15 || v14 != v14 ? v14 : v15);
+        const float v16 = maximum_float32(v14, v15);
         shared0[invocation_x] = v16;
     }
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
     if (invocation_x < 2) {
         const float v17 = shared0[invocation_x];
         const float v18 = shared0[invocation_x + 2];
-        const float v19 = (v17 > v18 || v17 != v17 ? v17 : v18);
+        const float v19 = maximum_float32(v17, v18);
         shared0[invocation_x] = v19;
     }
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
     if (invocation_x < 1) {
         const float v20 = shared0[invocation_x];
         const float v21 = shared0[invocation_x + 1];
-        const float v22 = (v20 > v21 || v20 != v20 ? v20 : v21);
+        const float v22 = maximum_float32(v20, v21);
         shared0[invocation_x] = v22;
     }
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);

@@ -93,8 +93,7 @@ macro_rules! binary_functions {
                 commutative: true,
                 gradient: [|g, a, b, _| share(g, a, b, a.lt(b)), |g, a, b, _| share(g, a, b, b.lt(a))],
                 reads: Reads::OPERANDS,
-                // NaN if either is: the second is taken wherever no comparison holds.
-                c: Some("({a} > {b} || {a} != {a} ? {a} : {b})"),
+                c: Some("({a} > {b} ? {a} : {b})"),
                 smooth: false,
             }
             /// The lesser of each pair; NaN if either is NaN.
@@ -105,7 +104,7 @@ macro_rules! binary_functions {
                 commutative: true,
                 gradient: [|g, a, b, _| share(g, a, b, b.lt(a)), |g, a, b, _| share(g, a, b, a.lt(b))],
                 reads: Reads::OPERANDS,
-                c: Some("({a} < {b} || {a} != {a} ? {a} : {b})"),
+                c: Some("({a} < {b} ? {a} : {b})"),
                 smooth: false,
             }
             /// The angle in radians of the point (other, self), from -pi to pi. Integers give ``float32``.

@@ -15,6 +15,11 @@ use serde::de::DeserializeOwned;
 /// Polling interval.
 const INTERVAL: Duration = Duration::from_millis(10);
 
+/// What glibc needs to keep freed memory (mallopt(3)). Otherwise, it returns to the system what a compiler frees after
+/// each kernel; getting it again is a seventh of the time.
+const KEEP_MEMORY: [(&str, &str); 2] =
+    [("MALLOC_TRIM_THRESHOLD_", "1073741824"), ("MALLOC_MMAP_THRESHOLD_", "33554432")];
+
 /// A process and the thread that reads its output. Dropping it kills the process.
 struct Job {
     number: usize,
@@ -35,6 +40,7 @@ impl Job {
         let (first, rest) = program.split_first().ok_or_else(|| IoError::other("no program to run"))?;
         let mut command = Command::new(first);
         command.args(rest).args(arguments).stdin(Stdio::null()).stdout(Stdio::piped());
+        command.envs(KEEP_MEMORY);
         let mut child = command.spawn()?;
         let mut output = child.stdout.take().ok_or_else(|| IoError::other("no output"))?;
         let read = move || {

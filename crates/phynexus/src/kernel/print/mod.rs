@@ -10,7 +10,7 @@ mod number;
 mod variable;
 mod wgsl;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 pub use c::{Language, print, print_variable};
 use dialect::Dialect;
@@ -54,6 +54,8 @@ struct Printer<'a, D> {
     /// Whether some index does not fit 32 bits.
     too_wide: bool,
     values: HashMap<ValueId, Bound>,
+    /// The values that a compiler may compute.
+    known: HashSet<ValueId>,
     /// The functions that the kernel calls, in the order of their use: names and definitions.
     functions: Vec<(String, String)>,
     text: String,
@@ -69,6 +71,7 @@ impl<'a, D> Printer<'a, D> {
             marks,
             too_wide: false,
             values: HashMap::new(),
+            known: HashSet::new(),
             functions: Vec::new(),
             text: String::new(),
             depth: 0,
@@ -133,6 +136,18 @@ impl<'a, D> Printer<'a, D> {
         self.values.get(&value).ok_or_else(unbound)
     }
 
+    /// Whether a compiler may compute the operation: it depends on constants and loop counters only.
+    fn is_known(&self, operation: &KernelOp) -> bool {
+        match operation {
+            KernelOp::Load(..) | KernelOp::Parameter(_) => false,
+            KernelOp::Index(index) => self.kernel.axes.iter().enumerate().all(|(number, axis)| {
+                let counted = matches!(axis.kind, AxisKind::Serial | AxisKind::Unroll | AxisKind::Reduce);
+                counted || axis.extent == 1 || !index.depends_on(number)
+            }),
+            operation => operation.operands().iter().all(|operand| self.known.contains(operand)),
+        }
+    }
+
     /// One lane of a value.
     fn lane_of(&self, value: ValueId, lane: usize) -> Result<String> {
         let bound = self.bound(value)?;
@@ -155,6 +170,9 @@ where
             Statement::Let { value, of, operation } => {
                 let bound = self.bind(*value, *of, operation)?;
                 self.values.insert(*value, bound);
+                if self.is_known(operation) {
+                    self.known.insert(*value);
+                }
             }
             Statement::Store { access, value } => {
                 let Bound { of, value, bits } = self.bound(*value)?.clone();

@@ -322,7 +322,14 @@ impl Dialect for Printer<'_, CFamily> {
     }
 
     fn lane(&mut self, of: Type, operation: &KernelOp, lane: usize) -> Result<String> {
-        let (from, names) = self.operands(of, operation, lane)?;
+        let (from, mut names) = self.operands(of, operation, lane)?;
+        // Compilers compute functions of what they know, not always as the device does.
+        if from.is_float()
+            && matches!(operation, KernelOp::Unary(..) | KernelOp::Binary(..))
+            && self.is_known(operation)
+        {
+            names[0] = self.opaque(from, &names[0]);
+        }
         Ok(match (operation, names.as_slice()) {
             (KernelOp::Unary(op, _), [a]) => self.unary(*op, from, a),
             (KernelOp::Binary(op, ..), [a, b]) => self.binary(*op, from, a, b),

@@ -42,6 +42,17 @@ impl Printer<'_, CFamily> {
         format!("{name}({operand})")
     }
 
+    /// A float of which no compiler knows that it is this one. NVIDIA's sees through a volatile variable, but cannot
+    /// know a group's position on an axis that has only one.
+    pub(super) fn opaque(&mut self, dtype: DType, number: &str) -> String {
+        let bits = if dtype == DType::F64 { DType::U64 } else { DType::U32 };
+        let Some(axis) = self.kernel.grid().iter().rposition(|&groups| groups == 1) else {
+            return number.to_owned();
+        };
+        let (zero, known) = (self.language().group[axis], self.bitcast(dtype, bits, number));
+        self.bitcast(bits, dtype, &format!("({known} | {zero})"))
+    }
+
     /// A function of one number.
     pub(super) fn unary(&mut self, op: Unary, dtype: DType, a: &str) -> String {
         use Unary::*;
@@ -86,9 +97,15 @@ impl Printer<'_, CFamily> {
         let t = self.value_type(dtype);
         let signed = dtype.kind() == DTypeKind::Signed;
         match op {
-            Max | Min if dtype.compute() == DType::F32 && self.language().extremes.is_some() => {
-                let body = self.language().extremes.map_or("", |bodies| bodies[usize::from(op == Min)]);
-                let name = self.define(format!("{}_float32", op.name()), t, "float a, float b", body);
+            Max | Min if dtype.is_float() => {
+                let body = match self.language().extremes {
+                    Some(bodies) if dtype.compute() == DType::F32 => {
+                        bodies[usize::from(op == Min)].to_owned()
+                    }
+                    _ => self.extreme(op == Max, dtype.compute()),
+                };
+                let name = format!("{}_{}", op.name(), dtype.compute());
+                let name = self.define(name, t, &format!("{t} a, {t} b"), &body);
                 format!("{name}({a}, {b})")
             }
             Shl => format!(
@@ -109,6 +126,20 @@ impl Printer<'_, CFamily> {
             }
             _ => self.plain(op, dtype, a, b),
         }
+    }
+
+    /// The body of the maximum or minimum of two floats: NaN if either is NaN. Members of a team that combine the same
+    /// two numbers in either order must get the same one, so -0 is less than 0.
+    fn extreme(&mut self, greatest: bool, dtype: DType) -> String {
+        let bits = if dtype == DType::F64 { DType::I64 } else { DType::I32 };
+        let (a, b) = (self.bitcast(dtype, bits, "a"), self.bitcast(dtype, bits, "b"));
+        let (than, both) = if greatest { ('>', '&') } else { ('<', '|') };
+        let name = if greatest { "both" } else { "either" };
+        let t = self.value_type(bits);
+        let equal = self.bitcast(bits, dtype, name);
+        format!(
+            "if (a != b) return a {than} b || a != a ? a : b; {t} {name} = {a} {both} {b}; return {equal};"
+        )
     }
 
     /// A function of two numbers from the table of functions.

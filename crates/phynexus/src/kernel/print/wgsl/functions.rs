@@ -46,6 +46,12 @@ fn infinity_f64() -> f64 { return bitcast<f64>(infinity_bits_f64); }",
         "var<private> nan_bits_f64: u64 = 0x7ff8000000000000lu;
 fn not_a_number_f64() -> f64 { return bitcast<f64>(nan_bits_f64); }",
     ),
+    ("opaque", &[], "fn opaque(x: f32) -> f32 { return bitcast<f32>(bitcast<u32>(x) | starts.zero); }"),
+    (
+        "opaque_f64",
+        &[],
+        "fn opaque_f64(x: f64) -> f64 { return bitcast<f64>(bitcast<u64>(x) | u64(starts.zero)); }",
+    ),
     // On bits: a language may assume that there is no NaN.
     ("is_nan", &[], "fn is_nan(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }"),
     (
@@ -114,6 +120,36 @@ fn order(x: f32) -> i32 {
 fn less(a: f32, b: f32) -> bool { return order(a) < order(b) && !is_nan(a) && !is_nan(b); }
 fn less_equal(a: f32, b: f32) -> bool { return order(a) <= order(b) && !is_nan(a) && !is_nan(b); }
 fn equal(a: f32, b: f32) -> bool { return order(a) == order(b) && !is_nan(a); }",
+    ),
+    // Members of a team that combine the same two numbers in either order must get the same one, so -0 is less than 0.
+    // NaN if either is NaN.
+    (
+        "maximum",
+        &["is_nan"],
+        "fn total_order(x: f32) -> i32 {
+    let bits = bitcast<i32>(x);
+    return bits ^ ((bits >> 31u) & 0x7fffffffi);
+}
+fn maximum(a: f32, b: f32) -> f32 {
+    return select(b, a, is_nan(a) || (!is_nan(b) && total_order(a) > total_order(b)));
+}
+fn minimum(a: f32, b: f32) -> f32 {
+    return select(b, a, is_nan(a) || (!is_nan(b) && total_order(a) < total_order(b)));
+}",
+    ),
+    (
+        "maximum_f64",
+        &["is_nan_f64"],
+        "fn total_order_f64(x: f64) -> i64 {
+    let bits = bitcast<i64>(x);
+    return bits ^ ((bits >> 63u) & 0x7fffffffffffffffli);
+}
+fn maximum_f64(a: f64, b: f64) -> f64 {
+    return select(b, a, is_nan_f64(a) || (!is_nan_f64(b) && total_order_f64(a) > total_order_f64(b)));
+}
+fn minimum_f64(a: f64, b: f64) -> f64 {
+    return select(b, a, is_nan_f64(a) || (!is_nan_f64(b) && total_order_f64(a) < total_order_f64(b)));
+}",
     ),
     (
         "widened",

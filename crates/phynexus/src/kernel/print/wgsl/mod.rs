@@ -3,8 +3,8 @@
 //! Values are printed lane by lane. Integers of 8 and 16 bits are computed in 32 bits, 16-bit floats in `f32`. Bindings
 //! start at multiples of the device's alignment, so immediates pass the position of each buffer's first element. All
 //! buffers are bound for reading and writing, because several may be the same one. The last immediate is 0, a zero that
-//! compilers cannot see: drivers would otherwise simplify sums and products as if there were no NaN, infinities or
-//! signed zeros.
+//! compilers cannot see. It hides constants from them: drivers would otherwise simplify sums and products as if there
+//! were no NaN, infinities, signed zeros or rounding.
 
 mod arrays;
 mod convert;
@@ -87,6 +87,12 @@ impl Printer<'_, Wgsl> {
     fn fresh(&mut self, prefix: &str) -> String {
         self.dialect.names += 1;
         format!("{prefix}{}", self.dialect.names)
+    }
+
+    /// A float of which no compiler knows that it is this one.
+    fn opaque(&mut self, dtype: DType, number: &str) -> String {
+        let name = if dtype == DType::F64 { "opaque_f64" } else { "opaque" };
+        format!("{}({number})", self.library(name))
     }
 
     /// A number of an index as an `i32`.
@@ -319,11 +325,15 @@ impl Dialect for Printer<'_, Wgsl> {
         format!("{}()", self.library(name))
     }
 
-    /// Zeros are those that no compiler knows.
+    /// Floats are such as no compiler knows.
     fn constant(&mut self, dtype: DType, scalar: Scalar) -> String {
         let x = scalar.as_f64();
         match (dtype, x.is_sign_negative()) {
-            _ if !dtype.is_float() || x != 0.0 => self.literal(dtype, scalar),
+            _ if !dtype.is_float() => self.literal(dtype, scalar),
+            _ if x != 0.0 => {
+                let literal = self.literal(dtype, scalar);
+                self.opaque(dtype, &literal)
+            }
             (DType::F64, false) => "bitcast<f64>(u64(starts.zero))".to_owned(),
             (DType::F64, true) => "bitcast<f64>(u64(starts.zero) | 0x8000000000000000lu)".to_owned(),
             (_, false) => "bitcast<f32>(starts.zero)".to_owned(),
@@ -352,23 +362,21 @@ impl Dialect for Printer<'_, Wgsl> {
     fn lane(&mut self, of: Type, operation: &KernelOp, lane: usize) -> Result<String> {
         let (from, mut names) = self.operands(of, operation, lane)?;
         if let (KernelOp::Index(_), [index]) = (operation, names.as_slice()) {
-            return Ok(if of.dtype == DType::I64 { format!("i64({index})") } else { index.clone() });
+            let index = format!("({index} | i32(starts.zero))");
+            return Ok(if of.dtype == DType::I64 { format!("i64({index})") } else { index });
         }
         // WGSL computes with literals before anything runs, and refuses what overflows.
-        if names.iter().all(|name| !name.starts_with('v') && !name.contains("starts.zero")) {
+        if !of.dtype.is_float() && !from.is_float() && names.iter().all(|name| !name.starts_with('v')) {
             let name = self.fresh("c");
             self.line(format!("var {name} = {};", names[0]));
             names[0] = name;
         }
         // Subtracted from itself a number need not be 0: it may be NaN.
         if let (KernelOp::Binary(Binary::Sub | Binary::Div, ..), [a, b]) = (operation, names.as_mut_slice())
+            && of.dtype.is_float()
             && a == b
         {
-            match of.dtype {
-                DType::F64 => *b = format!("bitcast<f64>(bitcast<u64>({b}) | u64(starts.zero))"),
-                _ if of.dtype.is_float() => *b = format!("bitcast<f32>(bitcast<u32>({b}) | starts.zero)"),
-                _ => {}
-            }
+            *b = self.opaque(of.dtype, b);
         }
         Ok(match (operation, names.as_slice()) {
             (KernelOp::Unary(op, _), [a]) => self.unary(*op, from, a)?,

@@ -176,18 +176,13 @@ impl Printer<'_, Wgsl> {
             Lt | Le | Eq => self.compare(op, dtype, a, b),
             // Its translation may be false for NaN.
             Ne if kind == DTypeKind::Float => format!("!({})", self.compare(Eq, dtype, a, b)),
-            // NaN if either is: the second is taken wherever no comparison holds.
-            Max | Min => {
-                let first = match op {
-                    Max => self.compare(Lt, dtype, b, a),
-                    _ => self.compare(Lt, dtype, a, b),
-                };
-                let nan = match kind {
-                    DTypeKind::Float => format!(" || {}", self.is_nan(dtype, a)),
-                    _ => String::new(),
-                };
-                format!("select({b}, {a}, {first}{nan})")
+            Max | Min if kind == DTypeKind::Float => {
+                let of = if dtype == DType::F64 { "_f64" } else { "" };
+                self.library(if dtype == DType::F64 { "maximum_f64" } else { "maximum" });
+                format!("{}{of}({a}, {b})", op.name())
             }
+            Max => format!("select({b}, {a}, {a} > {b})"),
+            Min => format!("select({b}, {a}, {a} < {b})"),
             Div => self.quotient(dtype, a, b),
             Shl | Shr => self.shift(op, dtype, a, b),
             _ if is_elementary(op) && dtype == DType::F64 => return Err(missing(op.name())),
