@@ -237,7 +237,7 @@ def compile(
 
     A replay skips Python and the recording of operations. Tensors may be arguments (also in lists, tuples and dicts),
     or anything that the function and the functions it calls refer to: parameters and buffers of modules, attributes of
-    objects, closures, globals. A replay reads their values anew, and changes those that the function changes. Numbers and
+    objects, closures, globals. A replay reads their current values, and changes those that the function changes. Numbers and
     objects found there are part of the recording: when one of them changes, the function is recorded again. Reading
     something whose changes cannot be detected is an error that names it: the module ``random``, the clock, the
     environment, iterators, large NumPy arrays, and library objects that define ``__getitem__`` or ``__getattr__``. It is

@@ -1813,7 +1813,7 @@ def randn(*sizes: Any, size: Shape | None=None, generator: Generator | None=None
 def randperm(n: SupportsIndex, *, generator: Generator | None=None, device: DeviceLike | None=None) -> Tensor:
     ...
 
-def recurrent_layer(kind: str, input: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None=None, b_hh: Tensor | None=None, h_0: Tensor | None=None, c_0: Tensor | None=None, reverse: builtins.bool=False) -> tuple[Tensor, Tensor, Tensor | None]:
+def recurrent_layer(kind: str, input: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None=None, b_hh: Tensor | None=None, w_hr: Tensor | None=None, h_0: Tensor | None=None, c_0: Tensor | None=None, reverse: builtins.bool=False) -> tuple[Tensor, Tensor, Tensor | None]:
     ...
 
 def reference_device() -> Device:

@@ -52,7 +52,7 @@ def _binary(name: str, method: str, doc: str) -> Any:
     def function(input: Any, other: Any) -> Tensor:
         x1, x2 = _pair(input, other)
         result: Any = combine(x1, x2)
-        # An operator leaves what it does not know to the other operand; a function has nobody to leave it to.
+        # An operator leaves an unknown type to the other operand; a function cannot.
         if result is NotImplemented:
             result = combine(x1, _tensor(x2, x1))
         if result is NotImplemented:

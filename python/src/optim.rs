@@ -29,7 +29,7 @@ type Options = HashMap<String, f64>;
 type ParameterGroup<'py> = (Vec<Bound<'py, PyTensor>>, f64, f64, Options);
 
 fn known(name: &str) -> Result<Rule> {
-    Rule::named(name).ok_or_else(|| value_error(format!("{name:?} is no update rule")))
+    Rule::named(name).ok_or_else(|| value_error(format!("unknown update rule {name:?}")))
 }
 
 fn rule(name: &str, options: &Options) -> Result<Rule> {

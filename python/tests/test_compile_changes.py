@@ -10,7 +10,6 @@ import dataclasses
 import datetime
 import enum
 import functools
-import gc
 import importlib
 import itertools
 import logging
@@ -489,20 +488,3 @@ def test_a_function_through_which_gradients_flow_may_change_what_it_reads() -> N
     assert model.weight.grad.tolist() == [12.0] and len(compiled._states) == 1
     with nx.no_grad(), pytest.raises(RuntimeError, match="calls changes"):
         compiled(X)
-
-
-def test_compiled_functions_are_collected() -> None:
-    class Model:
-        def __init__(self) -> None:
-            self.compiled = nx.compile(self.run)
-            self.weight = nx.tensor([2.0])
-
-        def run(self, x: nx.Tensor) -> nx.Tensor:
-            return x * self.weight
-
-    model = Model()
-    assert model.compiled(X).item() == 6.0
-    gone = weakref.ref(model)
-    del model
-    gc.collect()
-    assert gone() is None

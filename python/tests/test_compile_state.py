@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import operator
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -234,3 +236,20 @@ def test_two_optimizers_in_either_order() -> None:
     for thread in threads:
         thread.join(60)
         assert not thread.is_alive()
+
+
+def test_compiled_functions_are_collected() -> None:
+    class Model:
+        def __init__(self) -> None:
+            self.compiled = nx.compile(self.run)
+            self.weight = nx.tensor([2.0])
+
+        def run(self, x: nx.Tensor) -> nx.Tensor:
+            return x * self.weight
+
+    model = Model()
+    assert model.compiled(nx.tensor([3.0])).item() == 6.0
+    gone = weakref.ref(model)
+    del model
+    gc.collect()
+    assert gone() is None

@@ -266,7 +266,7 @@ def test_the_command_is_interrupted() -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(timeout=3)
     os.kill(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=120)
     assert process.returncode == 130 and errors.splitlines()[-1] == "interrupted", errors
     assert "Traceback" not in errors and "error:" not in errors
 

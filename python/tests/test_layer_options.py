@@ -250,9 +250,6 @@ def test_arguments_that_are_accepted_or_refused_by_name() -> None:
         rule([place], decoupled_weight_decay=False)
         with pytest.raises(NotImplementedError, match="AdamW"):
             rule([place], decoupled_weight_decay=True)
-    assert nn.LSTM(2, 3, proj_size=0)(nx.zeros(4, 1, 2))[0].shape == (4, 1, 3)
-    with pytest.raises(NotImplementedError, match="Linear"):
-        nn.LSTM(2, 3, proj_size=1)
     x = nx.ones(2, requires_grad=True)
     unused = nx.ones(3, requires_grad=True)
     loss = (x * x).sum()

@@ -38,6 +38,6 @@ def test_factors_are_rounded_only_where_that_is_allowed_and_there_are_units_for_
     pending = x @ unit
     expected = rounded if "dot_tf32" in (pending.explain() or "") else numbers
     assert np.array_equal(pending.cpu().numpy(), expected)
-    assert np.array_equal(product(x).cpu().numpy(), expected), "a compiled function is recorded anew"
+    assert np.array_equal(product(x).cpu().numpy(), expected), "a compiled function is recorded again"
     if device.startswith("cpu"):
         assert expected is numbers

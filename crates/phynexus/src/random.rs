@@ -2,9 +2,27 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A random number generator: a seed and a counter of the blocks drawn (Threefry-2x32 with 20 rounds, Salmon et al.,
-/// "Parallel random numbers: as easy as 1, 2, 3", 2011). Several threads can use it; which thread gets which numbers
-/// then depends on timing.
+/// Two random words from a key and a counter, each two words, the low one first: Threefry-2x32 with 20 rounds (Salmon et
+/// al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
+pub fn threefry2x32(key: [u32; 2], counter: [u32; 2]) -> [u32; 2] {
+    const ROTATIONS: [u32; 8] = [13, 15, 26, 6, 17, 29, 16, 24];
+    const PARITY: u32 = 0x1BD1_1BDA;
+    let keys = [key[0], key[1], PARITY ^ key[0] ^ key[1]];
+    let mut x = [counter[0].wrapping_add(keys[0]), counter[1].wrapping_add(keys[1])];
+    for round in 0..20 {
+        x[0] = x[0].wrapping_add(x[1]);
+        x[1] = x[1].rotate_left(ROTATIONS[round % 8]) ^ x[0];
+        if round % 4 == 3 {
+            let injection = round / 4 + 1;
+            x[0] = x[0].wrapping_add(keys[injection % 3]);
+            x[1] = x[1].wrapping_add(keys[(injection + 1) % 3]).wrapping_add(injection as u32);
+        }
+    }
+    x
+}
+
+/// A random number generator: a seed and a counter of the blocks drawn ([`threefry2x32`]). Several threads can use it;
+/// which thread gets which numbers then depends on timing.
 #[derive(Debug)]
 pub struct Generator {
     state: Arc<Mutex<GeneratorState>>,
@@ -67,5 +85,21 @@ impl Generator {
         if *state == before.after(blocks) {
             *state = before;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Known-answer vectors of Random123, `tests/kat_vectors`, the rows `threefry2x32 20`.
+    #[test]
+    fn known_answers() {
+        assert_eq!(threefry2x32([0, 0], [0, 0]), [0x6b20_0159, 0x99ba_4efe]);
+        assert_eq!(threefry2x32([u32::MAX; 2], [u32::MAX; 2]), [0x1cb9_96fc, 0xbb00_2be7]);
+        assert_eq!(
+            threefry2x32([0x1319_8a2e, 0x0370_7344], [0x243f_6a88, 0x85a3_08d3]),
+            [0xc492_3a9c, 0x483d_f7a0]
+        );
     }
 }

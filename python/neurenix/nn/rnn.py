@@ -54,8 +54,7 @@ def _layer(
     kind: str, x: Tensor, weights: list[Any], h: Tensor | None, c: Tensor | None, reverse: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """One layer in one direction over (T, N, features)."""
-    w_ih, w_hh, b_ih, b_hh = weights
-    return _engine.recurrent_layer(kind, x, w_ih, w_hh, b_ih, b_hh, h, c, reverse)
+    return _engine.recurrent_layer(kind, x, *weights, h, c, reverse)
 
 
 def _packed_layer(
@@ -67,17 +66,18 @@ def _packed_layer(
     states of the others are kept. Forwards, those have ended; in reverse, they have not begun.
     """
     blocks = [(len(list(steps)), count) for count, steps in groupby(counts)]
-    batch, hidden = counts[0], weights[1].shape[1]
-    h = x.new_zeros(batch, hidden) if h is None else h
+    # A projected state has fewer features than there are units.
+    batch, state, units = counts[0], weights[1].shape[1], weights[1].shape[0] // _GATES[kind]
+    h = x.new_zeros(batch, state) if h is None else h
     if kind == "LSTM" and c is None:
-        c = x.new_zeros(batch, hidden)
+        c = x.new_zeros(batch, units)
     parts = list(zip(x.split([steps * count for steps, count in blocks]), blocks, strict=True))
     outputs = []
     for part, (steps, count) in reversed(parts) if reverse else parts:
         part = part.reshape(steps, count, x.shape[1])
         now_h, now_c = (None if state is None else state.narrow(0, 0, count) for state in (h, c))
         output, *now = _layer(kind, part, weights, now_h, now_c, reverse)
-        outputs.append(output.reshape(steps * count, hidden))
+        outputs.append(output.reshape(steps * count, state))
         h, c = (_replaced(before, after) for before, after in zip((h, c), now, strict=True))
     return _engine.cat(outputs[::-1] if reverse else outputs), h, c
 
@@ -92,18 +92,21 @@ def _replaced(before: Any, after: Any) -> Any:
 
 class _Weights(Module):
     hidden_size: int
+    proj_size = 0
 
     def _add_weights(self, kind: str, inputs: int, suffix: str, bias: bool, place: dict[str, Any]) -> None:
         size = _GATES[kind] * self.hidden_size
         self.register_parameter(f"weight_ih{suffix}", new(size, inputs, **place))
-        self.register_parameter(f"weight_hh{suffix}", new(size, self.hidden_size, **place))
+        self.register_parameter(f"weight_hh{suffix}", new(size, self.proj_size or self.hidden_size, **place))
         self.register_parameter(f"bias_ih{suffix}", new(size, **place) if bias else None)
         self.register_parameter(f"bias_hh{suffix}", new(size, **place) if bias else None)
+        if self.proj_size:
+            self.register_parameter(f"weight_hr{suffix}", new(self.proj_size, self.hidden_size, **place))
 
     def _weights(self, suffix: str) -> list[Any]:
         """The weights; within ``autocast``, in its dtype."""
-        names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-        return list(low(*(self._parameters[f"{name}{suffix}"] for name in names)))
+        names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
+        return list(low(*(self._parameters.get(f"{name}{suffix}") for name in names)))
 
     def reset_parameters(self) -> None:
         """Draws new values, uniform in +-1 / sqrt(hidden_size)."""
@@ -125,8 +128,10 @@ class _Recurrent(_Weights):
         bidirectional: bool,
         device: Any,
         dtype: Any,
+        proj_size: int = 0,
     ) -> None:
         super().__init__()
+        self.proj_size = proj_size
         if hidden_size < 1 or num_layers < 1:
             raise ValueError(f"{type(self).__name__}: hidden_size and num_layers must be at least 1")
         if not 0.0 <= dropout <= 1.0:
@@ -135,7 +140,7 @@ class _Recurrent(_Weights):
         self.bias, self.batch_first, self.dropout, self.bidirectional = bias, batch_first, dropout, bidirectional
         self._directions = 2 if bidirectional else 1
         for layer in range(check_layers(type(self).__name__, num_layers)):
-            inputs = input_size if layer == 0 else hidden_size * self._directions
+            inputs = input_size if layer == 0 else (self.proj_size or hidden_size) * self._directions
             for direction in range(self._directions):
                 suffix = f"_l{layer}" + ("_reverse" if direction else "")
                 self._add_weights(kind, inputs, suffix, bias, {"device": device, "dtype": dtype})
@@ -179,8 +184,8 @@ class _Recurrent(_Weights):
         return input._with_data(x), _ordered(h_n, input.unsorted_indices), _ordered(c_n, input.unsorted_indices)
 
     def _check_states(self, batch: int, *states: Tensor | None) -> None:
-        needed = (self.num_layers * self._directions, batch, self.hidden_size)
-        for state in states:
+        for state, size in zip(states, (self.proj_size or self.hidden_size, self.hidden_size), strict=True):
+            needed = (self.num_layers * self._directions, batch, size)
             if state is not None and tuple(state.shape) != needed:
                 raise ValueError(f"{type(self).__name__}: expected a state of shape {needed}, got {tuple(state.shape)}")
 
@@ -216,7 +221,8 @@ class _Recurrent(_Weights):
 
     def extra_repr(self) -> str:
         text = f"{self.input_size}, {self.hidden_size}"
-        defaults = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0, "bidirectional": False}
+        defaults = {"proj_size": 0, "num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0}
+        defaults["bidirectional"] = False
         changed = [(name, getattr(self, name)) for name in defaults if getattr(self, name) != defaults[name]]
         return text + "".join(f", {name}={value}" for name, value in changed)
 
@@ -288,7 +294,9 @@ class LSTM(_Recurrent):
     """Long short-term memory over a sequence (T, N, input_size), (N, T, input_size) with ``batch_first``, or (T,
     input_size); gates in the order i, f, g, o.
 
-    ``output, (h, c) = layer(x, (h_0, c_0))``: shapes as of :class:`RNN`; ``c``, the cells, has that of ``h``.
+    ``output, (h, c) = layer(x, (h_0, c_0))``: shapes as of :class:`RNN`; ``c``, the cells, has that of ``h``. With
+    ``proj_size``, the hidden state is projected to so many features (``weight_hr``), which then are the last dimension
+    of ``output`` and ``h``; the projection is multiplied into ``weight_hh``, so it saves parameters, not time.
 
     >>> import neurenix as nx
     >>> output, (h, c) = nx.nn.LSTM(4, 8, batch_first=True)(nx.zeros(2, 5, 4))
@@ -309,10 +317,20 @@ class LSTM(_Recurrent):
         device: Any = None,
         dtype: Any = None,
     ) -> None:
-        if proj_size:
-            raise NotImplementedError("LSTM: proj_size is not supported; add a Linear after the layer")
+        if not 0 <= proj_size < max(hidden_size, 1):
+            raise ValueError(f"LSTM: proj_size is {proj_size}, it must be at least 0 and less than hidden_size")
         super().__init__(
-            "LSTM", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device, dtype
+            "LSTM",
+            input_size,
+            hidden_size,
+            num_layers,
+            bias,
+            batch_first,
+            dropout,
+            bidirectional,
+            device,
+            dtype,
+            proj_size,
         )
 
     def forward(self, input: Tensor | PackedSequence, hx: tuple[Tensor, Tensor] | None = None) -> Any:
@@ -337,9 +355,9 @@ class _Cell(_Weights):
         if single:
             input = input.unsqueeze(0)
             h, c = (None if state is None else state.unsqueeze(0) for state in (h, c))
-        w_ih, w_hh, b_ih, b_hh = self._weights("")
+        weights = self._weights("")
         h, c = low(h, c)
-        _, h, c = _engine.recurrent_layer(self._kind, input.unsqueeze(0).to(w_ih.dtype), w_ih, w_hh, b_ih, b_hh, h, c)
+        _, h, c = _layer(self._kind, input.unsqueeze(0).to(weights[0].dtype), weights, h, c, False)
         if single:
             return h.squeeze(0), None if c is None else c.squeeze(0)
         return h, c

@@ -142,7 +142,7 @@ class Optimizer:
         return loss
 
     def _is_repeated(self) -> bool:
-        """Whether a replay repeats its steps: it is a class of this package, and nobody has replaced its methods."""
+        """Whether a replay repeats its steps: its class belongs to this package, and none of its methods was replaced."""
         own = type(self).__module__.startswith("neurenix.")
         return own and bool(self._rule) and not any(callable(value) for name, value in vars(self).items() if name != "_native")
 

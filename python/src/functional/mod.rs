@@ -133,7 +133,7 @@ pub(crate) fn interpolate(
 /// Runs one layer of a recurrent network in one direction. Returns the outputs, the final state and, for an LSTM, the
 /// final cell state.
 #[pyfunction]
-#[pyo3(signature = (kind, input, w_ih, w_hh, b_ih=None, b_hh=None, h_0=None, c_0=None, reverse=false))]
+#[pyo3(signature = (kind, input, w_ih, w_hh, b_ih=None, b_hh=None, w_hr=None, h_0=None, c_0=None, reverse=false))]
 pub(crate) fn recurrent_layer(
     kind: &str,
     input: &PyTensor,
@@ -141,6 +141,7 @@ pub(crate) fn recurrent_layer(
     w_hh: &PyTensor,
     b_ih: Option<&PyTensor>,
     b_hh: Option<&PyTensor>,
+    w_hr: Option<&PyTensor>,
     h_0: Option<&PyTensor>,
     c_0: Option<&PyTensor>,
     reverse: bool,
@@ -165,7 +166,9 @@ pub(crate) fn recurrent_layer(
         }
     };
     let x = input.tensor()?;
-    let RecurrentOutput { output, h_n, c_n } =
-        x.recurrent(cell, weights, h_0.as_ref(), c_0.as_ref(), reverse)?;
+    let RecurrentOutput { output, h_n, c_n } = match w_hr {
+        Some(w_hr) => x.projected_lstm(weights, &w_hr.tensor()?, h_0.as_ref(), c_0.as_ref(), reverse)?,
+        None => x.recurrent(cell, weights, h_0.as_ref(), c_0.as_ref(), reverse)?,
+    };
     Ok((PyTensor::wrap(output), PyTensor::wrap(h_n), c_n.map(PyTensor::wrap)))
 }

@@ -1,23 +1,6 @@
 //! The counter-based random generator that orders batches. It is the same on every machine and has no state to save.
 
-/// Threefry-2x32 with 20 rounds: 64 random bits from a key and a counter, both as (low, high) words.
-///
-/// Source: Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
-pub fn threefry2x32(key: [u32; 2], counter: [u32; 2]) -> [u32; 2] {
-    const ROTATIONS: [u32; 8] = [13, 15, 26, 6, 17, 29, 16, 24];
-    let keys = [key[0], key[1], key[0] ^ key[1] ^ 0x1BD1_1BDA];
-    let mut x = [counter[0].wrapping_add(keys[0]), counter[1].wrapping_add(keys[1])];
-    for round in 0..20usize {
-        x[0] = x[0].wrapping_add(x[1]);
-        x[1] = x[1].rotate_left(ROTATIONS[round % 8]) ^ x[0];
-        if round % 4 == 3 {
-            let injection = round / 4 + 1;
-            x[0] = x[0].wrapping_add(keys[injection % 3]);
-            x[1] = x[1].wrapping_add(keys[(injection + 1) % 3]).wrapping_add(injection as u32);
-        }
-    }
-    x
-}
+use phynexus::tensor::threefry2x32;
 
 /// A stream of random numbers for one key.
 #[derive(Clone, Debug)]
@@ -77,15 +60,6 @@ pub fn epoch_order(seed: u64, epoch: u64, count: usize) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn threefry_gives_the_authors_known_answers() {
-        // kat_vectors of the Random123 library, version 1.14.
-        assert_eq!(threefry2x32([0, 0], [0, 0]), [0x6b20_0159, 0x99ba_4efe]);
-        assert_eq!(threefry2x32([u32::MAX; 2], [u32::MAX; 2]), [0x1cb9_96fc, 0xbb00_2be7]);
-        let (key, counter) = ([0x1319_8a2e, 0x0370_7344], [0x243f_6a88, 0x85a3_08d3]);
-        assert_eq!(threefry2x32(key, counter), [0xc492_3a9c, 0x483d_f7a0]);
-    }
 
     #[test]
     fn orders_are_permutations_that_depend_on_seed_and_epoch_only() {

@@ -336,8 +336,9 @@ impl Recorded {
             return Ok(None);
         }
         let mut arguments: Vec<Tensor> = Vec::with_capacity(self.arguments.len());
-        let mut places: Vec<Place> =
-            (0..self.variables.len()).map(|variable| Place { variable, value: 0, gradient: None }).collect();
+        let mut places: Vec<ArgumentPositions> = (0..self.variables.len())
+            .map(|variable| ArgumentPositions { variable, value: 0, gradient: None })
+            .collect();
         let mut twins = HashMap::new();
         let mut fits = true;
         for argument in &self.arguments {
@@ -370,7 +371,7 @@ impl Recorded {
         for (position, variable) in self.variables.iter().enumerate() {
             if let Some(twin) = variable.twin {
                 let value = variable.take(results);
-                places[position] = Place { variable: position, ..places[twin] };
+                places[position] = ArgumentPositions { variable: position, ..places[twin] };
                 if !value.is_same(&arguments[places[twin].value]) {
                     fits = false;
                     places[position].gradient = None;
@@ -386,7 +387,7 @@ impl Recorded {
 struct Taken {
     arguments: Vec<Tensor>,
     /// For each variable.
-    places: Vec<Place>,
+    places: Vec<ArgumentPositions>,
     /// The values of variables that no longer hold the tensor of their twin.
     twins: HashMap<usize, Tensor>,
     /// Whether the variables still are as the recording needs them.
@@ -395,7 +396,7 @@ struct Taken {
 
 /// Where a variable's value and its gradient are among the arguments.
 #[derive(Clone, Copy)]
-struct Place {
+struct ArgumentPositions {
     variable: usize,
     value: usize,
     gradient: Option<usize>,

@@ -25,11 +25,20 @@ pub struct RecurrentOptions {
     pub bidirectional: bool,
     /// The dropout probability, in training, of the outputs of every layer but the last.
     pub dropout: f64,
+    /// The number of features to which an LSTM's hidden state is projected, less than its units; 0 for no projection.
+    pub proj_size: usize,
 }
 
 impl Default for RecurrentOptions {
     fn default() -> RecurrentOptions {
-        RecurrentOptions { num_layers: 1, bias: true, batch_first: false, bidirectional: false, dropout: 0.0 }
+        RecurrentOptions {
+            num_layers: 1,
+            bias: true,
+            batch_first: false,
+            bidirectional: false,
+            dropout: 0.0,
+            proj_size: 0,
+        }
     }
 }
 
@@ -39,6 +48,7 @@ struct Direction {
     weight_ih: Parameter,
     weight_hh: Parameter,
     bias: Option<(Parameter, Parameter)>,
+    weight_hr: Option<Parameter>,
     suffix: String,
 }
 
@@ -78,13 +88,19 @@ impl Recurrent {
         if input_size == 0 || hidden_size == 0 || options.num_layers == 0 {
             return Err(Error::data(cell.name(), "sizes and the number of layers must be at least 1"));
         }
+        let projected = options.proj_size;
+        if projected != 0 && (cell != Cell::Lstm || projected >= hidden_size) {
+            let message = format!("proj_size is {projected}: it needs an LSTM with more units than that");
+            return Err(Error::data(cell.name(), message));
+        }
+        let state = if projected == 0 { hidden_size } else { projected };
         let dropout = Dropout::new(options.dropout)?;
         let bound = 1.0 / (hidden_size as f64).sqrt();
         let draw = |shape: &[usize]| {
             Parameter::new(&init::uniform(shape, -bound, bound, DType::F32, device, generator)?)
         };
         let sides = 1 + usize::from(options.bidirectional);
-        let sizes = (hidden_size.checked_mul(cell.gates()), hidden_size.checked_mul(sides));
+        let sizes = (hidden_size.checked_mul(cell.gates()), state.checked_mul(sides));
         let (Some(gates), Some(outputs)) = sizes else {
             return Err(Error::data(cell.name(), format!("a hidden size of {hidden_size} is too large")));
         };
@@ -95,8 +111,9 @@ impl Recurrent {
                 let bias = if options.bias { Some((draw(&[gates])?, draw(&[gates])?)) } else { None };
                 directions.push(Direction {
                     weight_ih: draw(&[gates, inputs])?,
-                    weight_hh: draw(&[gates, hidden_size])?,
+                    weight_hh: draw(&[gates, state])?,
                     bias,
+                    weight_hr: if projected == 0 { None } else { Some(draw(&[projected, hidden_size])?) },
                     suffix: format!("l{layer}{}", if side == 1 { "_reverse" } else { "" }),
                 });
             }
@@ -104,8 +121,8 @@ impl Recurrent {
         Ok(Recurrent { cell, hidden_size, input_size, options, dropout, directions })
     }
 
-    /// Processes a sequence from the given initial states, of shape `[layers * directions, batch, hidden]`. The default
-    /// is zeros.
+    /// Processes a sequence from the given initial states, of shape `[layers * directions, batch, hidden]`; `h_0` has
+    /// `proj_size` features with a projection. The default is zeros.
     ///
     /// # Errors
     /// If the shape of the input or of a state does not match.
@@ -113,10 +130,13 @@ impl Recurrent {
         let mut x = if self.options.batch_first { input.transpose(0, 1)? } else { input.clone() };
         let sides = 1 + usize::from(self.options.bidirectional);
         if let Some(&batch) = x.shape().get(1) {
-            let expected = [self.directions.len(), batch, self.hidden_size];
-            if let Some(wrong) = h_0.iter().chain(&c_0).find(|states| states.shape() != expected) {
-                let hint = format!("states must have shape {}", show_shape(&expected));
-                return Err(phynexus::Error::shape(self.cell.name(), &[wrong.shape()], hint).into());
+            let state = if self.options.proj_size == 0 { self.hidden_size } else { self.options.proj_size };
+            for (states, features) in [(h_0, state), (c_0, self.hidden_size)] {
+                let expected = [self.directions.len(), batch, features];
+                if let Some(wrong) = states.filter(|states| states.shape() != expected) {
+                    let hint = format!("the states must have shape {}", show_shape(&expected));
+                    return Err(phynexus::Error::shape(self.cell.name(), &[wrong.shape()], hint).into());
+                }
             }
         }
         let (mut hidden, mut cells) = (Vec::new(), Vec::new());
@@ -142,7 +162,11 @@ impl Recurrent {
                     bias_ih: biases.as_ref().map(|b| &b.0),
                     bias_hh: biases.as_ref().map(|b| &b.1),
                 };
-                let result = x.recurrent(self.cell, weights, h.as_ref(), c.as_ref(), side == 1)?;
+                let (h, c, reverse) = (h.as_ref(), c.as_ref(), side == 1);
+                let result = match &direction.weight_hr {
+                    Some(weight_hr) => x.projected_lstm(weights, &weight_hr.leaf()?, h, c, reverse)?,
+                    None => x.recurrent(self.cell, weights, h, c, reverse)?,
+                };
                 outputs.push(result.output);
                 hidden.push(result.h_n);
                 cells.extend(result.c_n);
@@ -167,6 +191,9 @@ impl Recurrent {
             if let Some((ih, hh)) = &direction.bias {
                 visitor.weight(&format!("bias_ih_{suffix}"), ih);
                 visitor.weight(&format!("bias_hh_{suffix}"), hh);
+            }
+            if let Some(weight_hr) = &direction.weight_hr {
+                visitor.weight(&format!("weight_hr_{suffix}"), weight_hr);
             }
         }
     }

@@ -1,5 +1,5 @@
 //! Steps inside a recorded function. The recording takes their numbers (learning rates, decays, what depends on step
-//! counts) as arguments. A replay computes these numbers anew and counts the step.
+//! counts) as arguments. A replay computes these numbers again and counts the step.
 
 use std::{
     cell::RefCell,

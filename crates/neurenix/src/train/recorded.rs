@@ -44,11 +44,6 @@ impl Recorded {
         self.steps.len()
     }
 
-    /// Returns whether the step with this number is one of the optimiser.
-    pub fn is_step_of(&self, step: usize, optimizer: &Optimizer) -> bool {
-        self.steps.get(step).is_some_and(|step| step.optimizer() == optimizer.id())
-    }
-
     /// Computes the function, changes the variables and counts the steps. `optimizers` has the optimiser of each step,
     /// in order. Returns `None`, and changes nothing, if the recording does not fit: it was made for other shapes,
     /// dtypes, devices or states of gradients, or for another formula of an update.

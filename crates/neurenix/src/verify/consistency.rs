@@ -30,7 +30,7 @@ impl Consistency {
         self.differences.extend(other.differences);
     }
 
-    /// True if there are so many differences that looking for more is pointless.
+    /// True if there are enough differences; more would not help.
     pub fn is_enough(&self) -> bool {
         self.differences.len() >= ENOUGH
     }

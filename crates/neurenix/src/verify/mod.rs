@@ -165,12 +165,12 @@ pub fn kernels(target: Target, options: &Options) -> Vec<Kernel> {
 /// Cases that the device rejects are skipped.
 pub fn unchecked(device: Device, options: &Options, done: &mut dyn FnMut(&str)) {
     let cases = Cases::of(options);
-    let mut record = |case: &Case| {
+    let mut record = |operation: &str, case: &Case| {
         drop(guarded(|| run_unchecked(case, device)));
-        done(&case.name);
+        done(format!("{operation} {}", case.name).trim());
     };
-    cases.entries.iter().for_each(|entry| record(&(entry.case)()));
-    cases.graphs.iter().for_each(|&seed| record(&random_case(seed, options.operations)));
+    cases.entries.iter().for_each(|entry| record(&entry.operation, &(entry.case)()));
+    cases.graphs.iter().for_each(|&seed| record("", &random_case(seed, options.operations)));
     for program in &cases.programs {
         drop(guarded(|| (program.run)(device)));
         done(program.name);

@@ -67,7 +67,7 @@ fn vary(device: Device, computation: impl Fn(&Tensor, &Tensor) -> Result<Tensor>
     for (at, (n, result)) in SIZES.into_iter().zip(results).enumerate() {
         let (x, y) = operands(n)?;
         let expected = computation(&x, &y)?;
-        // Beside a chain of another length each time, the graph is the first of its kind.
+        // With a chain of a different length each time, the graph is the first of its kind.
         let other = Tensor::from_slice(&[1.0f32], &[1], device)?;
         let other = (0..=at).try_fold(other, |other, _| other.exp())?;
         Tensor::evaluate_all(&[&expected, &other])?;

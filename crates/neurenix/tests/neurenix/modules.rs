@@ -304,3 +304,27 @@ fn inputs_that_do_not_fit_are_typed_errors() -> Result<()> {
     assert!(none.shape() == [0, 2] && none.to_vec::<f32>()?.is_empty());
     Ok(())
 }
+
+#[test]
+fn a_projected_lstm_is_an_lstm_whose_state_is_projected() -> Result<()> {
+    let (d, g) = (device(), Generator::new(5));
+    let options = RecurrentOptions { proj_size: 2, batch_first: true, ..Default::default() };
+    let lstm = LSTM::new(3, 4, options, d, &g)?;
+    let names: Vec<String> = lstm.state().into_keys().collect();
+    assert_eq!(names, ["bias_hh_l0", "bias_ih_l0", "weight_hh_l0", "weight_hr_l0", "weight_ih_l0"]);
+    // Step by step, the state of each is the projection of what the units give.
+    let (x, h_0, c_0) = (g.randn(&[2, 3, 3], DType::F32, d)?, ones(&[1, 2, 2])?, ones(&[1, 2, 4])?);
+    let whole = lstm.run(&x, Some(&h_0), Some(&c_0))?;
+    let (mut h, mut c) = (h_0, c_0);
+    for step in 0..3 {
+        let one = lstm.run(&x.narrow(1, step, 1)?, Some(&h), Some(&c))?;
+        let (now, expected) =
+            (one.output.to_vec::<f32>()?, whole.output.narrow(1, step, 1)?.to_vec::<f32>()?);
+        assert!(now.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-6), "{now:?}, {expected:?}");
+        (h, c) = (one.h_n, one.c_n.unwrap());
+    }
+    assert_eq!((h.shape(), c.shape()), (&[1, 2, 2][..], &[1, 2, 4][..]));
+    assert!(GRU::new(3, 4, options, d, &g).is_err());
+    assert!(LSTM::new(3, 2, options, d, &g).is_err());
+    Ok(())
+}

@@ -81,6 +81,14 @@ pub(super) const NEURAL: &[(&str, Call)] = &[
         let result = x.recurrent(cell, weights, h0.as_ref(), c0.as_ref(), f.flag())?;
         Ok(vec![result.output, result.h_n])
     }),
+    ("projected_lstm", |f, x| {
+        let (w, u, r, b, c) = (f.tensor(), f.tensor(), f.tensor(), f.option(), f.option());
+        let (h0, c0) = (f.option(), f.option());
+        let weights =
+            RecurrentWeights { weight_ih: &w, weight_hh: &u, bias_ih: b.as_ref(), bias_hh: c.as_ref() };
+        let result = x.projected_lstm(weights, &r, h0.as_ref(), c0.as_ref(), f.flag())?;
+        Ok(vec![result.output, result.h_n])
+    }),
 ];
 
 pub(super) const LOSSES: &[(&str, Call)] = &[

@@ -29,7 +29,7 @@ struct Translator {
 }
 
 /// Features that a device lacks; such steps run elsewhere.
-const LACKING: [&str; 2] = ["of float64", "which the device has not"];
+const LACKING: [&str; 2] = ["of float64", "which the device does not support"];
 
 impl Driver for Translator {
     type Block = usize;

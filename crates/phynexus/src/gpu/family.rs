@@ -17,7 +17,7 @@ use crate::{
     hash::{FastBuild, FastHasher},
     kernel::{
         loops::Kernel,
-        print::{Place, Variable},
+        print::{NumberSource, Variable},
     },
 };
 
@@ -52,7 +52,7 @@ pub(super) enum Choice<M> {
     /// As a kernel compiled before, with these arguments.
     Known(Arc<M>, Vec<i32>),
     /// As a new kernel with these places.
-    New(Vec<Place>),
+    New(Vec<NumberSource>),
 }
 
 /// The families of a device.
@@ -81,7 +81,7 @@ struct Member<M> {
     plan: u32,
     values: Vec<i32>,
     /// Where its numbers are, if some are arguments.
-    variable: Option<(Vec<Place>, Weak<M>)>,
+    variable: Option<(Vec<NumberSource>, Weak<M>)>,
 }
 
 impl<M> Families<M> {
@@ -203,8 +203,8 @@ impl<M> Families<M> {
         if relation.has_former() && variables.count() >= SELECTIVE {
             let place =
                 |(at, &now): (usize, &i32)| match members.iter().all(|member| member.values[at] == now) {
-                    true => Place::Fixed(now),
-                    false => Place::Argument(at),
+                    true => NumberSource::Fixed(now),
+                    false => NumberSource::Argument(at),
                 };
             return Choice::New(numbered(variable.values.iter().enumerate().map(place)));
         }
@@ -218,7 +218,13 @@ impl<M> Families<M> {
     }
 
     /// Adds a kernel with arguments.
-    pub(super) fn add(&self, relation: Relation, variable: Variable, places: Vec<Place>, module: &Arc<M>) {
+    pub(super) fn add(
+        &self,
+        relation: Relation,
+        variable: Variable,
+        places: Vec<NumberSource>,
+        module: &Arc<M>,
+    ) {
         if let Some(family) = self.lock().families.get_mut(&relation.family) {
             let Variable { skeleton, values, .. } = variable;
             let member =
@@ -229,25 +235,25 @@ impl<M> Families<M> {
 }
 
 /// The same places, whose arguments have the numbers from 0 on.
-fn numbered(places: impl Iterator<Item = Place>) -> Vec<Place> {
+fn numbered(places: impl Iterator<Item = NumberSource>) -> Vec<NumberSource> {
     let mut count = 0;
     let numbered = places.map(|place| match place {
-        Place::Fixed(_) => place,
-        Place::Argument(_) => {
+        NumberSource::Fixed(_) => place,
+        NumberSource::Argument(_) => {
             count += 1;
-            Place::Argument(count - 1)
+            NumberSource::Argument(count - 1)
         }
     });
     numbered.collect()
 }
 
 /// The arguments with which a kernel has these numbers, if it can have them.
-pub(super) fn arguments(places: &[Place], values: &[i32]) -> Option<Vec<i32>> {
+pub(super) fn arguments(places: &[NumberSource], values: &[i32]) -> Option<Vec<i32>> {
     let mut arguments: Vec<Option<i32>> = Vec::new();
     for (&place, &value) in places.iter().zip(values) {
         let held = match place {
-            Place::Fixed(own) => own,
-            Place::Argument(number) => {
+            NumberSource::Fixed(own) => own,
+            NumberSource::Argument(number) => {
                 if arguments.len() <= number {
                     arguments.resize(number + 1, None);
                 }
@@ -263,20 +269,20 @@ pub(super) fn arguments(places: &[Place], values: &[i32]) -> Option<Vec<i32>> {
 
 /// Places for numbers that differ from a kernel's: arguments for those that do, in addition to its own. Numbers that
 /// are equal in both share an argument.
-fn widened<M>(member: &Member<M>, values: &[i32]) -> Vec<Place> {
+fn widened<M>(member: &Member<M>, values: &[i32]) -> Vec<NumberSource> {
     let own = |at: usize| match &member.variable {
         Some((places, _)) => match places[at] {
-            Place::Argument(number) => Some(number),
-            Place::Fixed(_) => None,
+            NumberSource::Argument(number) => Some(number),
+            NumberSource::Fixed(_) => None,
         },
         None => None,
     };
     let mut shared: HashMap<(Option<usize>, i32, i32), usize> = HashMap::new();
     let place = |(at, (&before, &now)): (usize, (&i32, &i32))| match own(at) {
-        None if before == now => Place::Fixed(now),
+        None if before == now => NumberSource::Fixed(now),
         own => {
             let count = shared.len();
-            Place::Argument(*shared.entry((own, before, now)).or_insert(count))
+            NumberSource::Argument(*shared.entry((own, before, now)).or_insert(count))
         }
     };
     member.values.iter().zip(values).enumerate().map(place).collect()
@@ -296,13 +302,13 @@ fn structure(kernel: &Kernel) -> u64 {
 mod tests {
     use super::*;
 
-    fn member(values: &[i32], places: Option<&[Place]>) -> Member<()> {
+    fn member(values: &[i32], places: Option<&[NumberSource]>) -> Member<()> {
         Member { plan: 0, values: values.into(), variable: places.map(|places| (places.into(), Weak::new())) }
     }
 
     #[test]
     fn numbers_that_change_become_arguments_and_equal_ones_share_them() {
-        use Place::{Argument, Fixed};
+        use NumberSource::{Argument, Fixed};
         let first = widened(&member(&[4, 7, 4, 8], None), &[5, 7, 5, 10]);
         assert_eq!(first, [Argument(0), Fixed(7), Argument(0), Argument(1)]);
         assert_eq!(arguments(&first, &[6, 7, 6, 12]), Some(vec![6, 12]));

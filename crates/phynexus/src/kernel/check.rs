@@ -132,7 +132,7 @@ fn supported(kernel: &Kernel, limits: &Limits, dtype: DType) -> Result<()> {
     if limits.dtypes.contains(&dtype) {
         return Ok(());
     }
-    let message = format!("kernel {} needs {dtype}, which the device has not", kernel.name);
+    let message = format!("kernel {} needs {dtype}, which the device does not support", kernel.name);
     Err(Error::Unsupported { device: limits.device.clone(), message })
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A repeated computation finds its plan in the cache, but its graph is recorded and walked every time. A [`Captured`]
 //! function skips both, because it knows which buffer goes into which slot of the plan. Host data used inside the
-//! function is baked into the recording. Random numbers are drawn anew at each call, as if the function had run. A
+//! function is baked into the recording. Random numbers are drawn again at each call, as if the function had run. A
 //! generator created inside the function continues its sequence from call to call.
 
 mod promise;

@@ -31,7 +31,7 @@ const UNIT: usize = 16;
 
 /// How a plan gets a number.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Place {
+enum NumberLocation {
     BuiltIn(Scalar),
     /// An element of a leaf.
     Slot {
@@ -43,7 +43,7 @@ enum Place {
 /// Which numbers of a graph its plan has built in, and where the others are.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Slots {
-    places: SmallVec<[(DType, Place); 4]>,
+    places: SmallVec<[(DType, NumberLocation); 4]>,
     /// For each leaf its dtype, and for each element the first number that it holds.
     leaves: SmallVec<[(DType, SmallVec<[usize; 4]>); 1]>,
     /// The number of plans of this graph before this one.
@@ -53,7 +53,8 @@ pub(super) struct Slots {
 impl Slots {
     /// No slots: all numbers are built in.
     pub(super) fn none(numbers: &Numbers) -> Slots {
-        let places = numbers.iter().map(|&(dtype, number)| (dtype, Place::BuiltIn(number))).collect();
+        let places =
+            numbers.iter().map(|&(dtype, number)| (dtype, NumberLocation::BuiltIn(number))).collect();
         Slots { places, ..Slots::default() }
     }
 
@@ -65,8 +66,8 @@ impl Slots {
     /// Returns whether the plan computes with these numbers.
     pub(super) fn fit(&self, numbers: &Numbers) -> bool {
         self.places.iter().zip(numbers).all(|((_, place), (_, number))| match *place {
-            Place::BuiltIn(own) => own == *number,
-            Place::Slot { leaf, element } => numbers[self.leaves[leaf].1[element]].1 == *number,
+            NumberLocation::BuiltIn(own) => own == *number,
+            NumberLocation::Slot { leaf, element } => numbers[self.leaves[leaf].1[element]].1 == *number,
         })
     }
 
@@ -74,9 +75,9 @@ impl Slots {
     pub(super) fn widened(&self, numbers: &Numbers) -> Slots {
         let former = self.former + 1;
         let mut widened = Slots { former, ..Slots::default() };
-        let mut shared: SmallVec<[(DType, Place, Scalar, Place); 4]> = SmallVec::new();
+        let mut shared: SmallVec<[(DType, NumberLocation, Scalar, NumberLocation); 4]> = SmallVec::new();
         for (position, (&(dtype, before), &(_, now))) in self.places.iter().zip(numbers).enumerate() {
-            let stays = before == Place::BuiltIn(now) && former < SELECTIVE;
+            let stays = before == NumberLocation::BuiltIn(now) && former < SELECTIVE;
             let known = shared.iter().find(|known| (known.0, known.1, known.2) == (dtype, before, now));
             let place = match known {
                 _ if stays => before,
@@ -93,7 +94,7 @@ impl Slots {
     }
 
     /// Adds a slot for the number at this position.
-    fn slot(&mut self, dtype: DType, position: usize) -> Place {
+    fn slot(&mut self, dtype: DType, position: usize) -> NumberLocation {
         let known = self.leaves.iter().position(|(known, _)| *known == dtype);
         let leaf = known.unwrap_or_else(|| {
             self.leaves.push((dtype, SmallVec::new()));
@@ -101,7 +102,7 @@ impl Slots {
         });
         let elements = &mut self.leaves[leaf].1;
         elements.push(position);
-        Place::Slot { leaf, element: elements.len() - 1 }
+        NumberLocation::Slot { leaf, element: elements.len() - 1 }
     }
 
     /// Returns the layouts of the leaves.
@@ -115,9 +116,9 @@ impl Slots {
             ir.push(Op::Buffer, *dtype, Dims::from_slice(&[elements.len()]), [])
         };
         let leaves: SmallVec<[Id; 1]> = self.leaves.iter().map(declare).collect();
-        let place = |(_, place): &(DType, Place)| match *place {
-            Place::BuiltIn(_) => None,
-            Place::Slot { leaf, element } => Some((leaves[leaf], element)),
+        let place = |(_, place): &(DType, NumberLocation)| match *place {
+            NumberLocation::BuiltIn(_) => None,
+            NumberLocation::Slot { leaf, element } => Some((leaves[leaf], element)),
         };
         self.places.iter().map(place).collect()
     }

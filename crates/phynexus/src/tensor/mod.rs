@@ -47,7 +47,7 @@ mod sort;
 mod special;
 mod unary;
 
-pub use crate::random::{Generator, GeneratorState};
+pub use crate::random::{Generator, GeneratorState, threefry2x32};
 pub use index::IndexSpec;
 pub use matrix_norm::MatrixNorm;
 pub use random::manual_seed;

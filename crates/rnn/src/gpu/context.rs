@@ -135,7 +135,7 @@ impl GpuContext {
         known.cloned().ok_or_else(|| {
             let (ptr, id) = (handle.ptr, self.id);
             NetworkError::gpu(format!(
-                "memory {ptr} does not belong to the context of device {id}, or was freed: allocate anew"
+                "memory {ptr} does not belong to the context of device {id}, or was freed: allocate it again"
             ))
         })
     }

@@ -12,7 +12,7 @@ use crate::{
     error::{positive, within},
 };
 
-/// Random changes of training rows, drawn anew in every epoch.
+/// Random changes of training rows, drawn again in every epoch.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DataAugmentationConfig {
     /// The standard deviation of noise that is added to the inputs.

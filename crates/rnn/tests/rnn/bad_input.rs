@@ -444,7 +444,7 @@ fn devices_and_handles() -> Result<()> {
     context.copy_to_host(&memory, &mut back)?;
     assert_eq!(back, [3.0, 0.0]);
     context.deallocate(memory.clone())?;
-    assert!(words(context.deallocate(memory.clone())).contains("allocate anew"));
+    assert!(words(context.deallocate(memory.clone())).contains("allocate it again"));
     assert!(context.copy_to_device(&[1.0], &memory).is_err());
     assert!(context.set_stream(GpuStreamHandle(7)).is_err());
     let stream = context.create_stream()?;
@@ -460,7 +460,7 @@ fn devices_and_handles() -> Result<()> {
     let memory = context.allocate(8)?;
     for (ptr, size, device_id) in [(memory.ptr, 4, cpu), (memory.ptr, 8, cpu + 1), (usize::MAX, 8, cpu)] {
         let handle = GpuMemoryHandle { ptr, size, device_id };
-        assert!(words(context.copy_to_device(&[1.0], &handle)).contains("allocate anew"));
+        assert!(words(context.copy_to_device(&[1.0], &handle)).contains("allocate it again"));
     }
     let none: [&rnn::GpuDevice; 0] = [];
     assert!(words(DistributedTraining::new(none)).contains("with_cpu_workers"));

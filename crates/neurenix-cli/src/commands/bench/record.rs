@@ -247,6 +247,11 @@ fn record(target_device: TargetDevice) -> BTreeMap<String, String> {
     }
     let options = Options { random_graphs: 60, dtype: Some("float32".to_owned()), ..Options::default() };
     unchecked(device, &options, &mut done);
+    // Functions that floats lack.
+    for function in ["and", "not", "shift", "xor"] {
+        let (dtype, filter) = (Some("int32".to_owned()), Some(function.to_owned()));
+        unchecked(device, &Options { random_graphs: 0, dtype, filter, ..Options::default() }, &mut done);
+    }
     texts
 }
 

@@ -14,7 +14,7 @@ use std::collections::{HashMap, HashSet};
 
 pub use c::{Language, print, print_variable};
 use dialect::Dialect;
-pub use variable::{Place, Variable};
+pub use variable::{NumberSource, Variable};
 pub use wgsl::{
     Arithmetic as WgslArithmetic, print as print_wgsl, print_variable as print_wgsl_variable,
     refuses as wgsl_refuses, workgroup_bytes as wgsl_workgroup_bytes,

@@ -34,7 +34,7 @@ pub(super) fn declaration(line: &str) -> String {
 
 /// How a number of a source is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum NumberSource {
     /// As a literal.
     Fixed(i32),
     /// As this argument.
@@ -74,14 +74,14 @@ impl Variable {
 
     /// The source with all numbers as arguments.
     pub fn general_source(&self) -> String {
-        self.source(&(0..self.values.len()).map(Place::Argument).collect::<Vec<_>>())
+        self.source(&(0..self.values.len()).map(NumberSource::Argument).collect::<Vec<_>>())
     }
 
     /// The source with each number in its place.
-    pub fn source(&self, places: &[Place]) -> String {
+    pub fn source(&self, places: &[NumberSource]) -> String {
         let arguments = places.iter().map(|place| match place {
-            Place::Argument(number) => number + 1,
-            Place::Fixed(_) => 0,
+            NumberSource::Argument(number) => number + 1,
+            NumberSource::Fixed(_) => 0,
         });
         let arguments = arguments.max().unwrap_or(0);
         let mut text = String::with_capacity(self.source.len());
@@ -94,7 +94,7 @@ impl Variable {
                         .for_each(|number| text.push_str(&line.replace(NUMBER, &number.to_string())));
                 }
                 Piece::Number { literal, argument, .. } => match places.next() {
-                    Some(Place::Argument(number)) => {
+                    Some(NumberSource::Argument(number)) => {
                         text.push_str(&argument.replace(NUMBER, &format!("size{number}")));
                     }
                     _ => text.push_str(literal),
@@ -150,12 +150,12 @@ mod tests {
         };
         let (one, other) = (printed(3, 4), printed(5, 4));
         assert_eq!((&one.skeleton, &one.values[..]), (&other.skeleton, &[3, 4][..]));
-        assert_eq!(one.source(&[Place::Fixed(3), Place::Fixed(4)]), "x = y * 3 % u32(4u);");
+        assert_eq!(one.source(&[NumberSource::Fixed(3), NumberSource::Fixed(4)]), "x = y * 3 % u32(4u);");
         assert_eq!(
-            one.source(&[Place::Argument(0), Place::Argument(1)]),
+            one.source(&[NumberSource::Argument(0), NumberSource::Argument(1)]),
             "int size0 = sizes[0];\nint size1 = sizes[1];\nx = y * size0 % u32(u32(size1));"
         );
         let one_argument = "int size0 = sizes[0];\nx = y * size0 % u32(4u);";
-        assert_eq!(other.source(&[Place::Argument(0), Place::Fixed(4)]), one_argument);
+        assert_eq!(other.source(&[NumberSource::Argument(0), NumberSource::Fixed(4)]), one_argument);
     }
 }

@@ -107,7 +107,7 @@ pub(super) fn body(plan: &Plan, operands: &[Term]) -> Result<Term> {
 
 /// With the standardised input z, the reciprocal deviation r and `h = g * weight`: the input's gradient is
 /// `r (h - mean(h) - z mean(h z))` (without `mean(h)` if not centred), weight's is `sum(g z)`, bias's is `sum(g)`.
-/// z and r are recorded anew from x, so nothing but the operands is kept for this.
+/// z and r are recorded again from x, so nothing but the operands is kept for this.
 pub(super) fn gradient(plan: &Plan, call: &Call) -> Result<Option<InputGradients>> {
     let (dtype, shape) = (call.inputs[0].dtype(), call.inputs[0].shape());
     let g = Formula::wide(call.gradient);

@@ -1,8 +1,7 @@
-//! Random 32-bit words by Threefry-2x32 with 20 rounds: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy
-//! as 1, 2, 3" (2011).
+//! Random 32-bit words by [`threefry2x32`].
 
 use super::{Check, IrNode, Number, Op, Operation, OracleArray, Sample, SampleOperand, need};
-use crate::{DType, Result};
+use crate::{DType, Result, random::threefry2x32};
 
 /// Random 32-bit words (`uint32`). The input is `uint32 [4]`: a key of two words and a 64-bit counter c, low word
 /// first. Word i is half `i % 2` of Threefry-2x32-20 with that key at counter `c + i / 2` (words: low, high).
@@ -41,25 +40,6 @@ impl Operation for RandomBits {
     }
 }
 
-const ROTATIONS: [u32; 8] = [13, 15, 26, 6, 17, 29, 16, 24];
-const PARITY: u32 = 0x1BD1_1BDA;
-
-/// Two random words from a key and a counter.
-fn threefry2x32(key: [u32; 2], counter: [u32; 2]) -> [u32; 2] {
-    let keys = [key[0], key[1], PARITY ^ key[0] ^ key[1]];
-    let mut x = [counter[0].wrapping_add(keys[0]), counter[1].wrapping_add(keys[1])];
-    for round in 0..20 {
-        x[0] = x[0].wrapping_add(x[1]);
-        x[1] = x[1].rotate_left(ROTATIONS[round % 8]) ^ x[0];
-        if round % 4 == 3 {
-            let injection = round / 4 + 1;
-            x[0] = x[0].wrapping_add(keys[injection % 3]);
-            x[1] = x[1].wrapping_add(keys[(injection + 1) % 3]).wrapping_add(injection as u32);
-        }
-    }
-    x
-}
-
 /// Word `i` of the op `RandomBits` with input `state`: a key of two words and a 64-bit counter, low word first.
 fn word(state: [u32; 4], i: usize) -> u32 {
     let start = u64::from(state[2]) | u64::from(state[3]) << 32;
@@ -70,17 +50,6 @@ fn word(state: [u32; 4], i: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Known-answer vectors of Random123, `tests/kat_vectors`, the rows `threefry2x32 20`.
-    #[test]
-    fn known_answers() {
-        assert_eq!(threefry2x32([0, 0], [0, 0]), [0x6b20_0159, 0x99ba_4efe]);
-        assert_eq!(threefry2x32([u32::MAX; 2], [u32::MAX; 2]), [0x1cb9_96fc, 0xbb00_2be7]);
-        assert_eq!(
-            threefry2x32([0x1319_8a2e, 0x0370_7344], [0x243f_6a88, 0x85a3_08d3]),
-            [0xc492_3a9c, 0x483d_f7a0]
-        );
-    }
 
     #[test]
     fn words_walk_through_a_64_bit_counter() {

@@ -86,4 +86,57 @@ impl Tensor {
         let c_n = c_n.as_ref().map(Tensor::from_term).transpose()?;
         Ok(RecurrentOutput { output: Tensor::from_term(&output)?, h_n: Tensor::from_term(&h_n)?, c_n })
     }
+
+    /// Runs a layer of the LSTM with a projection (Sak, Senior and Beaufays, 2014): its state `h` is the projection of
+    /// the units' outputs by `weight_hr`, `[P, H]`. `weights.weight_hh` is `[4 H, P]`; `h_0`, the outputs and `h_n` have
+    /// `P` features. Otherwise as [`Tensor::recurrent`].
+    ///
+    /// The state is never formed step by step: what a step takes from it is `weight_hh * weight_hr` times the units'
+    /// outputs, which is an LSTM with a product of the two weights.
+    ///
+    /// # Errors
+    /// As for [`Tensor::recurrent`].
+    pub fn projected_lstm(
+        &self,
+        weights: RecurrentWeights,
+        weight_hr: &Tensor,
+        h_0: Option<&Tensor>,
+        c_0: Option<&Tensor>,
+        reverse: bool,
+    ) -> Result<RecurrentOutput> {
+        let op = Cell::Lstm.name();
+        let (&[steps, batch, _], &[projected, _], &[_, state]) =
+            (self.shape(), weight_hr.shape(), weights.weight_hh.shape())
+        else {
+            let shapes = [self.shape(), weight_hr.shape(), weights.weight_hh.shape()];
+            return Err(Error::shape(op, &shapes, "expected (steps, batch, features) and two matrices"));
+        };
+        if let Some(wrong) = h_0.filter(|h| h.shape() != [batch, projected]) {
+            return Err(Error::shape(op, &[wrong.shape()], format!("h_0 must be ({batch}, {projected})")));
+        }
+        if state != projected || steps == 0 {
+            let shapes = [self.shape(), weight_hr.shape(), weights.weight_hh.shape()];
+            let hint = "there must be a step, and weight_hh must be (4 * units, rows of weight_hr)";
+            return Err(Error::shape(op, &shapes, hint));
+        }
+        let weight_hh = weights.weight_hh.matmul(weight_hr)?;
+        // The first step takes the initial state like an input.
+        let first = match h_0 {
+            Some(h) => {
+                let rest = Tensor::zeros(&[steps - 1, batch, projected], h.dtype(), h.device())?;
+                let h = h.unsqueeze(0)?;
+                let states = if reverse { [&rest, &h] } else { [&h, &rest] };
+                let input = Tensor::cat(&[self, &Tensor::cat(&states, 0)?], -1)?;
+                Some((input, Tensor::cat(&[weights.weight_ih, weights.weight_hh], 1)?))
+            }
+            None => None,
+        };
+        let (input, weight_ih) = first.as_ref().map_or((self, weights.weight_ih), |(x, w)| (x, w));
+        let weights = RecurrentWeights { weight_ih, weight_hh: &weight_hh, ..weights };
+        let RecurrentOutput { output, c_n, .. } = input.recurrent(Cell::Lstm, weights, None, c_0, reverse)?;
+        let output = output.matmul(&weight_hr.t()?)?;
+        let last = if reverse { 0 } else { steps - 1 };
+        let h_n = output.narrow(0, last, 1)?.squeeze(0)?;
+        Ok(RecurrentOutput { output, h_n, c_n })
+    }
 }

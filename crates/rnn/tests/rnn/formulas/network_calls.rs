@@ -1,4 +1,4 @@
-//! What a network's calls do by themselves: rows forwards, copies, weights drawn anew, files by their other names, gradients of
+//! What a network's calls do by themselves: rows forwards, copies, weights drawn again, files by their other names, gradients of
 //! what is frozen.
 
 use std::path::Path;

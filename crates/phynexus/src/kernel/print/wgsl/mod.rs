@@ -47,7 +47,10 @@ pub fn print_variable(kernel: &Kernel, arithmetic: Arithmetic) -> Result<Variabl
 
 fn printed(kernel: &Kernel, arithmetic: Arithmetic, marks: bool) -> Result<String> {
     if !kernel.fragments.is_empty() {
-        return Err(refused(format!("kernel {} needs matrix fragments, which WGSL has not", kernel.name)));
+        return Err(refused(format!(
+            "kernel {} needs matrix fragments, which WGSL does not have",
+            kernel.name
+        )));
     }
     if !kernel.scalars.is_empty() || kernel.buffers.is_empty() {
         return Err(refused(format!("kernel {} has scalar parameters or no buffers", kernel.name)));
