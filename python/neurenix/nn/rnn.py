@@ -54,7 +54,7 @@ def _layer(
     kind: str, x: Tensor, weights: list[Any], h: Tensor | None, c: Tensor | None, reverse: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """One layer in one direction over (T, N, features)."""
-    return _engine.recurrent_layer(kind, x, *weights, h, c, reverse)
+    return _engine.recurrent_layer(kind, x, *weights, h_0=h, c_0=c, reverse=reverse)
 
 
 def _packed_layer(
