@@ -54,7 +54,8 @@ def _layer(
     kind: str, x: Tensor, weights: list[Any], h: Tensor | None, c: Tensor | None, reverse: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """One layer in one direction over (T, N, features)."""
-    return _engine.recurrent_layer(kind, x, *weights, h_0=h, c_0=c, reverse=reverse)
+    w_ih, w_hh, b_ih, b_hh, w_hr = weights
+    return _engine.recurrent_layer(kind, x, w_ih, w_hh, b_ih, b_hh, w_hr, h, c, reverse)
 
 
 def _packed_layer(
