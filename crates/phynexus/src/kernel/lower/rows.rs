@@ -49,6 +49,8 @@ const NEIGHBOURS: usize = 32;
 const SHORT: usize = 16;
 /// Bytes that each of several neighbouring invocations should load.
 const WORD: usize = 4;
+/// Bytes that memory transfers at once. Neighbouring invocations should load as many.
+const SECTOR: usize = 32;
 /// Maximum number of 32-bit registers per invocation for kept values.
 const KEPT: usize = 32;
 
@@ -154,14 +156,8 @@ fn coordinates(fused: &Fusion, row: &Index, column: &Index, ranges: &Ranges) -> 
 /// a word.
 pub(super) fn rows_at_once(fused: &Fusion, target: &Target) -> usize {
     let (rows, columns) = (fused.row_count(), fused.column_count());
-    let widest = fused.instructions.iter().filter(|i| i.per_column).filter_map(|i| match &i.operation {
-        FusedOp::Load { parameter, .. } => {
-            fused.parameters.get(usize::from(*parameter)).map(|p| p.dtype.size())
-        }
-        _ => None,
-    });
     // More than two rows gave no measured gain, and lavapipe (Mesa 22.3) gives wrong numbers for four rows of bytes.
-    let most = (WORD / widest.max().unwrap_or(WORD)).min(2);
+    let most = (WORD / widest(fused)).min(2);
     access::lanes(fused, target, |lanes| {
         let ranges = Ranges([rows / lanes, columns].into_iter().collect());
         let (row, column) = (Index::range(0, &ranges).scale(lanes as i64), Index::range(1, &ranges));
@@ -169,6 +165,29 @@ pub(super) fn rows_at_once(fused: &Fusion, target: &Target) -> usize {
         let points = (0..lanes).map(point).collect();
         (lanes <= most && rows.is_multiple_of(lanes)).then_some((points, ranges))
     })
+}
+
+/// The size in bytes of the widest element that is loaded per column.
+fn widest(fused: &Fusion) -> usize {
+    let sizes = fused.instructions.iter().filter(|i| i.per_column).filter_map(|i| match &i.operation {
+        FusedOp::Load { parameter, .. } => {
+            fused.parameters.get(usize::from(*parameter)).map(|p| p.dtype.size())
+        }
+        _ => None,
+    });
+    sizes.max().unwrap_or(WORD)
+}
+
+/// The number of neighbouring invocations that have neighbouring rows: fewer if otherwise some processors had no group.
+pub(super) fn rows_of_group(fused: &Fusion, target: &Target) -> usize {
+    let lanes = rows_at_once(fused, target);
+    let teams = fused.row_count() / lanes;
+    let narrowest = (SECTOR / (lanes * widest(fused))).max(1);
+    let mut width = teams.next_power_of_two().min(32).min(1 << target.limits.block_size.max(1).ilog2());
+    while width > narrowest && teams.div_ceil(width) < target.processors {
+        width /= 2;
+    }
+    width
 }
 
 /// Chooses only the assignment of work: the order of sums does not depend on it.
@@ -180,7 +199,7 @@ fn geometry(fused: &Fusion, sums: usize, target: &Target) -> Geometry {
     if neighbours_are_rows(fused) {
         let lanes = rows_at_once(fused, target);
         let teams = rows / lanes;
-        let width = power(teams).min(32).min(largest);
+        let width = rows_of_group(fused, target);
         let busy = teams / width >= target.processors * 8;
         let block = if busy { BLOCK } else { 1024 }.min(largest);
         let team = power(columns.div_ceil(COLUMNS)).min(block / width).min(sums);

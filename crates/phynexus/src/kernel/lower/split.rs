@@ -28,6 +28,9 @@ const PART_ACROSS: usize = 64;
 /// wait for their loads in sequence.
 const STEPS: usize = 16;
 
+/// If rows are neighbours: the elements of a group that do not justify another launch, some 256 KB.
+const ALONE_ACROSS: usize = 1 << 16;
+
 /// The split of each row's columns. A part has `runs` runs of columns; the distance between them is the combined length
 /// of all parts' runs.
 #[derive(Clone, Copy)]
@@ -49,11 +52,16 @@ pub(super) fn parts(fused: &Fusion, target: &Target) -> Option<Parts> {
         return None;
     }
     let across = rows::neighbours_are_rows(fused);
-    let together = if across { 32 * rows::rows_at_once(fused, target) } else { 1 };
+    let lanes = if across { rows::rows_at_once(fused, target) } else { 1 };
+    let together = if across { 32 * lanes } else { 1 };
     let groups = fused.row_count().div_ceil(together);
     let columns = fused.column_count();
     let alone = STEPS * target.limits.block_size;
-    if groups >= 2 * target.processors || !across && columns < alone {
+    let is_short = match across {
+        true => columns * lanes * rows::rows_of_group(fused, target) <= ALONE_ACROSS,
+        false => columns < alone,
+    };
+    if groups >= 2 * target.processors || is_short {
         return None;
     }
     let (most, least) = if across { (columns / PART_ACROSS, 1) } else { (columns / PART, columns / alone) };
