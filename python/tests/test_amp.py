@@ -43,7 +43,7 @@ def scaled_steps(optimizer: nx.optim.Optimizer, weights: list[nx.Tensor], factor
     return scaler
 
 
-RULES = ["SGD", "Adam", "AdamW", "NAdam", "RAdam", "RMSprop", "Adagrad", "Adadelta", "Adamax"]
+RULES = [name for name in nx.optim.__all__ if name not in ("Optimizer", "lr_scheduler")]
 
 
 @pytest.mark.parametrize("rule", RULES)

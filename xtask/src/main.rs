@@ -1,5 +1,7 @@
 //! Development commands: `cargo xtask test` and `cargo xtask bench`.
 
+#![forbid(unsafe_code)]
+
 mod bench;
 mod devices;
 #[path = "../../crates/neurenix-cli/tests/cli/browser/find.rs"]

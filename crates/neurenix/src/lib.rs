@@ -32,6 +32,8 @@
 //! losses, [`optim`] optimisers and learning rate schedules, [`data`] datasets and file formats, [`train`] the training
 //! loop with checkpoints, and [`io`] atomic file writes. Names and defaults follow PyTorch.
 
+#![forbid(unsafe_code)]
+
 mod array;
 pub mod compile;
 pub mod data;

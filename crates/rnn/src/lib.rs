@@ -82,6 +82,8 @@
 //! opt-level = 3
 //! ```
 
+#![deny(unsafe_code)]
+
 pub mod activation;
 mod choices;
 mod convert;

@@ -14,11 +14,12 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import _engine
+from .._config import DeviceType
 from ._scaler import GradScaler
 
 
 # Device kinds of this library, and PyTorch's that existing programs use.
-_KINDS = ("cpu", "cuda", "hip", "opencl", "vulkan", "metal", "dx12", "mps", "xpu")
+_KINDS = (*(kind.value for kind in DeviceType), "mps", "xpu")
 
 
 class autocast:

@@ -209,6 +209,43 @@ fn imports_point_downwards() {
     }
 }
 
+/// The crates of this project that a crate's sources may use.
+fn dependencies(manifest: &Path) -> BTreeSet<String> {
+    let text = fs::read_to_string(manifest).unwrap();
+    let all = text.split_once("\n[dependencies]\n").map_or("", |(_, rest)| rest);
+    let own = all.split("\n[").next().unwrap_or_default().lines();
+    let name = |line: &str| line.split(['.', ' ', '=']).next().unwrap_or_default().to_owned();
+    let is_ours = |name: &String| repository().join("crates").join(name).is_dir();
+    own.map(name).filter(|name| !name.is_empty() && is_ours(name)).collect()
+}
+
+#[test]
+fn crates_use_what_the_table_of_crates_says() {
+    let architecture = fs::read_to_string(repository().join("ARCHITECTURE.md")).unwrap();
+    let table = architecture.split_once("| crate | purpose | may use |").unwrap().1;
+    let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
+    let mut known = 0;
+    for row in rows {
+        let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
+        let &[name, _, may_use] = cells.as_slice() else { panic!("{row}") };
+        let name = name.trim_matches('`').trim_end_matches('/');
+        let places = [repository().join("crates").join(name), repository().join(name)];
+        let Some(folder) = places.iter().find(|place| place.join("Cargo.toml").is_file()) else { continue };
+        let listed = may_use.replace("the device crates", "cpu cuda hip opencl wgpu");
+        let device = |word: &str| match word {
+            "cpu" | "cuda" | "hip" | "opencl" | "wgpu" => format!("phynexus-{word}"),
+            word => word.trim_matches('`').to_owned(),
+        };
+        let listed: BTreeSet<String> = match listed.starts_with("no crate") {
+            true => BTreeSet::new(),
+            false => listed.split([',', ' ']).filter(|word| !word.is_empty()).map(device).collect(),
+        };
+        assert_eq!(dependencies(&folder.join("Cargo.toml")), listed, "{name}");
+        known += 1;
+    }
+    assert_eq!(known, fs::read_dir(repository().join("crates")).unwrap().count() + 2, "python and xtask");
+}
+
 #[test]
 fn no_crate_has_a_cycle_of_modules() {
     let mut folders: Vec<PathBuf> = fs::read_dir(repository().join("crates"))
