@@ -53,6 +53,8 @@ def timed(step, read, count=300):
 
 def graph_of(step):
     side = torch.cuda.Stream()
+    # The step's inputs are still being made on the current stream.
+    side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(5):
             step()

@@ -185,7 +185,8 @@ pub(super) fn run(arguments: &Arguments, program: &[OsString]) -> Result<u8> {
     bar.finish_and_clear();
     neurenix::phynexus::interrupt::check()?;
     report.rows.sort_by(|a, b| (&a.operation, &a.dtype).cmp(&(&b.operation, &b.dtype)));
-    if report.rows.is_empty() && options.part.1 == 1 {
+    // A process of a divided suite may have nothing to do.
+    if report.rows.is_empty() && (options.part.1 == 1 || !arguments.json) {
         return Err(nothing_chosen(&options));
     }
     if arguments.json {
@@ -310,6 +311,9 @@ fn nothing_chosen(options: &Options) -> Error {
                 "no operation whose name contains {filter:?} has a case of {dtype}: change one of the two options"
             );
             Error::data("--filter and --dtype", message)
+        }
+        None if known.iter().any(|name| name.contains(&filter)) => {
+            Error::data("--part", "no case is left: there are fewer cases than parts")
         }
         _ => {
             let message = format!("no operation name contains {filter:?}; available: {}", known.join(", "));

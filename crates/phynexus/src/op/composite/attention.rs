@@ -33,6 +33,12 @@ pub struct Attention {
 
 const KEYS: Axes = Axes(1 << 3);
 
+/// Whether there is one query, such as for each token that a language model generates. Its products are sums of rows or
+/// columns, which a kernel computes together with what makes the keys and values, such as their place in a cache.
+fn is_single(q: &Term) -> bool {
+    q.shape()[2] == 1
+}
+
 /// The shapes of the output and of the rows' logarithms.
 pub(super) fn shapes(q: &[usize], v: &[usize]) -> (Dims, Dims) {
     let rows: Dims = q[..3].into();
@@ -71,10 +77,18 @@ impl Attention {
         Ok(())
     }
 
-    /// `scale q k^T` as `dtype`, masked: `[B, H, L, S]`. Products of 16-bit numbers are exact in `float32`, so `q` and
-    /// `k` need no cast.
+    /// `scale q k^T` as `dtype`, masked: `[B, H, L, S]`. Products of 16-bit numbers are exact in `float32`, so the
+    /// factors of a matrix product need no cast.
     pub(super) fn scores(&self, q: &Formula, k: &Formula, dtype: DType, mask: Option<&Term>) -> Formula {
-        let mut scores = q.dot_as(&k.transpose(), dtype) * self.scale.as_f64();
+        let products = q.then(|term| {
+            let q = Formula::of(term);
+            let products = match is_single(term) {
+                true => (q.cast(dtype) * k.cast(dtype)).sum(KEYS).transpose(),
+                false => q.dot_as(&k.transpose(), dtype),
+            };
+            products.term()
+        });
+        let mut scores = products * self.scale.as_f64();
         let nothing = f64::NEG_INFINITY;
         if let Some(mask) = mask {
             scores = scores.then(|s| {
@@ -145,7 +159,7 @@ impl Definition for Attention {
     }
 
     fn body(&self, operands: &[Term]) -> Result<Term> {
-        let dtype = operands[0].dtype().compute();
+        let (dtype, is_single) = (operands[0].dtype().compute(), is_single(&operands[0]));
         let mut operands = Operands(operands);
         let [q, k, v] = [operands.next()?, operands.next()?, operands.next()?].map(Formula::of);
         let scores = self.scores(&q, &k, dtype, operands.next_if(self.mask)?);
@@ -158,7 +172,12 @@ impl Definition for Attention {
         let sum = empty.choose(&sum.like(1.0), &sum);
         let logarithm = sum.log() + shift;
         let logarithm = empty.choose(&logarithm.like(f64::NEG_INFINITY), &logarithm);
-        pack(&[(e / sum).dot(&v.cast(dtype)), logarithm]).term()
+        let (weights, v) = (e / sum, v.cast(dtype));
+        let output = match is_single {
+            true => (weights.transpose() * v).sum(Axes(1 << 2)),
+            false => weights.dot(&v),
+        };
+        pack(&[output, logarithm]).term()
     }
 
     /// By [`AttentionGradient`], except that a mask's gradient needs the whole score matrix.
