@@ -159,7 +159,7 @@ def put_python_methods(tree: ast.Module) -> None:
 def made() -> str:
     """Builds the native module with introspection data and generates the stubs from it."""
     with tempfile.TemporaryDirectory() as folder:
-        command = ["maturin", "generate-stubs", "--profile", "dev", "--features", "stubs", "-o", folder]
+        command = ["maturin", "generate-stubs", "--profile", "dev", "--features", "development", "-o", folder]
         subprocess.run(command, cwd=HERE, check=True)
         source = (Path(folder) / "neurenix" / "_engine.pyi").read_text()
     tree = Rewriter().visit(ast.parse(source))

@@ -28,7 +28,7 @@ pub(crate) fn check() -> Result<(), String> {
     };
     let mut pip = Command::new(&program);
     pip.args(["-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--force-reinstall"])
-        .args(["--config-settings", "build-args=--profile dev", "."])
+        .args(["--config-settings", "build-args=--profile dev --features development", "."])
         .current_dir(root().join("python"))
         .env("PATH", &path);
     succeed(&mut pip)?;

@@ -6,11 +6,13 @@
 //! too.
 
 mod fragments;
+mod memory;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use smallvec::SmallVec;
 
+use self::memory::{Accessor, Cell, Value};
 use super::scalar;
 use crate::{
     DType, Error, Result, Scalar,
@@ -68,7 +70,7 @@ pub fn interpret(
             interval: 0,
             left: HashSet::new(),
             points: (0..size).map(point).collect(),
-            values: HashMap::new(),
+            values: Vec::new(),
             buffers: memory,
             shared: kernel.shared.iter().map(|a| cells(a.length)).collect(),
             registers: kernel.registers.iter().map(|a| vec![cells(a.length); size]).collect(),
@@ -91,66 +93,6 @@ fn broken(kernel: &Kernel, message: impl std::fmt::Display) -> Error {
     Error::internal("kernel::interpret", format!("kernel {}: {message}", kernel.name))
 }
 
-/// Which invocation accessed an element, and in which interval between barriers.
-#[derive(Clone, Copy)]
-struct Accessor {
-    group: usize,
-    interval: usize,
-    invocation: usize,
-    /// The access is an atomic read-modify-write.
-    atomic: bool,
-}
-
-impl Accessor {
-    /// True if nothing orders the two accesses.
-    fn races(self, other: Accessor) -> bool {
-        if self.atomic && other.atomic {
-            false
-        } else if self.group == other.group {
-            self.interval == other.interval && self.invocation != other.invocation
-        } else {
-            true
-        }
-    }
-}
-
-/// An element of memory with its latest writer and its latest two readers.
-#[derive(Clone)]
-struct Cell {
-    value: Option<Scalar>,
-    writer: Option<Accessor>,
-    readers: [Option<Accessor>; 2],
-}
-
-impl Cell {
-    fn of(value: Option<Scalar>) -> Cell {
-        Cell { value, writer: None, readers: [None; 2] }
-    }
-
-    fn read(&mut self, by: Accessor) -> Result<Scalar, &'static str> {
-        if self.readers[0].is_none_or(|last| last.invocation != by.invocation) {
-            self.readers[1] = self.readers[0];
-        }
-        self.readers[0] = Some(by);
-        if self.writer.is_some_and(|writer| writer.races(by)) {
-            return Err("is read and written without a barrier between");
-        }
-        self.value.ok_or("is read before it is written")
-    }
-
-    fn write(&mut self, value: Scalar, by: Accessor) -> Result<(), &'static str> {
-        let others = self.readers.iter().flatten().chain(&self.writer);
-        if others.into_iter().any(|other| other.races(by)) {
-            return Err("is written and accessed by another invocation without a barrier between");
-        }
-        (self.value, self.writer) = (Some(value), Some(by));
-        Ok(())
-    }
-}
-
-/// The numbers of a value, one per lane.
-type Lanes = SmallVec<[Scalar; 4]>;
-
 /// The execution state of one group.
 struct WorkGroup<'a> {
     kernel: &'a Kernel,
@@ -163,8 +105,8 @@ struct WorkGroup<'a> {
     left: HashSet<usize>,
     /// The axes' values of each invocation.
     points: Vec<SmallVec<[usize; 8]>>,
-    /// The type of each bound value and its numbers per invocation.
-    values: HashMap<ValueId, (Type, Vec<Lanes>)>,
+    /// By number.
+    values: Vec<Value>,
     buffers: Vec<Vec<Cell>>,
     shared: Vec<Vec<Cell>>,
     /// By array and invocation.
@@ -218,19 +160,26 @@ impl WorkGroup<'_> {
                 Ok(())
             }
             Statement::Let { value, of, operation } => {
-                let mut results = vec![Lanes::new(); self.points.len()];
-                for &invocation in active {
-                    results[invocation] = self.operation(*of, operation, invocation, active)?;
+                let at = *value as usize;
+                if self.values.len() <= at {
+                    self.values.resize_with(at + 1, || Value::new(*of));
                 }
-                self.values.insert(*value, (*of, results));
+                let mut result = std::mem::replace(&mut self.values[at], Value::new(*of));
+                result.restart(*of, self.points.len());
+                for &invocation in active {
+                    let lanes = result.lanes(invocation);
+                    self.operation(*of, operation, invocation, active, &mut result.numbers[lanes])?;
+                    result.bound[invocation] = true;
+                }
+                self.values[at] = result;
                 Ok(())
             }
             Statement::Store { access, value } => {
                 for &invocation in active {
                     if access.mask.evaluate(&self.points[invocation]) {
-                        let lanes = self.lanes(*value, invocation)?;
-                        for (i, scalar) in lanes.into_iter().enumerate() {
-                            self.write(access, invocation, i, scalar)?;
+                        for lane in 0..self.lanes(*value, invocation)?.len() {
+                            let scalar = self.lanes(*value, invocation)?[lane];
+                            self.write(access, invocation, lane, scalar)?;
                         }
                     }
                 }
@@ -283,86 +232,98 @@ impl WorkGroup<'_> {
         }
     }
 
-    fn lanes(&self, value: ValueId, invocation: usize) -> Result<Lanes> {
-        match self.values.get(&value) {
-            Some((_, lanes)) if !lanes[invocation].is_empty() => Ok(lanes[invocation].clone()),
+    fn lanes(&self, value: ValueId, invocation: usize) -> Result<&[Scalar]> {
+        match self.values.get(value as usize) {
+            Some(found) if found.bound.get(invocation) == Some(&true) => {
+                Ok(&found.numbers[found.lanes(invocation)])
+            }
             _ => self.fail(format!("value {value} is not bound")),
         }
     }
 
     fn type_of(&self, value: ValueId) -> DType {
-        self.values.get(&value).map_or(DType::F32, |(of, _)| of.dtype)
+        self.values.get(value as usize).map_or(DType::F32, |value| value.of.dtype)
     }
 
+    /// Computes the lanes of one invocation.
     fn operation(
         &mut self,
         of: Type,
         operation: &KernelOp,
         invocation: usize,
         active: &[usize],
-    ) -> Result<Lanes> {
-        let one = |scalar: Scalar| Ok(Lanes::from_elem(scalar, 1));
+        out: &mut [Scalar],
+    ) -> Result<()> {
         match operation {
-            KernelOp::Constant(scalar) => one(*scalar),
-            KernelOp::Parameter(at) => one(self.scalars[usize::from(*at)]),
-            KernelOp::Index(index) => one(Scalar::Int(index.evaluate(&self.points[invocation]))),
+            KernelOp::Constant(scalar) => out[0] = *scalar,
+            KernelOp::Parameter(at) => out[0] = self.scalars[usize::from(*at)],
+            KernelOp::Index(index) => out[0] = Scalar::Int(index.evaluate(&self.points[invocation])),
             KernelOp::Load(access, fill) => {
                 let holds = access.mask.evaluate(&self.points[invocation]);
-                let lanes = 0..usize::from(of.lanes);
-                lanes
-                    .map(|lane| if holds { self.read(access, invocation, lane) } else { Ok(*fill) })
-                    .collect()
+                for (lane, out) in out.iter_mut().enumerate() {
+                    *out = if holds { self.read(access, invocation, lane)? } else { *fill };
+                }
             }
             KernelOp::Unary(op, a) => {
                 let dtype = self.type_of(*a);
-                let lanes = self.lanes(*a, invocation)?.into_iter();
-                lanes.map(|x| self.known(operation, scalar::unary(*op, dtype, x))).collect()
+                for (out, x) in out.iter_mut().zip(self.lanes(*a, invocation)?) {
+                    *out = self.known(operation, scalar::unary(*op, dtype, *x))?;
+                }
             }
             KernelOp::Binary(op, a, b) => {
                 let dtype = self.type_of(*a);
-                let (a, b) = (self.lanes(*a, invocation)?, self.lanes(*b, invocation)?);
-                let pairs = a.into_iter().zip(b);
-                pairs.map(|(x, y)| self.known(operation, scalar::binary(*op, dtype, x, y))).collect()
+                let pairs = self.lanes(*a, invocation)?.iter().zip(self.lanes(*b, invocation)?);
+                for (out, (x, y)) in out.iter_mut().zip(pairs) {
+                    *out = self.known(operation, scalar::binary(*op, dtype, *x, *y))?;
+                }
             }
             KernelOp::MultiplyAdd(a, b, c) => {
                 let dtype = self.type_of(*a).compute();
-                let (a, b) = (self.lanes(*a, invocation)?, self.lanes(*b, invocation)?);
-                let both = a.into_iter().zip(b).zip(self.lanes(*c, invocation)?);
-                let exact =
-                    |((x, y), z): ((Scalar, Scalar), Scalar)| x.as_f64().mul_add(y.as_f64(), z.as_f64());
-                Ok(both.map(|operands| Scalar::Float(exact(operands)).cast(dtype)).collect())
+                let pairs = self.lanes(*a, invocation)?.iter().zip(self.lanes(*b, invocation)?);
+                let all = pairs.zip(self.lanes(*c, invocation)?);
+                for (out, ((x, y), z)) in out.iter_mut().zip(all) {
+                    *out = Scalar::Float(x.as_f64().mul_add(y.as_f64(), z.as_f64())).cast(dtype);
+                }
             }
             KernelOp::Select(condition, a, b) => {
-                let condition = self.lanes(*condition, invocation)?;
-                let (a, b) = (self.lanes(*a, invocation)?, self.lanes(*b, invocation)?);
-                let choose = |(c, (a, b)): (Scalar, (Scalar, Scalar))| if c.as_bool() { a } else { b };
-                Ok(condition.into_iter().zip(a.into_iter().zip(b)).map(choose).collect())
+                let pairs = self.lanes(*a, invocation)?.iter().zip(self.lanes(*b, invocation)?);
+                let all = self.lanes(*condition, invocation)?.iter().zip(pairs);
+                for (out, (condition, (a, b))) in out.iter_mut().zip(all) {
+                    *out = if condition.as_bool() { *a } else { *b };
+                }
             }
             KernelOp::Cast(a) => {
                 let from = self.type_of(*a);
-                let convert = |x| match from == of.dtype {
-                    true => Ok(x),
-                    false => self.known(operation, scalar::cast(of.dtype, x)),
-                };
-                self.lanes(*a, invocation)?.into_iter().map(convert).collect()
+                for (out, x) in out.iter_mut().zip(self.lanes(*a, invocation)?) {
+                    *out = match from == of.dtype {
+                        true => *x,
+                        false => self.known(operation, scalar::cast(of.dtype, *x))?,
+                    };
+                }
             }
             KernelOp::Bitcast(a) => {
                 let from = self.type_of(*a);
-                let lanes = self.lanes(*a, invocation)?.into_iter();
-                lanes.map(|x| self.known(operation, scalar::bitcast(from, of.dtype, x))).collect()
+                for (out, x) in out.iter_mut().zip(self.lanes(*a, invocation)?) {
+                    *out = self.known(operation, scalar::bitcast(from, of.dtype, *x))?;
+                }
             }
-            KernelOp::Splat(a) => Ok(Lanes::from_elem(self.lanes(*a, invocation)?[0], of.lanes.into())),
-            KernelOp::Lane(a, lane) => one(self.lanes(*a, invocation)?[usize::from(*lane)]),
-            KernelOp::Pack(lanes) => lanes.iter().map(|lane| Ok(self.lanes(*lane, invocation)?[0])).collect(),
+            KernelOp::Splat(a) => out.fill(self.lanes(*a, invocation)?[0]),
+            KernelOp::Lane(a, lane) => out[0] = self.lanes(*a, invocation)?[usize::from(*lane)],
+            KernelOp::Pack(lanes) => {
+                for (out, lane) in out.iter_mut().zip(lanes) {
+                    *out = self.lanes(*lane, invocation)?[0];
+                }
+            }
             KernelOp::ShuffleXor(a, bits) => {
                 let first = invocation - invocation % self.subgroup;
                 let other = first + ((invocation % self.subgroup) ^ *bits as usize);
                 if !active.contains(&other) {
                     return self.fail("a shuffle from an invocation that does not take part");
                 }
-                self.lanes(*a, other)
+                out.copy_from_slice(self.lanes(*a, other)?);
             }
         }
+        Ok(())
     }
 
     fn known(&self, operation: &KernelOp, result: Option<Scalar>) -> Result<Scalar> {

@@ -11,6 +11,7 @@ use std::{
     io::{Read, Write},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
+    thread,
 };
 
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
@@ -293,15 +294,15 @@ fn first_difference(old: &str, new: &str) -> String {
 fn plans_and_kernels_are_those_on_record() {
     neurenix::register_all();
     let update = std::env::var_os("UPDATE_GOLDEN").is_some();
+    let now = thread::scope(|scope| {
+        let threads = target_devices().map(|device| (device.name, scope.spawn(move || record(device))));
+        threads.map(|(name, thread)| (name, thread.join().unwrap()))
+    });
     let mut hashes = String::new();
-    let mut now = Vec::new();
-    for target_device in target_devices() {
-        let name = target_device.name;
-        let texts = record(target_device);
-        for (computation, text) in &texts {
+    for (name, texts) in &now {
+        for (computation, text) in texts {
             writeln!(hashes, "{name}: {computation}: {:016x}", hash(text)).unwrap();
         }
-        now.push((name, texts));
     }
     let file = folder().join("hashes.txt");
     if update {
