@@ -1,6 +1,6 @@
 //! Builds and installs the Python packages as a user would, then tests them.
 
-use std::process::Command;
+use std::{process::Command, thread};
 
 use crate::{install, root, succeed};
 
@@ -24,36 +24,34 @@ pub(crate) fn check() -> Result<(), String> {
             .current_dir(root().join("python"))
             .env("PYTHONSAFEPATH", "1")
             .env("PATH", &path);
-        succeed(&mut command)
+        command
     };
-    let mut pip = Command::new(&program);
-    pip.args(["-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--force-reinstall"])
-        .args(["--config-settings", "build-args=--profile dev --features development", "."])
-        .current_dir(root().join("python"))
-        .env("PATH", &path);
-    succeed(&mut pip)?;
-    python(&["-m", "pytest", "--import-mode=importlib", "-p", "no:cacheprovider", "tests"])?;
-    python(&[
-        "-m",
-        "pytest",
-        "--import-mode=importlib",
-        "-p",
-        "no:cacheprovider",
-        "--doctest-modules",
-        "--pyargs",
-        "neurenix",
-        "micrograd_rs",
-    ])?;
-    python(&["-m", "mypy", "neurenix", "micrograd_rs", "tests/typing_example.py"])?;
+    let build = "build-args=--profile dev --features development";
+    let mut pip = python(&["-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]);
+    // Building a package imports from its folder.
+    succeed(pip.args(["--force-reinstall", "--config-settings", build, "."]).env_remove("PYTHONSAFEPATH"))?;
     let interpreter = program.to_string_lossy();
-    python(&[
-        "-m",
-        "pyright",
-        "--pythonpath",
-        &interpreter,
-        "neurenix",
-        "micrograd_rs",
-        "tests/typing_example.py",
-    ])?;
-    python(&["make_stubs.py", "--check"])
+    let sources = ["neurenix", "micrograd_rs", "tests/typing_example.py"];
+    let tests = ["-m", "pytest", "--import-mode=importlib", "-p", "no:cacheprovider"];
+    let documentation = ["--doctest-modules", "--pyargs", "neurenix", "micrograd_rs"];
+    let checks = [
+        python(&[&["-m", "mypy"], &sources[..]].concat()),
+        python(&[&["-m", "pyright", "--pythonpath", &interpreter], &sources[..]].concat()),
+        python(&["make_stubs.py", "--check"]),
+    ];
+    // The tests use little more than one core, so the other checks run beside them. What those say is shown at the end.
+    let (tested, checked) = thread::scope(|scope| {
+        let checks = scope.spawn(|| checks.map(|mut check| (format!("{check:?}"), check.output())));
+        let tested = succeed(python(&tests).arg("tests"));
+        (tested.and_then(|()| succeed(python(&tests).args(documentation))), checks.join())
+    });
+    tested?;
+    for (shown, output) in checked.map_err(|_| "the checks of types panicked".to_owned())? {
+        let output = output.map_err(|error| format!("{shown} did not start: {error}"))?;
+        print!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        if !output.status.success() {
+            return Err(format!("{shown} ended with {}", output.status));
+        }
+    }
+    Ok(())
 }

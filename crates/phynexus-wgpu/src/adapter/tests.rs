@@ -129,7 +129,7 @@ fn subnormal_numbers_are_seen() -> Result<()> {
 #[test]
 fn random_graphs_agree_with_the_oracle() -> Result<()> {
     for device in devices() {
-        for seed in 1000..1060 {
+        for seed in 1000..1012 {
             let case = random_case(seed, 10);
             let run = || -> Result<Comparison> {
                 let expected = evaluate(&case.ir, &case.values())?;
