@@ -145,7 +145,7 @@ movedim = moveaxis
 def matrix_transpose(x: Tensor, /) -> Tensor:
     """The transpose of each matrix of a batch."""
     if x.ndim < 2:
-        raise ValueError(f"matrix_transpose: expected at least 2 dimensions, got {x.ndim}")
+        raise ValueError(f"matrix_transpose: expected at least 2 dimensions, got shape {tuple(x.shape)}")
     return x.mT
 
 

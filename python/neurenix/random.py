@@ -75,7 +75,7 @@ def multinomial(x: Tensor, num_samples: int, replacement: bool = False, *, gener
     The call reads the weights to check that they are finite, non-negative and not all zero.
     """
     if x.ndim not in (1, 2):
-        raise ValueError(f"multinomial: expected weights of 1 or 2 dimensions, got {x.ndim}")
+        raise ValueError(f"multinomial: expected weights of 1 or 2 dimensions, got shape {tuple(x.shape)}")
     if num_samples < 1:
         raise ValueError(f"multinomial: num_samples is {num_samples}, it must be at least 1")
     if not x.is_floating_point():
@@ -90,7 +90,11 @@ def multinomial(x: Tensor, num_samples: int, replacement: bool = False, *, gener
         sums = x.cumsum(-1)
         draws = rand((*x.shape[:-1], num_samples), dtype="float32", device=x.device, generator=generator)
         draws = draws * sums.narrow(-1, x.shape[-1] - 1, 1)
-        return (draws.unsqueeze(-1) >= sums.unsqueeze(-2)).sum(-1).clamp(max=x.shape[-1] - 1)
+        if x.ndim == 1:
+            passed = sums._searchsorted(draws, True)
+        else:
+            passed = (draws.unsqueeze(-1) >= sums.unsqueeze(-2)).sum(-1)
+        return passed.clamp(max=x.shape[-1] - 1)
     if bool(((x > 0).sum(-1) < num_samples).any()):
         raise ValueError(f"multinomial: {num_samples} samples without replacement require as many positive weights")
     # The smallest exponential waiting times win (Efraimidis and Spirakis, 2006).

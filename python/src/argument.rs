@@ -168,7 +168,8 @@ fn several(object: &Bound<'_, PyAny>, most: usize) -> Result<Option<Vec<i64>>> {
     }
     let mut numbers = Vec::new();
     for item in object.try_iter()? {
-        let Ok(number) = item?.extract() else { return Ok(None) };
+        let item = item?;
+        let Some(number) = whole_number(&item)? else { return Ok(None) };
         if numbers.len() == most {
             let kind = object.get_type().name()?;
             return Err(value_error(format!("expected at most {most} numbers, got a {kind} with more")));
@@ -178,9 +179,20 @@ fn several(object: &Bound<'_, PyAny>, most: usize) -> Result<Option<Vec<i64>>> {
     Ok(Some(numbers))
 }
 
+/// The integer that this is, if it is one.
+fn whole_number(object: &Bound<'_, PyAny>) -> Result<Option<i64>> {
+    match object.extract() {
+        Ok(number) => Ok(Some(number)),
+        Err(_) if object.is_instance_of::<PyInt>() => {
+            Err(value_error(format!("{object} does not fit in a 64-bit integer")))
+        }
+        Err(_) => Ok(None),
+    }
+}
+
 /// Integers given as one integer, or as a list or tuple of at most `most`.
 pub(crate) fn whole_numbers_up_to(object: &Bound<'_, PyAny>, most: usize) -> Result<Vec<i64>> {
-    if let Ok(one) = object.extract::<i64>() {
+    if let Some(one) = whole_number(object)? {
         return Ok(vec![one]);
     }
     several(object, most)?

@@ -360,3 +360,25 @@ def test_autocast_knows_kinds_of_devices() -> None:
         nx.amp.autocast("banana")
     for known in ("cpu", "cuda", "cuda:0", nx.Device("cpu")):
         assert nx.amp.autocast(known).dtype == nx.bfloat16
+
+
+def test_inputs_with_too_few_dimensions_are_refused_in_the_layers_words() -> None:
+    x, scalar, one = nx.ones(3), nx.ones(()), nx.tensor([1])
+    for message, wrong in [
+        ("interpolate: expected an input of 3 to 5 dimensions, got shape (3,)", lambda: nx.nn.Upsample(scale_factor=2)(x)),
+        ("pixel_shuffle: expected an input of at least 3 dimensions", lambda: nx.nn.PixelShuffle(2)(x)),
+        ("pixel_unshuffle: expected an input of at least 3 dimensions", lambda: nx.nn.PixelUnshuffle(2)(x)),
+        ("ctc_loss: expected an input of 2 or 3 dimensions", lambda: nx.nn.CTCLoss()(x, one, one, one)),
+        ("adaptive_avg_pool2d: expected an input of 3 or 4 dimensions", lambda: nx.nn.AdaptiveAvgPool2d(2)(x)),
+        ("adaptive_max_pool1d: expected an input of 2 or 3 dimensions", lambda: nx.nn.AdaptiveMaxPool1d(2)(scalar)),
+        ("bilinear: expected input1 with a last dimension of 3, got shape ()", lambda: nx.nn.Bilinear(3, 3, 2)(scalar, x)),
+        ("MultiheadAttention: query, key and value must have 3", lambda: nx.nn.TransformerEncoderLayer(4, 2)(nx.ones(4))),
+        ("1180591620717411303424 does not fit in a 64-bit integer", lambda: nx.ones(2**70)),
+        ("1180591620717411303424 does not fit in a 64-bit integer", lambda: x.reshape((2**70, 1))),
+    ]:
+        with pytest.raises(ValueError, match=re.escape(message)):
+            wrong()
+
+
+def test_windows_of_no_images() -> None:
+    assert nx.nn.Unfold(2)(nx.ones(0, 3, 4, 4)).shape == (0, 12, 9)

@@ -189,11 +189,11 @@ def test_errors_say_what_was_expected() -> None:
         ("2 lengths for 3 sequences", lambda: pack(x, [4, 2])),
         ("3 lengths for 4 sequences", lambda: pack(x, [3, 2, 1], batch_first=True)),
         ("a batch of at least 1, got 0 lengths for 0 sequences", lambda: pack(nx.zeros(4, 0), [])),
-        ("at least 2 dimensions, got 1", lambda: pack(nx.zeros(4), [4])),
+        ("at least 2 dimensions, got shape (4,)", lambda: pack(nx.zeros(4), [4])),
         ("total_length is 3, it must be at least 4", lambda: pad(packed, total_length=3)),
         ("at least 1 and never increase, got [1, 3]", lambda: pad(packing(x, nx.tensor([1, 3])))),
         ("data has 4 rows, but the sum of batch_sizes is 7", lambda: nn.RNN(2, 3)(packing(x[:, 0], sizes))),
-        ("packed data of 2 dimensions, got 3", lambda: nn.GRU(2, 5)(packing(nx.zeros(7, 2, 2), sizes))),
+        ("packed data of 2 dimensions, got shape (7, 2, 2)", lambda: nn.GRU(2, 5)(packing(nx.zeros(7, 2, 2), sizes))),
         ("a state of shape (1, 3, 5), got (1, 2, 5)", lambda: nn.GRU(2, 5)(packed, nx.zeros(1, 2, 5))),
         ("last dimension must be input_size, which is 4", lambda: nn.GRU(4, 5)(packed)),
     ]:

@@ -105,6 +105,7 @@ pub(crate) fn round_to(x: Scalar, dtype: DType) -> Scalar {
     match (dtype, x) {
         (DType::F16, Scalar::Float(x)) => half::f16::from_f32(x as f32).to_scalar(),
         (DType::BF16, Scalar::Float(x)) => half::bf16::from_f32(x as f32).to_scalar(),
+        (DType::F32, Scalar::Float(x)) => (x as f32).into(),
         _ => x,
     }
 }

@@ -10,6 +10,7 @@ from .. import _engine
 from .._arguments import guard as _guard
 from .._engine import Tensor
 from ._precision import full
+from ._windows import require_dims
 
 # The logarithm of a probability of 0. Finite, so that gradients are not NaN.
 _NEVER = -1e30
@@ -33,6 +34,7 @@ def ctc_loss(
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f'ctc_loss: reduction is {reduction!r}, it must be "mean", "sum" or "none"')
     (log_probs,) = full(log_probs)
+    require_dims("ctc_loss", log_probs, 2, 3)
     single = log_probs.ndim == 2
     if single:
         log_probs = log_probs.unsqueeze(1)
@@ -77,7 +79,7 @@ def _spelled(targets: Tensor, lengths: Any, batch: int) -> Any:
     if given.ndim == 2 and (given.shape[0] != batch or lengths.max(initial=0) > given.shape[1]):
         raise ValueError(f"ctc_loss: targets have shape {given.shape}, target_lengths are {lengths.tolist()}")
     if given.ndim not in (1, 2):
-        raise ValueError(f"ctc_loss: expected targets of 1 or 2 dimensions, got {given.ndim}")
+        raise ValueError(f"ctc_loss: expected targets of 1 or 2 dimensions, got shape {tuple(given.shape)}")
     start = 0
     for row, length in enumerate(lengths):
         rows[row, :length] = given[start : start + length] if given.ndim == 1 else given[row, :length]

@@ -53,7 +53,7 @@ def embedding_bag(
         assert offsets is not None
         return _of_parts(rows, offsets, counts, mode, include_last_offset)
     if input.ndim != 2:
-        raise ValueError(f"embedding_bag: expected indices of 1 or 2 dimensions, got {input.ndim}")
+        raise ValueError(f"embedding_bag: expected indices of 1 or 2 dimensions, got shape {tuple(input.shape)}")
     if mode == "max":
         if input.shape[1] == 0:
             return _engine.zeros(input.shape[0], weight.shape[1], dtype=weight.dtype, device=weight.device)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from .. import _engine
 from .._engine import Tensor
-from ._windows import Sizes, each
+from ._windows import Sizes, each, require_dims
 
 _ONE = "interpolate: pass either size or scale_factor"
 
@@ -26,10 +26,11 @@ def interpolate(
     """
     if antialias:
         raise NotImplementedError("interpolate: antialias=True is not supported")
+    require_dims("interpolate", input, 3, 5)
     dims = input.ndim - 2
     wanted = {"linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3}.get(mode, dims)
     if wanted != dims:
-        raise ValueError(f"interpolate: mode {mode!r} requires an input of {wanted + 2} dimensions, got {input.ndim}")
+        raise ValueError(f"interpolate: mode {mode!r} requires an input of {wanted + 2} dimensions, got shape {tuple(input.shape)}")
     factors = None if scale_factor is None else _factors(scale_factor, dims)
     if factors is not None and size is None and (recompute_scale_factor or mode == "area"):
         size, factors = tuple(math.floor(was * by) for was, by in zip(input.shape[2:], factors)), None

@@ -23,6 +23,13 @@ def each(value: Sizes, dims: int, name: str) -> tuple[int, ...]:
     return numbers
 
 
+def require_dims(name: str, input: Tensor, least: int, most: int | None = None) -> None:
+    """Raises ``ValueError`` unless the input has ``least`` to ``most`` dimensions, or any number from ``least`` on."""
+    if input.ndim < least or (most is not None and input.ndim > most):
+        counts = f"at least {least}" if most is None else f"{least} {'or' if most == least + 1 else 'to'} {most}"
+        raise ValueError(f"{name}: expected an input of {counts} dimensions, got shape {tuple(input.shape)}")
+
+
 def pad(input: Tensor, pad: Sizes, mode: str = "constant", value: float | None = None) -> Tensor:
     """Pads a tensor: pairs of widths from the last dimension to the first. ``mode`` sets the values: ``"constant"``
     (``value``, or 0), ``"reflect"``, ``"replicate"`` or ``"circular"``.
@@ -111,7 +118,8 @@ def unfold(input: Tensor, kernel_size: Sizes, dilation: Sizes = 1, padding: Size
     count, channels, *sizes = input.shape
     paddings, padded, windows, place = _places(sizes, kernel_size, dilation, padding, stride, input.device)
     image = input.pad((paddings[1], paddings[1], paddings[0], paddings[0])).reshape(count * channels, padded[0] * padded[1])
-    return image.index_select(1, place).reshape(count, -1, windows[0] * windows[1])
+    columns = windows[0] * windows[1]
+    return image.index_select(1, place).reshape(count, channels * place.numel() // columns, columns)
 
 
 def fold(

@@ -283,7 +283,7 @@ class Softmax2d(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         if input.ndim not in (3, 4):
-            raise ValueError(f"Softmax2d: expected an input of 3 or 4 dimensions, got {input.ndim}")
+            raise ValueError(f"Softmax2d: expected an input of 3 or 4 dimensions, got shape {tuple(input.shape)}")
         return F.softmax(input, -3)
 
 

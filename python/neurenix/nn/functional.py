@@ -23,7 +23,7 @@ from ._precision import full, low
 from ._resize import interpolate as interpolate
 from ._rotary import rotary_embedding as rotary_embedding
 from ._windows import *  # noqa: F403
-from ._windows import Sizes as Sizes, each as each
+from ._windows import Sizes as Sizes, each as each, require_dims
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``input @ weight.T + bias``; trailing dimensions of the input are flattened if only their product fits.
@@ -43,6 +43,9 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``input1[i] * weight[k, i, j] * input2[j] + bias[k]``, summed over ``i`` and ``j``."""
     input1, input2, weight, bias = low(input1, input2, weight, bias)
+    for name, features, size in (("input1", input1, weight.shape[1]), ("input2", input2, weight.shape[2])):
+        if not features.ndim or features.shape[-1] != size:
+            raise ValueError(f"bilinear: expected {name} with a last dimension of {size}, got shape {tuple(features.shape)}")
     rows = [each.reshape(-1, each.shape[-1]) for each in (input1, input2)]
     result = _engine.einsum("bi,kij,bj->bk", rows[0], weight, rows[1])
     result = result.reshape(*input1.shape[:-1], weight.shape[0])
@@ -144,6 +147,7 @@ def _adaptive(name: str, dims: int, doc: str) -> Any:
         sizes = output_size if isinstance(output_size, (tuple, list)) else (output_size,) * dims
         if len(sizes) != dims:
             raise ValueError(f"output_size: {len(sizes)} numbers for {dims} dimensions")
+        require_dims(f"{name}{dims}d", input, dims + 1, dims + 2)
         kept = input.shape[-dims:]
         return native(
             input, [was if size is None else size for size, was in zip(sizes, kept, strict=True)]
@@ -161,6 +165,7 @@ def _adaptive_max_pool(dims: int) -> Any:
     def pool(input: Tensor, output_size: int | tuple[int | None, ...] | None, return_indices: bool = False) -> Any:
         if not return_indices:
             return plain(input, output_size)
+        require_dims(f"adaptive_max_pool{dims}d", input, dims + 1, dims + 2)
         kept = input.shape[-dims:]
         sizes = output_size if isinstance(output_size, (tuple, list)) else (output_size,) * dims
         wanted = [was if size is None else size for size, was in zip(sizes, kept, strict=True)]
@@ -350,6 +355,7 @@ def batch_norm(
 
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     """Pixels (N, C, H * r, W * r) as channels (N, C * r * r, H, W)."""
+    require_dims("pixel_unshuffle", input, 3)
     r = downscale_factor
     *batch, channels, height, width = input.shape
     if height % r or width % r:
@@ -361,7 +367,7 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
 def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
     """Divides by ``(k + alpha * mean of squares of size neighbouring channels) ** beta``, for (N, C, ...)."""
     if input.ndim < 3:
-        raise ValueError(f"local_response_norm: expected an input of at least 3 dimensions, got {input.ndim}")
+        raise ValueError(f"local_response_norm: expected an input of at least 3 dimensions, got shape {tuple(input.shape)}")
     (input,) = full(input)
     squares = (input * input).movedim(1, -1)
     channels = squares.shape[-1]
@@ -385,6 +391,7 @@ def rrelu(
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     """Channels (N, C * r * r, H, W) as pixels (N, C, H * r, W * r)."""
     r = upscale_factor
+    require_dims("pixel_shuffle", input, 3)
     *batch, channels, height, width = input.shape
     if channels % (r * r):
         raise ValueError(f"pixel_shuffle: the number of channels, {channels}, must be a multiple of {r} * {r}")

@@ -126,7 +126,7 @@ def eye_(tensor: Tensor) -> Tensor:
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     """A convolution weight that preserves as many input channels as possible, separately for each group."""
     if tensor.ndim not in (3, 4, 5):
-        raise ValueError(f"dirac_: expected a convolution's weight of 3, 4 or 5 dimensions, got {tensor.ndim}")
+        raise ValueError(f"dirac_: expected a convolution's weight of 3, 4 or 5 dimensions, got shape {tuple(tensor.shape)}")
     outputs, inputs, *kernel = tensor.shape
     if groups < 1 or outputs % groups:
         raise ValueError(f"dirac_: {outputs} channels are not divisible by {groups} groups")
@@ -141,7 +141,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None =
     """A matrix whose rows or columns, whichever are fewer, are orthogonal (Saxe et al., 2013). Trailing dimensions are
     flattened."""
     if tensor.ndim < 2:
-        raise ValueError(f"orthogonal_: expected at least 2 dimensions, got {tensor.ndim}")
+        raise ValueError(f"orthogonal_: expected at least 2 dimensions, got shape {tuple(tensor.shape)}")
     if tensor.numel() == 0:
         return tensor
     drawn = _draw(tensor, "randn", generator).cpu().numpy().reshape(tensor.shape[0], -1).astype(np.float64)
@@ -167,7 +167,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
 def fans(tensor: Tensor) -> tuple[int, int]:
     """The fan-in (inputs of an output unit) and the fan-out (output units that an input reaches)."""
     if tensor.ndim < 2:
-        raise ValueError(f"fan-in and fan-out require a tensor of at least 2 dimensions, got {tensor.ndim}")
+        raise ValueError(f"fan-in and fan-out require a tensor of at least 2 dimensions, got shape {tuple(tensor.shape)}")
     field = math.prod(tensor.shape[2:])
     return tensor.shape[1] * field, tensor.shape[0] * field
 

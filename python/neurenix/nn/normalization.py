@@ -68,7 +68,7 @@ class _Running(Module):
         kind = type(self).__name__
         if input.ndim not in self._ranks:
             ranks = " or ".join(map(str, self._ranks))
-            raise ValueError(f"{kind}: expected an input of {ranks} dimensions, got {input.ndim}")
+            raise ValueError(f"{kind}: expected an input of {ranks} dimensions, got shape {tuple(input.shape)}")
 
     def extra_repr(self) -> str:
         text = f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}"

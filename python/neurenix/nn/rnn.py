@@ -157,7 +157,7 @@ class _Recurrent(_Weights):
                 "nx.Tensor(x), or pass a PackedSequence"
             )
         if input.ndim not in (2, 3):
-            raise ValueError(f"{name}: expected an input of 2 or 3 dimensions, got {input.ndim}")
+            raise ValueError(f"{name}: expected an input of 2 or 3 dimensions, got shape {tuple(input.shape)}")
         single = input.ndim == 2
         x = input
         if single:
@@ -176,7 +176,7 @@ class _Recurrent(_Weights):
     ) -> tuple[PackedSequence, Tensor, Tensor | None]:
         if input.data.ndim != 2:
             name = type(self).__name__
-            raise ValueError(f"{name}: expected packed data of 2 dimensions, got {input.data.ndim}")
+            raise ValueError(f"{name}: expected packed data of 2 dimensions, got shape {tuple(input.data.shape)}")
         counts = input._counts()
         self._check_states(counts[0], h_0, c_0)
         # States are in the order of the batch; the data, in descending order of lengths.
@@ -351,7 +351,7 @@ class _Cell(_Weights):
 
     def _step(self, input: Tensor, h: Tensor | None, c: Tensor | None) -> tuple[Tensor, Tensor | None]:
         if input.ndim not in (1, 2):
-            raise ValueError(f"{type(self).__name__}: expected an input of 1 or 2 dimensions, got {input.ndim}")
+            raise ValueError(f"{type(self).__name__}: expected an input of 1 or 2 dimensions, got shape {tuple(input.shape)}")
         single = input.ndim == 1
         if single:
             input = input.unsqueeze(0)

@@ -95,6 +95,12 @@ class MultiheadAttention(Module):
     ) -> tuple[Tensor, Tensor | None]:
         if is_causal and attn_mask is None:
             raise ValueError("MultiheadAttention: is_causal=True requires attn_mask")
+        for name, given in (("query", query), ("key", key), ("value", value)):
+            if given.ndim != query.ndim or given.ndim not in (2, 3):
+                raise ValueError(
+                    "MultiheadAttention: query, key and value must have 3 dimensions, or 2 without a batch; the "
+                    f"{name} has shape {tuple(given.shape)}"
+                )
         single = query.ndim == 2
         if single:
             query, key, value = (each.unsqueeze(0) for each in (query, key, value))

@@ -224,37 +224,9 @@ impl PyTensor {
     fn cuda<'py>(slf: &Bound<'py, Self>, device: Option<i64>) -> Result<Bound<'py, PyTensor>> {
         slf.get().moved(slf, crate::device::find(&format!("cuda:{}", device.unwrap_or(0)))?)
     }
-    /// Converts to ``float32``.
-    fn float(&self) -> Result<PyTensor> {
-        self.map(|t| t.to_dtype(DType::F32))
-    }
-    /// Converts to ``float64``.
-    fn double(&self) -> Result<PyTensor> {
-        self.map(|t| t.to_dtype(DType::F64))
-    }
-    /// Converts to ``float16``.
-    fn half(&self) -> Result<PyTensor> {
-        self.map(|t| t.to_dtype(DType::F16))
-    }
-    /// Converts to ``bfloat16``.
-    fn bfloat16(&self) -> Result<PyTensor> {
-        self.map(|t| t.to_dtype(DType::BF16))
-    }
-    /// Converts to ``int32``.
-    fn int(&self) -> Result<PyTensor> {
-        self.map(|t| t.to_dtype(DType::I32))
-    }
-    /// Converts to ``int64``.
-    fn long(&self) -> Result<PyTensor> {
-        self.map(|t| t.to_dtype(DType::I64))
-    }
-    /// Converts to ``bool``: true where the element is nonzero.
-    fn bool(&self) -> Result<PyTensor> {
-        self.map(|t| t.to_dtype(DType::Bool))
-    }
     /// Converts to another dtype.
-    fn r#type(&self, dtype: Wanted) -> Result<PyTensor> {
-        self.map(|t| t.to_dtype(dtype.0))
+    fn r#type<'py>(slf: &Bound<'py, Self>, dtype: Wanted) -> Result<Bound<'py, PyTensor>> {
+        converted(slf, dtype.0)
     }
     /// Reinterprets the bytes as elements of another dtype of the same size.
     fn bitcast(&self, dtype: Wanted) -> Result<PyTensor> {
@@ -264,9 +236,12 @@ impl PyTensor {
     fn clone(&self) -> Result<PyTensor> {
         self.map(|t| Ok(t.clone()))
     }
-    /// Returns a tensor with the same values, contiguous in memory.
-    fn contiguous(&self) -> Result<PyTensor> {
-        self.map(Tensor::contiguous)
+    /// Returns a tensor with the same values, contiguous in memory: this one if it already is.
+    fn contiguous<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, PyTensor>> {
+        let tensor = slf.get().tensor()?;
+        let contiguous = tensor.contiguous()?;
+        let is_this = contiguous.is_same(&tensor);
+        if is_this { Ok(slf.clone()) } else { Ok(Bound::new(slf.py(), PyTensor::wrap(contiguous))?) }
     }
     /// Marks a tensor computed from this one as a view of it.
     fn _as_view(&self, value: &PyTensor) -> Result<PyTensor> {
@@ -412,3 +387,40 @@ impl PyTensor {
 fn reshaped(tensor: &Tensor, sizes: &Bound<'_, PyTuple>) -> Result<Tensor> {
     Ok(tensor.reshape_infer(&varargs(sizes)?)?)
 }
+
+/// A tensor with this dtype: this one if it has it.
+fn converted<'py>(tensor: &Bound<'py, PyTensor>, dtype: DType) -> Result<Bound<'py, PyTensor>> {
+    let value = tensor.get().tensor()?;
+    if value.dtype() == dtype {
+        return Ok(tensor.clone());
+    }
+    Ok(Bound::new(tensor.py(), PyTensor::wrap(value.to_dtype(dtype)?))?)
+}
+
+macro_rules! conversions {
+    ($($(#[doc = $doc:literal])+ $name:ident $dtype:ident),*) => {
+        #[pymethods]
+        impl PyTensor {
+            $($(#[doc = $doc])+
+            fn $name<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, PyTensor>> {
+                converted(slf, DType::$dtype)
+            })*
+        }
+    };
+}
+conversions!(
+    /// Converts to ``float32``.
+    float F32,
+    /// Converts to ``float64``.
+    double F64,
+    /// Converts to ``float16``.
+    half F16,
+    /// Converts to ``bfloat16``.
+    bfloat16 BF16,
+    /// Converts to ``int32``.
+    int I32,
+    /// Converts to ``int64``.
+    long I64,
+    /// Converts to ``bool``: true where the element is nonzero.
+    bool Bool
+);

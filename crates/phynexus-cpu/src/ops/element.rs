@@ -68,9 +68,34 @@ own!(
     f32, |a, b| a + b, |a, b| a * b, f32::is_nan;
     f64, |a, b| a + b, |a, b| a * b, f64::is_nan;
 );
+/// A float that is combined in `f64`. One sum over many elements loses too much in `f32`.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(super) struct InDouble<T>(T);
+
 combinable!(
+    InDouble<f16>, f64, |x| x.0.to_f64(), |y| InDouble(f16::from_f32(y as f32)), |a, b| a + b, |a, b| a * b, f64::is_nan;
+    InDouble<bf16>, f64, |x| x.0.to_f64(), |y| InDouble(bf16::from_f32(y as f32)), |a, b| a + b, |a, b| a * b, f64::is_nan;
+    InDouble<f32>, f64, |x| f64::from(x.0), |y| InDouble(y as f32), |a, b| a + b, |a, b| a * b, f64::is_nan;
     f16, f32, |x| x.to_f32(), |y| f16::from_f32(y), |a, b| a + b, |a, b| a * b, f32::is_nan;
     bf16, f32, |x| x.to_f32(), |y| bf16::from_f32(y), |a, b| a + b, |a, b| a * b, f32::is_nan;
+);
+
+/// The [`Combinable`] with which an element is scanned.
+pub(super) trait Scannable {
+    type Combinable: Combinable;
+}
+
+macro_rules! scannable {
+    ($($t:ty => $combinable:ty),*) => {
+        $(impl Scannable for $t {
+            type Combinable = $combinable;
+        })*
+    };
+}
+scannable!(
+    u8 => u8, u16 => u16, u32 => u32, u64 => u64, i8 => i8, i16 => i16, i32 => i32, i64 => i64,
+    f16 => InDouble<f16>, bf16 => InDouble<bf16>, f32 => InDouble<f32>, f64 => f64
 );
 
 /// A combination of two accumulators as a type, so that a loop is compiled for each.

@@ -3,7 +3,7 @@
 use phynexus::DType;
 use phynexus::op::Combine;
 
-use super::element::{Combinable, Combiner, by_combine, combines};
+use super::element::{Combinable, Combiner, Scannable, by_combine, combines};
 use super::{Axis, Shared, Source, parallel_ranges};
 use crate::by_dtype::by_dtype;
 use crate::pool;
@@ -11,8 +11,8 @@ use crate::pool;
 /// Columns scanned side by side: their accumulators stay in registers or the first-level cache.
 const COLUMNS: usize = 64;
 
-/// `dst[o, i, c]` combines `src[o, 0..=i, c]` (or `src[o, i.., c]` in reverse) in order; 16-bit floats are combined in
-/// `f32`. Returns false without writing anything for sums and products of `bool`.
+/// `dst[o, i, c]` combines `src[o, 0..=i, c]` (or `src[o, i.., c]` in reverse) in order; floats are combined in
+/// `f64`. Returns false without writing anything for sums and products of `bool`.
 ///
 /// # Safety
 /// `src` and `dst` must address `axis.outer * axis.n * axis.inner` elements of `dtype`; they must be equal or not
@@ -30,7 +30,9 @@ pub unsafe fn scan(
     }
     // SAFETY: guaranteed by the caller.
     unsafe {
-        by_dtype!(dtype, bool is u8, T => by_combine!(combine, C => lines::<T, C>(axis, reverse, src, dst)));
+        by_dtype!(dtype, bool is u8, T => by_combine!(combine, C => {
+            lines::<<T as Scannable>::Combinable, C>(axis, reverse, src, dst)
+        }));
     }
     true
 }

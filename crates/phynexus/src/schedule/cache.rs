@@ -1,4 +1,4 @@
-//! Plans by key. A lookup compares the whole key, so a hash collision cannot return a wrong plan.
+//! Each device's plans by key. A lookup compares the whole key, so a hash collision cannot return a wrong plan.
 
 use std::{
     collections::HashMap,
@@ -12,13 +12,14 @@ use super::{
     slots::Numbers,
 };
 use crate::{
+    Device,
     hash::FastBuild,
     kernel::{fused::Fusion, step::Step},
 };
 
-/// The maximum number of plans kept.
+/// The maximum number of plans kept for a device.
 const CAPACITY: usize = 512;
-/// The maximum size of the cache in bytes, by estimate. The most recent plan is kept even if it is larger.
+/// The maximum size of a device's cache in bytes, by estimate. The most recent plan is kept even if it is larger.
 const BYTES: usize = 128 << 20;
 
 struct Cache<P> {
@@ -38,15 +39,24 @@ struct Entry<P> {
     first: usize,
 }
 
-static CACHE: Mutex<Option<Cache<Plan>>> = Mutex::new(None);
+/// One for each device: work on one device does not evict the plans of another.
+static CACHES: Mutex<Vec<(Device, Cache<Plan>)>> = Mutex::new(Vec::new());
 
-fn lock() -> MutexGuard<'static, Option<Cache<Plan>>> {
-    CACHE.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock() -> MutexGuard<'static, Vec<(Device, Cache<Plan>)>> {
+    CACHES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn of(caches: &mut Vec<(Device, Cache<Plan>)>, device: Device) -> &mut Cache<Plan> {
+    let at = caches.iter().position(|(known, _)| *known == device).unwrap_or_else(|| {
+        caches.push((device, Cache::default()));
+        caches.len() - 1
+    });
+    &mut caches[at].1
 }
 
 /// Returns a plan of this key, and whether it fits these numbers. If none fits, it is the last one made.
-pub(super) fn find(key: &[u64], numbers: &Numbers) -> Option<(Arc<Plan>, bool)> {
-    lock().get_or_insert_default().find(key, |plan| plan.slots.fit(numbers))
+pub(super) fn find(device: Device, key: &[u64], numbers: &Numbers) -> Option<(Arc<Plan>, bool)> {
+    of(&mut lock(), device).find(key, |plan| plan.slots.fit(numbers))
 }
 
 /// Estimated host memory of a compiled step, and of each instruction of its kernel. Based on the CPU's executables.
@@ -64,11 +74,11 @@ fn host_bytes(plan: &Plan) -> usize {
     plan.steps.iter().map(step).sum()
 }
 
-pub(super) fn insert(key: Vec<u64>, plan: Arc<Plan>) {
+pub(super) fn insert(device: Device, key: Vec<u64>, plan: Arc<Plan>) {
     let bytes = host_bytes(&plan);
-    let mut guard = lock();
-    let dropped = guard.get_or_insert_default().insert(key, plan, bytes);
-    drop(guard);
+    let mut caches = lock();
+    let dropped = of(&mut caches, device).insert(key, plan, bytes);
+    drop(caches);
     drop(dropped);
 }
 
@@ -132,7 +142,7 @@ impl<P> Cache<P> {
 
 /// Returns the number of plan cache hits and misses since the start of the process.
 pub fn plan_statistics() -> (u64, u64) {
-    lock().as_ref().map_or((0, 0), |cache| (cache.hits, cache.misses))
+    lock().iter().fold((0, 0), |(hits, misses), (_, cache)| (hits + cache.hits, misses + cache.misses))
 }
 
 #[cfg(test)]

@@ -221,7 +221,7 @@ impl Pending {
 
     /// Returns the plan and whether it is new.
     fn plan(&self) -> Result<(Arc<Plan>, bool)> {
-        let slots = match cache::find(&self.key, &self.numbers) {
+        let slots = match cache::find(self.device(), &self.key, &self.numbers) {
             Some((plan, true)) => return Ok((plan, false)),
             Some((plan, false)) => plan.slots.widened(&self.numbers),
             None => Slots::none(&self.numbers),
@@ -230,7 +230,7 @@ impl Pending {
         let leaves = slots.layouts().map(|layout| (layout, false)).chain(own);
         let leaves: Vec<Leaf> = leaves.map(|(layout, donatable)| Leaf { layout, donatable }).collect();
         let plan = Arc::new(plan::plan(&self.ir(&slots), &leaves, slots, self.device())?);
-        cache::insert(self.key.clone(), plan.clone());
+        cache::insert(self.device(), self.key.clone(), plan.clone());
         Ok((plan, true))
     }
 }

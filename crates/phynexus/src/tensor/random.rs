@@ -201,7 +201,10 @@ impl Generator {
             let sums = x.to_dtype(x.dtype().compute())?.cumsum(-1)?;
             let shape: Dims = x.shape()[..x.rank() - 1].iter().copied().chain([count]).collect();
             let draws = self.rand(&shape, DType::F32, x.device())?.mul(&sums.narrow(-1, size - 1, 1)?)?;
-            let passed = draws.unsqueeze(-1)?.ge(&sums.unsqueeze(-2)?)?.sum(&[-1], false)?;
+            let passed = match x.rank() {
+                1 => sums.searchsorted(&draws, true)?,
+                _ => draws.unsqueeze(-1)?.ge(&sums.unsqueeze(-2)?)?.sum(&[-1], false)?,
+            };
             return passed.minimum_scalar(size as i64 - 1);
         }
         let few = positive.lt_scalar(i64::try_from(count).unwrap_or(i64::MAX))?;

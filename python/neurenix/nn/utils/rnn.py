@@ -105,7 +105,7 @@ def pack_padded_sequence(
     ([2, 1, 3], [2, 1], [1, 0])
     """
     if input.ndim < 2:
-        raise ValueError(f"pack_padded_sequence: expected an input of at least 2 dimensions, got {input.ndim}")
+        raise ValueError(f"pack_padded_sequence: expected an input of at least 2 dimensions, got shape {tuple(input.shape)}")
     count, steps = input.shape[:2] if batch_first else input.shape[1::-1]
     sizes = _whole("pack_padded_sequence", lengths)
     if not count or len(sizes) != count:

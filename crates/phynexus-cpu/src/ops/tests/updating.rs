@@ -39,10 +39,10 @@ fn scans_run_in_order() {
                             let i = if reverse { n - 1 - i } else { i };
                             let place = (line / inner * n + i) * inner + line % inner;
                             let value = x[place];
-                            total =
-                                Some(total.map_or(value, |t| {
-                                    combine_reference(combine, t, value, accumulated(dtype))
-                                }));
+                            total = Some(total.map_or(value, |t| {
+                                let wide = if dtype.is_float() { DType::F64 } else { dtype };
+                                combine_reference(combine, t, value, wide)
+                            }));
                             let expected = round_to(total.unwrap_or(value), dtype);
                             assert!(
                                 same(got[place], expected),

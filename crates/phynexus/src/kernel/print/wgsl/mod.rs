@@ -386,7 +386,12 @@ impl Dialect for Printer<'_, Wgsl> {
             (KernelOp::Binary(op, ..), [a, b]) => self.binary(*op, from, a, b)?,
             (KernelOp::MultiplyAdd(..), [a, b, c]) => self.multiply_add(of.dtype, a, b, c),
             (KernelOp::Select(..), [condition, a, b]) => format!("select({b}, {a}, {condition})"),
-            (KernelOp::Cast(_), [a]) => self.cast(from, of.dtype, a),
+            (KernelOp::Cast(_), [a]) => {
+                let converted = self.cast(from, of.dtype, a);
+                // Drivers compute with floats that they know, not always as at run time.
+                let is_known = of.dtype.is_float() && !from.is_float() && !a.starts_with('v');
+                if is_known { self.opaque(of.dtype, &converted) } else { converted }
+            }
             (KernelOp::Bitcast(value), [a]) => {
                 let bits = self.bound(*value)?.bits.as_ref().and_then(|bits| bits.lanes.get(lane).cloned());
                 self.bitcast(from, of.dtype, a, bits)
