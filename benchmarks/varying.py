@@ -1,7 +1,8 @@
 """Numbers and sizes that change: what a step with new ones costs, and what kernels cost that take them as arguments.
 
-Steps: milliseconds with one number or length, and with another each time; the mean of 200, after as many to warm up.
-Each step computes its result; the device is waited for at the end.
+Steps: milliseconds with one number or length, and with another each time, in alternating turns after 200 steps to warm
+up; medians of five turns, of 200 steps with numbers and 40 with lengths. Each step computes its result; the device is
+waited for at the end of a turn.
 
 Kernels: milliseconds with sizes built into the code, and with sizes as arguments, which they become when a second size
 comes. Each is measured in a process of its own (DEVICE WORK KIND), in which other sizes come first or not at all. Best
@@ -11,13 +12,15 @@ Usage: python benchmarks/varying.py DEVICE   (cuda:0, opencl:0, ..)
 """
 
 import json
+import statistics
 import subprocess
 import sys
 import time
 
 import neurenix as nx
 
-STEPS = 200
+WARM_UP = 200
+TURNS = 5
 F = nx.nn.functional
 ROWS = (5120, 6144, 7168)
 SMALLER = (1280, 1536, 1792)
@@ -78,11 +81,15 @@ def kernels(device):
         print(f"| {name}{note} | {built['ms']:.4f} | {arguments['ms']:.4f} | {ratio:.3f} |", flush=True)
 
 
-def row(name, step, same, others):
-    """Prints the times of `step` for one value, and for `others(number)`, after other values."""
-    seconds(lambda number: step(others(-number)), STEPS)
-    one = seconds(lambda _: step(same), STEPS)
-    many = seconds(lambda number: step(others(1 + number)), STEPS)
+def row(name, step, same, others, count):
+    """Prints the times of `step` for one value, and for `others(number)`, in turns of `count` steps."""
+    seconds(lambda number: step(others(-number)), WARM_UP)
+    turns = []
+    for turn in range(TURNS):
+        one = seconds(lambda _: step(same), count)
+        many = seconds(lambda number, turn=turn: step(others(1 + turn * count + number)), count)
+        turns.append((one, many))
+    one, many = (statistics.median(times) for times in zip(*turns))
     print(f"| {name} | {one * 1e3:.4f} | {many * 1e3:.4f} | {many / one:.2f} |", flush=True)
 
 
@@ -97,12 +104,14 @@ def steps():
             lambda k, x=x: (x * k + x).exp().evaluate(),
             2.25,
             lambda number: 3.5 + number,
+            200,
         )
         row(
             f"a slice of about {size // 2:,} elements",
             lambda n, rows=rows: (rows[:, :n] * 3.5 + 1).exp().evaluate(),
             middle,
             lambda number, middle=middle: middle + number,
+            40,
         )
 
 

@@ -87,7 +87,8 @@ def multinomial(x: Tensor, num_samples: int, replacement: bool = False, *, gener
         if not bool((x > 0).any(-1).all()):
             raise ValueError("multinomial: the weights of a row sum to zero")
     if replacement:
-        sums = x.cumsum(-1)
+        # Sums of many weights need more than 16 bits.
+        sums = (x.float() if x.itemsize < 4 else x).cumsum(-1)
         draws = rand((*x.shape[:-1], num_samples), dtype="float32", device=x.device, generator=generator)
         draws = draws * sums.narrow(-1, x.shape[-1] - 1, 1)
         if x.ndim == 1:

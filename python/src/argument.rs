@@ -69,7 +69,7 @@ impl<'py> FromPyObject<'_, 'py> for Axes {
         if object.is_none() {
             return Ok(Axes::All);
         }
-        if let Ok(axis) = object.extract::<i64>() {
+        if let Some(axis) = whole_number(&object)? {
             return Ok(Axes::One(axis));
         }
         // The generic message below would print every element.

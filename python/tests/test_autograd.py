@@ -280,6 +280,7 @@ def test_modes_decorate_functions() -> None:
     "copy",
     [
         lambda x: x.clone(),
+        lambda x: x.contiguous(),
         lambda x: x.to(nx.float32, copy=True),
         lambda x: +x,
         lambda x: x.expand(2, 2),

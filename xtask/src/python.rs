@@ -1,4 +1,4 @@
-//! Builds and installs the Python packages as a user would, then tests them.
+//! Builds and installs the Python packages with pip, then tests them.
 
 use std::{process::Command, thread};
 
@@ -7,8 +7,9 @@ use crate::{install, root, succeed};
 /// The packages that the tests need in addition to the packages' own dependencies.
 const TOOLS: [&str; 6] = ["maturin>=1.16,<2", "numpy", "pytest", "hypothesis", "mypy", "pyright[nodejs]"];
 
-/// Runs `pip install ./python` with the same profile as the other tests, so that nothing is compiled twice. Then runs
-/// the tests and the docstring examples, checks the types, and compares the type stubs with the native module.
+/// Runs `pip install ./python` with the profile and the dependencies' features of the other tests, so that little is
+/// compiled twice. Then runs the tests and the docstring examples, and beside them checks the types and compares the type
+/// stubs with the native module.
 pub(crate) fn check() -> Result<(), String> {
     let folder = install::environment("python", &TOOLS)?;
     let program = folder.join("bin/python");
@@ -45,13 +46,12 @@ pub(crate) fn check() -> Result<(), String> {
         let tested = succeed(python(&tests).arg("tests"));
         (tested.and_then(|()| succeed(python(&tests).args(documentation))), checks.join())
     });
-    tested?;
+    let mut results = vec![tested];
     for (shown, output) in checked.map_err(|_| "the checks of types panicked".to_owned())? {
         let output = output.map_err(|error| format!("{shown} did not start: {error}"))?;
         print!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        if !output.status.success() {
-            return Err(format!("{shown} ended with {}", output.status));
-        }
+        let failed = || format!("{shown} ended with {}", output.status);
+        results.push(if output.status.success() { Ok(()) } else { Err(failed()) });
     }
-    Ok(())
+    results.into_iter().collect()
 }

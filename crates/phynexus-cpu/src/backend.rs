@@ -70,6 +70,10 @@ impl Backend for Cpu {
         library::reads_strides(node, operand, layout)
     }
 
+    fn in_place(&self, node: &IrNode) -> Option<usize> {
+        matches!(node.op, Op::Scatter(_)).then_some(0)
+    }
+
     fn epilogue(&self, node: &IrNode) -> bool {
         library::epilogue(node)
     }

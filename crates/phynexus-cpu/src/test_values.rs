@@ -100,7 +100,7 @@ pub(crate) fn combine_reference(combine: Combine, a: Scalar, b: Scalar, accumula
     }
 }
 
-/// An `f32` value, or one of `dtype` itself, rounded to `dtype`.
+/// A number rounded to `dtype`, to 16 bits through `f32`.
 pub(crate) fn round_to(x: Scalar, dtype: DType) -> Scalar {
     match (dtype, x) {
         (DType::F16, Scalar::Float(x)) => half::f16::from_f32(x as f32).to_scalar(),

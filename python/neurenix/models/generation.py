@@ -146,7 +146,7 @@ def _steps(
             else:
                 if compiled is None:
                     compiled = compile(functools.partial(_next, model, cache.layers(), settings))
-                chosen = compiled(tokens, cache.next_position())
+                chosen = compiled(tokens, *cache.next_step())
         read = chosen.tolist()
         if any(token < 0 for token in read):
             raise RuntimeError(
@@ -167,10 +167,10 @@ def _next(
     layers: list[tuple[Tensor, Tensor]],
     settings: dict[str, Any],
     tokens: Tensor,
-    position: Tensor,
+    *place: Tensor,
 ) -> Tensor:
     """A step with one token for each sequence; compiled, so that the host only launches it."""
-    return _chosen(model(tokens, CacheStep(layers, position), 1), settings)
+    return _chosen(model(tokens, CacheStep(layers, *place), 1), settings)
 
 
 def _chosen(logits: Tensor, settings: dict[str, Any]) -> Tensor:

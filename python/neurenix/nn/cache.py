@@ -98,13 +98,14 @@ class KeyValueCache:
         self._waiting.discard(layer)
         return both
 
-    def next_position(self) -> Tensor:
-        """Makes room for one more token in a static cache that has been used, and returns its position (1), for a
-        :class:`CacheStep`.
+    def next_step(self) -> tuple[Tensor, ...]:
+        """Makes room for one more token in a static cache that has been used. Returns what a :class:`CacheStep` needs:
+        its position (1), and on the CPU the rows to write.
         """
-        positions, _ = self.extend(1, self.layers()[0][0].device)
+        keys = self.layers()[0][0]
+        positions, _ = self.extend(1, keys.device)
         self._waiting.clear()
-        return positions
+        return (positions, self._rows_to_write(keys)) if keys.device.type == "cpu" else (positions,)
 
     def layers(self) -> list[tuple[Tensor, Tensor]]:
         """The keys and values of every layer that has been updated."""
@@ -133,33 +134,43 @@ class KeyValueCache:
 
     def _written(self, old: Tensor, new: Tensor) -> Tensor:
         """``old`` with ``new`` at the current positions."""
-        batch, heads, length, size = old.shape
         if self._rows is None:
-            # On the host, because an assignment to computed indices reads them at once.
-            firsts = np.arange(batch * heads)[:, None] * length
-            rows = (firsts + np.arange(self.length - self._count, self.length)).reshape(-1)
-            self._rows = _engine.tensor(rows, device=new.device)
-        # As a matrix, because whole rows of a contiguous tensor are written without copies of other layouts.
-        table = old.reshape(-1, size).clone()
-        table[self._rows] = new.reshape(-1, size)
-        return table.reshape(old.shape)
+            self._rows = self._rows_to_write(old)
+        return _with_rows(old, self._rows, new)
+
+    def _rows_to_write(self, old: Tensor) -> Tensor:
+        """The rows of the tokens of the last :meth:`extend` in keys or values as a matrix."""
+        batch, heads, length, _ = old.shape
+        # On the host, because an assignment to computed indices reads them at once.
+        firsts = np.arange(batch * heads)[:, None] * length
+        rows = (firsts + np.arange(self.length - self._count, self.length)).reshape(-1)
+        return _engine.tensor(rows, device=old.device)
 
     def __repr__(self) -> str:
         return f"KeyValueCache(num_layers={self.num_layers}, max_length={self.max_length}, length={self.length})"
+
+
+def _with_rows(old: Tensor, rows: Tensor, new: Tensor) -> Tensor:
+    """Keys or values with other rows. As a matrix, because whole rows of a contiguous tensor are written without copies
+    of other layouts.
+    """
+    table = old.reshape(-1, old.shape[-1]).clone()
+    table[rows] = new.reshape(-1, old.shape[-1])
+    return table.reshape(old.shape)
 
 
 class CacheStep:
     """A static cache in a step of one token whose position is a tensor. Nothing on the host changes, so the step can be
     compiled.
 
-    ``layers`` are the keys and values of a :class:`KeyValueCache`; the position is from ``next_position``.
+    ``layers`` are the keys and values of a :class:`KeyValueCache`; the position and the rows are from ``next_step``.
     """
 
     # The position has been checked.
     length = 0
 
-    def __init__(self, layers: list[tuple[Tensor, Tensor]], position: Tensor) -> None:
-        self._layers, self._position = layers, position
+    def __init__(self, layers: list[tuple[Tensor, Tensor]], position: Tensor, rows: Tensor | None = None) -> None:
+        self._layers, self._position, self._rows = layers, position, rows
 
     def extend(self, count: int, device: Any = None) -> tuple[Tensor, Tensor]:
         """The position and the mask, as :meth:`KeyValueCache.extend` returns them."""
@@ -171,8 +182,13 @@ class CacheStep:
     def update(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Writes keys and values (N, H, 1, E) in place, and returns all of the layer."""
         both = self._layers[layer]
-        # Attention reads the whole cache anyway. A choice is a single pass over it; writing rows by index takes a sort.
-        is_new = (self._all_positions() == self._position).unsqueeze(-1)
         for old, new in zip(both, (key, value), strict=True):
-            old._exchange(_engine.where(is_new, new.to(dtype=old.dtype), old))
+            new = new.to(dtype=old.dtype)
+            if self._rows is not None:
+                # The CPU writes rows in place.
+                old._exchange(_with_rows(old, self._rows, new))
+            else:
+                # A GPU makes the choice in the kernel that reads the cache. Writing rows by index would take a sort.
+                is_new = (self._all_positions() == self._position).unsqueeze(-1)
+                old._exchange(_engine.where(is_new, new, old))
         return both

@@ -43,6 +43,7 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``input1[i] * weight[k, i, j] * input2[j] + bias[k]``, summed over ``i`` and ``j``."""
     input1, input2, weight, bias = low(input1, input2, weight, bias)
+    require_dims("bilinear", weight, 3, 3)
     for name, features, size in (("input1", input1, weight.shape[1]), ("input2", input2, weight.shape[2])):
         if not features.ndim or features.shape[-1] != size:
             raise ValueError(f"bilinear: expected {name} with a last dimension of {size}, got shape {tuple(features.shape)}")

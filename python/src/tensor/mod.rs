@@ -236,12 +236,9 @@ impl PyTensor {
     fn clone(&self) -> Result<PyTensor> {
         self.map(|t| Ok(t.clone()))
     }
-    /// Returns a tensor with the same values, contiguous in memory: this one if it already is.
-    fn contiguous<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, PyTensor>> {
-        let tensor = slf.get().tensor()?;
-        let contiguous = tensor.contiguous()?;
-        let is_this = contiguous.is_same(&tensor);
-        if is_this { Ok(slf.clone()) } else { Ok(Bound::new(slf.py(), PyTensor::wrap(contiguous))?) }
+    /// Returns a tensor with the same values, contiguous in memory. In-place changes of one do not affect the other.
+    fn contiguous(&self) -> Result<PyTensor> {
+        self.map(Tensor::contiguous)
     }
     /// Marks a tensor computed from this one as a view of it.
     fn _as_view(&self, value: &PyTensor) -> Result<PyTensor> {

@@ -68,6 +68,8 @@ pub type Epilogue<'a> = &'a (dyn Fn(usize, Range<usize>, Range<usize>) + Sync);
 
 /// Products with fewer multiplications than this are not worth a second thread.
 const SERIAL: usize = 1 << 20;
+/// Unless their operands have this many bytes: one core reads them at a tenth of the bandwidth of all.
+const SERIAL_BYTES: usize = 1 << 20;
 
 /// One product of floats.
 #[derive(Clone, Copy)]
@@ -302,6 +304,12 @@ impl Problem<'_> {
         self.m.saturating_mul(self.n).saturating_mul(self.k)
     }
 
+    /// Whether it is not worth a second thread.
+    fn is_small(&self) -> bool {
+        let bytes = |operand: &Operand, rows: usize| rows.saturating_mul(self.k) * operand.dtype.size();
+        self.work() < SERIAL && bytes(&self.a, self.m).saturating_add(bytes(&self.b, self.n)) < SERIAL_BYTES
+    }
+
     /// Reports that a block of C is final.
     fn finish(&self, rows: Range<usize>, columns: Range<usize>) {
         if let Some(epilogue) = self.epilogue {
@@ -315,7 +323,7 @@ impl Problem<'_> {
 
     /// Runs tasks on the pool, or inline if the whole product is small.
     fn tasks(&self, count: usize, body: &(dyn Fn(usize) + Sync)) {
-        if self.work() < SERIAL {
+        if self.is_small() {
             (0..count).for_each(body);
         } else {
             pool::parallel_for(count, body);

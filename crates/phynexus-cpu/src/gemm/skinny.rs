@@ -93,7 +93,7 @@ unsafe fn dots<T: Accumulator>(problem: &Problem<'_>) {
     }
     let problem = &Problem { a, b, ..*problem };
     let kernels = T::kernels(problem.set);
-    let threads = if problem.work() < super::SERIAL { 1 } else { pool::threads() };
+    let threads = if problem.is_small() { 1 } else { pool::threads() };
     // The longer side is divided among the threads, with several parts each if the work is long.
     let parts = if problem.work() >> 21 >= threads { 4 * threads } else { threads };
     let (row_tiles, column_tiles) = (m.div_ceil(DOT_ROWS), n.div_ceil(DOT_COLUMNS));

@@ -4,7 +4,8 @@ use half::{bf16, f16};
 use phynexus::Element;
 use phynexus::op::Combine;
 
-/// An element and the type in which it is combined: `f32` for 16-bit floats, otherwise its own type.
+/// An element and the type in which it is combined: `f32` for 16-bit floats, `f64` in [`InDouble`], otherwise its own
+/// type.
 pub(super) trait Combinable: Copy + Send + Sync + 'static {
     type Accumulator: Element;
     fn widen(self) -> Self::Accumulator;
@@ -68,7 +69,9 @@ own!(
     f32, |a, b| a + b, |a, b| a * b, f32::is_nan;
     f64, |a, b| a + b, |a, b| a * b, f64::is_nan;
 );
-/// A float that is combined in `f64`. One sum over many elements loses too much in `f32`.
+
+/// A float that is combined in `f64`: a running sum of many elements would lose too much precision in `f32`. It is rounded
+/// to 16 bits through `f32`, as elsewhere.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(super) struct InDouble<T>(T);

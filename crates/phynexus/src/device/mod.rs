@@ -223,6 +223,12 @@ pub trait Backend: Send + Sync {
         let _ = (node, operand, layout);
         true
     }
+    /// Returns the operand whose memory this library operation can store its result over. The operand is row-major and
+    /// as large as the result, and no other operand shares its memory.
+    fn in_place(&self, node: &IrNode) -> Option<usize> {
+        let _ = node;
+        None
+    }
     /// Compiles a step.
     fn compile(&self, step: &Step) -> Result<Arc<dyn Executable>>;
     /// Compiles the steps of a plan, possibly in parallel. Results are in the order of the steps. Plans of one family

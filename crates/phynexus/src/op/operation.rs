@@ -37,6 +37,11 @@ pub(crate) trait Operation: fmt::Debug {
         Reads::NOTHING
     }
 
+    /// Whether computing it is an error for some values of its operands, such as an index out of range.
+    fn can_fail(&self) -> bool {
+        false
+    }
+
     /// The elements of the node, which define the operation.
     ///
     /// # Errors

@@ -105,7 +105,7 @@ struct WorkGroup<'a> {
     left: HashSet<usize>,
     /// The axes' values of each invocation.
     points: Vec<SmallVec<[usize; 8]>>,
-    /// By number.
+    /// Indexed by [`ValueId`].
     values: Vec<Value>,
     buffers: Vec<Vec<Cell>>,
     shared: Vec<Vec<Cell>>,
@@ -165,7 +165,7 @@ impl WorkGroup<'_> {
                     self.values.resize_with(at + 1, || Value::new(*of));
                 }
                 let mut result = std::mem::replace(&mut self.values[at], Value::new(*of));
-                result.restart(*of, self.points.len());
+                result.reset(*of, self.points.len());
                 for &invocation in active {
                     let lanes = result.lanes(invocation);
                     self.operation(*of, operation, invocation, active, &mut result.numbers[lanes])?;
@@ -245,6 +245,16 @@ impl WorkGroup<'_> {
         self.values.get(value as usize).map_or(DType::F32, |value| value.of.dtype)
     }
 
+    /// The lanes of an operand, of which there must be as many as in the result.
+    fn operand(&self, value: ValueId, invocation: usize, lanes: usize) -> Result<&[Scalar]> {
+        let found = self.lanes(value, invocation)?;
+        if found.len() == lanes {
+            Ok(found)
+        } else {
+            self.fail(format!("value {value} has {} lanes, not {lanes}", found.len()))
+        }
+    }
+
     /// Computes the lanes of one invocation.
     fn operation(
         &mut self,
@@ -254,8 +264,9 @@ impl WorkGroup<'_> {
         active: &[usize],
         out: &mut [Scalar],
     ) -> Result<()> {
+        let lanes = out.len();
         match operation {
-            KernelOp::Constant(scalar) => out[0] = *scalar,
+            KernelOp::Constant(scalar) => out.fill(*scalar),
             KernelOp::Parameter(at) => out[0] = self.scalars[usize::from(*at)],
             KernelOp::Index(index) => out[0] = Scalar::Int(index.evaluate(&self.points[invocation])),
             KernelOp::Load(access, fill) => {
@@ -266,35 +277,38 @@ impl WorkGroup<'_> {
             }
             KernelOp::Unary(op, a) => {
                 let dtype = self.type_of(*a);
-                for (out, x) in out.iter_mut().zip(self.lanes(*a, invocation)?) {
+                for (out, x) in out.iter_mut().zip(self.operand(*a, invocation, lanes)?) {
                     *out = self.known(operation, scalar::unary(*op, dtype, *x))?;
                 }
             }
             KernelOp::Binary(op, a, b) => {
                 let dtype = self.type_of(*a);
-                let pairs = self.lanes(*a, invocation)?.iter().zip(self.lanes(*b, invocation)?);
+                let pairs =
+                    self.operand(*a, invocation, lanes)?.iter().zip(self.operand(*b, invocation, lanes)?);
                 for (out, (x, y)) in out.iter_mut().zip(pairs) {
                     *out = self.known(operation, scalar::binary(*op, dtype, *x, *y))?;
                 }
             }
             KernelOp::MultiplyAdd(a, b, c) => {
                 let dtype = self.type_of(*a).compute();
-                let pairs = self.lanes(*a, invocation)?.iter().zip(self.lanes(*b, invocation)?);
-                let all = pairs.zip(self.lanes(*c, invocation)?);
+                let pairs =
+                    self.operand(*a, invocation, lanes)?.iter().zip(self.operand(*b, invocation, lanes)?);
+                let all = pairs.zip(self.operand(*c, invocation, lanes)?);
                 for (out, ((x, y), z)) in out.iter_mut().zip(all) {
                     *out = Scalar::Float(x.as_f64().mul_add(y.as_f64(), z.as_f64())).cast(dtype);
                 }
             }
             KernelOp::Select(condition, a, b) => {
-                let pairs = self.lanes(*a, invocation)?.iter().zip(self.lanes(*b, invocation)?);
-                let all = self.lanes(*condition, invocation)?.iter().zip(pairs);
+                let pairs =
+                    self.operand(*a, invocation, lanes)?.iter().zip(self.operand(*b, invocation, lanes)?);
+                let all = self.operand(*condition, invocation, lanes)?.iter().zip(pairs);
                 for (out, (condition, (a, b))) in out.iter_mut().zip(all) {
                     *out = if condition.as_bool() { *a } else { *b };
                 }
             }
             KernelOp::Cast(a) => {
                 let from = self.type_of(*a);
-                for (out, x) in out.iter_mut().zip(self.lanes(*a, invocation)?) {
+                for (out, x) in out.iter_mut().zip(self.operand(*a, invocation, lanes)?) {
                     *out = match from == of.dtype {
                         true => *x,
                         false => self.known(operation, scalar::cast(of.dtype, *x))?,
@@ -303,14 +317,17 @@ impl WorkGroup<'_> {
             }
             KernelOp::Bitcast(a) => {
                 let from = self.type_of(*a);
-                for (out, x) in out.iter_mut().zip(self.lanes(*a, invocation)?) {
+                for (out, x) in out.iter_mut().zip(self.operand(*a, invocation, lanes)?) {
                     *out = self.known(operation, scalar::bitcast(from, of.dtype, *x))?;
                 }
             }
             KernelOp::Splat(a) => out.fill(self.lanes(*a, invocation)?[0]),
             KernelOp::Lane(a, lane) => out[0] = self.lanes(*a, invocation)?[usize::from(*lane)],
-            KernelOp::Pack(lanes) => {
-                for (out, lane) in out.iter_mut().zip(lanes) {
+            KernelOp::Pack(parts) if parts.len() != lanes => {
+                return self.fail(format!("{} parts of {lanes} lanes", parts.len()));
+            }
+            KernelOp::Pack(parts) => {
+                for (out, lane) in out.iter_mut().zip(parts) {
                     *out = self.lanes(*lane, invocation)?[0];
                 }
             }
@@ -320,7 +337,7 @@ impl WorkGroup<'_> {
                 if !active.contains(&other) {
                     return self.fail("a shuffle from an invocation that does not take part");
                 }
-                out.copy_from_slice(self.lanes(*a, other)?);
+                out.copy_from_slice(self.operand(*a, other, lanes)?);
             }
         }
         Ok(())

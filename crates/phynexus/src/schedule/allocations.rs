@@ -7,14 +7,19 @@ use std::{
 };
 
 use super::plan::{Allocation, Leaf, Owned, Piece};
-use crate::kernel::step::Step;
 use crate::{
+    device::Backend,
     kernel::fused::{FusedOp, Fusion, Instruction},
+    kernel::step::{Library, Step},
     op::ir::{Id, Ir},
     shape::Layout,
 };
 
 const ALIGNMENT: usize = 64;
+/// Operations of a library step that take about 0.1 s on a few cores.
+const LONG: f64 = (1u64 << 32) as f64;
+/// Operations for each element of a sort or a scan.
+const PER_ELEMENT: f64 = 64.0;
 
 /// The allocation of every buffer of a plan.
 pub(super) struct Allocations {
@@ -31,16 +36,20 @@ impl Allocations {
         launches: &[impl AsRef<[usize]>],
         outputs: &[(Id, Layout)],
         leaves: &[Leaf],
+        backend: &dyn Backend,
     ) -> Allocations {
         let slots = ir.leaves.iter().enumerate();
         let mut of: HashMap<Id, Allocation> = slots.map(|(slot, &id)| (id, Allocation::Leaf(slot))).collect();
         let mut last_read: HashMap<Id, usize> = HashMap::new();
-        // Library steps can fail on their data, so nothing is stored in place before the last of them.
+        // Nothing is stored in place before the last step that can fail on its data or that takes long: a plan cannot
+        // be interrupted after it has overwritten something.
         let mut in_place_from = 0;
         for (time, launch) in launches.iter().enumerate() {
             for &index in launch.as_ref() {
                 last_read.extend(pieces[index].parameters.iter().map(|&node| (node, time)));
-                if matches!(pieces[index].step, Step::Library(_)) {
+                if let Step::Library(library) = &pieces[index].step
+                    && (library.node.op.operation().can_fail() || operations(library) > LONG)
+                {
                     in_place_from = time + 1;
                 }
             }
@@ -73,7 +82,7 @@ impl Allocations {
                     match of.get(&node) {
                         None => {
                             let until = last_read.get(&node).copied().unwrap_or(time);
-                            let donor = replaced(ir, piece, node)
+                            let donor = replaced(ir, piece, node, backend)
                                 .find(|&read| blocks.of.contains_key(&read) && is_free(read, &taken));
                             taken.extend(donor);
                             blocks.take(node, ir.node(node).bytes(), time..=until, donor);
@@ -86,7 +95,7 @@ impl Allocations {
                                 }
                                 _ => false,
                             };
-                            let donor = replaced(ir, piece, node).find(|&leaf| is_donated(leaf));
+                            let donor = replaced(ir, piece, node, backend).find(|&leaf| is_donated(leaf));
                             taken.extend(donor);
                             owned[buffer].donor = donor.and_then(|leaf| match of.get(&leaf) {
                                 Some(&Allocation::Leaf(slot)) => Some(slot),
@@ -108,11 +117,16 @@ impl Allocations {
 
 /// Returns the nodes that this step reads only at the elements where it stores `node`. It may store `node` over any of
 /// them.
-fn replaced<'a>(ir: &'a Ir, piece: &'a Piece, node: Id) -> impl Iterator<Item = Id> + 'a {
+fn replaced<'a>(
+    ir: &'a Ir,
+    piece: &'a Piece,
+    node: Id,
+    backend: &dyn Backend,
+) -> impl Iterator<Item = Id> + 'a {
     let kernel = piece.step.fused();
     let position = piece.position_of_stored(node);
     let store = kernel.and_then(|k| k.stores.iter().find(|s| Some(usize::from(s.parameter)) == position));
-    kernel
+    let by_kernel = kernel
         .zip(store)
         .into_iter()
         .flat_map(move |(kernel, store)| {
@@ -132,7 +146,31 @@ fn replaced<'a>(ir: &'a Ir, piece: &'a Piece, node: Id) -> impl Iterator<Item = 
                     && from.len() == to.len()
             })
         })
-        .map(|(_, read)| read)
+        .map(|(_, read)| read);
+    replaced_by_library(ir, piece, node, backend).into_iter().chain(by_kernel)
+}
+
+/// Returns the node over which a library step may store its result.
+fn replaced_by_library(ir: &Ir, piece: &Piece, node: Id, backend: &dyn Backend) -> Option<Id> {
+    let Step::Library(library) = &piece.step else { return None };
+    let operand = backend.in_place(&library.node).filter(|_| library.epilogue.is_none())?;
+    let read = piece.parameters[operand];
+    let is_alone = piece.parameters.iter().filter(|&&other| other == read).count() == 1;
+    let (from, to) = (ir.node(read), ir.node(node));
+    let fits = library.operands[operand].layout.is_contiguous() && from.len() == to.len();
+    (is_alone && fits && from.dtype == to.dtype).then_some(read)
+}
+
+/// Estimates the operations of a library step: exactly for a product of two matrices, from its sizes for others.
+fn operations(library: &Library) -> f64 {
+    let mut sizes: Vec<f64> = library.operands.iter().map(|operand| operand.layout.len() as f64).collect();
+    sizes.sort_by(|a, b| b.total_cmp(a));
+    let result = library.node.len() as f64;
+    match sizes[..] {
+        // [M, K] by [K, N] gives [M, N].
+        [first, second, ..] => 2.0 * (first * second * result).sqrt(),
+        _ => PER_ELEMENT * (sizes.iter().sum::<f64>() + result),
+    }
 }
 
 /// Returns whether no value of a column depends on this parameter. Values of rows are stored after all columns, by one

@@ -155,7 +155,7 @@ pub(super) fn plan(ir: &Ir, leaves: &[Leaf], slots: Slots, device: Device) -> Re
     let results: Vec<Id> = outputs.iter().map(|(base, _)| *base).collect();
     order::check(&ir, &pieces, &order, &results)?;
     let launches = order::batch(&pieces, order, device.backend().batch_limit());
-    let allocations = Allocations::assign(&ir, &pieces, &launches, &outputs, leaves);
+    let allocations = Allocations::assign(&ir, &pieces, &launches, &outputs, leaves, backend);
     let mut wanted = Vec::with_capacity(launches.len());
     for launch in &launches {
         let stores_something = |piece: &Piece| piece.stored().any(|node| !ir.node(node).is_empty());

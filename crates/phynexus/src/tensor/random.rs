@@ -211,7 +211,10 @@ impl Generator {
         if few.any(&[], false)?.item::<bool>()? {
             return wrong("samples without replacement require as many positive weights");
         }
-        let waiting = self.rand(x.shape(), DType::F32, x.device())?.neg()?.log1p()?.neg()?.div(&x)?;
+        let uniform = self.rand(x.shape(), DType::F32, x.device())?;
+        // A uniform 0 must not be a waiting time of 0, which would win whatever its weight.
+        let waiting =
+            uniform.neg()?.log1p()?.neg()?.clamp(Some(Scalar::Float(0.5f64.powi(25))), None)?.div(&x)?;
         Ok(waiting.topk(count, -1, false)?.1)
     }
 }

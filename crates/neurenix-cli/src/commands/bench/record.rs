@@ -22,7 +22,7 @@ use neurenix::{
             Backend, Binding, Buffer, DeviceInfo, DeviceNature, Executable, MemoryStatistics, Support,
             register,
         },
-        gpu::recorder,
+        gpu::{Recorded, recorder},
         kernel::step::Step,
         kernel::{
             check::Limits,
@@ -39,7 +39,10 @@ use phynexus_cuda::CUDA;
 use phynexus_hip::HIP;
 use phynexus_opencl::OPENCL;
 
-use super::{large, replayed, workloads};
+use super::{
+    large, replayed,
+    workloads::{self, Workload},
+};
 
 /// A device that plans like another one, notes every step and runs none.
 struct Noting {
@@ -210,23 +213,37 @@ fn target_devices() -> [TargetDevice; 4] {
     ]
 }
 
-/// The text of every computation, by name.
-fn record(target_device: TargetDevice) -> BTreeMap<String, String> {
-    let notes = Arc::<Mutex<String>>::default();
-    let on_cpu = target_device.name == "cpu";
-    let (gpu, recorded) = recorder(target_device.target.clone());
-    let planner = if on_cpu { Device::find("cpu").unwrap() } else { gpu };
-    let device = register(Box::new(Noting {
-        name: format!("noting {}", target_device.name),
-        planner: planner.backend(),
-        target: target_device.target,
-        notes: notes.clone(),
-    }));
-    let mut texts = BTreeMap::<String, String>::new();
-    let mut done = |name: &str| {
-        let mut text = std::mem::take(&mut *notes.lock().unwrap_or_else(PoisonError::into_inner));
-        let kernels = recorded.take();
-        for (language, printer) in &target_device.printers {
+/// The record of one device while it is made.
+struct Recording {
+    name: &'static str,
+    device: Device,
+    printers: Vec<(&'static str, Printer)>,
+    notes: Arc<Mutex<String>>,
+    kernels: Recorded,
+    /// The text of every computation, by name.
+    texts: BTreeMap<String, String>,
+}
+
+impl Recording {
+    fn new(target_device: TargetDevice) -> Recording {
+        let TargetDevice { name, target, printers } = target_device;
+        let notes = Arc::<Mutex<String>>::default();
+        let (gpu, kernels) = recorder(target.clone());
+        let planner = if name == "cpu" { Device::find("cpu").unwrap() } else { gpu };
+        let device = register(Box::new(Noting {
+            name: format!("noting {name}"),
+            planner: planner.backend(),
+            target,
+            notes: notes.clone(),
+        }));
+        Recording { name, device, printers, notes, kernels, texts: BTreeMap::new() }
+    }
+
+    /// Adds what was noted since the last call.
+    fn done(&mut self, name: &str) {
+        let mut text = std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner));
+        let kernels = self.kernels.take();
+        for (language, printer) in &self.printers {
             let source = |kernel: &Kernel| match printer(kernel) {
                 Ok(source) => format!("{language}:\n{source}"),
                 Err(error) => format!("{language} refused: {error}\n"),
@@ -236,24 +253,39 @@ fn record(target_device: TargetDevice) -> BTreeMap<String, String> {
             sources.sort();
             text.extend(sources);
         }
-        texts.entry(name.to_owned()).or_default().push_str(&text);
-    };
-    let on_gpus = if on_cpu { Vec::new() } else { large::all() };
-    for workload in workloads::all().into_iter().chain(replayed::all()).chain(on_gpus) {
-        let mut step = (workload.prepare)(device).unwrap();
-        // The first call compiles the plans that the second one finds.
-        step().unwrap();
-        step().unwrap();
-        done(&workload.name);
+        self.texts.entry(name.to_owned()).or_default().push_str(&text);
     }
-    let options = Options { random_graphs: 60, dtype: Some("float32".to_owned()), ..Options::default() };
-    unchecked(device, &options, &mut done);
-    // Functions that floats lack.
-    for function in ["and", "not", "shift", "xor"] {
-        let (dtype, filter) = (Some("int32".to_owned()), Some(function.to_owned()));
-        unchecked(device, &Options { random_graphs: 0, dtype, filter, ..Options::default() }, &mut done);
+
+    fn run(&mut self, workloads: impl IntoIterator<Item = Workload>) {
+        for workload in workloads {
+            let mut step = (workload.prepare)(self.device).unwrap();
+            // The first call compiles the plans that the second one finds.
+            step().unwrap();
+            step().unwrap();
+            self.done(&workload.name);
+        }
     }
-    texts
+
+    /// The cases of the conformance suite.
+    fn run_suite(&mut self) {
+        let device = self.device;
+        let options = Options { random_graphs: 60, dtype: Some("float32".to_owned()), ..Options::default() };
+        unchecked(device, &options, &mut |name| self.done(name));
+        // Functions that floats lack.
+        for function in ["and", "not", "shift", "xor"] {
+            let (dtype, filter) = (Some("int32".to_owned()), Some(function.to_owned()));
+            let options = Options { random_graphs: 0, dtype, filter, ..Options::default() };
+            unchecked(device, &options, &mut |name| self.done(name));
+        }
+    }
+}
+
+/// Runs `work` for all devices at the same time.
+fn at_once(recordings: &mut [Recording], work: impl Fn(&mut Recording) + Sync) {
+    let work = &work;
+    thread::scope(|scope| {
+        recordings.iter_mut().for_each(|recording| drop(scope.spawn(move || work(recording))));
+    });
 }
 
 /// FNV-1a: independent of the Rust release.
@@ -294,12 +326,20 @@ fn first_difference(old: &str, new: &str) -> String {
 fn plans_and_kernels_are_those_on_record() {
     neurenix::register_all();
     let update = std::env::var_os("UPDATE_GOLDEN").is_some();
-    let now = thread::scope(|scope| {
-        let threads = target_devices().map(|device| (device.name, scope.spawn(move || record(device))));
-        threads.map(|(name, thread)| (name, thread.join().unwrap()))
+    let mut now = target_devices().map(Recording::new);
+    // These change the precision of products, which is the process's.
+    let changes_precision = |workload: &Workload| workload.name.contains("tf32");
+    let on_gpus = |recording: &Recording| if recording.name == "cpu" { Vec::new() } else { large::all() };
+    at_once(&mut now, |recording| {
+        let large = on_gpus(recording).into_iter().filter(|workload| !changes_precision(workload));
+        recording.run(workloads::all().into_iter().chain(replayed::all()).chain(large));
     });
+    for recording in &mut now {
+        recording.run(on_gpus(recording).into_iter().filter(changes_precision));
+    }
+    at_once(&mut now, Recording::run_suite);
     let mut hashes = String::new();
-    for (name, texts) in &now {
+    for Recording { name, texts, .. } in &now {
         for (computation, text) in texts {
             writeln!(hashes, "{name}: {computation}: {:016x}", hash(text)).unwrap();
         }
@@ -308,7 +348,7 @@ fn plans_and_kernels_are_those_on_record() {
     if update {
         fs::create_dir_all(folder()).unwrap();
         fs::write(&file, &hashes).unwrap();
-        for (name, texts) in &now {
+        for Recording { name, texts, .. } in &now {
             let target = fs::File::create(folder().join(name).with_extension("txt.gz")).unwrap();
             let mut encoder = GzEncoder::new(target, Compression::best());
             encoder.write_all(joined(texts).as_bytes()).unwrap();
@@ -323,7 +363,7 @@ fn plans_and_kernels_are_those_on_record() {
     let known: BTreeMap<&str, &str> = known.lines().filter_map(|line| line.rsplit_once(": ")).collect();
     let mut changed = Vec::new();
     let mut first = None;
-    for (target_device, texts) in &now {
+    for Recording { name: target_device, texts, .. } in &now {
         for (computation, text) in texts {
             let key = format!("{target_device}: {computation}");
             if known.get(key.as_str()) != Some(&format!("{:016x}", hash(text)).as_str()) {

@@ -44,6 +44,10 @@ impl Definition for ClassIndex {
         Ok((DType::I64, index.shape().into()))
     }
 
+    fn can_fail(&self) -> bool {
+        true
+    }
+
     /// Through a gather from the table of all classes, which refuses what is not in it.
     fn body(&self, operands: &[Term]) -> Result<Term> {
         let (x, count) = (Formula::of(&operands[0]), operands[0].len());

@@ -84,6 +84,11 @@ pub(crate) trait Definition {
         Reads::OPERANDS
     }
 
+    /// Whether computing it is an error for some values of its operands.
+    fn can_fail(&self) -> bool {
+        false
+    }
+
     /// True if each element of the result depends on the element of the one operand at the same index.
     fn is_elementwise(&self) -> bool {
         false
@@ -282,6 +287,10 @@ impl Operation for Composite {
 
     fn gradient_reads(&self) -> Reads {
         self.definition().gradient_reads()
+    }
+
+    fn can_fail(&self) -> bool {
+        self.definition().can_fail()
     }
 
     fn reference(&self, _: &IrNode, inputs: &[&OracleArray]) -> Result<Vec<Number>> {

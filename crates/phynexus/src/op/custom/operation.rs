@@ -22,6 +22,10 @@ impl Operation for CustomCall {
         None
     }
 
+    fn can_fail(&self) -> bool {
+        true
+    }
+
     fn check(&self, node: &IrNode, inputs: &[&IrNode]) -> Check {
         let operands: Vec<DType> = inputs.iter().map(|input| input.dtype).collect();
         self.check(node.dtype, node.len(), &operands)

@@ -49,6 +49,10 @@ impl Operation for Gather {
         Reads::OPERANDS
     }
 
+    fn can_fail(&self) -> bool {
+        self.0 == IndexRange::Unknown
+    }
+
     fn reference(&self, node: &IrNode, inputs: &[&OracleArray]) -> Result<Vec<Number>> {
         let (x, index) = (inputs[0], inputs[1]);
         let (rows, width) = (x.shape[0], x.shape[1]);

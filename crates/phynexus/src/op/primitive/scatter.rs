@@ -56,6 +56,10 @@ impl Operation for Scatter {
         Reads::EVERYTHING
     }
 
+    fn can_fail(&self) -> bool {
+        self.1 == IndexRange::Unknown
+    }
+
     fn reference(&self, node: &IrNode, inputs: &[&OracleArray]) -> Result<Vec<Number>> {
         let (x, index, updates) = (inputs[0], inputs[1], inputs[2]);
         let (rows, width) = (x.shape[0], x.shape[1]);

@@ -64,7 +64,7 @@ pub(super) struct Value {
     pub(super) of: Type,
     /// The numbers by invocation and lane.
     pub(super) numbers: Vec<Scalar>,
-    /// The invocations that have bound it.
+    /// Whether each invocation has bound it.
     pub(super) bound: Vec<bool>,
 }
 
@@ -74,7 +74,7 @@ impl Value {
     }
 
     /// Forgets the numbers and makes room for those of `count` invocations.
-    pub(super) fn restart(&mut self, of: Type, count: usize) {
+    pub(super) fn reset(&mut self, of: Type, count: usize) {
         self.of = of;
         self.numbers.clear();
         self.numbers.resize(count * usize::from(of.lanes), Scalar::Int(0));

@@ -388,9 +388,9 @@ impl Dialect for Printer<'_, Wgsl> {
             (KernelOp::Select(..), [condition, a, b]) => format!("select({b}, {a}, {condition})"),
             (KernelOp::Cast(_), [a]) => {
                 let converted = self.cast(from, of.dtype, a);
-                // Drivers compute with floats that they know, not always as at run time.
-                let is_known = of.dtype.is_float() && !from.is_float() && !a.starts_with('v');
-                if is_known { self.opaque(of.dtype, &converted) } else { converted }
+                // Drivers fold floats that they know, and not always to what the GPU would compute.
+                let hides = of.dtype.is_float() && !from.is_float() && self.is_known(operation);
+                if hides { self.opaque(of.dtype, &converted) } else { converted }
             }
             (KernelOp::Bitcast(value), [a]) => {
                 let bits = self.bound(*value)?.bits.as_ref().and_then(|bits| bits.lanes.get(lane).cloned());
