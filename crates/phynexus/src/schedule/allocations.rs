@@ -42,13 +42,15 @@ impl Allocations {
         let mut of: HashMap<Id, Allocation> = slots.map(|(slot, &id)| (id, Allocation::Leaf(slot))).collect();
         let mut last_read: HashMap<Id, usize> = HashMap::new();
         // Nothing is stored in place before the last step that can fail on its data or that takes long: a plan cannot
-        // be interrupted after it has overwritten something.
+        // be interrupted after it has overwritten something. On devices with kernels of their own it is the last
+        // routine: a kernel that overwrites what it reads cannot load ahead of its stores.
+        let has_kernels = backend.target().is_some();
         let mut in_place_from = 0;
         for (time, launch) in launches.iter().enumerate() {
             for &index in launch.as_ref() {
                 last_read.extend(pieces[index].parameters.iter().map(|&node| (node, time)));
                 if let Step::Library(library) = &pieces[index].step
-                    && (library.node.op.operation().can_fail() || operations(library) > LONG)
+                    && (has_kernels || library.node.op.operation().can_fail() || operations(library) > LONG)
                 {
                     in_place_from = time + 1;
                 }
