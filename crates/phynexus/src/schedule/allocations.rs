@@ -43,7 +43,7 @@ impl Allocations {
         let mut last_read: HashMap<Id, usize> = HashMap::new();
         // Nothing is stored in place before the last step that can fail on its data or that takes long: a plan cannot
         // be interrupted after it has overwritten something. On devices with kernels of their own it is the last
-        // routine: a kernel that overwrites what it reads cannot load ahead of its stores.
+        // routine: earlier stores in place made no step faster there (GPT-2's on an H200).
         let has_kernels = backend.target().is_some();
         let mut in_place_from = 0;
         for (time, launch) in launches.iter().enumerate() {
