@@ -127,7 +127,7 @@ struct Case {
 fn sums_of_products(left: &[f64], right: &[f64]) -> (f64, f64) {
     let (mut sum, mut size) = (0.0, 0.0);
     let ((left, last_left), (right, last_right)) = (left.as_chunks(), right.as_chunks());
-    // Four products at a time: additions wait for each other.
+    // Four products at a time: in one chain, each addition would wait for the one before.
     for ([a, b, c, d], [e, f, g, h]) in left.iter().zip(right) {
         sum += (a * e + b * f) + (c * g + d * h);
         size += ((a * e).abs() + (b * f).abs()) + ((c * g).abs() + (d * h).abs());

@@ -403,7 +403,7 @@ impl Plan {
         let end = self.steps.iter().position(in_place).unwrap_or(self.steps.len());
         let begun = Cell::new(false);
         interrupt::catch(|| self.submit(&bindings, end, &begun)).inspect_err(|error| {
-            // A kernel that failed to allocate working memory may have stored part of its result.
+            // Working memory was refused, after a step had overwritten something or in the middle of it.
             if begun.get() && matches!(error, Error::HostMemory { .. }) {
                 ruined::note((0..owned.len()).filter(|&index| overwritten[index]).map(|index| &owned[index]));
             }

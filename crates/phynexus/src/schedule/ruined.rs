@@ -1,4 +1,4 @@
-//! Tracks memory that a plan took over and left half overwritten because a kernel failed to allocate working memory.
+//! Tracks memory that a plan had begun to overwrite when the system refused working memory to it or to a later step.
 //! Tensors that still depend on it are pending and would be computed wrongly.
 
 use std::sync::{
