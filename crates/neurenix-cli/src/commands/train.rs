@@ -122,6 +122,7 @@ pub(super) fn run(arguments: &Arguments, is_given: &dyn Fn(&str) -> bool) -> Res
         seed: settings.seed,
         schedule: settings.learning_rates(steps_per_epoch),
         clip_norm: settings.clip_norm,
+        replay: true,
         patience: settings.patience,
         checkpoint: None,
         settings: serde_json::to_value(&config).map_err(|e| Error::data("settings", e.to_string()))?,

@@ -132,6 +132,13 @@ pub trait Module: Send + Sync {
         walk(self, &mut |_, _, _| {}, &mut |mode| mode.0.store(training, Ordering::Relaxed));
     }
 
+    /// True if the module and all submodules are in training mode.
+    fn is_training(&self) -> bool {
+        let mut all = true;
+        walk(self, &mut |_, _, _| {}, &mut |mode| all &= mode.is_training());
+        all
+    }
+
     /// Sets inference mode for the module and all submodules.
     fn eval(&self) {
         self.train(false);

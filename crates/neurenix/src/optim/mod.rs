@@ -10,7 +10,7 @@ mod update;
 
 pub(crate) use clip::scale_to_norm;
 pub use clip::{clip_gradient_norm, clip_gradient_value, gradient_norm};
-pub(crate) use replay::{RecordedStep, noting_steps};
+pub(crate) use replay::{RecordedStep, noting_steps, take_conditions};
 pub use rules::{Rule, Setting};
 pub use schedule::{Schedule, half_cosine, one_cycle};
 

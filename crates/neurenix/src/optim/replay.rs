@@ -39,6 +39,14 @@ pub(crate) fn noting_steps<T>(function: impl FnOnce() -> T) -> (T, Vec<RecordedS
     (result, STEPS.replace(before).unwrap_or_default())
 }
 
+/// Takes the conditions of the steps noted so far, in order. A replay gets their values as [`RecordedStep::is_read`].
+pub(crate) fn take_conditions() -> Vec<Tensor> {
+    let take = |steps: &mut Option<Vec<RecordedStep>>| {
+        steps.iter_mut().flatten().filter_map(|step| step.condition.take()).collect()
+    };
+    STEPS.with_borrow_mut(take)
+}
+
 /// A step of an optimiser in a recorded function.
 pub(crate) struct RecordedStep {
     /// The optimiser.
@@ -47,6 +55,9 @@ pub(crate) struct RecordedStep {
     share: f64,
     groups: Vec<RecordedGroup>,
     numbers: Vec<FedNumber>,
+    /// Whether the step is taken only if a condition holds, which is read after it.
+    is_read: bool,
+    condition: Option<Tensor>,
 }
 
 /// What a recorded step needs of a group.
@@ -97,6 +108,11 @@ impl RecordedStep {
     pub(crate) fn optimizer(&self) -> u64 {
         self.id
     }
+
+    /// Whether a condition, which is read after the step, decides if the step is taken.
+    pub(crate) fn is_read(&self) -> bool {
+        self.is_read
+    }
 }
 
 impl Optimizer {
@@ -114,7 +130,7 @@ impl Optimizer {
     }
 
     /// Notes a step that was recorded and whose values do not exist yet.
-    pub(super) fn note_recorded(&mut self, fed: Fed) {
+    pub(super) fn note_recorded(&mut self, fed: Fed, condition: Option<Tensor>) {
         let (id, share) = (self.id, self.share());
         let groups = self.groups.iter_mut().map(|group| {
             let mut recorded = RecordedGroup {
@@ -135,7 +151,8 @@ impl Optimizer {
             }
             recorded
         });
-        let step = RecordedStep { id, share, groups: groups.collect(), numbers: fed.0.into_inner() };
+        let (groups, numbers) = (groups.collect(), fed.0.into_inner());
+        let step = RecordedStep { id, share, groups, numbers, is_read: condition.is_some(), condition };
         STEPS.with_borrow_mut(|steps| {
             if let Some(steps) = steps {
                 steps.push(step);

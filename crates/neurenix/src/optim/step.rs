@@ -54,7 +54,7 @@ impl Optimizer {
     /// Like [`Optimizer::step`], but changes parameters, state and the step count only if `condition` is true: a `bool`
     /// scalar, computed in the same plan. Use it to skip updates whose loss is NaN or infinite.
     ///
-    /// Returns the condition.
+    /// Returns the condition; in a recorded function true, because the condition is read when the recording has run.
     ///
     /// # Errors
     /// As for [`Optimizer::step`], or if the condition is not a `bool` scalar.
@@ -88,13 +88,13 @@ impl Optimizer {
         }
         let recorded = self.record(gradients, condition, &mut replaced, &fed);
         if is_recording() && recorded.is_ok() {
-            if let Condition::Read(_) = condition {
-                let message = "a recorded step cannot read its condition: use step_where";
-                return Err(phynexus::Error::argument("step_if", message).into());
-            }
             let (_, skipped) = recorded?;
             self.put_skipped(skipped)?;
-            self.note_recorded(fed);
+            let read = match condition {
+                Condition::Read(condition) => Some(condition.clone()),
+                Condition::Always | Condition::Kept(_) => None,
+            };
+            self.note_recorded(fed, read);
             return Ok(true);
         }
         let result = recorded.and_then(|(updated, skipped)| {

@@ -22,7 +22,7 @@ pub use early_stopping::EarlyStopping;
 pub use history::{EpochRecord, History};
 pub use hooks::{After, EpochBatches, Hooks, run};
 pub use objective::Objective;
-pub use recorded::{Recorded, Replay};
+pub use recorded::{Recorded, Recordings, Replay};
 pub use step::{NotFinite, Pass, Step, take_step};
 
 use step::Measured;
@@ -50,6 +50,11 @@ pub struct TrainOptions {
     pub schedule: Schedule,
     /// The limit to which gradients are scaled down if their joint Euclidean norm exceeds it.
     pub clip_norm: Option<f64>,
+    /// Records a step for each shape of its batch and replays it, which costs less and computes the same. The model's
+    /// code runs only while a step is recorded, so what it computes must depend on nothing that changes but its input,
+    /// parameters, buffers, modes and random generators. The layers of [`nn`](crate::nn) are such models. A model that
+    /// reads values of tensors cannot be recorded.
+    pub replay: bool,
     /// Stops after this many epochs without a better validation loss. The state of the best epoch is kept for
     /// [`Trainer::restore_best`].
     pub patience: Option<usize>,
@@ -68,6 +73,7 @@ impl Default for TrainOptions {
             seed: 0,
             schedule: Schedule::Constant,
             clip_norm: None,
+            replay: false,
             patience: None,
             checkpoint: None,
             settings: serde_json::Value::Null,
@@ -237,8 +243,18 @@ impl<'a> Trainer<'a> {
         let mut stopping = EarlyStopping::new(patience, 0.0).resume(self.progress.best, self.progress.waited);
         let buffers = step::buffers(self.model);
         let (measured, started) = (Measured::default(), Instant::now());
-        let mut session =
-            Session { trainer: self, training, validation, observer, batches, buffers, measured, started };
+        let recordings = self.options.replay.then(Recordings::default);
+        let mut session = Session {
+            trainer: self,
+            training,
+            validation,
+            observer,
+            batches,
+            buffers,
+            recordings,
+            measured,
+            started,
+        };
         run(&mut session, epochs, accumulate, &mut stopping)
     }
 
@@ -248,8 +264,8 @@ impl<'a> Trainer<'a> {
         is_classifier.then(|| self.progress.correct as f64 / self.progress.rows as f64)
     }
 
-    /// A batch on the device. Its floats have the dtype of the parameters.
-    fn upload(&self, batch: &Batch) -> Result<(Tensor, Tensor)> {
+    /// The inputs and targets of a batch on the device. Floats have the dtype of the parameters.
+    fn upload(&self, batch: &Batch) -> Result<[Tensor; 2]> {
         let dtype = self.optimizer.parameters().next().map_or(DType::F32, |p| p.tensor().dtype());
         objective::to_device(batch, dtype, self.device)
     }
@@ -265,7 +281,7 @@ impl<'a> Trainer<'a> {
         let _guard = no_grad();
         self.model.eval();
         let rows: Vec<usize> = (0..data.len().min(2)).collect();
-        let (inputs, _) = self.upload(&data.batch(&rows)?)?;
+        let [inputs, _] = self.upload(&data.batch(&rows)?)?;
         let outputs = self.model.forward(&inputs)?;
         self.objective.check(data, outputs.shape().get(1..).unwrap_or_default())
     }
@@ -282,7 +298,7 @@ impl<'a> Trainer<'a> {
             BatchOptions { batch_size: self.options.batch_size.max(256), ..BatchOptions::default() };
         for batch in Batches::new(data, &options)? {
             let batch = batch?;
-            let (inputs, targets) = self.upload(&batch)?;
+            let [inputs, targets] = self.upload(&batch)?;
             let outputs = self.model.forward(&inputs)?;
             let loss = self.objective.loss(&outputs, &targets)?;
             let correct = self.objective.correct(&outputs, &targets)?;
@@ -338,6 +354,8 @@ struct Session<'s, 't> {
     /// Batches of an epoch.
     batches: usize,
     buffers: Vec<Parameter>,
+    /// If steps are replayed.
+    recordings: Option<Recordings>,
     /// By the step under way.
     measured: Measured,
     /// When the epoch began, or was resumed.

@@ -89,14 +89,14 @@ impl Objective {
     }
 }
 
-/// A batch on a device. Floats are converted to `dtype`; integers (token ids, labels) stay integers.
-pub(crate) fn to_device(batch: &Batch, dtype: DType, device: Device) -> Result<(Tensor, Tensor)> {
+/// The inputs and targets of a batch on a device. Floats are converted to `dtype`; integers (token ids, labels) stay integers.
+pub(crate) fn to_device(batch: &Batch, dtype: DType, device: Device) -> Result<[Tensor; 2]> {
     let upload = |array: &HostArray| -> Result<Tensor> {
         let cast = (array.dtype().is_float() && array.dtype() != dtype).then(|| array.cast(dtype));
         let array = cast.as_ref().unwrap_or(array);
         Ok(Tensor::from_bytes(array.bytes(), array.dtype(), array.shape(), device)?)
     };
-    Ok((upload(&batch.inputs)?, upload(&batch.targets)?))
+    Ok([upload(&batch.inputs)?, upload(&batch.targets)?])
 }
 
 /// The value of a scalar tensor of any dtype.

@@ -7,10 +7,10 @@ use phynexus::{Error as EngineError, Tensor};
 use crate::{
     Error, Result,
     nn::recording,
-    optim::{Optimizer, RecordedStep, noting_steps},
+    optim::{Optimizer, RecordedStep, noting_steps, take_conditions},
 };
 
-/// The maximum number of recordings that a [`Replay`] keeps.
+/// The maximum number of recordings that [`Recordings`] keeps.
 const CAPACITY: usize = 16;
 
 /// A function of tensors, variables and optimisers that was recorded: its plan, the variables that it reads and
@@ -35,7 +35,12 @@ impl Recorded {
         given: &[Tensor],
         function: impl FnOnce(&[Tensor]) -> Result<Vec<Tensor>, E>,
     ) -> Result<Recorded, E> {
-        let (function, steps) = noting_steps(|| recording::Recorded::of(given, function));
+        let with_conditions = |given: &[Tensor]| {
+            let mut results = function(given)?;
+            results.extend(take_conditions());
+            Ok::<_, E>(results)
+        };
+        let (function, steps) = noting_steps(|| recording::Recorded::of(given, with_conditions));
         Ok(Recorded { function: function?, steps })
     }
 
@@ -44,8 +49,8 @@ impl Recorded {
         self.steps.len()
     }
 
-    /// Computes the function, changes the variables and counts the steps. `optimizers` has the optimiser of each step,
-    /// in order. Returns `None`, and changes nothing, if the recording does not fit: it was made for other shapes,
+    /// Computes the function, changes the variables and counts the steps that were taken. `optimizers` has the optimiser
+    /// of each step, in order. Returns `None`, and changes nothing, if the recording does not fit: it was made for other shapes,
     /// dtypes, devices or states of gradients, or for another formula of an update.
     ///
     /// # Errors
@@ -61,10 +66,52 @@ impl Recorded {
                 _ => return Ok(None),
             }
         }
-        let results = self.function.run(given, numbers)?;
-        if results.is_some() {
-            self.steps.iter().zip(optimizers).for_each(|(step, optimizer)| optimizer.count_replayed(step));
+        let Some(mut results) = self.function.run(given, numbers)? else { return Ok(None) };
+        let conditional = self.steps.iter().filter(|step| step.is_read()).count();
+        let mut conditions = results.split_off(results.len() - conditional).into_iter();
+        for (step, optimizer) in self.steps.iter().zip(optimizers) {
+            let condition = if step.is_read() { conditions.next() } else { None };
+            if condition.map_or(Ok(true), |condition| condition.item::<bool>())? {
+                optimizer.count_replayed(step);
+            }
         }
+        Ok(Some(results))
+    }
+}
+
+/// The recordings of a function of tensors, variables and at most one optimiser: one for each structure.
+#[derive(Clone, Default)]
+pub struct Recordings(Arc<Mutex<Vec<Arc<Recorded>>>>);
+
+impl Recordings {
+    /// Computes the function by a recording that fits, or by a new one. `optimizer` finds the optimiser, which
+    /// [has its state](Optimizer::has_state), in what the function changes.
+    ///
+    /// # Errors
+    /// As for [`Recorded::of`] and [`Recorded::run`].
+    pub fn call<C, E: From<EngineError> + From<Error>>(
+        &self,
+        context: &mut C,
+        optimizer: impl Fn(&mut C) -> &mut Optimizer,
+        given: &[Tensor],
+        function: impl FnOnce(&mut C, &[Tensor]) -> Result<Vec<Tensor>, E>,
+    ) -> Result<Vec<Tensor>, E> {
+        let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known: Vec<Arc<Recorded>> = lock().clone();
+        for recorded in known.iter().rev() {
+            if let Some(results) = run(recorded, given, optimizer(context))? {
+                return Ok(results);
+            }
+        }
+        let recorded = Arc::new(Recorded::of(given, |given| function(context, given))?);
+        let results = run(&recorded, given, optimizer(context))?;
+        let results =
+            results.ok_or_else(|| EngineError::internal("replay", "a new recording does not fit"))?;
+        let mut recordings = lock();
+        let oldest = (recordings.len() >= CAPACITY).then(|| recordings.remove(0));
+        recordings.push(recorded);
+        drop(recordings);
+        drop(oldest);
         Ok(results)
     }
 }
@@ -96,7 +143,7 @@ impl Recorded {
 /// ```
 pub struct Replay<F> {
     function: F,
-    recordings: Mutex<Vec<Arc<Recorded>>>,
+    recordings: Recordings,
 }
 
 impl<F, E> Replay<F>
@@ -106,7 +153,7 @@ where
 {
     /// A step whose only optimiser is the one that [`Replay::call`] gets.
     pub fn new(function: F) -> Replay<F> {
-        Replay { function, recordings: Mutex::default() }
+        Replay { function, recordings: Recordings::default() }
     }
 
     /// Takes a step. The first call of an optimiser without state runs the function as it is.
@@ -117,23 +164,7 @@ where
         if !optimizer.has_state() {
             return (self.function)(optimizer, given);
         }
-        let lock = || self.recordings.lock().unwrap_or_else(PoisonError::into_inner);
-        let known: Vec<Arc<Recorded>> = lock().clone();
-        for recorded in known.iter().rev() {
-            if let Some(results) = run(recorded, given, optimizer)? {
-                return Ok(results);
-            }
-        }
-        let recorded = Arc::new(Recorded::of(given, |given| (self.function)(optimizer, given))?);
-        let results = run(&recorded, given, optimizer)?;
-        let results =
-            results.ok_or_else(|| EngineError::internal("replay", "a new recording does not fit"))?;
-        let mut recordings = lock();
-        let oldest = (recordings.len() >= CAPACITY).then(|| recordings.remove(0));
-        recordings.push(recorded);
-        drop(recordings);
-        drop(oldest);
-        Ok(results)
+        self.recordings.call(optimizer, |optimizer| optimizer, given, &self.function)
     }
 }
 

@@ -1,4 +1,7 @@
 //! One step of training: forward passes, gradients, the update. It happens completely or not at all.
+//!
+//! A step of one batch can be [replayed](Step::recordings): it is then computed at once, and the update is a choice between
+//! the old and the new values. If that chooses the old ones, the step is computed again, to find the reason.
 
 use phynexus::{
     DType, Tensor,
@@ -7,7 +10,7 @@ use phynexus::{
     tensor::{Generator, GeneratorState},
 };
 
-use super::{Session, objective};
+use super::{Recordings, Session, objective};
 use crate::{
     Error, Result,
     data::{Batch, HostArray},
@@ -48,8 +51,9 @@ pub enum NotFinite {
     Norm(Gradients),
 }
 
-/// What [`take_step`] calls, for a step of one batch in this order: `forward`, `gradients`, `direction`, `read`. For several
-/// batches, or if [`Step::accumulates`], each one goes through `forward`, `backward` and `read`; `direction` follows.
+/// What [`take_step`] calls, for a step of one batch in this order: `upload`, `forward`, `gradients`, `direction`, `read`. For
+/// several batches, or if [`Step::accumulates`], each one goes through `upload`, `forward`, `backward` and `read`; `direction`
+/// follows.
 pub trait Step {
     /// Why a step fails.
     type Error: From<Error> + From<phynexus::Error>;
@@ -70,8 +74,16 @@ pub trait Step {
         false
     }
 
-    /// Records the forward pass over a batch.
-    fn forward(&mut self, batch: &Self::Batch) -> Result<Pass, Self::Error>;
+    /// The recordings of the run's steps, if steps of one batch are replayed. A replay calls `upload` and `read` only.
+    fn recordings(&self) -> Option<Recordings> {
+        None
+    }
+
+    /// The inputs and targets of a batch on the device.
+    fn upload(&self, batch: &Self::Batch) -> Result<[Tensor; 2], Self::Error>;
+
+    /// Records the forward pass over inputs and targets, which are those of the batch.
+    fn forward(&mut self, batch: &Self::Batch, data: &[Tensor; 2]) -> Result<Pass, Self::Error>;
 
     /// The gradients of the step's only batch.
     fn gradients(&mut self, pass: &Pass) -> Result<Gradients, Self::Error> {
@@ -107,17 +119,22 @@ pub fn take_step<S: Step>(
     generators: &[&Generator],
     clip_norm: Option<f64>,
 ) -> Result<(), S::Error> {
+    if let Some(limit) = clip_norm
+        && !(limit.is_finite() && limit > 0.0)
+    {
+        return Err(Error::data("clip_norm", format!("{limit} is not a finite number above 0")).into());
+    }
     let before: Vec<Tensor> = step.buffers().iter().map(Parameter::tensor).collect();
     let states: Vec<GeneratorState> = generators.iter().map(|generator| generator.state()).collect();
-    let outcome = match batches {
-        [batch] if !step.accumulates() => single(step, batch, clip_norm),
-        _ => accumulated(step, batches, clip_norm),
-    };
-    let Some(reason) = outcome.transpose() else { return Ok(()) };
     let restore = |step: &S| -> Result<()> {
         generators.iter().zip(&states).for_each(|(generator, state)| generator.set_state(*state));
         step.buffers().iter().zip(&before).try_for_each(|(buffer, value)| buffer.set(value.clone()))
     };
+    let outcome = match batches {
+        [batch] if !step.accumulates() => single(step, batch, clip_norm, restore),
+        _ => accumulated(step, batches, clip_norm),
+    };
+    let Some(reason) = outcome.transpose() else { return Ok(()) };
     restore(step)?;
     step.optimizer().parameters().for_each(|parameter| parameter.tensor().set_grad(None));
     let error = reason.map_or_else(|error| error, |reason| step.refusal(batches, reason));
@@ -126,14 +143,22 @@ pub fn take_step<S: Step>(
     Err(error)
 }
 
-/// The loss, and the norm to clip, are read before the update is computed: that costs less than a choice between old and new
-/// values in the update of every parameter.
+/// Without replay, the loss and the norm to clip are read before the update is computed: that costs less than a choice between
+/// old and new values in the update of every parameter.
 fn single<S: Step>(
     step: &mut S,
     batch: &S::Batch,
     clip_norm: Option<f64>,
+    restore: impl Fn(&S) -> Result<()>,
 ) -> Result<Option<NotFinite>, S::Error> {
-    let pass = step.forward(batch)?;
+    let data = step.upload(batch)?;
+    if let Some(recordings) = step.recordings().filter(|_| step.optimizer().has_state()) {
+        if let Some((loss, measured)) = replayed(step, batch, &data, clip_norm, &recordings)? {
+            return step.read(batch, loss, measured).map(|()| None);
+        }
+        restore(step)?;
+    }
+    let pass = step.forward(batch, &data)?;
     let gradients = step.gradients(&pass)?;
     let norm = clip_norm.map_or(Ok(None), |_| gradient_norm(&gradients))?;
     let roots = std::iter::once(&pass.loss).chain(&pass.penalized).chain(&norm);
@@ -151,6 +176,41 @@ fn single<S: Step>(
     Ok(refused)
 }
 
+/// Replays a step. Returns the loss and what was measured; `None` if the step was not taken, because something is not finite.
+fn replayed<S: Step>(
+    step: &mut S,
+    batch: &S::Batch,
+    data: &[Tensor; 2],
+    clip_norm: Option<f64>,
+    recordings: &Recordings,
+) -> Result<Option<(f64, Option<Tensor>)>, S::Error> {
+    let record = |step: &mut S, given: &[Tensor]| -> Result<Vec<Tensor>, S::Error> {
+        let [inputs, targets] = given else {
+            return Err(phynexus::Error::internal("train", "a step has inputs and targets").into());
+        };
+        let pass = step.forward(batch, &[inputs.clone(), targets.clone()])?;
+        let mut gradients = step.gradients(&pass)?;
+        let mut condition = pass.loss.isfinite()?;
+        if let Some(penalized) = &pass.penalized {
+            condition = condition.logical_and(&penalized.isfinite()?)?;
+        }
+        if let Some(limit) = clip_norm
+            && let Some(norm) = gradient_norm(&gradients)?
+        {
+            condition = condition.logical_and(&norm.isfinite()?)?;
+            gradients = scale_to_norm(gradients, &norm, limit)?;
+        }
+        let direction = step.direction(gradients)?;
+        step.optimizer().step_if(&condition.reshape(&[])?, direction, &[])?;
+        Ok(std::iter::once(pass.loss).chain(pass.measured).collect())
+    };
+    let steps = step.optimizer().steps();
+    let mut results = recordings.call(step, S::optimizer, data, record)?.into_iter();
+    let (Some(loss), measured) = (results.next(), results.next()) else { return Ok(None) };
+    let is_taken = step.optimizer().steps() > steps;
+    Ok(if is_taken { Some((objective::scalar_value(&loss)?, measured)) } else { None })
+}
+
 /// Batch by batch, so that memory holds one forward pass at a time.
 fn accumulated<S: Step>(
     step: &mut S,
@@ -160,7 +220,8 @@ fn accumulated<S: Step>(
     let total: f64 = batches.iter().map(|batch| step.weight(batch)).sum();
     let leaves: Vec<Tensor> = step.optimizer().parameters().map(Parameter::leaf).collect::<Result<_>>()?;
     for batch in batches {
-        let pass = step.forward(batch)?;
+        let data = step.upload(batch)?;
+        let pass = step.forward(batch, &data)?;
         let share = if total > 0.0 { step.weight(batch) / total } else { 0.0 };
         step.backward(&pass.minimized().mul_scalar(share)?)?;
         let gradients = leaves.iter().filter_map(Tensor::grad);
@@ -187,9 +248,6 @@ fn update<S: Step>(
     also: &[&Tensor],
 ) -> Result<Option<NotFinite>, S::Error> {
     if let Some((norm, limit)) = clip {
-        if !(limit.is_finite() && limit > 0.0) {
-            return Err(Error::data("clip_norm", format!("{limit} is not a finite number above 0")).into());
-        }
         if !objective::scalar_value(&norm)?.is_finite() {
             return Ok(Some(NotFinite::Norm(gradients)));
         }
@@ -227,12 +285,20 @@ impl Step for Session<'_, '_> {
         batch.indices.len() as f64
     }
 
-    fn forward(&mut self, batch: &Batch) -> Result<Pass> {
-        let (inputs, targets) = self.trainer.upload(batch)?;
-        let outputs = self.trainer.model.forward(&inputs)?;
+    /// A replay would not see another mode.
+    fn recordings(&self) -> Option<Recordings> {
+        self.recordings.clone().filter(|_| self.trainer.model.is_training())
+    }
+
+    fn upload(&self, batch: &Batch) -> Result<[Tensor; 2]> {
+        self.trainer.upload(batch)
+    }
+
+    fn forward(&mut self, _: &Batch, [inputs, targets]: &[Tensor; 2]) -> Result<Pass> {
+        let outputs = self.trainer.model.forward(inputs)?;
         let objective = &self.trainer.objective;
-        let loss = objective.loss(&outputs, &targets)?;
-        Ok(Pass { loss, penalized: None, measured: objective.correct(&outputs, &targets)? })
+        let loss = objective.loss(&outputs, targets)?;
+        Ok(Pass { loss, penalized: None, measured: objective.correct(&outputs, targets)? })
     }
 
     fn read(&mut self, batch: &Batch, loss: f64, measured: Option<Tensor>) -> Result<()> {
@@ -296,7 +362,7 @@ impl Session<'_, '_> {
                     return Ok(format!("the {what} of row {} of the data is not finite", batch.indices[row]));
                 }
             }
-            let (inputs, targets) = self.trainer.upload(batch)?;
+            let [inputs, targets] = self.trainer.upload(batch)?;
             let outputs = self.trainer.model.forward(&inputs)?.detach()?;
             if !outputs.isfinite()?.all(&[], false)?.item::<bool>()? {
                 return Ok("the network's outputs are not finite".to_owned());

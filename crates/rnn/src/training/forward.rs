@@ -23,8 +23,8 @@ pub(crate) struct Model<'a> {
 
 /// A batch on the device.
 pub(crate) struct Batch {
-    pub(crate) inputs: Tensor,
-    pub(crate) targets: Tensor,
+    /// Its inputs and targets.
+    pub(crate) data: [Tensor; 2],
     /// The weight of its rows in a mean: their number, or the sum of their classes' weights.
     pub(crate) mass: f64,
 }
@@ -38,17 +38,17 @@ pub(crate) struct Measured {
 }
 
 impl Model<'_> {
-    /// The loss of a batch, with and without penalties. Measures the outputs if they are wanted.
-    pub(crate) fn forward(&self, batch: &Batch) -> Result<Pass> {
-        let (targets, dtype) = (&batch.targets, self.network.dtype());
+    /// The loss of a batch's inputs and targets, with and without penalties. Measures the outputs if they are wanted.
+    pub(crate) fn forward(&self, [inputs, targets]: &[Tensor; 2]) -> Result<Pass> {
+        let dtype = self.network.dtype();
         let network = self.twin.as_ref().unwrap_or(self.network);
         if let Some(twin) = &self.twin {
             twin.take_state(self.network)?;
         }
         // Integers for an embedding keep their type: bfloat16 cannot represent all integers above 256.
         let inputs = match network.vocabulary() {
-            Some(_) => batch.inputs.clone(),
-            None => batch.inputs.to_dtype(network.dtype())?,
+            Some(_) => inputs.clone(),
+            None => inputs.to_dtype(network.dtype())?,
         };
         let needs_gradient = self.regularization.gradient_penalty.is_some();
         let inputs = if needs_gradient { inputs.with_grad()? } else { inputs };

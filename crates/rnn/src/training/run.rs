@@ -8,7 +8,7 @@ use neurenix::{
     nn::Parameter,
     optim::Optimizer,
     phynexus::{DType, Tensor, tensor::Generator},
-    train::{self, Progress},
+    train::{self, Progress, Recordings},
 };
 
 use super::{
@@ -220,8 +220,14 @@ impl<'a> Run<'a> {
             current_lr: optimizer.learning_rate(),
             stop: false,
         };
+        // Steps that read values before the update, or that several devices compute, cannot be recorded.
+        let is_replayed = direction.is_none()
+            && self.shards.is_none()
+            && config.gradient_accumulation_steps <= 1
+            && !config.mixed_precision;
         let mut session = Session {
             run: self,
+            recordings: is_replayed.then(Recordings::default),
             model: &model,
             optimizer,
             clip_norm: self.optimizer.config().gradient_clip.filter(|_| direction.is_none()),
@@ -277,7 +283,7 @@ impl<'a> Run<'a> {
         };
         let classes = rows.iter().flat_map(|&row| self.targets.row(row).into_iter().copied());
         let mass = self.loss.mass(rows.len(), classes);
-        Ok(Batch { inputs, targets, mass })
+        Ok(Batch { data: [inputs, targets], mass })
     }
 
     /// All rows in order.

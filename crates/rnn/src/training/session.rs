@@ -7,7 +7,7 @@ use neurenix::{
     nn::Parameter,
     optim::Optimizer,
     phynexus::Tensor,
-    train::{After, EpochBatches, Hooks, Progress, take_step},
+    train::{After, EpochBatches, Hooks, Progress, Recordings, take_step},
 };
 
 use super::{
@@ -26,6 +26,8 @@ pub(super) struct Session<'a, 'c, 'd> {
     pub(super) run: &'a Run<'a>,
     pub(super) model: &'a Model<'a>,
     pub(super) optimizer: Optimizer,
+    /// If steps are replayed.
+    pub(super) recordings: Option<Recordings>,
     /// For an optimiser that does not follow the gradient itself.
     pub(super) direction: Option<Direction>,
     /// The norm that gradients are shortened to; a direction does this itself.

@@ -40,7 +40,7 @@ impl Shards {
     /// of the model's network.
     pub(crate) fn forward(&self, model: &Model<'_>, batch: &Batch) -> Result<Pass> {
         let network = model.network;
-        let rows = batch.inputs.shape()[0];
+        let rows = batch.data[0].shape()[0];
         let least = if network.needs_rows() { 2 } else { 1 };
         let parts = self.copies.len().min(rows / least).max(1);
         let work = |copy: &Network, place: usize| -> Result<Part> {
@@ -51,14 +51,14 @@ impl Shards {
             let part = |tensor: &Tensor| -> Result<Tensor> {
                 Ok(tensor.narrow(0, start, count)?.to_device(copy.engine_device())?)
             };
-            let (inputs, targets) = (part(&batch.inputs)?, part(&batch.targets)?);
+            let [inputs, targets] = [part(&batch.data[0])?, part(&batch.data[1])?];
             let mass = match model.loss.weighs_rows() {
                 true => model.loss.mass(count, convert::values(&targets)?.into_iter()),
                 false => count as f64,
             };
             let share = if batch.mass > 0.0 { mass / batch.mass } else { 0.0 };
             let model = Model { network: copy, twin: None, ..*model };
-            let Pass { loss, measured, .. } = model.forward(&Batch { inputs, targets, mass })?;
+            let Pass { loss, measured, .. } = model.forward(&[inputs, targets])?;
             let gradients = loss.mul_scalar(share)?.leaf_gradients()?;
             copy.settle(&gradients.iter().chain(&measured).chain([&loss]).collect::<Vec<_>>())?;
             let own = |(_, weight): (String, Parameter)| -> Result<Option<Vec<f64>>> {

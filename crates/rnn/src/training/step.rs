@@ -4,7 +4,7 @@ use neurenix::{
     nn::Parameter,
     optim::Optimizer,
     phynexus::{Tensor, gradient::Gradients},
-    train::{NotFinite, Pass, Step},
+    train::{NotFinite, Pass, Recordings, Step},
 };
 
 use super::{forward::Batch, session::Session};
@@ -34,10 +34,18 @@ impl Step for Session<'_, '_, '_> {
         self.model.twin.is_some()
     }
 
-    fn forward(&mut self, batch: &Batch) -> Result<Pass> {
+    fn recordings(&self) -> Option<Recordings> {
+        self.recordings.clone()
+    }
+
+    fn upload(&self, batch: &Batch) -> Result<[Tensor; 2]> {
+        Ok(batch.data.clone())
+    }
+
+    fn forward(&mut self, batch: &Batch, data: &[Tensor; 2]) -> Result<Pass> {
         match &self.run.shards {
             Some(shards) => shards.forward(self.model, batch),
-            None => self.model.forward(batch),
+            None => self.model.forward(data),
         }
     }
 

@@ -54,8 +54,9 @@ impl<'a> NetworkObjective<'a> {
         let scores = network.loss_takes_scores(loss);
         let mut measured = Measured { loss: 0.0, predictions: Vec::new() };
         for batch in &self.batches {
-            let outputs = network.outputs(&batch.inputs, !scores)?;
-            let value = network.loss_of(loss, &outputs, &batch.targets)?;
+            let [inputs, targets] = &batch.data;
+            let outputs = network.outputs(inputs, !scores)?;
+            let value = network.loss_of(loss, &outputs, targets)?;
             measured.loss += convert::values(&value)?[0] * batch.mass / self.mass;
             if predictions {
                 let outputs = if scores { network.last_activation(&outputs)? } else { outputs };
@@ -71,7 +72,7 @@ impl<'a> NetworkObjective<'a> {
 
     /// The loss of a batch with penalties, times the batch's share of all rows.
     fn total(&self, batch: &Batch) -> Result<Tensor> {
-        Ok(self.model.forward(batch)?.minimized().mul_scalar(batch.mass / self.mass)?)
+        Ok(self.model.forward(&batch.data)?.minimized().mul_scalar(batch.mass / self.mass)?)
     }
 }
 
@@ -107,7 +108,7 @@ impl Objective for NetworkObjective<'_> {
             let (value, gradient) = self.value_and_gradient(at)?;
             let (leaves, network) = (self.leaves()?, self.model.network);
             for batch in &self.batches {
-                let outputs = network.outputs(&batch.inputs, true)?;
+                let outputs = network.outputs(&batch.data[0], true)?;
                 let share = 2.0 / outputs.shape()[1] as f64 / self.mass;
                 add_share(&mut matrix, share, &products_of_gradients(&outputs, &leaves)?);
             }

@@ -1,6 +1,8 @@
 //! Guarantees of the training loop: it can be interrupted anywhere and continues bit for bit, stops early, and loses
 //! nothing.
 
+mod replay;
+
 use std::{cell::RefCell, fs, path::Path};
 
 use neurenix::{
@@ -65,7 +67,7 @@ fn figures(history: &History) -> Vec<EpochRecord> {
     history.epochs.iter().map(|e| EpochRecord { seconds: 0.0, ..e.clone() }).collect()
 }
 
-/// Dropout draws from the default generator if it has none; tests that seed that generator take turns.
+/// Dropout draws from the default generator if it has none; tests that draw from that generator take turns.
 static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 /// Stops the run after this many steps.
@@ -83,7 +85,8 @@ fn an_interrupted_run_goes_on_bit_for_bit() -> Result<()> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("checkpoint.safetensors");
     let (training, validation) = (points(90)?, points(30)?);
-    for accumulate in [1, 2] {
+    let mut ordinary = None;
+    for (accumulate, replay) in [(1, false), (1, true), (2, true)] {
         let options = TrainOptions {
             epochs: 4,
             batch_size: 16,
@@ -91,6 +94,7 @@ fn an_interrupted_run_goes_on_bit_for_bit() -> Result<()> {
             seed: 5,
             schedule: Schedule::OneCycle { peak: 2e-2, rise: 0.3 },
             clip_norm: Some(1.0),
+            replay,
             checkpoint: Some(path.clone()),
             settings: serde_json::json!({"run": 1}),
             ..TrainOptions::default()
@@ -102,6 +106,9 @@ fn an_interrupted_run_goes_on_bit_for_bit() -> Result<()> {
         assert_eq!(straight.run(&training, Some(&validation), &mut Silent)?, Ending::Finished);
         let expected = (bits(&model, &straight.optimizer), figures(straight.history()));
         let random = Generator::default_generator().state();
+        if accumulate == 1 {
+            assert!(*ordinary.get_or_insert_with(|| expected.clone()) == expected, "a replay differs");
+        }
 
         phynexus::tensor::manual_seed(7);
         let generator = Generator::new(1);
@@ -197,6 +204,7 @@ fn accumulated_batches_are_one_large_batch() -> Result<()> {
 
 #[test]
 fn training_ends_when_validation_no_longer_improves() -> Result<()> {
+    let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
     let data = points(30)?;
     let generator = Generator::new(1);
     let model = network(&generator)?;
@@ -333,7 +341,8 @@ fn spoilt() -> Result<Dataset> {
 #[test]
 fn a_loss_that_is_no_number_loses_nothing() -> Result<()> {
     let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
-    for (accumulate, clip_norm) in [(1, None), (1, Some(1.0)), (2, None), (2, Some(1.0))] {
+    let settings = [(1, false), (1, true), (2, false)];
+    for ((accumulate, replay), clip_norm) in settings.iter().flat_map(|&s| [(s, None), (s, Some(1.0))]) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("checkpoint");
         let generator = Generator::new(1);
@@ -343,6 +352,7 @@ fn a_loss_that_is_no_number_loses_nothing() -> Result<()> {
             batch_size: 5,
             accumulate,
             clip_norm,
+            replay,
             checkpoint: Some(path.clone()),
             ..TrainOptions::default()
         };
@@ -396,6 +406,7 @@ fn parameters_that_are_no_numbers_are_named_and_never_saved() -> Result<()> {
 
 #[test]
 fn data_that_do_not_fit_are_errors_before_the_first_step() -> Result<()> {
+    let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
     let generator = Generator::new(1);
     let model = network(&generator)?;
     let before: Vec<Vec<u8>> = model.state().values().map(|x| x.to_bytes().unwrap()).collect();
