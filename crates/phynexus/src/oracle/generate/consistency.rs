@@ -1,13 +1,11 @@
-//! Consistency: a graph evaluated with any of its nodes held, read early or dropped, and with a plan made for other
-//! numbers, has the same values and gradients as the same graph evaluated one operation at a time.
+//! Consistency: a graph evaluated with any of its nodes held, read early or dropped, and after plans for other numbers
+//! or sizes, has the same values and gradients as the same graph evaluated one operation at a time.
 
-use super::{Case, Choice};
-use crate::{
-    DType, Error, Result, Scalar, Tensor,
-    device::Device,
-    op::{Constant, Op},
-    schedule,
+use super::{
+    Case, Choice,
+    variation::{with_other_numbers, with_other_sizes},
 };
+use crate::{DType, Error, Result, Tensor, device::Device, op::Op, schedule};
 
 /// The bytes of the outputs, then of the leaf gradients.
 type Results = Vec<(String, DType, Vec<u8>)>;
@@ -21,8 +19,11 @@ const GRADIENT: &str = "gradient";
 /// Errors of the device, unless both runs give the same one.
 pub fn inconsistency(case: &Case, device: Device, seed: u64) -> Result<Option<String>> {
     let mut choice = Choice::new(seed);
-    // Every other pair of programs: one with 16-bit floats, one without.
-    let other = with_other_numbers(case).filter(|_| (seed / 2).is_multiple_of(2));
+    // Pairs of programs in turns: one with 16-bit floats, one without.
+    let other = match (seed / 2).is_multiple_of(2) {
+        true => with_other_numbers(case),
+        false => with_other_sizes(case, &mut choice.clone()),
+    };
     let expected = {
         let _eager = schedule::eager();
         run(case, device, &mut Way { read: 0, hold: 1, choice: choice.clone() })
@@ -42,27 +43,6 @@ pub fn inconsistency(case: &Case, device: Device, seed: u64) -> Result<Option<St
         (Ok(_), Err(actual)) => Ok(Some(format!("as one graph: {actual}"))),
         (Err(expected), _) => Err(expected),
     }
-}
-
-/// Returns the case with other numbers, if it has any that may vary.
-fn with_other_numbers(case: &Case) -> Option<Case> {
-    let mut other = case.clone();
-    let mut differs = false;
-    for node in &mut other.ir.nodes {
-        if let Op::Constant(constant) = &mut node.op
-            && constant.may_vary()
-        {
-            let number = constant.0.as_f64();
-            let changed = match node.dtype.is_float() {
-                true => Scalar::Float(number * 1.25),
-                false => Scalar::Int(number as i64 + 2),
-            };
-            let changed = Constant(changed.cast(node.dtype));
-            differs |= changed.may_vary() && changed != *constant;
-            *constant = if changed.may_vary() { changed } else { constant.clone() };
-        }
-    }
-    differs.then_some(other)
 }
 
 /// How to run a graph.

@@ -4,6 +4,7 @@ mod consistency;
 mod graph;
 mod random;
 mod shrink;
+mod variation;
 
 use std::fmt::{self, Write};
 
