@@ -211,6 +211,12 @@ impl Scope<'_> {
         loaded.into_iter().map(|value| b.cast(dtype.compute(), value)).collect()
     }
 
+    /// Stores values. All of them are computed first, because stores may overwrite what they read.
+    pub(super) fn store_all(&mut self, b: &mut Builder, stores: &[&Store]) {
+        stores.iter().for_each(|store| drop(self.value(b, store.value)));
+        stores.iter().for_each(|store| self.store(b, store, &Mask::default()));
+    }
+
     /// Stores a value where the mask holds.
     pub(super) fn store(&mut self, b: &mut Builder, store: &Store, mask: &Mask) {
         let values = self.value(b, store.value);

@@ -1,6 +1,7 @@
 //! Kernels with columns. A team of invocations shares a row, and a group has one or several teams. Each reduction that
 //! other instructions depend on is a loop over the columns. Values that later loops need again are kept in registers if
-//! they fit. All stores come last, because memory may be both read and written.
+//! they fit. Stores come in the last of these loops, or in one more if they need its results: memory may be both read and
+//! written.
 //!
 //! # The order of sums
 //!
@@ -18,8 +19,11 @@
 //! | members of a team | its subgroups | all |
 //! | groups (`split`) | parts | parts |
 
+mod passes;
+
 use std::collections::{HashMap, HashSet};
 
+use self::passes::{Pass, Passes, keep};
 use super::{
     Launch, Source, Target,
     access::{self, Buffer},
@@ -35,7 +39,7 @@ use crate::{
         loops::{ArrayId, AxisKind, ValueId},
         view::{Coordinates, unflatten},
     },
-    op::{Binary, Combine},
+    op::Combine,
 };
 
 /// Invocations per group of several teams.
@@ -51,8 +55,6 @@ const SHORT: usize = 16;
 const WORD: usize = 4;
 /// Bytes that memory transfers at once. Neighbouring invocations should load as many.
 const SECTOR: usize = 32;
-/// Maximum number of 32-bit registers per invocation for kept values.
-const KEPT: usize = 32;
 
 /// The assignment of work to invocations.
 #[derive(Clone, Copy, Debug)]
@@ -94,7 +96,7 @@ pub(super) fn lower(fused: &Fusion, sources: &[Source], sums: usize, target: &Ta
         let combiner = Combiner::new(Team { size: team, stride, block }, &target.limits);
         let at_once = sums / columns_at_once;
         let (leaves, steps) = (at_once / team, vectors.div_ceil(at_once).max(1));
-        let passes = passes(fused);
+        let passes = Passes::of(fused);
         let kept = keep(b, fused, &passes, leaves * steps * lanes);
         let kinds = match kept.registers.is_empty() {
             true => [AxisKind::Serial, AxisKind::Reduce],
@@ -135,10 +137,10 @@ pub(super) fn lower(fused: &Fusion, sources: &[Source], sums: usize, target: &Ta
             known: HashMap::new(),
             kept,
         };
-        for pass in &passes {
+        for pass in &passes.reducing {
             worker.reduce(b, pass, vectors > 0);
         }
-        worker.store(b, vectors > 0);
+        worker.store(b, &passes.last, vectors > 0);
     });
     Launch { kernel: b.finish(), arguments }
 }
@@ -245,82 +247,6 @@ pub(super) fn neighbours_are_rows(fused: &Fusion) -> bool {
     loads.map(|index| vote(index) * elements(index)).sum::<f64>() > 0.0
 }
 
-/// Groups the reductions into passes. Those of a pass depend only on those of earlier passes.
-fn passes(fused: &Fusion) -> Vec<Vec<Reduction>> {
-    let mut level = vec![0; fused.instructions.len()];
-    let mut passes: Vec<Vec<Reduction>> = Vec::new();
-    for (at, instruction) in fused.instructions.iter().enumerate() {
-        let operands = instruction.operation.operands();
-        level[at] = operands.iter().map(|&v| level[v as usize]).max().unwrap_or(0);
-        if let FusedOp::Reduce(combine, of) = instruction.operation {
-            passes.resize(passes.len().max(level[at] + 1), Vec::new());
-            passes[level[at]].push(Reduction { result: at as InstructionId, combine, of });
-            level[at] += 1;
-        }
-    }
-    passes
-}
-
-#[derive(Clone, Copy)]
-struct Reduction {
-    result: InstructionId,
-    combine: Combine,
-    of: InstructionId,
-}
-
-/// The stores of per-column values.
-fn column_stores(fused: &Fusion) -> impl Iterator<Item = &Store> {
-    fused.stores.iter().filter(|s| fused.instructions[s.value as usize].per_column)
-}
-
-/// Registers for values that several loops need and that are worth keeping: loads, and functions that take longer than
-/// a load if they fit as well.
-fn keep(b: &mut Builder, fused: &Fusion, passes: &[Vec<Reduction>], each: usize) -> Kept {
-    let roots = passes.iter().map(|pass| pass.iter().map(|r| r.of).collect::<Vec<_>>());
-    let roots: Vec<Vec<InstructionId>> =
-        roots.chain([column_stores(fused).map(|s| s.value).collect()]).filter(|r| !r.is_empty()).collect();
-    let words = |values: &[InstructionId]| -> usize {
-        values.iter().map(|&v| fused.instructions[v as usize].dtype.size().div_ceil(4) * each).sum()
-    };
-    let wanted = [true, false].into_iter().map(|functions| needed_again(fused, &roots, functions));
-    let chosen = wanted.into_iter().find(|values| words(values) <= KEPT).unwrap_or_default();
-    let mut kept = Kept::default();
-    for value in chosen {
-        let dtype = fused.instructions[value as usize].dtype.compute();
-        kept.registers.insert(value, b.registers(dtype, each));
-    }
-    kept
-}
-
-fn needed_again(fused: &Fusion, roots: &[Vec<InstructionId>], functions: bool) -> Vec<InstructionId> {
-    let keepable = |operation: &FusedOp| match operation {
-        FusedOp::Load { .. } => true,
-        FusedOp::Unary(op, _) => functions && !op.is_exact(),
-        FusedOp::Binary(op, ..) => functions && (*op == Binary::Div || op.row().slow),
-        _ => false,
-    };
-    let mut first: HashMap<InstructionId, usize> = HashMap::new();
-    let mut again = Vec::new();
-    for (pass, roots) in roots.iter().enumerate() {
-        let mut open = roots.clone();
-        let mut seen = HashSet::new();
-        while let Some(value) = open.pop() {
-            let instruction = &fused.instructions[value as usize];
-            if !instruction.per_column || !seen.insert(value) {
-                continue;
-            }
-            if *first.entry(value).or_insert(pass) < pass && keepable(&instruction.operation) {
-                again.push(value);
-                continue;
-            }
-            open.extend(instruction.operation.operands());
-        }
-    }
-    again.sort_unstable();
-    again.dedup();
-    again
-}
-
 /// The code of an invocation for its row.
 struct Worker<'a> {
     fused: &'a Fusion,
@@ -386,14 +312,14 @@ impl Worker<'_> {
 
     /// One loop over the columns, and the results of its reductions. If there are no columns, nothing is computed: the
     /// expression then uses the reductions of no elements.
-    fn reduce(&mut self, b: &mut Builder, pass: &[Reduction], any: bool) {
+    fn reduce(&mut self, b: &mut Builder, pass: &Pass<'_>, any: bool) {
         if !any {
             return;
         }
-        self.prepare(b, &pass.iter().map(|r| r.of).collect::<Vec<_>>());
+        self.prepare(b, &pass.roots().collect::<Vec<_>>());
         let parts = self.fold(b, pass, self.bits.len());
         let results = self.combiner.results(b, &self.invocation, &self.member, parts);
-        for (reduction, results) in pass.iter().zip(results.chunks(self.rows)) {
+        for (reduction, results) in pass.reductions.iter().zip(results.chunks(self.rows)) {
             let dtype = self.fused.instructions[reduction.result as usize].dtype;
             // Sums of 16-bit floats stay in their accumulator type.
             let result = |&result| if dtype.is_float() { result } else { convert(b, result, dtype) };
@@ -403,8 +329,8 @@ impl Worker<'_> {
     }
 
     /// Registers for `count` values of each reduction of a pass, initialised to the identity.
-    fn registers(&self, b: &mut Builder, pass: &[Reduction], count: usize) -> Vec<ArrayId> {
-        let each = pass.iter().map(|r| {
+    fn registers(&self, b: &mut Builder, pass: &Pass<'_>, count: usize) -> Vec<ArrayId> {
+        let each = pass.reductions.iter().map(|r| {
             let dtype = self.fused.instructions[r.of as usize].dtype;
             let held = accumulator(dtype);
             let registers = b.registers(held, count);
@@ -416,7 +342,7 @@ impl Worker<'_> {
     }
 
     /// One value per reduction and row: the partial sums of `2^bits` neighbouring leaves, combined.
-    fn fold(&mut self, b: &mut Builder, pass: &[Reduction], bits: usize) -> Vec<(Combine, ValueId)> {
+    fn fold(&mut self, b: &mut Builder, pass: &Pass<'_>, bits: usize) -> Vec<(Combine, ValueId)> {
         let Some(bit) = bits.checked_sub(1) else { return self.leaf(b, pass) };
         let rows = self.rows;
         let sums = self.registers(b, pass, rows);
@@ -426,8 +352,8 @@ impl Worker<'_> {
                 b.accumulate(sums[at / rows], &row, combine.binary(), half);
             }
         });
-        let mut parts = Vec::with_capacity(pass.len() * rows);
-        for (reduction, &sums) in pass.iter().zip(&sums) {
+        let mut parts = Vec::with_capacity(pass.reductions.len() * rows);
+        for (reduction, &sums) in pass.reductions.iter().zip(&sums) {
             for row in 0..rows {
                 parts.push((reduction.combine, b.load(sums, &Index::constant(row as i64))));
             }
@@ -437,14 +363,14 @@ impl Worker<'_> {
 
     /// One value per reduction and row: the partial sums of one leaf, combined over the lanes (or per lane) and over
     /// neighbouring members.
-    fn leaf(&mut self, b: &mut Builder, pass: &[Reduction]) -> Vec<(Combine, ValueId)> {
+    fn leaf(&mut self, b: &mut Builder, pass: &Pass<'_>) -> Vec<(Combine, ValueId)> {
         let lanes = self.points.len();
         let sums = self.registers(b, pass, lanes);
         let within = self.within.clone();
         b.repeat(self.step, |b| {
             b.when(within, |b| {
                 let mut scope = self.columns();
-                for (reduction, &sums) in pass.iter().zip(&sums) {
+                for (reduction, &sums) in pass.reductions.iter().zip(&sums) {
                     let values = scope.value(b, reduction.of);
                     for lane in 0..lanes {
                         let value = values[if values.len() == 1 { 0 } else { lane }];
@@ -453,10 +379,11 @@ impl Worker<'_> {
                         b.accumulate(sums, &Index::constant(lane as i64), op, value);
                     }
                 }
+                scope.store_all(b, &pass.stores);
             });
         });
-        let mut parts = Vec::with_capacity(pass.len() * self.rows);
-        for (reduction, &sums) in pass.iter().zip(&sums) {
+        let mut parts = Vec::with_capacity(pass.reductions.len() * self.rows);
+        for (reduction, &sums) in pass.reductions.iter().zip(&sums) {
             let mut values: Vec<ValueId> =
                 (0..lanes).map(|lane| b.load(sums, &Index::constant(lane as i64))).collect();
             while values.len() > self.rows {
@@ -468,13 +395,12 @@ impl Worker<'_> {
         self.combiner.neighbours(b, &self.invocation, &self.member, parts)
     }
 
-    /// The last loop, and the stores of per-row values.
-    fn store(&mut self, b: &mut Builder, any: bool) {
+    /// The loop of the stores that need every reduction, and the stores of per-row values.
+    fn store(&mut self, b: &mut Builder, last: &Pass<'_>, any: bool) {
         let fused = self.fused;
-        let stores: Vec<&Store> = column_stores(fused).collect();
         self.prepare(b, &fused.stores.iter().map(|s| s.value).collect::<Vec<_>>());
-        if any && !stores.is_empty() {
-            self.store_columns(b, &stores, self.bits.len());
+        if any && !last.stores.is_empty() {
+            self.store_columns(b, &last.stores, self.bits.len());
         }
         let first = self.inside.and(&Mask::within(&self.member, 0, 1, b.ranges()));
         let rows = self.rows;
@@ -487,22 +413,13 @@ impl Worker<'_> {
             }
         }
     }
+
     /// The loops over `2^bits` neighbouring leaves that store per-column values.
     fn store_columns(&mut self, b: &mut Builder, stores: &[&Store], bits: usize) {
         if let Some(bit) = bits.checked_sub(1) {
             return b.repeat(self.bits[bit], |b| self.store_columns(b, stores, bit));
         }
         let within = self.within.clone();
-        b.repeat(self.step, |b| {
-            b.when(within, |b| {
-                let mut scope = self.columns();
-                for store in stores {
-                    scope.value(b, store.value);
-                }
-                for store in stores {
-                    scope.store(b, store, &Mask::default());
-                }
-            });
-        });
+        b.repeat(self.step, |b| b.when(within, |b| self.columns().store_all(b, stores)));
     }
 }
