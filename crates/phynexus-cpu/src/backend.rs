@@ -223,7 +223,7 @@ mod tests {
         let kernel = Fusion {
             rows: [8].as_slice().into(),
             instructions: vec![Instruction { operation: load, dtype: DType::U8, per_column: false }],
-            stores: vec![Store { parameter: 1, value: 0, index }],
+            stores: vec![Store { parameter: 1, value: 0, index, replaces: None }],
             parameters: vec![parameter(false), parameter(true)],
             ..Fusion::default()
         };

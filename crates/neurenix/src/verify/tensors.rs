@@ -24,6 +24,7 @@ pub(super) const PROGRAMS: &[Program] = &[
     Program { name: "views of updated data", run: views_of_updated_data },
     Program { name: "intermediate reads", run: intermediate_reads },
     Program { name: "repeated steps", run: repeated_steps },
+    Program { name: "rows written in place", run: rows_in_place },
 ];
 
 const SHAPE: [usize; 2] = [37, 130];
@@ -131,6 +132,63 @@ fn repeated_steps(device: Device) -> Result<Outcome> {
         let result = x.mul(&y)?.add(&x)?;
         let node = step(&mut case, 0, 1);
         check(&mut outcome, &format!("data {seed}"), &case, node, &result)?;
+    }
+    Ok(outcome)
+}
+
+/// A row is written where a position says, in the kernel that also reduces the whole. If nothing else holds the memory,
+/// only that row is stored.
+fn rows_in_place(device: Device) -> Result<Outcome> {
+    const SHAPE: [usize; 3] = [3, 40, 8];
+    let mut outcome = Outcome::default();
+    let values = |tensor: &Tensor| tensor.to_dtype(DType::F32)?.to_vec::<f32>();
+    let mut choice = Choice::new(6);
+    for (round, dtype) in
+        [DType::F32, DType::F16, DType::BF16, DType::I8].into_iter().cycle().take(12).enumerate()
+    {
+        let mut made = |shape: &[usize]| -> Result<Tensor> {
+            let values = random_array(&mut choice, Distribution::Tame, dtype, shape);
+            CaseLeaf::contiguous(values).upload(device)
+        };
+        let (table, row) = (made(&SHAPE)?, made(&[SHAPE[0], 1, SHAPE[2]])?);
+        let at = 3 * round + 2;
+        // Memory with another owner is not overwritten, which is known only when the plan runs.
+        let (mut expected, old) = (values(&table)?, values(&row)?);
+        let storage = (round % 3 == 2).then(|| table.storage()).transpose()?;
+        let shared = storage.map(|s| (Tensor::from_storage(device, dtype, s), expected.clone()));
+        for (batch, row) in old.chunks(SHAPE[2]).enumerate() {
+            let start = (batch * SHAPE[1] + at) * SHAPE[2];
+            expected[start..start + SHAPE[2]].copy_from_slice(row);
+        }
+        let position = Tensor::from_slice(&[at as i64], &[1], device)?;
+        let is_new =
+            Tensor::arange(0, SHAPE[1] as i64, 1, DType::I64, device)?.eq(&position)?.unsqueeze(-1)?;
+        let written = is_new.where_(&row, &table)?;
+        drop(table);
+        let [along, across] = [written.max(&[2], false)?, written.max(&[1], false)?];
+        Tensor::evaluate_all(&[&written, &along, &across])?;
+        let mut compare = |what: &str, expected: &[f32], actual: &Tensor| -> Result<()> {
+            outcome.compared += expected.len();
+            let actual = values(actual)?;
+            if actual != expected {
+                outcome.failure = Some(format!("{dtype}, {what}: {actual:?}, not {expected:?}"));
+            }
+            Ok(())
+        };
+        let greatest = |values: &mut dyn Iterator<Item = f32>| values.fold(f32::NEG_INFINITY, f32::max);
+        let rows: Vec<f32> =
+            expected.chunks(SHAPE[2]).map(|row| greatest(&mut row.iter().copied())).collect();
+        let column = |at: usize| {
+            let (batch, column) = (at / SHAPE[2], at % SHAPE[2]);
+            greatest(&mut (0..SHAPE[1]).map(|row| expected[(batch * SHAPE[1] + row) * SHAPE[2] + column]))
+        };
+        compare("the table", &expected, &written)?;
+        compare("the greatest of each row", &rows, &along)?;
+        let columns: Vec<f32> = (0..SHAPE[0] * SHAPE[2]).map(column).collect();
+        compare("the greatest of each column", &columns, &across)?;
+        if let Some((shared, before)) = shared {
+            compare("the old table", &before, &shared)?;
+        }
     }
     Ok(outcome)
 }

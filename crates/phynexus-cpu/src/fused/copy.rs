@@ -127,7 +127,7 @@ mod tests {
         let parameter = |written: bool| Parameter { dtype: DType::F32, written };
         let store = |parameter: u16| {
             let to = &results[usize::from(parameter) - 1];
-            Store { parameter, value: 0, index: view::flat(&coordinates, to, 0) }
+            Store { parameter, value: 0, index: view::flat(&coordinates, to, 0), replaces: None }
         };
         let count: usize = shape.iter().product();
         for stores in [vec![store(1)], vec![store(1), store(2)]] {
@@ -175,8 +175,8 @@ mod tests {
             instructions: vec![Instruction { operation: load, dtype: DType::F32, per_column: false }],
             parameters: [false, true, true].map(|written| Parameter { dtype: DType::F32, written }).to_vec(),
             stores: vec![
-                Store { parameter: 1, value: 0, index: index(&[2, 1]) },
-                Store { parameter: 2, value: 0, index: index(&[1, 3]) },
+                Store { parameter: 1, value: 0, index: index(&[2, 1]), replaces: None },
+                Store { parameter: 2, value: 0, index: index(&[1, 3]), replaces: None },
             ],
             rows,
             ..Fusion::default()

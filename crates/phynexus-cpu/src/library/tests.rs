@@ -108,7 +108,7 @@ fn epilogues_read_the_result_and_further_operands() {
             compute(FusedOp::Binary(phynexus::op::Binary::Add, 0, 1)),
             compute(FusedOp::Unary(Unary::Neg, 2)),
         ],
-        stores: vec![Store { parameter: 2, value: 3, index: index() }],
+        stores: vec![Store { parameter: 2, value: 3, index: index(), replaces: None }],
         parameters: vec![parameter(false), parameter(false), parameter(true)],
         ..Fusion::default()
     };

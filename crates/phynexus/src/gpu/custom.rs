@@ -363,7 +363,7 @@ fn each(elements: usize, operation: impl FnOnce(Index) -> FusedOp, parameters: V
     Fusion {
         rows: [elements].as_slice().into(),
         instructions: vec![Instruction { operation: operation(index.clone()), dtype, per_column: false }],
-        stores: vec![Store { parameter, value: 0, index }],
+        stores: vec![Store { parameter, value: 0, index, replaces: None }],
         parameters,
         ..Fusion::default()
     }

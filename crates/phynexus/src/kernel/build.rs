@@ -202,7 +202,12 @@ impl Builder {
 
     /// Stores a value to an access.
     pub fn store_access(&mut self, access: MemoryAccess, value: ValueId) {
-        self.open.push(Statement::Store { access, value });
+        self.store_when(access, value, None);
+    }
+
+    /// Stores a value to an access, if a condition is given only where it holds.
+    pub fn store_when(&mut self, access: MemoryAccess, value: ValueId, when: Option<ValueId>) {
+        self.open.push(Statement::Store { access, value, when });
     }
 
     /// Atomically combines a value into an element where the condition holds.

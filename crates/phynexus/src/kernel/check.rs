@@ -234,8 +234,9 @@ impl Checker<'_> {
                 self.bound.push((*value, *of));
                 Ok(())
             }
-            Statement::Store { access, value } => {
+            Statement::Store { access, value, when } => {
                 let of = self.type_of(*value)?;
+                when.map_or(Ok(()), |when| self.require_bool(when))?;
                 if let ArrayId::Buffer(b) = access.array {
                     let written = self.kernel.buffers.get(usize::from(b)).is_some_and(|b| b.written);
                     self.require(written, || format!("store to buffer {b}, which is not written"))?;

@@ -125,7 +125,7 @@ mod tests {
             let x = fused.push(load, DType::F32);
             let called = fused.push(FusedOp::Call(composite.clone(), x), DType::F32);
             let value = fused.push(FusedOp::Binary(crate::op::Binary::Add, called, x), DType::F32);
-            fused.stores.push(crate::kernel::fused::Store { parameter: 1, value, index });
+            fused.stores.push(crate::kernel::fused::Store { parameter: 1, value, index, replaces: None });
             let step = Step::Fused(fused);
             let expanded = step.expanded().unwrap().into_owned();
             let body = expanded.fused().unwrap();

@@ -100,6 +100,8 @@ pub struct Store {
     pub value: InstructionId,
     /// The offset in elements. It depends on column ranges if and only if the value is per column.
     pub index: Index,
+    /// The parameter that is bound to the same address, if the buffer is updated in place.
+    pub replaces: Option<u16>,
 }
 
 /// A buffer that the kernel reads or writes.
@@ -135,6 +137,19 @@ impl Fusion {
     /// The number of columns of each row, 1 without reductions.
     pub fn column_count(&self) -> usize {
         element_count(&self.columns)
+    }
+    /// The condition and the value of a store that need only be made where the condition holds: elsewhere, its buffer
+    /// holds the value already.
+    pub fn partial(&self, store: &Store) -> Option<(InstructionId, InstructionId)> {
+        let FusedOp::Select(condition, new, old) = self.instructions[store.value as usize].operation else {
+            return None;
+        };
+        match &self.instructions[old as usize].operation {
+            FusedOp::Load { parameter, index, mask: None, .. } => {
+                (Some(*parameter) == store.replaces && *index == store.index).then_some((condition, new))
+            }
+            _ => None,
+        }
     }
     /// The number of arithmetic operations of one run. Each function counts as one.
     pub fn operations(&self) -> u64 {

@@ -344,6 +344,8 @@ pub enum Statement {
         access: MemoryAccess,
         /// The value.
         value: ValueId,
+        /// The condition (one `bool`), if there is one besides the mask.
+        when: Option<ValueId>,
     },
     /// Runs the first body where the mask holds, otherwise the second.
     If {

@@ -174,9 +174,13 @@ impl WorkGroup<'_> {
                 self.values[at] = result;
                 Ok(())
             }
-            Statement::Store { access, value } => {
+            Statement::Store { access, value, when } => {
                 for &invocation in active {
-                    if access.mask.evaluate(&self.points[invocation]) {
+                    let holds = match when {
+                        Some(when) => self.lanes(*when, invocation)?[0].as_bool(),
+                        None => true,
+                    };
+                    if holds && access.mask.evaluate(&self.points[invocation]) {
                         for lane in 0..self.lanes(*value, invocation)?.len() {
                             let scalar = self.lanes(*value, invocation)?[lane];
                             self.write(access, invocation, lane, scalar)?;

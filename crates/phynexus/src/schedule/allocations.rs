@@ -26,6 +26,15 @@ pub(super) struct Allocations {
     pub(super) of: HashMap<Id, Allocation>,
     pub(super) owned: Vec<Owned>,
     pub(super) arena_bytes: usize,
+    /// Stores over memory that the same step reads.
+    pub(super) in_place: Vec<InPlace>,
+}
+
+/// A store over memory that the same step reads.
+pub(super) struct InPlace {
+    pub(super) piece: usize,
+    pub(super) stored: Id,
+    pub(super) read: Id,
 }
 
 impl Allocations {
@@ -42,15 +51,13 @@ impl Allocations {
         let mut of: HashMap<Id, Allocation> = slots.map(|(slot, &id)| (id, Allocation::Leaf(slot))).collect();
         let mut last_read: HashMap<Id, usize> = HashMap::new();
         // Nothing is stored in place before the last step that can fail on its data or that takes long: a plan cannot
-        // be interrupted after it has overwritten something. On devices with kernels of their own it is the last
-        // routine: earlier stores in place made no step faster there (GPT-2's on an H200).
-        let has_kernels = backend.target().is_some();
+        // be interrupted after it has overwritten something.
         let mut in_place_from = 0;
         for (time, launch) in launches.iter().enumerate() {
             for &index in launch.as_ref() {
                 last_read.extend(pieces[index].parameters.iter().map(|&node| (node, time)));
                 if let Step::Library(library) = &pieces[index].step
-                    && (has_kernels || library.node.op.operation().can_fail() || operations(library) > LONG)
+                    && (library.node.op.operation().can_fail() || operations(library) > LONG)
                 {
                     in_place_from = time + 1;
                 }
@@ -61,12 +68,13 @@ impl Allocations {
         let mut owned = Vec::new();
         for (base, _) in outputs {
             of.entry(*base).or_insert_with(|| {
-                owned.push(Owned { bytes: ir.node(*base).bytes(), donor: None });
+                owned.push(Owned { bytes: ir.node(*base).bytes(), donor: None, partial: None });
                 Allocation::Owned(owned.len() - 1)
             });
         }
         let mut blocks = Blocks::default();
         let mut taken: HashSet<Id> = HashSet::new();
+        let mut in_place = Vec::new();
         for (time, launch) in launches.iter().enumerate() {
             let launch = launch.as_ref();
             for &index in launch {
@@ -81,13 +89,13 @@ impl Allocations {
                         && !launch.iter().any(elsewhere)
                 };
                 for node in piece.stored() {
-                    match of.get(&node) {
+                    let donor = match of.get(&node) {
                         None => {
                             let until = last_read.get(&node).copied().unwrap_or(time);
                             let donor = replaced(ir, piece, node, backend)
                                 .find(|&read| blocks.of.contains_key(&read) && is_free(read, &taken));
-                            taken.extend(donor);
                             blocks.take(node, ir.node(node).bytes(), time..=until, donor);
+                            donor
                         }
                         Some(&Allocation::Owned(buffer)) if time >= in_place_from => {
                             let is_donated = |leaf: Id| match of.get(&leaf) {
@@ -98,14 +106,16 @@ impl Allocations {
                                 _ => false,
                             };
                             let donor = replaced(ir, piece, node, backend).find(|&leaf| is_donated(leaf));
-                            taken.extend(donor);
                             owned[buffer].donor = donor.and_then(|leaf| match of.get(&leaf) {
                                 Some(&Allocation::Leaf(slot)) => Some(slot),
                                 _ => None,
                             });
+                            donor
                         }
-                        Some(_) => {}
-                    }
+                        Some(_) => None,
+                    };
+                    taken.extend(donor);
+                    in_place.extend(donor.map(|read| InPlace { piece: index, stored: node, read }));
                 }
             }
         }
@@ -113,7 +123,7 @@ impl Allocations {
         of.extend(
             blocks.of.iter().map(|(&node, &block)| (node, Allocation::Arena(blocks.all[block].offset))),
         );
-        Allocations { of, owned, arena_bytes }
+        Allocations { of, owned, arena_bytes, in_place }
     }
 }
 

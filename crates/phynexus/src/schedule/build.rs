@@ -81,7 +81,7 @@ pub(super) fn build(
         // A per-row value stored into a tensor that spans the columns is stored once per column.
         let wide = (row_count..builder.ranges.len()).any(|r| index.depends_on(r));
         let value = if wide { builder.per_column(value) } else { value };
-        builder.kernel.stores.push(Store { parameter, value, index });
+        builder.kernel.stores.push(Store { parameter, value, index, replaces: None });
     }
     let built = Built { kernel: builder.kernel, parameters: builder.parameters };
     Ok(if group.library.is_some() { reads_first(built) } else { built })

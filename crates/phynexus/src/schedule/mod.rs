@@ -17,6 +17,7 @@ mod eager;
 pub mod explain;
 mod fork;
 mod group;
+mod in_place;
 mod layout;
 mod memory_check;
 mod order;

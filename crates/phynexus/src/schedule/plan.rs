@@ -16,6 +16,7 @@ use super::{
     compile, debug,
     explain::StepSummary,
     group::{self, FusionGroupId, Grouping, Home, Limits},
+    in_place,
     layout::lay_out,
     memory_check, order,
     placement::{self, Placement},
@@ -24,7 +25,7 @@ use super::{
 };
 use crate::kernel::step::{Library, Operand, Step};
 use crate::{
-    Error, Result,
+    DType, Error, Result,
     device::{Binding, Buffer, Device, Executable, Prepared, Sequence, Storage},
     interrupt::{self, Shield},
     kernel::fused::Fusion,
@@ -80,6 +81,8 @@ pub struct Owned {
     pub bytes: usize,
     /// The leaf whose memory it takes over, if nothing else holds that memory.
     pub donor: Option<usize>,
+    /// The dtype of its elements, if the plan may store only some of them: the donor holds the others.
+    pub partial: Option<DType>,
 }
 
 /// Everything needed to compute a graph's outputs from its leaves.
@@ -155,7 +158,8 @@ pub(super) fn plan(ir: &Ir, leaves: &[Leaf], slots: Slots, device: Device) -> Re
     let results: Vec<Id> = outputs.iter().map(|(base, _)| *base).collect();
     order::check(&ir, &pieces, &order, &results)?;
     let launches = order::batch(&pieces, order, device.backend().batch_limit());
-    let allocations = Allocations::assign(&ir, &pieces, &launches, &outputs, leaves, backend);
+    let mut allocations = Allocations::assign(&ir, &pieces, &launches, &outputs, leaves, backend);
+    in_place::note(&ir, &mut pieces, &mut allocations);
     let mut wanted = Vec::with_capacity(launches.len());
     for launch in &launches {
         let stores_something = |piece: &Piece| piece.stored().any(|node| !ir.node(node).is_empty());
@@ -381,6 +385,9 @@ impl Plan {
         }
         for index in (0..owned.len()).filter(fresh) {
             memory_check::fill(backend, &owned[index], self.owned[index].bytes)?;
+        }
+        for (index, own) in self.owned.iter().enumerate().filter(|(index, _)| !overwritten[*index]) {
+            in_place::copy_rest(backend, own, leaves, &owned[index])?;
         }
         let binding = |parameter: &PlannedParameter| {
             let (buffer, start) = match parameter.allocation {

@@ -3,6 +3,7 @@
 
 #[path = "../lowering/cases.rs"]
 mod cases;
+mod in_place;
 mod rows;
 
 use cases::{big, many, narrow, tiny};
@@ -29,11 +30,12 @@ use phynexus::{
     shape::Layout,
 };
 
-fn devices() -> Vec<Device> {
+fn targets() -> [Target; 4] {
     [tiny(), big(), narrow(), many()]
-        .into_iter()
-        .map(|t| lowered_device(&t.limits.device.clone(), t))
-        .collect()
+}
+
+fn devices() -> Vec<Device> {
+    targets().into_iter().map(|t| lowered_device(&t.limits.device.clone(), t)).collect()
 }
 
 /// What is wrong with a device's results, if anything.
@@ -155,7 +157,7 @@ fn batch(lengths: &[usize]) -> Step {
             rows: [length].into_iter().collect(),
             columns: Default::default(),
             instructions: [load, FusedOp::Unary(Unary::Neg, 0)].map(instruction).to_vec(),
-            stores: vec![Store { parameter: 1, value: 1, index: at }],
+            stores: vec![Store { parameter: 1, value: 1, index: at, replaces: None }],
             parameters: [false, true].map(|written| Parameter { dtype: f, written }).to_vec(),
         }
     };
@@ -231,8 +233,8 @@ fn products_with_an_epilogue() {
             .map(|operation| Instruction { operation, dtype: f, per_column: false })
             .to_vec(),
         stores: vec![
-            Store { parameter: 2, value: 4, index: at.clone() },
-            Store { parameter: 3, value: 0, index: at },
+            Store { parameter: 2, value: 4, index: at.clone(), replaces: None },
+            Store { parameter: 3, value: 0, index: at, replaces: None },
         ],
         parameters: [false, false, true, true].map(|written| Parameter { dtype: f, written }).to_vec(),
     };

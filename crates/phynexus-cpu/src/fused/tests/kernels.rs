@@ -68,7 +68,7 @@ impl Builder {
         let (_, greatest) = index.bounds(&self.ranges);
         let data = Data::new(dtype, (0..=greatest).map(|_| Scalar::Int(7)));
         let parameter = self.parameter(data, true);
-        self.kernel.stores.push(Store { parameter, value, index });
+        self.kernel.stores.push(Store { parameter, value, index, replaces: None });
     }
     /// Runs the kernel and compares all stores with the interpreter.
     fn check(&self, tolerance: f64) {

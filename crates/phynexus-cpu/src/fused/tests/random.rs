@@ -292,7 +292,7 @@ impl Case {
             let count = greatest.max(0) as usize + 1;
             self.data.push(Data::new(dtype, (0..count).map(|_| Scalar::Int(1))));
             let parameter = self.data.len() as u16 - 1;
-            self.kernel.stores.push(Store { parameter, value, index });
+            self.kernel.stores.push(Store { parameter, value, index, replaces: None });
         }
     }
 }

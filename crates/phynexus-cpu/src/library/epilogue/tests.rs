@@ -242,7 +242,7 @@ fn add_step(ir: &Ir, dot: Id) -> Library {
     let kernel = Fusion {
         rows: node.shape.clone(),
         instructions: vec![load(0), load(1), instruction(FusedOp::Binary(Binary::Add, 0, 1))],
-        stores: vec![Store { parameter: 2, value: 2, index: index() }],
+        stores: vec![Store { parameter: 2, value: 2, index: index(), replaces: None }],
         parameters: [false, false, true].map(|written| Parameter { dtype: DType::F32, written }).into(),
         ..Fusion::default()
     };

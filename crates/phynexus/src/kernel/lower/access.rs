@@ -87,7 +87,7 @@ pub(super) fn declare(b: &mut Builder, fused: &Fusion, sources: &[Source]) -> (V
             dtype: parameter.dtype,
             length,
             written: parameter.written,
-            exclusive: !may_be_donated(fused, at),
+            exclusive: !is_shared(fused, at),
         });
         let source = sources.get(at).copied().unwrap_or(Source::Binding(at));
         (Buffer { array, length, start: low }, Argument { source, start: low })
@@ -95,21 +95,14 @@ pub(super) fn declare(b: &mut Builder, fused: &Fusion, sources: &[Source]) -> (V
     declared.unzip()
 }
 
-/// True if a plan may bind this parameter and another one to the same address: one is written, and the other one has
-/// the same type and is read at exactly the elements where the first is written.
-fn may_be_donated(fused: &Fusion, at: usize) -> bool {
-    let parameters = || fused.parameters.iter().enumerate();
-    let pair = |read: usize, written: usize| {
-        let store = fused.stores.iter().find(|s| usize::from(s.parameter) == written);
-        let mut loads = accesses(fused).filter(|(p, ..)| usize::from(*p) == read);
-        store.is_some_and(|s| loads.all(|(_, index, mask, _)| *index == s.index && mask.is_none()))
-    };
-    let this = &fused.parameters[at];
-    parameters().any(|(other, parameter)| {
-        parameter.dtype == this.dtype
-            && parameter.written != this.written
-            && if this.written { pair(other, at) } else { pair(at, other) }
-    })
+/// True if the plan binds this parameter and another one to the same address.
+fn is_shared(fused: &Fusion, at: usize) -> bool {
+    fused
+        .stores
+        .iter()
+        .filter_map(|store| Some([store.parameter, store.replaces?]))
+        .flatten()
+        .any(|p| usize::from(p) == at)
 }
 
 /// True if `lanes` consecutive elements from this index start at a multiple of `lanes`.
@@ -205,7 +198,7 @@ pub(super) fn alignment(kernel: &Kernel, argument: usize) -> usize {
                 widest = widest.max(size * usize::from(of.lanes));
             }
         }
-        Statement::Store { access, value } if access.array == array => {
+        Statement::Store { access, value, .. } if access.array == array => {
             widest = widest.max(size * lanes.get(value).map_or(1, |&lanes| usize::from(lanes)));
         }
         Statement::Matrix(matrix) => {

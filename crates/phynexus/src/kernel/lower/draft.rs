@@ -85,7 +85,7 @@ impl Draft {
     }
 
     pub(super) fn store(&mut self, parameter: u16, value: InstructionId, index: Index) {
-        self.fused.stores.push(Store { parameter, value, index });
+        self.fused.stores.push(Store { parameter, value, index, replaces: None });
     }
 
     /// The condition of a mask as a value; `None` if it always holds.

@@ -147,10 +147,5 @@ fn coordinates(fused: &Fusion, flat: &Index, ranges: &Ranges) -> Coordinates {
 fn store_all(b: &mut Builder, fused: &Fusion, buffers: &[Buffer], points: Vec<Coordinates>, holds: &Mask) {
     let (holds, guard) = (holds.clone(), Mask::default());
     let mut scope = Scope { fused, buffers, points, holds, guard, known: HashMap::new(), kept: None };
-    for store in &fused.stores {
-        scope.value(b, store.value);
-    }
-    for store in &fused.stores {
-        scope.store(b, store, &Mask::default());
-    }
+    scope.store_all(b, &fused.stores.iter().collect::<Vec<_>>());
 }

@@ -213,13 +213,23 @@ impl Scope<'_> {
 
     /// Stores values. All of them are computed first, because stores may overwrite what they read.
     pub(super) fn store_all(&mut self, b: &mut Builder, stores: &[&Store]) {
-        stores.iter().for_each(|store| drop(self.value(b, store.value)));
+        for store in stores {
+            self.stored(b, store);
+        }
         stores.iter().for_each(|store| self.store(b, store, &Mask::default()));
+    }
+
+    /// The condition of a store, if it has one, and its value.
+    fn stored(&mut self, b: &mut Builder, store: &Store) -> (Option<Lanes>, Lanes) {
+        match self.fused.partial(store) {
+            Some((condition, new)) => (Some(self.value(b, condition)), self.value(b, new)),
+            None => (None, self.value(b, store.value)),
+        }
     }
 
     /// Stores a value where the mask holds.
     pub(super) fn store(&mut self, b: &mut Builder, store: &Store, mask: &Mask) {
-        let values = self.value(b, store.value);
+        let (when, values) = self.stored(b, store);
         let dtype = self.fused.parameters[usize::from(store.parameter)].dtype;
         let values: Lanes = values.into_iter().map(|v| b.cast(dtype, v)).collect();
         let ranges = b.ranges().clone();
@@ -227,18 +237,20 @@ impl Scope<'_> {
         let access = |at: &Coordinates| (store.index.substitute(at, &ranges), mask.clone());
         let accesses: Vec<(Index, Mask)> = self.points.iter().map(access).collect();
         let lane = |lane: usize| values[if values.len() == 1 { 0 } else { lane }];
+        let varies = when.as_ref().is_some_and(|when| when.len() > 1);
+        let condition = |lane: usize| when.as_ref().map(|when| when[if varies { lane } else { 0 }]);
         match pattern(&accesses) {
-            Pattern::Vector => {
+            Pattern::Vector if !varies => {
                 let of = Type { dtype, lanes: accesses.len() as u8 };
                 let vector = b.bind(of, KernelOp::Pack((0..accesses.len()).map(lane).collect()));
                 let access = buffer.access(b, &accesses[0].0, mask.clone(), &self.holds, accesses.len());
-                b.store_access(access, vector);
+                b.store_when(access, vector, condition(0));
             }
             // Stores go to different elements, so only a single lane can be a broadcast.
             _ => {
                 for (at, (index, mask)) in accesses.into_iter().enumerate() {
                     let access = buffer.access(b, &index, mask, &self.holds, 1);
-                    b.store_access(access, lane(at));
+                    b.store_when(access, lane(at), condition(at));
                 }
             }
         }

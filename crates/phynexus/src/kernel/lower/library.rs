@@ -73,6 +73,7 @@ fn finish(mut draft: Draft, result: InstructionId, library: &Library) -> Fusion 
         parameter: parameter(store.parameter),
         value: values[store.value as usize],
         index: store.index.clone(),
+        replaces: store.replaces.map(parameter),
     });
     draft.fused.stores.extend(stores);
     draft.fused

@@ -104,7 +104,16 @@ pub(super) fn lower(fused: &Fusion, sources: &[Source], sums: usize, target: &Ta
         };
         let bits: Vec<(u8, Index)> = (0..leaves.ilog2()).map(|_| b.axis(2, kinds[0])).collect();
         let leaf = bits.iter().rev().fold(Index::default(), |leaf, (_, bit)| leaf.scale(2).add(bit));
-        let (step, i) = b.axis(steps, kinds[1]);
+        // Loops that are not unrolled have no condition, except for a last step in which some invocations have no column.
+        let whole = if kept.registers.is_empty() { vectors / at_once } else { steps };
+        let mut loops = Vec::with_capacity(2);
+        if whole > 0 {
+            let (axis, i) = b.axis(whole, kinds[1]);
+            loops.push((Some(axis), i));
+        }
+        if whole < steps {
+            loops.push((None, Index::constant(whole as i64)));
+        }
         let ranges = b.ranges().clone();
         let near = combiner.near() as i64;
         let vector = match leaves {
@@ -114,22 +123,28 @@ pub(super) fn lower(fused: &Fusion, sources: &[Source], sums: usize, target: &Ta
                 run.scale(near).add(&member.remainder(near, &ranges))
             }
         };
-        let vector = i.scale(at_once as i64).add(&vector);
         let inside = Mask::within(&row, 0, (fused.row_count() / rows_at_once) as i64, &ranges);
-        let point = |lane: usize| {
-            let row = row.scale(rows_at_once as i64).shift((lane % rows_at_once) as i64);
-            let column = vector.scale(columns_at_once as i64).shift((lane % columns_at_once) as i64);
-            coordinates(fused, &row, &column, &ranges)
-        };
+        let steps = loops.into_iter().map(|(axis, i)| {
+            let vector = i.scale(at_once as i64).add(&vector);
+            let point = |lane: usize| {
+                let row = row.scale(rows_at_once as i64).shift((lane % rows_at_once) as i64);
+                let column = vector.scale(columns_at_once as i64).shift((lane % columns_at_once) as i64);
+                coordinates(fused, &row, &column, &ranges)
+            };
+            Steps {
+                axis,
+                points: (0..lanes).map(point).collect(),
+                first: leaf.scale(steps as i64).add(&i).scale(lanes as i64),
+                within: inside.and(&Mask::within(&vector, 0, vectors as i64, &ranges)),
+            }
+        });
+        let steps: Vec<Steps> = steps.collect();
         let mut worker = Worker {
             fused,
             buffers: &buffers,
-            points: (0..lanes).map(point).collect(),
+            steps,
             rows: rows_at_once,
             bits: bits.into_iter().map(|(bit, _)| bit).collect(),
-            step,
-            first: leaf.scale(steps as i64).add(&i).scale(lanes as i64),
-            within: inside.and(&Mask::within(&vector, 0, vectors as i64, &ranges)),
             inside,
             invocation,
             member,
@@ -247,24 +262,29 @@ pub(super) fn neighbours_are_rows(fused: &Fusion) -> bool {
     loads.map(|index| vote(index) * elements(index)).sum::<f64>() > 0.0
 }
 
+/// A loop over columns of a leaf's partial sums, or a single step.
+struct Steps {
+    axis: Option<u8>,
+    /// The coordinates of each lane.
+    points: Vec<Coordinates>,
+    /// The first register for the current iteration of the loops.
+    first: Index,
+    /// Where there are a row and a column.
+    within: Mask,
+}
+
 /// The code of an invocation for its row.
 struct Worker<'a> {
     fused: &'a Fusion,
     buffers: &'a [Buffer],
-    /// The coordinates of its lanes.
-    points: Vec<Coordinates>,
-    /// The number of rows among these coordinates.
+    /// The loops over the columns of a leaf's partial sums.
+    steps: Vec<Steps>,
+    /// The number of rows among the lanes.
     rows: usize,
     /// The loops over its leaves, one per bit of the leaf number, lowest bit first.
     bits: Vec<u8>,
-    /// The loop over the columns of a leaf's partial sums.
-    step: u8,
-    /// The first register for the current iteration of the loops.
-    first: Index,
     /// Where there is a row.
     inside: Mask,
-    /// Where there are a row and a column.
-    within: Mask,
     invocation: Index,
     member: Index,
     combiner: Combiner,
@@ -279,7 +299,7 @@ impl Worker<'_> {
         let mut scope = Scope {
             fused: self.fused,
             buffers: self.buffers,
-            points: self.points[..self.rows].to_vec(),
+            points: self.points(),
             holds: Mask::default(),
             guard: self.inside.clone(),
             known: std::mem::take(&mut self.known),
@@ -297,16 +317,29 @@ impl Worker<'_> {
         self.known = scope.known;
     }
 
-    /// The scope at the columns of the current iteration.
-    fn columns(&mut self) -> Scope<'_> {
-        Scope {
-            fused: self.fused,
-            buffers: self.buffers,
-            points: self.points.clone(),
-            holds: self.within.clone(),
-            guard: Mask::default(),
-            known: self.known.clone(),
-            kept: Some((&mut self.kept, self.first.clone())),
+    /// The coordinates of its rows.
+    fn points(&self) -> Vec<Coordinates> {
+        self.steps.first().map(|steps| steps.points[..self.rows].to_vec()).unwrap_or_default()
+    }
+
+    /// Runs `body` for the columns of a leaf's partial sums.
+    fn each_step(&mut self, b: &mut Builder, mut body: impl FnMut(&mut Builder, &mut Scope<'_>)) {
+        for steps in &self.steps {
+            let mut scope = Scope {
+                fused: self.fused,
+                buffers: self.buffers,
+                points: steps.points.clone(),
+                holds: steps.within.clone(),
+                guard: Mask::default(),
+                known: self.known.clone(),
+                kept: Some((&mut self.kept, steps.first.clone())),
+            };
+            let within = steps.within.clone();
+            let step = |b: &mut Builder| b.when(within, |b| body(b, &mut scope));
+            match steps.axis {
+                Some(axis) => b.repeat(axis, step),
+                None => step(b),
+            }
         }
     }
 
@@ -316,7 +349,7 @@ impl Worker<'_> {
         if !any {
             return;
         }
-        self.prepare(b, &pass.roots().collect::<Vec<_>>());
+        self.prepare(b, &pass.roots(self.fused).collect::<Vec<_>>());
         let parts = self.fold(b, pass, self.bits.len());
         let results = self.combiner.results(b, &self.invocation, &self.member, parts);
         for (reduction, results) in pass.reductions.iter().zip(results.chunks(self.rows)) {
@@ -364,23 +397,19 @@ impl Worker<'_> {
     /// One value per reduction and row: the partial sums of one leaf, combined over the lanes (or per lane) and over
     /// neighbouring members.
     fn leaf(&mut self, b: &mut Builder, pass: &Pass<'_>) -> Vec<(Combine, ValueId)> {
-        let lanes = self.points.len();
+        let lanes = self.steps.first().map_or(0, |steps| steps.points.len());
         let sums = self.registers(b, pass, lanes);
-        let within = self.within.clone();
-        b.repeat(self.step, |b| {
-            b.when(within, |b| {
-                let mut scope = self.columns();
-                for (reduction, &sums) in pass.reductions.iter().zip(&sums) {
-                    let values = scope.value(b, reduction.of);
-                    for lane in 0..lanes {
-                        let value = values[if values.len() == 1 { 0 } else { lane }];
-                        let value = b.cast(b.dtype(sums), value);
-                        let op = reduction.combine.binary();
-                        b.accumulate(sums, &Index::constant(lane as i64), op, value);
-                    }
+        self.each_step(b, |b, scope| {
+            for (reduction, &sums) in pass.reductions.iter().zip(&sums) {
+                let values = scope.value(b, reduction.of);
+                for lane in 0..lanes {
+                    let value = values[if values.len() == 1 { 0 } else { lane }];
+                    let value = b.cast(b.dtype(sums), value);
+                    let op = reduction.combine.binary();
+                    b.accumulate(sums, &Index::constant(lane as i64), op, value);
                 }
-                scope.store_all(b, &pass.stores);
-            });
+            }
+            scope.store_all(b, &pass.stores);
         });
         let mut parts = Vec::with_capacity(pass.reductions.len() * self.rows);
         for (reduction, &sums) in pass.reductions.iter().zip(&sums) {
@@ -403,10 +432,15 @@ impl Worker<'_> {
             self.store_columns(b, &last.stores, self.bits.len());
         }
         let first = self.inside.and(&Mask::within(&self.member, 0, 1, b.ranges()));
-        let rows = self.rows;
-        let mut scope = self.columns();
-        scope.points.truncate(rows);
-        scope.holds = Mask::default();
+        let mut scope = Scope {
+            fused,
+            buffers: self.buffers,
+            points: self.points(),
+            holds: Mask::default(),
+            guard: Mask::default(),
+            known: self.known.clone(),
+            kept: None,
+        };
         for store in &fused.stores {
             if !fused.instructions[store.value as usize].per_column {
                 scope.store(b, store, &first);
@@ -419,7 +453,6 @@ impl Worker<'_> {
         if let Some(bit) = bits.checked_sub(1) {
             return b.repeat(self.bits[bit], |b| self.store_columns(b, stores, bit));
         }
-        let within = self.within.clone();
-        b.repeat(self.step, |b| b.when(within, |b| self.columns().store_all(b, stores)));
+        self.each_step(b, |b, scope| scope.store_all(b, stores));
     }
 }

@@ -14,7 +14,7 @@ use crate::{
     DType, Scalar,
     kernel::{
         Index, Mask,
-        fused::{FusedOp, Fusion, Instruction, InstructionId, Parameter},
+        fused::{FusedOp, Fusion, Instruction, InstructionId, Parameter, Store},
         view::{Coordinates, flat, unflatten},
     },
     op::{Binary, Combine},
@@ -330,7 +330,8 @@ impl<'a> Rebuild<'a> {
             let value = self.value(store.value);
             let index = store.index.substitute(&self.at, &self.draft.ranges());
             let parameter = self.parameter(store.parameter);
-            self.draft.store(parameter, value, index);
+            let replaces = store.replaces.map(|replaced| self.parameter(replaced));
+            self.draft.fused.stores.push(Store { parameter, value, index, replaces });
         }
     }
 

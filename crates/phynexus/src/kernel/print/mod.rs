@@ -174,7 +174,14 @@ where
                     self.known.insert(*value);
                 }
             }
-            Statement::Store { access, value } => {
+            Statement::Store { access, value, when: Some(when) } => {
+                let condition = self.lane_of(*when, 0)?;
+                self.line(format!("if ({condition}) {{"));
+                let store = Statement::Store { access: access.clone(), value: *value, when: None };
+                self.indented(|p| p.statement(&store))?;
+                self.line("}");
+            }
+            Statement::Store { access, value, when: None } => {
                 let Bound { of, value, bits } = self.bound(*value)?.clone();
                 let stored = match bits {
                     Some(bits) => bits,

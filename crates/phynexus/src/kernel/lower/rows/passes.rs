@@ -38,16 +38,35 @@ pub(super) struct Reduction {
 
 impl Pass<'_> {
     /// What it computes for each column.
-    pub(super) fn roots(&self) -> impl Iterator<Item = InstructionId> {
-        self.reductions
-            .iter()
-            .map(|reduction| reduction.of)
-            .chain(self.stores.iter().map(|store| store.value))
+    pub(super) fn roots(&self, fused: &Fusion) -> impl Iterator<Item = InstructionId> {
+        let stored = |store: &&Store| match fused.partial(store) {
+            Some((condition, new)) => [condition, new],
+            None => [store.value; 2],
+        };
+        self.reductions.iter().map(|reduction| reduction.of).chain(self.stores.iter().flat_map(stored))
+    }
+
+    /// Returns whether a root loads this parameter, other than for a reduction, which is known by then.
+    fn reads(&self, fused: &Fusion, parameter: Option<u16>) -> bool {
+        let Some(read) = parameter else { return false };
+        let mut open: Vec<InstructionId> = self.roots(fused).collect();
+        let mut seen = HashSet::new();
+        while let Some(value) = open.pop() {
+            let operation = &fused.instructions[value as usize].operation;
+            if matches!(operation, FusedOp::Load { parameter, .. } if *parameter == read) {
+                return true;
+            }
+            if seen.insert(value) && !matches!(operation, FusedOp::Reduce(..)) {
+                open.extend(operation.operands());
+            }
+        }
+        false
     }
 }
 
 impl Passes<'_> {
-    /// A later loop may read what is stored, so no store comes before the last reduction's loop.
+    /// A later loop may read what is stored, so no store comes before the last reduction's loop. Stores that are made in
+    /// few places come after it, because stores in a loop keep compilers from loading ahead.
     pub(super) fn of(fused: &Fusion) -> Passes<'_> {
         let mut level = vec![0; fused.instructions.len()];
         let mut passes = Passes { reducing: Vec::new(), last: Pass::default() };
@@ -63,11 +82,16 @@ impl Passes<'_> {
             }
         }
         let count = passes.reducing.len();
-        for store in fused.stores.iter().filter(|s| fused.instructions[s.value as usize].per_column) {
-            match passes.reducing.last_mut() {
-                Some(pass) if level[store.value as usize] < count => pass.stores.push(store),
-                _ => passes.last.stores.push(store),
-            }
+        let by_column = |store: &&Store| fused.instructions[store.value as usize].per_column;
+        let is_early = |store: &&Store| level[store.value as usize] < count && fused.partial(store).is_none();
+        let (mut early, late) = fused.stores.iter().filter(by_column).partition::<Vec<&Store>, _>(is_early);
+        passes.last.stores = late;
+        // What a later store needs is not overwritten.
+        while let Some(at) = early.iter().position(|store| passes.last.reads(fused, store.replaces)) {
+            passes.last.stores.push(early.remove(at));
+        }
+        if let Some(pass) = passes.reducing.last_mut() {
+            pass.stores = early;
         }
         passes
     }
@@ -77,7 +101,7 @@ impl Passes<'_> {
 /// a load if they fit as well.
 pub(super) fn keep(b: &mut Builder, fused: &Fusion, passes: &Passes<'_>, each: usize) -> Kept {
     let loops = passes.reducing.iter().chain([&passes.last]);
-    let roots = loops.map(|pass| pass.roots().collect::<Vec<_>>()).filter(|roots| !roots.is_empty());
+    let roots = loops.map(|pass| pass.roots(fused).collect::<Vec<_>>()).filter(|roots| !roots.is_empty());
     let roots: Vec<Vec<InstructionId>> = roots.collect();
     let words = |values: &[InstructionId]| -> usize {
         values.iter().map(|&v| fused.instructions[v as usize].dtype.size().div_ceil(4) * each).sum()

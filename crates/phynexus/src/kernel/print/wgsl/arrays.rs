@@ -47,7 +47,7 @@ pub(super) fn forms(kernel: &Kernel) -> HashMap<ArrayId, Form> {
                 used.loaded = used.loaded.max(of.lanes);
             }
         }
-        Statement::Store { access, value } => {
+        Statement::Store { access, value, .. } => {
             let width = lanes.get(value).copied().unwrap_or(1);
             let used = uses.entry(access.array).or_default();
             used.stored = Some(used.stored.map_or(width, |w| w.min(width)));
