@@ -49,6 +49,8 @@ const COLUMNS: usize = 4;
 /// Minimum number of partial sums, if there are as many columns: what neighbouring invocations of a subgroup load at
 /// once.
 const NEIGHBOURS: usize = 32;
+/// Up to this many steps of loops are unrolled, so that their loads overlap.
+const UNROLLED: usize = 8;
 /// A row of at most this many columns is computed by a single invocation, if there are enough rows for all processors.
 const SHORT: usize = 16;
 /// Bytes that each of several neighbouring invocations should load.
@@ -98,17 +100,21 @@ pub(super) fn lower(fused: &Fusion, sources: &[Source], sums: usize, target: &Ta
         let (leaves, steps) = (at_once / team, vectors.div_ceil(at_once).max(1));
         let passes = Passes::of(fused);
         let kept = keep(b, fused, &passes, leaves * steps * lanes);
-        let kinds = match kept.registers.is_empty() {
-            true => [AxisKind::Serial, AxisKind::Reduce],
-            false => [AxisKind::Unroll; 2],
+        // Loops that keep no registers have no condition, except for a last step in which some invocations have no column.
+        let (is_kept, whole) = match kept.registers.is_empty() {
+            true => (false, vectors / at_once),
+            false => (true, steps),
         };
-        let bits: Vec<(u8, Index)> = (0..leaves.ilog2()).map(|_| b.axis(2, kinds[0])).collect();
+        let kind = |iterations: usize, kind| match is_kept || iterations <= UNROLLED {
+            true => AxisKind::Unroll,
+            false => kind,
+        };
+        let bit = |bit| b.axis(2, kind(whole.max(1) << (bit + 1), AxisKind::Serial));
+        let bits: Vec<(u8, Index)> = (0..leaves.ilog2()).map(bit).collect();
         let leaf = bits.iter().rev().fold(Index::default(), |leaf, (_, bit)| leaf.scale(2).add(bit));
-        // Loops that are not unrolled have no condition, except for a last step in which some invocations have no column.
-        let whole = if kept.registers.is_empty() { vectors / at_once } else { steps };
         let mut loops = Vec::with_capacity(2);
         if whole > 0 {
-            let (axis, i) = b.axis(whole, kinds[1]);
+            let (axis, i) = b.axis(whole, kind(whole, AxisKind::Reduce));
             loops.push((Some(axis), i));
         }
         if whole < steps {
@@ -184,12 +190,15 @@ pub(super) fn rows_at_once(fused: &Fusion, target: &Target) -> usize {
     })
 }
 
-/// The size in bytes of the widest element that is loaded per column.
+/// The size in bytes of the widest element that is loaded for each column, and that differs between neighbouring rows.
 fn widest(fused: &Fusion) -> usize {
+    let row = fused.rows.iter().rposition(|&extent| extent > 1).unwrap_or_default();
     let sizes = fused.instructions.iter().filter(|i| i.per_column).filter_map(|i| match &i.operation {
-        FusedOp::Load { parameter, .. } => {
-            fused.parameters.get(usize::from(*parameter)).map(|p| p.dtype.size())
-        }
+        FusedOp::Load { parameter, index, .. } => fused
+            .parameters
+            .get(usize::from(*parameter))
+            .filter(|_| index.depends_on(row))
+            .map(|p| p.dtype.size()),
         _ => None,
     });
     sizes.max().unwrap_or(WORD)

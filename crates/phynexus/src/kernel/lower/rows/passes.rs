@@ -100,9 +100,12 @@ impl Passes<'_> {
 /// Registers for values that several loops need and that are worth keeping: loads, and functions that take longer than
 /// a load if they fit as well.
 pub(super) fn keep(b: &mut Builder, fused: &Fusion, passes: &Passes<'_>, each: usize) -> Kept {
-    let loops = passes.reducing.iter().chain([&passes.last]);
-    let roots = loops.map(|pass| pass.roots(fused).collect::<Vec<_>>()).filter(|roots| !roots.is_empty());
-    let roots: Vec<Vec<InstructionId>> = roots.collect();
+    // Conditions of stores that are made in few places are computed again.
+    let stored =
+        passes.last.stores.iter().filter(|store| fused.partial(store).is_none()).map(|s| s.value).collect();
+    let roots = passes.reducing.iter().map(|pass| pass.roots(fused).collect()).chain([stored]);
+    let roots: Vec<Vec<InstructionId>> =
+        roots.filter(|roots: &Vec<InstructionId>| !roots.is_empty()).collect();
     let words = |values: &[InstructionId]| -> usize {
         values.iter().map(|&v| fused.instructions[v as usize].dtype.size().div_ceil(4) * each).sum()
     };
