@@ -191,6 +191,11 @@ class Profiler:
     def table(self, /) -> str:
         ...
 
+class Reading:
+
+    def wait(self, /) -> list[builtins.int]:
+        ...
+
 class Recorded:
 
     def __new__(cls, /, function: Any, given: Any) -> Self:
@@ -421,6 +426,9 @@ class Tensor:
         ...
 
     def _as_view(self, /, value: Tensor) -> Tensor:
+        ...
+
+    def _begin_read(self, /) -> Reading:
         ...
 
     def _clear_grad(self, /) -> None:

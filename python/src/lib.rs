@@ -119,6 +119,7 @@ mod _engine {
             dlpack::import::from_dlpack,
             movement::{broadcast_shapes, cat, einsum, meshgrid, stack, where_},
             numpy::from_bytes,
+            reading::PyReading,
         },
         variable::PyTensor,
     };

@@ -272,6 +272,31 @@ def test_generation_stops_and_continues() -> None:
         assert nx.is_grad_enabled()
 
 
+def test_a_gpu_computes_the_next_token_ahead() -> None:
+    """It does without a cache of the caller. The tokens are the same."""
+    gpu = next((device for device in nx.devices() if device.type != "cpu"), None)
+    if gpu is None:
+        pytest.skip("there is no GPU, nor a device that stands for one")
+    model = tiny().to(gpu)
+    calls: list[tuple[Any, dict[str, Any]]] = [
+        ([3, 1, 2], {"temperature": 0}),
+        ([[3, 1, 2], [9, 9, 9]], {"temperature": 2.0}),
+        ([[3, 1, 2], [9, 9, 9]], {"temperature": 0, "stop_tokens": [5]}),
+    ]
+    calls.append(([3, 1, 2], {"temperature": 0, "stop_tokens": list(models.generate(model, [3, 1, 2], 3, temperature=0))[2]}))
+    for tokens, settings in calls:
+        alone = models.generate(model, tokens, 10, cache=model.new_cache(32), generator=nx.Generator(1), **settings)
+        ahead = list(models.generate(model, tokens, 10, generator=nx.Generator(1), **settings))
+        assert ahead == list(alone), settings
+    assert len(list(models.generate(model, [1], 64, temperature=0))) == 64
+    started = models.generate(model, [1], 64)
+    assert [next(started) for _ in range(3)]
+    with nx.no_grad():
+        model.lm_head.weight.fill_(math.nan)
+    with pytest.raises(RuntimeError, match="contain NaN"):
+        list(started)
+
+
 def test_wrong_calls_of_generation_are_errors_at_once() -> None:
     model = tiny()
     for arguments, settings, text in [

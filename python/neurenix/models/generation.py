@@ -78,7 +78,9 @@ def generate(
 
     It ends after ``max_new_tokens``, or after a stop token, which is the last one yielded. A sequence of (N, L) that has
     reached a stop token repeats it until all have. ``temperature``, ``top_k``, ``top_p`` and ``generator`` are those of
-    :func:`neurenix.nn.sample`. The model runs in its current mode: call ``model.eval()`` to turn dropout off.
+    :func:`neurenix.nn.sample`. The model runs in its current mode: call ``model.eval()`` to turn dropout off. Without
+    ``cache``, a GPU may compute a token while the caller handles the one before. A caller that stops early may then find
+    that the generator has drawn once more.
 
     The default cache is static. Pass one to continue where an earlier generation stopped: ``tokens`` then are only those
     that are not in it yet, including the last one that was yielded. Logits that contain NaN raise ``RuntimeError``.
@@ -119,10 +121,12 @@ def generate(
             f"generate: {total} tokens (with those in the cache, the prompt and max_new_tokens) do not fit into {room}: pass a "
             "shorter prompt or a smaller max_new_tokens"
         )
+    # With a cache of the caller, or random numbers after a stop token, a step too many could be seen.
+    overlaps = cache is None and model.device.type != "cpu" and (temperature == 0 or not stops)
     if cache is None:
         cache = model.new_cache(min(-(-total // _STEP) * _STEP, room))
     settings = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "generator": generator}
-    return _steps(model, prompt.to(device=model.device), max_new_tokens, settings, stops, cache)
+    return _steps(model, prompt.to(device=model.device), max_new_tokens, settings, stops, cache, overlaps)
 
 
 def _steps(
@@ -132,30 +136,39 @@ def _steps(
     settings: dict[str, Any],
     stops: set[int],
     cache: KeyValueCache,
+    overlaps: bool,
 ) -> Iterator[Any]:
     is_single = prompt.ndim == 1
     tokens = prompt.unsqueeze(0) if is_single else prompt
     stopped: dict[int, int] = {}
     compiled = None
+    ahead: Tensor | None = None
     for number in range(max_new_tokens):
         # Not around the yield, where it would also apply to the caller.
         with no_grad():
-            if number == 0 or cache.max_length is None:
+            if ahead is not None:
+                chosen = ahead
+            elif number == 0 or cache.max_length is None:
                 chosen = _chosen(model(tokens, cache, 1), settings)
                 cache.evaluate(chosen)
             else:
                 if compiled is None:
                     compiled = compile(functools.partial(_next, model, cache.layers(), settings))
-                chosen = compiled(tokens, *cache.next_step())
-        read = chosen.tolist()
+                chosen = compiled(tokens.squeeze(-1), *cache.next_step())
+            reading, length = chosen._begin_read(), cache.length
+            # A device computes the next step while the host handles this one.
+            is_last = number + 1 == max_new_tokens
+            ahead = compiled(chosen, *cache.next_step()) if compiled is not None and overlaps and not is_last else None
+        read = reading.wait()
         if any(token < 0 for token in read):
             raise RuntimeError(
-                f"generate: the model's logits after {cache.length} tokens contain NaN: check its weights, or use a dtype with a "
+                f"generate: the model's logits after {length} tokens contain NaN: check its weights, or use a dtype with a "
                 f"greater range than {model.dtype.name}"
             )
         found = [stopped.get(row, token) for row, token in enumerate(read)]
-        # Host data, which needs no check of its range.
-        tokens = _engine.tensor([[token] for token in found], device=model.device)
+        if ahead is None:
+            # Host data, which needs no check of its range.
+            tokens = _engine.tensor([[token] for token in found], device=model.device)
         stopped.update((row, token) for row, token in enumerate(found) if token in stops)
         yield found[0] if is_single else found
         if len(stopped) == len(found):
@@ -170,7 +183,9 @@ def _next(
     *place: Tensor,
 ) -> Tensor:
     """A step with one token for each sequence; compiled, so that the host only launches it."""
-    return _chosen(model(tokens, CacheStep(layers, *place), 1), settings)
+    # The remainder is known to be in range, also where the token is -1.
+    known = (tokens % model.config.vocab_size).unsqueeze(-1)
+    return _chosen(model(known, CacheStep(layers, *place), 1), settings)
 
 
 def _chosen(logits: Tensor, settings: dict[str, Any]) -> Tensor:

@@ -12,6 +12,7 @@ pub(crate) mod movement;
 pub(crate) mod numpy;
 pub(crate) mod operand;
 mod operators;
+pub(crate) mod reading;
 pub(crate) mod reduce;
 mod select;
 
