@@ -122,7 +122,8 @@ def generate(
             "shorter prompt or a smaller max_new_tokens"
         )
     # With a cache of the caller, or random numbers after a stop token, a step too many could be seen.
-    overlaps = cache is None and model.device.type != "cpu" and (temperature == 0 or not stops)
+    is_random = temperature != 0 or model.training
+    overlaps = cache is None and model.device.type != "cpu" and not (is_random and stops)
     if cache is None:
         cache = model.new_cache(min(-(-total // _STEP) * _STEP, room))
     settings = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "generator": generator}

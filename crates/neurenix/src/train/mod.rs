@@ -53,7 +53,8 @@ pub struct TrainOptions {
     /// Records a step for each shape of its batch and replays it, which costs less and computes the same. The model's
     /// code runs only while a step is recorded, so what it computes must depend on nothing that changes but its input,
     /// parameters, buffers, modes and random generators. The layers of [`nn`](crate::nn) are such models. A model that
-    /// reads values of tensors cannot be recorded.
+    /// reads values of tensors, copies between devices, or sets the state of a generator cannot be recorded. At most 16
+    /// shapes are kept. Steps run as they are until every parameter has had a gradient.
     pub replay: bool,
     /// Stops after this many epochs without a better validation loss. The state of the best epoch is kept for
     /// [`Trainer::restore_best`].

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use phynexus::{Error as EngineError, Tensor};
+use phynexus::{Error as EngineError, Tensor, interrupt::Shield};
 
 use crate::{
     Error, Result,
@@ -67,6 +67,8 @@ impl Recorded {
             }
         }
         let Some(mut results) = self.function.run(given, numbers)? else { return Ok(None) };
+        // The new values are in place; an interruption now would leave the counts behind.
+        let _shield = Shield::new();
         let conditional = self.steps.iter().filter(|step| step.is_read()).count();
         let mut conditions = results.split_off(results.len() - conditional).into_iter();
         for (step, optimizer) in self.steps.iter().zip(optimizers) {

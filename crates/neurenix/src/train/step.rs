@@ -6,6 +6,7 @@
 use phynexus::{
     DType, Tensor,
     gradient::Gradients,
+    interrupt::Shield,
     no_grad,
     tensor::{Generator, GeneratorState},
 };
@@ -152,9 +153,11 @@ fn single<S: Step>(
     restore: impl Fn(&S) -> Result<()>,
 ) -> Result<Option<NotFinite>, S::Error> {
     let data = step.upload(batch)?;
+    let mut refused = None;
     if let Some(recordings) = step.recordings().filter(|_| step.optimizer().has_state()) {
-        if let Some((loss, measured)) = replayed(step, batch, &data, clip_norm, &recordings)? {
-            return step.read(batch, loss, measured).map(|()| None);
+        match replayed(step, batch, &data, clip_norm, &recordings)? {
+            (true, loss, measured) => return step.read(batch, loss, measured).map(|()| None),
+            (false, loss, _) => refused = Some(loss),
         }
         restore(step)?;
     }
@@ -167,6 +170,12 @@ fn single<S: Step>(
         Ok(loss) => loss,
         Err(reason) => return Ok(Some(reason)),
     };
+    if let Some(loss) = refused {
+        // It is the norm, or the code has drawn other random numbers this time.
+        let is_norm =
+            norm.map_or(Ok(false), |norm| objective::scalar_value(&norm).map(|norm| !norm.is_finite()))?;
+        return Ok(Some(if is_norm { NotFinite::Norm(gradients) } else { NotFinite::Loss(loss, loss) }));
+    }
     let buffers: Vec<Tensor> = step.buffers().iter().map(Parameter::tensor).collect();
     let also: Vec<&Tensor> = pass.measured.iter().chain(&buffers).collect();
     let refused = update(step, gradients, norm.zip(clip_norm), &also)?;
@@ -176,14 +185,14 @@ fn single<S: Step>(
     Ok(refused)
 }
 
-/// Replays a step. Returns the loss and what was measured; `None` if the step was not taken, because something is not finite.
+/// Replays a step. Returns whether it was taken, which needs everything to be finite, the loss, and what was measured.
 fn replayed<S: Step>(
     step: &mut S,
     batch: &S::Batch,
     data: &[Tensor; 2],
     clip_norm: Option<f64>,
     recordings: &Recordings,
-) -> Result<Option<(f64, Option<Tensor>)>, S::Error> {
+) -> Result<(bool, f64, Option<Tensor>), S::Error> {
     let record = |step: &mut S, given: &[Tensor]| -> Result<Vec<Tensor>, S::Error> {
         let [inputs, targets] = given else {
             return Err(phynexus::Error::internal("train", "a step has inputs and targets").into());
@@ -206,9 +215,10 @@ fn replayed<S: Step>(
     };
     let steps = step.optimizer().steps();
     let mut results = recordings.call(step, S::optimizer, data, record)?.into_iter();
-    let (Some(loss), measured) = (results.next(), results.next()) else { return Ok(None) };
-    let is_taken = step.optimizer().steps() > steps;
-    Ok(if is_taken { Some((objective::scalar_value(&loss)?, measured)) } else { None })
+    // The new values are in place, so that an interruption would come too late.
+    let _shield = Shield::new();
+    let loss = results.next().map_or(Ok(f64::NAN), |loss| objective::scalar_value(&loss))?;
+    Ok((step.optimizer().steps() > steps, loss, results.next()))
 }
 
 /// Batch by batch, so that memory holds one forward pass at a time.

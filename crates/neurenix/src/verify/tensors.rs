@@ -143,18 +143,21 @@ fn rows_in_place(device: Device) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let values = |tensor: &Tensor| tensor.to_dtype(DType::F32)?.to_vec::<f32>();
     let mut choice = Choice::new(6);
-    for (round, dtype) in
-        [DType::F32, DType::F16, DType::BF16, DType::I8].into_iter().cycle().take(12).enumerate()
-    {
+    let dtypes = [DType::F32, DType::F16, DType::BF16, DType::F64, DType::I64, DType::I8];
+    let owners = dtypes.iter().flat_map(|&dtype| [(dtype, 1, 0), (dtype, 2, 0), (dtype, 1, 1)]);
+    for (round, (dtype, owners, offset)) in owners.enumerate() {
         let mut made = |shape: &[usize]| -> Result<Tensor> {
             let values = random_array(&mut choice, Distribution::Tame, dtype, shape);
             CaseLeaf::contiguous(values).upload(device)
         };
-        let (table, row) = (made(&SHAPE)?, made(&[SHAPE[0], 1, SHAPE[2]])?);
-        let at = 3 * round + 2;
-        // Memory with another owner is not overwritten, which is known only when the plan runs.
+        // Memory with another owner, and the middle of a block, are not overwritten, which is known only when the plan runs.
+        let whole = made(&[SHAPE[0] + offset, SHAPE[1], SHAPE[2]])?;
+        let table = whole.narrow(0, offset, SHAPE[0])?.evaluated()?;
+        drop(whole);
+        let row = made(&[SHAPE[0], 1, SHAPE[2]])?;
+        let at = 2 * round + 2;
         let (mut expected, old) = (values(&table)?, values(&row)?);
-        let storage = (round % 3 == 2).then(|| table.storage()).transpose()?;
+        let storage = (owners > 1).then(|| table.storage()).transpose()?;
         let shared = storage.map(|s| (Tensor::from_storage(device, dtype, s), expected.clone()));
         for (batch, row) in old.chunks(SHAPE[2]).enumerate() {
             let start = (batch * SHAPE[1] + at) * SHAPE[2];

@@ -82,8 +82,9 @@ fn doubled(given: &[Tensor], _: &[Tensor]) -> Result<Vec<Tensor>> {
 /// Makes every allocation of a call fail, one after the other. Donated operands must be unchanged.
 fn fails_whole(device: Device, control: &Control) -> Result<()> {
     let step = Captured::new(doubled);
-    let fresh =
-        || -> Result<Vec<Tensor>> { Ok(vec![numbers(1 << 15, device)?.reshape(&[2, 1 << 14])?.evaluated()?]) };
+    let fresh = || -> Result<Vec<Tensor>> {
+        Ok(vec![numbers(1 << 15, device)?.reshape(&[2, 1 << 14])?.evaluated()?])
+    };
     step.call(&mut fresh()?, &[])?;
     let expected = fresh()?[0].to_vec::<f32>()?;
     let (mut given, mut points) = (fresh()?, 0);

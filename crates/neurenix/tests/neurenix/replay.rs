@@ -99,3 +99,38 @@ fn steps_of_every_rule_are_those_of_the_function() -> Result<()> {
     }
     Ok(())
 }
+
+/// A condition that is read after a step decides whether a replay takes and counts it.
+#[test]
+fn a_replay_takes_a_step_only_if_its_condition_holds() -> Result<()> {
+    let mut setting = Setting::new(Rule::adam(), 0.0)?;
+    let model = &setting.model;
+    let step = Replay::new(|optimizer: &mut Optimizer, batch: &[Tensor]| -> Result<Vec<Tensor>> {
+        let loss = model.forward(&batch[0])?.square()?.mean(&[], false)?;
+        optimizer.step_if(&loss.isfinite()?, loss.leaf_gradients()?, &[])?;
+        Ok(vec![loss])
+    });
+    let batch = |last: f32| {
+        let mut values: Vec<f32> = (0..24).map(|at| (at as f32).sin()).collect();
+        values[23] = last;
+        Tensor::from_slice(&values, &[4, 6], device())
+    };
+    for (count, last) in [0.5, f32::NAN, 0.25, f32::INFINITY, f32::NAN, 0.75].into_iter().enumerate() {
+        let weights = |optimizer: &Optimizer| -> Result<Vec<Vec<u8>>> {
+            let state = optimizer.state()?.into_iter().map(|(_, tensor)| tensor);
+            let all = optimizer.parameters().map(Parameter::tensor).chain(state);
+            Ok(all.map(|tensor| tensor.to_bytes()).collect::<phynexus::Result<_>>()?)
+        };
+        let (before, steps) = (weights(&setting.optimizer)?, setting.optimizer.steps());
+        let loss = step.call(&mut setting.optimizer, &[batch(last)?])?[0].item::<f32>()?;
+        let is_taken = last.is_finite();
+        assert_eq!(loss.is_finite(), is_taken);
+        assert_eq!(setting.optimizer.steps(), steps + u64::from(is_taken), "call {count}");
+        assert_eq!(weights(&setting.optimizer)? != before, is_taken, "call {count}");
+        // A bad batch spoils the running statistics, which the condition does not cover.
+        setting.model.named_state().iter().filter(|(name, _, _)| name.contains("running")).try_for_each(
+            |(_, _, buffer)| buffer.set(Tensor::ones(buffer.tensor().shape(), DType::F32, device())?),
+        )?;
+    }
+    Ok(())
+}

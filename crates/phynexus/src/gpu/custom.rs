@@ -19,8 +19,7 @@ use crate::{
     DType, Error, Result, Scalar,
     device::{Binding, Buffer, Executable, Prepared},
     kernel::{
-        Index, Ranges,
-        fused::{FusedOp, Fusion, Instruction, Parameter, Store},
+        fused::{FusedOp, Fusion, Parameter},
         step::{Library, Step},
     },
     op::Op,
@@ -217,7 +216,9 @@ impl<D: Driver> TensorArgument<D> {
 
     /// Returns the step that copies the tensor.
     fn copy(&self, resources: &Resources<D>) -> Result<&GpuStep<D>> {
-        self.copy.get(|| GpuStep::new(resources.clone(), &Step::Fused(copy(self.dtype, self.elements)), None))
+        self.copy.get(|| {
+            GpuStep::new(resources.clone(), &Step::Fused(Fusion::copy(self.dtype, self.elements)), None)
+        })
     }
 }
 
@@ -356,28 +357,8 @@ pub(super) fn call(step: &Step) -> Option<(&Library, &CustomCall)> {
     }
 }
 
-fn each(elements: usize, operation: impl FnOnce(Index) -> FusedOp, parameters: Vec<Parameter>) -> Fusion {
-    let dtype = parameters[0].dtype;
-    let index = Index::range(0, &Ranges::of(&[elements]));
-    let parameter = (parameters.len() - 1) as u16;
-    Fusion {
-        rows: [elements].as_slice().into(),
-        instructions: vec![Instruction { operation: operation(index.clone()), dtype, per_column: false }],
-        stores: vec![Store { parameter, value: 0, index, replaces: None }],
-        parameters,
-        ..Fusion::default()
-    }
-}
-
-/// Returns a kernel that copies this many elements.
-fn copy(dtype: DType, elements: usize) -> Fusion {
-    let load = |index| FusedOp::Load { parameter: 0, index, mask: None, fill: Scalar::Int(0).cast(dtype) };
-    let parameters = [false, true].map(|written| Parameter { dtype, written });
-    each(elements, load, parameters.to_vec())
-}
-
 /// Returns a kernel that stores this many zeros.
 fn zeros(dtype: DType, elements: usize) -> Fusion {
     let zero = |_| FusedOp::Constant(Scalar::Int(0).cast(dtype));
-    each(elements, zero, vec![Parameter { dtype, written: true }])
+    Fusion::each(elements, zero, vec![Parameter { dtype, written: true }])
 }

@@ -7,7 +7,10 @@
 
 use smallvec::SmallVec;
 
-use super::{index::Index, view::Mask};
+use super::{
+    index::{Index, Ranges},
+    view::Mask,
+};
 use crate::{
     DType, Scalar,
     op::{Binary, Combine, Composite, Unary},
@@ -130,6 +133,29 @@ pub struct Fusion {
 }
 
 impl Fusion {
+    /// One operation at each of these elements. The last parameter gets the results.
+    pub(crate) fn each(
+        elements: usize,
+        operation: impl FnOnce(Index) -> FusedOp,
+        parameters: Vec<Parameter>,
+    ) -> Fusion {
+        let dtype = parameters[0].dtype;
+        let index = Index::range(0, &Ranges::of(&[elements]));
+        let parameter = (parameters.len() - 1) as u16;
+        Fusion {
+            rows: [elements].as_slice().into(),
+            instructions: vec![Instruction { operation: operation(index.clone()), dtype, per_column: false }],
+            stores: vec![Store { parameter, value: 0, index, replaces: None }],
+            parameters,
+            ..Fusion::default()
+        }
+    }
+    /// A copy of this many elements.
+    pub(crate) fn copy(dtype: DType, elements: usize) -> Fusion {
+        let load =
+            |index| FusedOp::Load { parameter: 0, index, mask: None, fill: Scalar::Int(0).cast(dtype) };
+        Fusion::each(elements, load, [false, true].map(|written| Parameter { dtype, written }).to_vec())
+    }
     /// The number of rows.
     pub fn row_count(&self) -> usize {
         element_count(&self.rows)

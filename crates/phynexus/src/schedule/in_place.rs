@@ -2,16 +2,12 @@
 
 use super::{
     allocations::{Allocations, InPlace},
-    plan::{Allocation, Owned, Piece},
+    plan::{Allocation, Owned, Piece, PlannedStep},
 };
 use crate::{
-    Result, Scalar,
+    Result,
     device::{Backend, Binding, Buffer, Storage},
-    kernel::{
-        Index, Ranges,
-        fused::{FusedOp, Fusion, Instruction, Parameter, Store},
-        step::Step,
-    },
+    kernel::{fused::Fusion, step::Step},
     op::ir::Ir,
 };
 
@@ -33,6 +29,12 @@ pub(super) fn note(ir: &Ir, pieces: &mut [Piece], allocations: &mut Allocations)
     }
 }
 
+/// The CPU stores every element, also where it runs a step for another device.
+pub(super) fn without_whole(backend: &dyn Backend, steps: &[PlannedStep], owned: &mut [Owned]) {
+    let is_whole = |step: &&PlannedStep| step.placement.is_some() || backend.target().is_none();
+    steps.iter().filter(is_whole).flat_map(PlannedStep::stores).for_each(|index| owned[index].partial = None);
+}
+
 /// Copies what a plan may leave as it is into a result that does not take over its donor's memory.
 pub(super) fn copy_rest(
     backend: &dyn Backend,
@@ -42,17 +44,7 @@ pub(super) fn copy_rest(
 ) -> Result<()> {
     let (Some(dtype), Some(slot)) = (own.partial, own.donor) else { return Ok(()) };
     let leaf = leaves[slot];
-    let count = own.bytes / dtype.size();
-    let index = Index::range(0, &Ranges([count].into_iter().collect()));
-    let load =
-        FusedOp::Load { parameter: 0, index: index.clone(), mask: None, fill: Scalar::Int(0).cast(dtype) };
-    let copy = Fusion {
-        rows: [count].into_iter().collect(),
-        columns: [].into_iter().collect(),
-        instructions: vec![Instruction { operation: load, dtype, per_column: false }],
-        stores: vec![Store { parameter: 1, value: 0, index, replaces: None }],
-        parameters: [false, true].map(|written| Parameter { dtype, written }).to_vec(),
-    };
+    let copy = Fusion::copy(dtype, own.bytes / dtype.size());
     let from = Binding { buffer: leaf.buffer.clone(), offset: leaf.layout.offset * dtype.size() };
     backend.compile(&Step::Fused(copy))?.run(&[from, Binding { buffer: result.clone(), offset: 0 }])
 }

@@ -192,7 +192,8 @@ pub(super) fn plan(ir: &Ir, leaves: &[Leaf], slots: Slots, device: Device) -> Re
     drop(phase);
     let outputs = outputs.into_iter().map(|(base, layout)| (allocations.of[&base], layout)).collect();
     let leaf_element_sizes = ir.leaves.iter().map(|&l| ir.node(l).dtype.size()).collect();
-    let Allocations { owned, arena_bytes, .. } = allocations;
+    let Allocations { mut owned, arena_bytes, .. } = allocations;
+    in_place::without_whole(backend, &steps, &mut owned);
     let submissions = submissions(&steps, device);
     let mut long = vec![false; owned.len()];
     steps
@@ -205,7 +206,7 @@ pub(super) fn plan(ir: &Ir, leaves: &[Leaf], slots: Slots, device: Device) -> Re
 
 impl PlannedStep {
     /// Returns the result buffers that it writes.
-    fn stores(&self) -> impl Iterator<Item = usize> {
+    pub(super) fn stores(&self) -> impl Iterator<Item = usize> {
         self.parameters.iter().filter(|p| p.written).filter_map(|p| match p.allocation {
             Allocation::Owned(index) => Some(index),
             Allocation::Leaf(_) | Allocation::Arena(_) => None,

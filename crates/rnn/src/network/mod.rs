@@ -223,6 +223,10 @@ impl Network {
     pub(crate) fn dtype(&self) -> DType {
         self.dtype
     }
+    /// The random numbers of dropout.
+    pub(crate) fn dropouts(&self) -> &Generator {
+        &self.dropouts
+    }
     /// Reseeds dropout, with a different sequence for each copy of a network.
     pub(crate) fn seed_dropouts(&self, seed: u64, number: u64) {
         let seed = seed.wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));

@@ -136,8 +136,9 @@ impl Hooks for Session<'_, '_, '_> {
                 self.done.predictions = measured.predictions;
             }
             None => {
-                let network = self.run.network;
-                if let Err(error) = take_step(self, &uploaded, &[], self.clip_norm) {
+                let (network, model) = (self.run.network, self.model);
+                let generators = [network.dropouts(), model.generator];
+                if let Err(error) = take_step(self, &uploaded, &generators, self.clip_norm) {
                     return Err(if matches!(network.is_finite(), Ok(false)) { lost() } else { error });
                 }
                 self.run.config.regularization.limit_weights(network)?;

@@ -95,7 +95,7 @@ pub(super) fn declare(b: &mut Builder, fused: &Fusion, sources: &[Source]) -> (V
     declared.unzip()
 }
 
-/// True if the plan binds this parameter and another one to the same address.
+/// True if a plan may bind this parameter and another one to the same address.
 fn is_shared(fused: &Fusion, at: usize) -> bool {
     fused
         .stores
