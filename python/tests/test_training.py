@@ -22,6 +22,19 @@ def accuracy(model, dataset):
         return (model(inputs).argmax(1) == labels).float().mean().item()
 
 
+def test_digits_are_on_the_default_device():
+    before = nx.get_default_device()
+    try:
+        for device in nx.devices():
+            nx.set_default_device(device)
+            train, _ = data.digits()
+            inputs, labels = next(iter(data.DataLoader(train, batch_size=8)))
+            assert inputs.device == labels.device == digits_model()(inputs).device == device
+    finally:
+        nx.set_default_device(before)
+    assert data.digits("cpu")[1].tensors[0].device.type == "cpu"
+
+
 def test_digits_are_learnt():
     train, test = data.digits()
     model = digits_model()

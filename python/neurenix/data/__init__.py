@@ -6,6 +6,8 @@
 1797
 """
 
+from typing import Any
+
 from .. import _engine
 from ._progress import progress
 from .dataset import (
@@ -26,9 +28,10 @@ from .history import History
 from .loader import DataLoader, default_collate, default_convert, get_worker_info
 
 
-def digits() -> tuple[TensorDataset, TensorDataset]:
-    """The bundled handwritten digits: a training set and a test set of images and labels."""
-    train_inputs, train_labels, test_inputs, test_labels = _engine.digits()
+def digits(device: Any = None) -> tuple[TensorDataset, TensorDataset]:
+    """The bundled handwritten digits: a training set and a test set of images and labels, on ``device`` or the default one."""
+    where = _engine.get_default_device() if device is None else device
+    train_inputs, train_labels, test_inputs, test_labels = (each.to(device=where) for each in _engine.digits())
     return TensorDataset(train_inputs, train_labels), TensorDataset(test_inputs, test_labels)
 
 

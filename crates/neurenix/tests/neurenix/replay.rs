@@ -117,7 +117,7 @@ fn a_replay_takes_a_step_only_if_its_condition_holds() -> Result<()> {
     };
     for (count, last) in [0.5, f32::NAN, 0.25, f32::INFINITY, f32::NAN, 0.75].into_iter().enumerate() {
         let weights = |optimizer: &Optimizer| -> Result<Vec<Vec<u8>>> {
-            let state = optimizer.state()?.into_iter().map(|(_, tensor)| tensor);
+            let state = optimizer.state()?.into_values();
             let all = optimizer.parameters().map(Parameter::tensor).chain(state);
             Ok(all.map(|tensor| tensor.to_bytes()).collect::<phynexus::Result<_>>()?)
         };
