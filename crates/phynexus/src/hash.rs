@@ -1,6 +1,9 @@
 //! A fast hash for keys that no adversary controls.
 
-use std::hash::{BuildHasherDefault, Hasher};
+use std::{
+    collections::{HashMap, HashSet},
+    hash::{BuildHasherDefault, Hasher},
+};
 
 /// A fast hash for keys that no adversary controls (the multiply-rotate scheme of rustc's FxHash).
 #[derive(Default, Clone, Copy)]
@@ -18,6 +21,9 @@ impl Hasher for FastHasher {
     fn write_u8(&mut self, v: u8) {
         self.write_u64(v.into());
     }
+    fn write_u16(&mut self, v: u16) {
+        self.write_u64(v.into());
+    }
     fn write_u32(&mut self, v: u32) {
         self.write_u64(v.into());
     }
@@ -29,5 +35,7 @@ impl Hasher for FastHasher {
     }
 }
 
-/// Builds [`FastHasher`]s.
-pub(crate) type FastBuild = BuildHasherDefault<FastHasher>;
+/// A map with a fast hash.
+pub(crate) type FastMap<K, V> = HashMap<K, V, BuildHasherDefault<FastHasher>>;
+/// A set with a fast hash.
+pub(crate) type FastSet<K> = HashSet<K, BuildHasherDefault<FastHasher>>;

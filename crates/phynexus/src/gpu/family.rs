@@ -8,13 +8,12 @@
 //! Within a plan, kernels that differ in offsets only, such as those of the time steps of a loop, are one kernel, too.
 
 use std::{
-    collections::{HashMap, HashSet},
     hash::{Hash, Hasher},
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
 use crate::{
-    hash::{FastBuild, FastHasher},
+    hash::{FastHasher, FastMap, FastSet},
     kernel::{
         loops::Kernel,
         print::{NumberSource, Variable},
@@ -59,7 +58,7 @@ pub(super) enum Choice<M> {
 pub(super) struct Families<M>(Mutex<Known<M>>);
 
 struct Known<M> {
-    families: HashMap<u64, Family<M>, FastBuild>,
+    families: FastMap<u64, Family<M>>,
     clock: u64,
 }
 
@@ -67,13 +66,13 @@ struct Family<M> {
     plans: u32,
     used: u64,
     /// The number of kernels of each structure in the current plan.
-    structures: HashMap<u64, u32, FastBuild>,
+    structures: FastMap<u64, u32>,
     /// Kernels whose sources have not been compared yet.
     new: Vec<(u32, Arc<Kernel>)>,
     /// By skeleton.
-    members: HashMap<String, Vec<Member<M>>>,
+    members: FastMap<String, Vec<Member<M>>>,
     /// Skeletons whose numbers cannot be arguments, because the compiler refused it.
-    refused: HashSet<String>,
+    refused: FastSet<String>,
 }
 
 struct Member<M> {
@@ -86,7 +85,7 @@ struct Member<M> {
 
 impl<M> Families<M> {
     pub(super) fn new() -> Families<M> {
-        Families(Mutex::new(Known { families: HashMap::default(), clock: 0 }))
+        Families(Mutex::new(Known { families: FastMap::default(), clock: 0 }))
     }
 
     fn lock(&self) -> MutexGuard<'_, Known<M>> {
@@ -109,10 +108,10 @@ impl<M> Families<M> {
         let new = || Family {
             plans: 0,
             used,
-            structures: HashMap::default(),
+            structures: FastMap::default(),
             new: Vec::new(),
-            members: HashMap::new(),
-            refused: HashSet::new(),
+            members: FastMap::default(),
+            refused: FastSet::default(),
         };
         let entry = known.families.entry(family).or_insert_with(new);
         (entry.used, entry.plans) = (used, entry.plans + 1);
@@ -277,7 +276,7 @@ fn widened<M>(member: &Member<M>, values: &[i32]) -> Vec<NumberSource> {
         },
         None => None,
     };
-    let mut shared: HashMap<(Option<usize>, i32, i32), usize> = HashMap::new();
+    let mut shared: FastMap<(Option<usize>, i32, i32), usize> = FastMap::default();
     let place = |(at, (&before, &now)): (usize, (&i32, &i32))| match own(at) {
         None if before == now => NumberSource::Fixed(now),
         own => {

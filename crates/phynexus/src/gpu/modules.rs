@@ -1,11 +1,8 @@
 //! Steps with the same kernel share its machine code.
 
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicU64, Ordering},
-    },
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError, Weak,
+    atomic::{AtomicU64, Ordering},
 };
 
 use super::{
@@ -13,7 +10,7 @@ use super::{
     family::{Choice, Families, Relation, arguments},
     heap::{GpuBlock, Heap},
 };
-use crate::{Result, kernel::loops::Kernel};
+use crate::{Result, hash::FastMap, kernel::loops::Kernel};
 
 /// Kernels compiled, or loaded from the disk, by all devices of this process.
 static COMPILED: AtomicU64 = AtomicU64::new(0);
@@ -47,14 +44,14 @@ struct Known<D: Driver> {
 
 /// Compiled kernels that steps hold.
 struct Shared<D: Driver> {
-    compiled: HashMap<Arc<Kernel>, Weak<Compiled<D>>>,
+    compiled: FastMap<Arc<Kernel>, Weak<Compiled<D>>>,
     /// Above this many entries, those that are gone are removed.
     sweep_at: usize,
 }
 
 impl<D: Driver> Shared<D> {
     fn new() -> Shared<D> {
-        Shared { compiled: HashMap::new(), sweep_at: 1024 }
+        Shared { compiled: FastMap::default(), sweep_at: 1024 }
     }
 
     fn find(&self, kernel: &Kernel) -> Option<Arc<Compiled<D>>> {

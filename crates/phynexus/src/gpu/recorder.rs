@@ -1,21 +1,19 @@
 //! A device that computes nothing and records the kernels generated for some GPU. Their sources can then be compiled on
 //! a machine without that GPU.
 
-use std::{
-    collections::HashSet,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{Driver, Gpu, NotCompiled, Submission};
 use crate::{
     Error, Result,
     device::{Device, DeviceInfo, DeviceNature},
+    hash::FastSet,
     kernel::{loops::Kernel, lower::Target},
 };
 
 /// The kernels given to a recorder.
 #[derive(Clone, Default)]
-pub struct Recorded(Arc<Mutex<HashSet<Kernel>>>);
+pub struct Recorded(Arc<Mutex<FastSet<Kernel>>>);
 
 impl Recorded {
     /// Takes all kernels recorded so far, without duplicates, sorted by name.

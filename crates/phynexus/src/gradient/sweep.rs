@@ -1,11 +1,7 @@
 //! The backward sweep from a loss to its leaves. It visits nodes in decreasing order of creation, so each node's
 //! gradient is complete when it is visited. There is no recursion. Time and memory are linear in the graph.
 
-use std::{
-    cmp::Reverse,
-    collections::{HashMap, HashSet},
-    sync::Arc,
-};
+use std::{cmp::Reverse, sync::Arc};
 
 use smallvec::SmallVec;
 
@@ -13,7 +9,7 @@ use super::accumulate;
 use crate::{
     Error, Result, Tensor,
     graph::{hooks_of, node::Node},
-    hash::FastBuild,
+    hash::{FastMap, FastSet},
     interrupt::{self, Shield},
     op::{
         Op,
@@ -329,9 +325,9 @@ struct Sweep {
     /// The nodes to visit, latest first.
     path: Vec<Arc<Node>>,
     /// The nodes whose gradients are wanted; `None` for the leaves.
-    targets: Option<HashSet<u64, FastBuild>>,
+    targets: Option<FastSet<u64>>,
     /// The nodes of the path that depend on a target; `None` for all.
-    useful: Option<HashSet<u64, FastBuild>>,
+    useful: Option<FastSet<u64>>,
     /// The sweep stops at nodes up to this number.
     boundary: Option<u64>,
 }
@@ -339,7 +335,7 @@ struct Sweep {
 /// The result of a sweep.
 struct Swept {
     path: Vec<Arc<Node>>,
-    gradients: HashMap<u64, Tensor, FastBuild>,
+    gradients: FastMap<u64, Tensor>,
 }
 
 impl Sweep {
@@ -350,7 +346,7 @@ impl Sweep {
     }
 
     fn towards(root: &Tensor, targets: &[&Tensor], boundary: Option<u64>) -> Result<Sweep> {
-        let numbers: HashSet<u64, FastBuild> = targets.iter().map(|t| t.node().number).collect();
+        let numbers: FastSet<u64> = targets.iter().map(|t| t.node().number).collect();
         let first = numbers.iter().copied().min().unwrap_or(u64::MAX);
         let mut sweep = Sweep { path: Vec::new(), targets: Some(numbers.clone()), useful: None, boundary };
         sweep.collect(root, first)?;
@@ -374,7 +370,7 @@ impl Sweep {
 
     /// Collects the nodes between the root and those numbered at least `first`.
     fn collect(&mut self, root: &Tensor, first: u64) -> Result<()> {
-        let mut seen: HashSet<u64, FastBuild> = HashSet::default();
+        let mut seen: FastSet<u64> = FastSet::default();
         let mut stack = vec![root.node().clone()];
         seen.insert(root.node().number);
         while let Some(node) = stack.pop() {
@@ -425,8 +421,8 @@ impl Sweep {
     /// Applies the gradient rules along the path.
     fn run(self, root: &Tensor, output_gradient: &Tensor, create_graph: bool) -> Result<Swept> {
         let _guard: GradientMode = record_gradients(create_graph);
-        let mut pending: HashMap<u64, SmallVec<[Tensor; 2]>, FastBuild> = HashMap::default();
-        let mut gradients: HashMap<u64, Tensor, FastBuild> = HashMap::default();
+        let mut pending: FastMap<u64, SmallVec<[Tensor; 2]>> = FastMap::default();
+        let mut gradients: FastMap<u64, Tensor> = FastMap::default();
         pending.entry(root.node().number).or_default().push(output_gradient.clone());
         for node in &self.path {
             interrupt::check()?;

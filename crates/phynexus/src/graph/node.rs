@@ -2,7 +2,6 @@
 
 use std::{
     cell::RefCell,
-    collections::HashSet,
     hash::{Hash, Hasher},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
@@ -16,7 +15,7 @@ use super::{Extremes, Hooks, Tensor};
 use crate::{
     DType, Scalar,
     device::{Device, Storage},
-    hash::{FastBuild, FastHasher},
+    hash::{FastHasher, FastSet},
     op::Op,
     shape::{Dims, same_extents},
 };
@@ -69,7 +68,7 @@ fn hash_parts<H: Hasher>(op: &Op, dtype: DType, shape: &[usize], state: &mut H) 
 }
 
 struct Interner {
-    known: HashSet<Arc<Signature>, FastBuild>,
+    known: FastSet<Arc<Signature>>,
     next_id: u64,
     sweep_at: usize,
 }
@@ -114,7 +113,7 @@ pub(crate) fn intern(op: Op, dtype: DType, shape: Dims) -> Arc<Signature> {
 fn intern_globally(op: Op, dtype: DType, shape: Dims) -> Arc<Signature> {
     let mut guard = INTERNER.lock().unwrap_or_else(PoisonError::into_inner);
     let interner =
-        guard.get_or_insert_with(|| Interner { known: HashSet::default(), next_id: 0, sweep_at: 1 << 14 });
+        guard.get_or_insert_with(|| Interner { known: FastSet::default(), next_id: 0, sweep_at: 1 << 14 });
     let mut signature = Signature { op, dtype, shape, id: interner.next_id };
     if let Some(known) = interner.known.get(&signature) {
         return known.clone();

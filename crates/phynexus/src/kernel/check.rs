@@ -2,8 +2,6 @@
 
 mod fragments;
 
-use std::collections::HashSet;
-
 use super::{
     index::{Index, Ranges},
     loops::{
@@ -12,7 +10,7 @@ use super::{
     },
     view::Mask,
 };
-use crate::{DType, Error, Result, dtype::DTypeKind, op::Combine};
+use crate::{DType, Error, Result, dtype::DTypeKind, hash::FastSet, op::Combine};
 
 /// The limits of a device.
 #[derive(Clone, Debug)]
@@ -60,7 +58,7 @@ pub fn check(kernel: &Kernel, limits: &Limits) -> Result<()> {
         subgroup_uniform: true,
         breakable: false,
         bound: Vec::new(),
-        seen: HashSet::new(),
+        seen: FastSet::default(),
         launched: 0,
     };
     checker.body(&kernel.body)?;
@@ -179,7 +177,7 @@ struct Checker<'a> {
     /// The values in scope.
     bound: Vec<(ValueId, Type)>,
     /// All values bound so far.
-    seen: HashSet<ValueId>,
+    seen: FastSet<ValueId>,
     /// The number of loops over grid and block axes.
     launched: usize,
 }

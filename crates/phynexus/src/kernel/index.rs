@@ -47,7 +47,7 @@ impl Ranges {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Index {
     constant: i64,
-    terms: SmallVec<[Term; 4]>,
+    terms: SmallVec<[Term; 2]>,
 }
 
 /// One summand: `factor * atom`.
@@ -152,7 +152,7 @@ impl Index {
     }
 
     /// Sorts terms, merges equal atoms, and joins quotients with their remainders.
-    fn sum(constant: i64, mut terms: SmallVec<[Term; 4]>) -> Index {
+    fn sum(constant: i64, mut terms: SmallVec<[Term; 2]>) -> Index {
         terms.sort_unstable_by(|a, b| a.atom.cmp(&b.atom));
         terms.dedup_by(|later, first| {
             let same = later.atom == first.atom;

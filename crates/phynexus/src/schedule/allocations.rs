@@ -1,14 +1,12 @@
 //! Assigns the buffers of a plan to leaves, to the arena, or to separate result buffers. A result may take over the
 //! memory of a leaf.
 
-use std::{
-    collections::{HashMap, HashSet},
-    ops::RangeInclusive,
-};
+use std::ops::RangeInclusive;
 
 use super::plan::{Allocation, Leaf, Owned, Piece};
 use crate::{
     device::Backend,
+    hash::{FastMap, FastSet},
     kernel::fused::{FusedOp, Fusion, Instruction},
     kernel::step::{Library, Step},
     op::ir::{Id, Ir},
@@ -23,7 +21,7 @@ const PER_ELEMENT: f64 = 64.0;
 
 /// The allocation of every buffer of a plan.
 pub(super) struct Allocations {
-    pub(super) of: HashMap<Id, Allocation>,
+    pub(super) of: FastMap<Id, Allocation>,
     pub(super) owned: Vec<Owned>,
     pub(super) arena_bytes: usize,
     /// Stores over memory that the same step reads.
@@ -48,8 +46,8 @@ impl Allocations {
         backend: &dyn Backend,
     ) -> Allocations {
         let slots = ir.leaves.iter().enumerate();
-        let mut of: HashMap<Id, Allocation> = slots.map(|(slot, &id)| (id, Allocation::Leaf(slot))).collect();
-        let mut last_read: HashMap<Id, usize> = HashMap::new();
+        let mut of: FastMap<Id, Allocation> = slots.map(|(slot, &id)| (id, Allocation::Leaf(slot))).collect();
+        let mut last_read: FastMap<Id, usize> = FastMap::default();
         // Nothing is stored in place before the last step that can fail on its data or that takes long: a plan cannot
         // be interrupted after it has overwritten something.
         let mut in_place_from = 0;
@@ -64,7 +62,7 @@ impl Allocations {
             }
         }
         // A leaf that is also a result must not be overwritten.
-        let results: HashSet<Id> = outputs.iter().map(|(base, _)| *base).collect();
+        let results: FastSet<Id> = outputs.iter().map(|(base, _)| *base).collect();
         let mut owned = Vec::new();
         for (base, _) in outputs {
             of.entry(*base).or_insert_with(|| {
@@ -73,14 +71,14 @@ impl Allocations {
             });
         }
         let mut blocks = Blocks::default();
-        let mut taken: HashSet<Id> = HashSet::new();
+        let mut taken: FastSet<Id> = FastSet::default();
         let mut in_place = Vec::new();
         for (time, launch) in launches.iter().enumerate() {
             let launch = launch.as_ref();
             for &index in launch {
                 let piece = &pieces[index];
                 // Not read after this piece, nor by another piece of this launch.
-                let is_free = |node: Id, taken: &HashSet<Id>| {
+                let is_free = |node: Id, taken: &FastSet<Id>| {
                     let elsewhere =
                         |&other: &usize| other != index && pieces[other].parameters.contains(&node);
                     last_read.get(&node) == Some(&time)
@@ -203,7 +201,7 @@ fn stays_in_rows(kernel: &Fusion, parameter: usize) -> bool {
 struct Blocks {
     all: Vec<Block>,
     /// The block of each node.
-    of: HashMap<Id, usize>,
+    of: FastMap<Id, usize>,
 }
 
 /// Memory for one node, or for several nodes that successively replace one another.

@@ -1,13 +1,13 @@
 //! Builds the fused kernel specification of a group.
 
-use std::collections::HashMap;
+use std::rc::Rc;
 
 use smallvec::SmallVec;
 
 use super::group::{FusionGroup, FusionGroupId, Grouping, Home, reduce_coordinates};
 use crate::{
     DType, Error, Result, Scalar,
-    hash::FastBuild,
+    hash::FastMap,
     kernel::{
         fused::{FusedOp, Fusion, Instruction, InstructionId, Parameter, Store},
         index::{Index, Ranges},
@@ -31,7 +31,7 @@ pub(super) fn build(
     ir: &Ir,
     grouping: &Grouping,
     id: FusionGroupId,
-    layouts: &HashMap<Id, Layout>,
+    layouts: &FastMap<Id, Layout>,
 ) -> Result<Built> {
     let group = &grouping.groups[id as usize];
     let columns = group.columns.as_deref().unwrap_or(&[]);
@@ -59,8 +59,8 @@ pub(super) fn build(
         ranges,
         replacements,
         row_count,
-        values: HashMap::default(),
-        known: HashMap::default(),
+        values: FastMap::default(),
+        known: FastMap::default(),
         kernel: Fusion::default(),
         parameters: Vec::new(),
     };
@@ -71,7 +71,7 @@ pub(super) fn build(
         builder.parameter(node, ir.node(node).dtype, false);
     }
     // In topological order, so a root that another root needs is stored directly and not loaded.
-    let mut roots: Vec<&(Id, Coordinates)> = group.roots.iter().collect();
+    let mut roots: Vec<&(Id, Rc<Coordinates>)> = group.roots.iter().collect();
     roots.sort_unstable_by_key(|(root, _)| *root);
     for (root, coordinates) in roots {
         let value = builder.value(*root, coordinates, &Mask::default())?;
@@ -107,7 +107,7 @@ fn reads_first(built: Built) -> Built {
 struct Builder<'a> {
     ir: &'a Ir,
     homes: &'a [Home],
-    layouts: &'a HashMap<Id, Layout>,
+    layouts: &'a FastMap<Id, Layout>,
     id: FusionGroupId,
     /// Node coordinates stay in terms of this group's ranges as they were when the group was formed. Otherwise equal
     /// positions could have unequal coordinates.
@@ -117,8 +117,8 @@ struct Builder<'a> {
     /// Each of the group's ranges in terms of the kernel's ranges.
     replacements: Coordinates,
     row_count: usize,
-    values: HashMap<(Id, Coordinates, Mask), InstructionId, FastBuild>,
-    known: HashMap<Instruction, InstructionId, FastBuild>,
+    values: FastMap<(Id, Rc<Coordinates>, Mask), InstructionId>,
+    known: FastMap<Instruction, InstructionId>,
     kernel: Fusion,
     parameters: Vec<Id>,
 }
@@ -155,7 +155,7 @@ impl Builder<'_> {
     }
 
     /// Returns the value of a node at `coordinates`. The value is unspecified where `mask` is false.
-    fn value(&mut self, id: Id, coordinates: &Coordinates, mask: &Mask) -> Result<InstructionId> {
+    fn value(&mut self, id: Id, coordinates: &Rc<Coordinates>, mask: &Mask) -> Result<InstructionId> {
         let key = (id, coordinates.clone(), mask.clone());
         if let Some(&value) = self.values.get(&key) {
             return Ok(value);
@@ -177,7 +177,7 @@ impl Builder<'_> {
     ///
     /// # Errors
     /// If this kernel itself stores the node at other coordinates: it would read elements before storing them.
-    fn stored(&self, id: Id, coordinates: &Coordinates) -> Result<bool> {
+    fn stored(&self, id: Id, coordinates: &Rc<Coordinates>) -> Result<bool> {
         match self.homes[id as usize] {
             _ if matches!(self.ir.node(id).op, Op::Constant(_) | Op::Iota(_)) => Ok(false),
             Home::Leaf => Ok(true),
@@ -199,7 +199,7 @@ impl Builder<'_> {
         }
     }
 
-    fn load(&mut self, id: Id, coordinates: &Coordinates, mask: &Mask, fill: Scalar) -> InstructionId {
+    fn load(&mut self, id: Id, coordinates: &Rc<Coordinates>, mask: &Mask, fill: Scalar) -> InstructionId {
         let node = self.ir.node(id);
         let index = match self.layouts.get(&id) {
             _ if self.group.library == Some(id) => {
@@ -221,7 +221,7 @@ impl Builder<'_> {
         self.emit(FusedOp::Cast(wide), node.dtype)
     }
 
-    fn compute(&mut self, id: Id, coordinates: &Coordinates, mask: &Mask) -> Result<InstructionId> {
+    fn compute(&mut self, id: Id, coordinates: &Rc<Coordinates>, mask: &Mask) -> Result<InstructionId> {
         let node = self.ir.node(id);
         let operand = |builder: &mut Self, n: usize| builder.value(node.inputs[n], coordinates, mask);
         let operation = match &node.op {
@@ -241,7 +241,7 @@ impl Builder<'_> {
                 let shape = &self.ir.node(input).shape;
                 let (inner, _) =
                     view::through(&node.op, shape, &node.shape, coordinates, &self.group.ranges)?;
-                return self.value(input, &inner, mask);
+                return self.value(input, &inner.into(), mask);
             }
             Op::Pad(Pad { value, .. }) => return self.pad(id, *value, coordinates, mask),
             Op::Unary(op) => FusedOp::Unary(*op, operand(self, 0)?),
@@ -255,7 +255,7 @@ impl Builder<'_> {
             Op::Reduce(Reduce { combine, axes }) => {
                 let input = node.inputs[0];
                 let inner = reduce_coordinates(coordinates, *axes, &self.ir.node(input).shape, self.group);
-                let value = self.value(input, &inner, mask)?;
+                let value = self.value(input, &inner.into(), mask)?;
                 let value = self.per_column(value);
                 FusedOp::Reduce(*combine, value)
             }
@@ -322,14 +322,14 @@ impl Builder<'_> {
         &mut self,
         id: Id,
         fill: Scalar,
-        coordinates: &Coordinates,
+        coordinates: &Rc<Coordinates>,
         outer: &Mask,
     ) -> Result<InstructionId> {
         let node = self.ir.node(id);
         let (mut input, op) = (node.inputs[0], &node.op);
         let ranges = &self.group.ranges;
-        let (mut inner, mask) =
-            view::through(op, &self.ir.node(input).shape, &node.shape, coordinates, ranges)?;
+        let (inner, mask) = view::through(op, &self.ir.node(input).shape, &node.shape, coordinates, ranges)?;
+        let mut inner = Rc::new(inner);
         let Some(mask) = mask.filter(|m| !m.is_always()) else { return self.value(input, &inner, outer) };
         let both = outer.and(&mask);
         // If the padding's input is a buffer, the load itself supplies the fill value.
@@ -342,7 +342,7 @@ impl Builder<'_> {
                 break;
             }
             let shape = &self.ir.node(behind.inputs[0]).shape;
-            inner = view::through(&behind.op, shape, &behind.shape, &inner, &self.group.ranges)?.0;
+            inner = view::through(&behind.op, shape, &behind.shape, &inner, &self.group.ranges)?.0.into();
             input = behind.inputs[0];
         }
         let value = self.value(input, &inner, &both)?;

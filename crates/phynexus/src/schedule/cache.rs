@@ -1,9 +1,6 @@
 //! Each device's plans by key. A lookup compares the whole key, so a hash collision cannot return a wrong plan.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use smallvec::SmallVec;
 
@@ -13,7 +10,7 @@ use super::{
 };
 use crate::{
     Device,
-    hash::FastBuild,
+    hash::FastMap,
     kernel::{fused::Fusion, step::Step},
 };
 
@@ -23,7 +20,7 @@ const CAPACITY: usize = 512;
 const BYTES: usize = 128 << 20;
 
 struct Cache<P> {
-    plans: HashMap<Vec<u64>, Entry<P>, FastBuild>,
+    plans: FastMap<Vec<u64>, Entry<P>>,
     bytes: usize,
     clock: u64,
     hits: u64,
@@ -84,7 +81,7 @@ pub(super) fn insert(device: Device, key: Vec<u64>, plan: Arc<Plan>) {
 
 impl<P> Default for Cache<P> {
     fn default() -> Cache<P> {
-        Cache { plans: HashMap::default(), bytes: 0, clock: 0, hits: 0, misses: 0 }
+        Cache { plans: FastMap::default(), bytes: 0, clock: 0, hits: 0, misses: 0 }
     }
 }
 

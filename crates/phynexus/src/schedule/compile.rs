@@ -1,7 +1,6 @@
 //! Compiles the steps of a plan.
 
 use std::{
-    collections::HashMap,
     hash::{Hash, Hasher},
     sync::Arc,
 };
@@ -9,7 +8,7 @@ use std::{
 use crate::{
     Result,
     device::{Device, Executable},
-    hash::FastHasher,
+    hash::{FastHasher, FastMap},
     kernel::step::Step,
     op::ir::Ir,
 };
@@ -26,7 +25,7 @@ pub(super) fn family(ir: &Ir) -> u64 {
 
 /// Compiles steps for a device. Equal steps, such as those of a recurrent layer's time steps, share one executable.
 pub(super) fn compile(device: Device, steps: &[&Step], family: u64) -> Vec<Result<Arc<dyn Executable>>> {
-    let mut known: HashMap<&Step, usize> = HashMap::new();
+    let mut known: FastMap<&Step, usize> = FastMap::default();
     let mut different = Vec::new();
     let places: Vec<usize> = steps
         .iter()

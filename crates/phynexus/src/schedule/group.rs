@@ -17,7 +17,7 @@ mod paths;
 mod phases;
 mod views;
 
-use std::cell::RefCell;
+use std::{cell::RefCell, rc::Rc};
 
 use smallvec::SmallVec;
 
@@ -28,6 +28,7 @@ use super::{
 };
 use crate::{
     Result,
+    hash::FastMap,
     kernel::{
         index::{Index, Ranges},
         view::{self, Coordinates},
@@ -50,7 +51,7 @@ pub(super) struct FusionGroup {
     /// The ranges that are reduced, in order; `None` if nothing is reduced yet.
     pub(super) columns: Option<SmallVec<[usize; 4]>>,
     /// The nodes it stores, and the coordinates at which it computes them.
-    pub(super) roots: Vec<(Id, Coordinates)>,
+    pub(super) roots: Vec<(Id, Rc<Coordinates>)>,
     /// The only node of the group, if the device refuses that elementwise node.
     pub(super) refused: Option<Id>,
     /// The library operation, if the group is not a fused kernel. In that case `roots` are what its epilogue stores.
@@ -75,7 +76,7 @@ pub(super) struct Epilogue {
     /// Each of the group's ranges in terms of `ranges`.
     pub(super) replacements: Coordinates,
     /// The coordinates at which the group reads the result, in terms of the group's ranges.
-    pub(super) coordinates: Coordinates,
+    pub(super) coordinates: Rc<Coordinates>,
 }
 
 /// Where a node's data comes from.
@@ -102,7 +103,7 @@ pub(super) struct Grouping {
 #[derive(Clone, PartialEq)]
 struct Use {
     group: FusionGroupId,
-    coordinates: Coordinates,
+    coordinates: Rc<Coordinates>,
     masked: bool,
 }
 
@@ -163,7 +164,7 @@ pub(super) fn group(ir: &Ir, leaves: &[Layout], limits: Limits<'_>) -> Result<Gr
 
 struct Grouper<'a> {
     ir: &'a Ir,
-    leaf_layouts: std::collections::HashMap<Id, &'a Layout>,
+    leaf_layouts: FastMap<Id, &'a Layout>,
     costs: Vec<Cost>,
     /// For each node, whether it is a reduction or follows from one through elementwise operations and views.
     follows: Vec<bool>,
@@ -351,7 +352,7 @@ impl Grouper<'_> {
     fn new_group(&mut self, id: Id) -> Result<Use> {
         let node = self.ir.node(id);
         let mut group = FusionGroup { ranges: Ranges::of(&node.shape), ..FusionGroup::default() };
-        let coordinates: Coordinates = group.ranges.coordinates();
+        let coordinates = Rc::new(group.ranges.coordinates());
         if let Op::Reduce(Reduce { axes, .. }) = node.op {
             let input = &self.ir.node(node.inputs[0]).shape;
             let first = group.ranges.len();
@@ -373,7 +374,7 @@ impl Grouper<'_> {
                 let group = &self.groups[u.group as usize];
                 let coordinates =
                     reduce_coordinates(&u.coordinates, *axes, &self.ir.node(input).shape, group);
-                self.need(input, Use { coordinates, ..u.clone() });
+                self.need(input, Use { coordinates: coordinates.into(), ..*u });
             }
             op if op.is_view() || matches!(op, Op::Pad(_)) => {
                 let input = node.inputs[0];
@@ -381,7 +382,7 @@ impl Grouper<'_> {
                 let shape = &self.ir.node(input).shape;
                 let (coordinates, mask) = view::through(op, shape, &node.shape, &u.coordinates, ranges)?;
                 let masked = u.masked || mask.is_some_and(|m| !m.is_always());
-                self.need(input, Use { group: u.group, coordinates, masked });
+                self.need(input, Use { group: u.group, coordinates: coordinates.into(), masked });
             }
             _ => {
                 for &input in &node.inputs {

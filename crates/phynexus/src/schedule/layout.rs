@@ -1,11 +1,10 @@
 //! Copies operands of library operations into layouts that the device's routines can read. The copies are steps of the
 //! plan, so their memory comes from the arena.
 
-use std::collections::HashMap;
-
 use super::answers::Answers;
 use crate::{
     device::{Device, Support},
+    hash::FastMap,
     op::view::view_layout,
     op::{
         Op,
@@ -34,7 +33,7 @@ pub(super) fn lay_out(ir: Ir, leaves: &[Layout], device: Device) -> (Ir, Answers
     }
     let mut laid_out = Ir::default();
     let mut places: Vec<Id> = Vec::with_capacity(ir.nodes.len());
-    let mut copies: HashMap<Id, Id> = HashMap::new();
+    let mut copies: FastMap<Id, Id> = FastMap::default();
     let mut after: Vec<Support> = Vec::with_capacity(ir.nodes.len());
     for (id, node) in ir.nodes.iter().enumerate() {
         let is_routine = answers.is_routine(&ir, id as Id);
@@ -62,7 +61,7 @@ pub(super) fn lay_out(ir: Ir, leaves: &[Layout], device: Device) -> (Ir, Answers
 /// Returns each node's layout in the buffer of the leaf or node that it is a view of. A view that strides cannot
 /// express has a buffer of its own, so it is row-major. Views of constants have no layout.
 fn layouts(ir: &Ir, leaves: &[Layout]) -> Vec<Option<Layout>> {
-    let slots: HashMap<Id, &Layout> = ir.leaves.iter().copied().zip(leaves).collect();
+    let slots: FastMap<Id, &Layout> = ir.leaves.iter().copied().zip(leaves).collect();
     let mut layouts: Vec<Option<Layout>> = Vec::with_capacity(ir.nodes.len());
     for (id, node) in ir.nodes.iter().enumerate() {
         layouts.push(match &node.op {

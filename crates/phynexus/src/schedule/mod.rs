@@ -230,7 +230,7 @@ impl Pending {
         let own = self.leaves.iter().map(|data| data.layout.clone()).zip(self.donatable.iter().copied());
         let leaves = slots.layouts().map(|layout| (layout, false)).chain(own);
         let leaves: Vec<Leaf> = leaves.map(|(layout, donatable)| Leaf { layout, donatable }).collect();
-        let plan = Arc::new(plan::plan(&self.ir(&slots), &leaves, slots, self.device())?);
+        let plan = Arc::new(plan::plan(self.ir(&slots), &leaves, slots, self.device())?);
         cache::insert(self.device(), self.key.clone(), plan.clone());
         Ok((plan, true))
     }
@@ -238,7 +238,7 @@ impl Pending {
 
 /// Makes a plan while nothing is claimed.
 fn planned(ir: &Ir, leaves: &[Leaf], device: Device) -> Result<Plan> {
-    let plan = plan::plan(ir, leaves, Slots::default(), device)?;
+    let plan = plan::plan(ir.clone(), leaves, Slots::default(), device)?;
     placement::tell(&plan);
     Ok(plan)
 }

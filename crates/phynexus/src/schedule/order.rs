@@ -1,6 +1,6 @@
 //! The order in which a plan's steps run, and which steps run together.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::BTreeSet;
 
 use smallvec::SmallVec;
 
@@ -8,6 +8,7 @@ use super::plan::Piece;
 use crate::kernel::step::Step;
 use crate::{
     Error, Result,
+    hash::{FastMap, FastSet},
     op::ir::{Id, Ir},
 };
 
@@ -19,12 +20,12 @@ use crate::{
 pub(super) fn order(ir: &Ir, pieces: &[Piece]) -> Vec<usize> {
     let mut waits = vec![0usize; pieces.len()];
     let mut readers: Vec<SmallVec<[usize; 4]>> = vec![SmallVec::new(); pieces.len()];
-    let mut producer: HashMap<Id, usize> = HashMap::new();
+    let mut producer: FastMap<Id, usize> = FastMap::default();
     for (index, piece) in pieces.iter().enumerate() {
         producer.extend(piece.stored().map(|node| (node, index)));
     }
     // The number of pieces that have yet to read each intermediate result.
-    let mut unread: HashMap<Id, usize> = HashMap::new();
+    let mut unread: FastMap<Id, usize> = FastMap::default();
     for (index, piece) in pieces.iter().enumerate() {
         let read = distinct(piece.read().map(|(_, node)| node));
         let mut producers: SmallVec<[usize; 8]> =
@@ -47,7 +48,7 @@ pub(super) fn order(ir: &Ir, pieces: &[Piece]) -> Vec<usize> {
     };
     let reads: Vec<SmallVec<[Id; 8]>> =
         pieces.iter().map(|piece| distinct(piece.read().map(|(_, node)| node))).collect();
-    let mut readers_of: HashMap<Id, SmallVec<[usize; 4]>> = HashMap::new();
+    let mut readers_of: FastMap<Id, SmallVec<[usize; 4]>> = FastMap::default();
     for (index, read) in reads.iter().enumerate() {
         for node in read.iter().filter(|node| unread.contains_key(node)) {
             readers_of.entry(*node).or_default().push(index);
@@ -106,7 +107,7 @@ pub(super) fn order(ir: &Ir, pieces: &[Piece]) -> Vec<usize> {
 /// itself.
 pub(super) fn check(ir: &Ir, pieces: &[Piece], order: &[usize], results: &[Id]) -> Result<()> {
     let broken = |message: String| Err(Error::internal("schedule::order", message));
-    let mut stored: HashSet<Id> = ir.leaves.iter().copied().collect();
+    let mut stored: FastSet<Id> = ir.leaves.iter().copied().collect();
     let mut placed = vec![false; pieces.len()];
     for &index in order {
         let missing = pieces[index].read().find(|(_, node)| !stored.contains(node));
@@ -135,7 +136,7 @@ pub(super) fn check(ir: &Ir, pieces: &[Piece], order: &[usize], results: &[Id]) 
 fn when_needed(
     order: Vec<usize>,
     pieces: &[Piece],
-    producer: &HashMap<Id, usize>,
+    producer: &FastMap<Id, usize>,
     readers: &[SmallVec<[usize; 4]>],
 ) -> Vec<usize> {
     let sources = |index: usize| {
@@ -168,7 +169,7 @@ fn distinct(nodes: impl Iterator<Item = Id>) -> SmallVec<[Id; 8]> {
 /// Splits the order into launches. Fused kernels that only make results come last and are independent of one another,
 /// so they run together, as many as the buffer limit allows.
 pub(super) fn batch(pieces: &[Piece], order: Vec<usize>, limit: usize) -> Vec<SmallVec<[usize; 1]>> {
-    let read: HashSet<Id> = pieces.iter().flat_map(|piece| piece.read().map(|(_, node)| node)).collect();
+    let read: FastSet<Id> = pieces.iter().flat_map(|piece| piece.read().map(|(_, node)| node)).collect();
     let can_join = |piece: &Piece| {
         // A refused kernel must not take others with it to the CPU.
         let fused = piece.step.fused().is_some() && piece.refusal.is_none();

@@ -2,7 +2,6 @@
 
 use std::{
     cell::Cell,
-    collections::HashMap,
     ops::Range,
     sync::{Arc, OnceLock},
 };
@@ -27,6 +26,7 @@ use crate::kernel::step::{Library, Operand, Step};
 use crate::{
     DType, Error, Result,
     device::{Binding, Buffer, Device, Executable, Prepared, Sequence, Storage},
+    hash::FastMap,
     interrupt::{self, Shield},
     kernel::fused::Fusion,
     op::{
@@ -121,7 +121,7 @@ pub(super) struct Leaf {
 }
 
 /// Makes the plan of a graph, some of whose leaves are the numbers of `slots`.
-pub(super) fn plan(ir: &Ir, leaves: &[Leaf], slots: Slots, device: Device) -> Result<Plan> {
+pub(super) fn plan(ir: Ir, leaves: &[Leaf], slots: Slots, device: Device) -> Result<Plan> {
     profile::end_recording();
     let _phase = profile::phase(Phase::Planning);
     let ir = slots.store_whole(rewrite(ir, device)?);
@@ -138,7 +138,7 @@ pub(super) fn plan(ir: &Ir, leaves: &[Leaf], slots: Slots, device: Device) -> Re
         answers: &answers,
     };
     let grouping = group::group(&ir, &layouts, limits)?;
-    let by_id: HashMap<Id, Layout> = ir.leaves.iter().copied().zip(layouts).collect();
+    let by_id: FastMap<Id, Layout> = ir.leaves.iter().copied().zip(layouts).collect();
     let mut pieces = Vec::with_capacity(grouping.groups.len());
     for (id, group) in grouping.groups.iter().enumerate() {
         interrupt::check()?;
@@ -286,7 +286,7 @@ fn library(
     grouping: &Grouping,
     group: FusionGroupId,
     id: Id,
-    layouts: &HashMap<Id, Layout>,
+    layouts: &FastMap<Id, Layout>,
     answers: &Answers,
 ) -> Result<Piece> {
     let node = ir.node(id);
@@ -326,7 +326,7 @@ fn library(
 }
 
 /// Returns the node whose buffer holds this node's data, and the layout in that buffer.
-fn resolve(ir: &Ir, grouping: &Grouping, layouts: &HashMap<Id, Layout>, id: Id) -> (Id, Layout) {
+fn resolve(ir: &Ir, grouping: &Grouping, layouts: &FastMap<Id, Layout>, id: Id) -> (Id, Layout) {
     match &grouping.homes[id as usize] {
         Home::View(base, layout) => (*base, layout.clone()),
         _ => match layouts.get(&id) {

@@ -4,14 +4,14 @@
 //! One pass in topological order builds a new graph and merges equal nodes. Every rule preserves NaN, infinities and
 //! the sign of zero.
 
-use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
 
 use smallvec::{SmallVec, smallvec};
 
 use crate::{
     DType, Result, Scalar,
     device::{Device, Support},
-    hash::FastBuild,
+    hash::{FastHasher, FastMap},
     op::{
         Axes, Binary, Cat, Composite, Constant, Op, Permute, Reduce, Slice, TensorType, Unary,
         composite::Tf32,
@@ -20,47 +20,44 @@ use crate::{
 };
 
 /// Simplifies the graph for a device. Composites that the device does not support are replaced by their bodies.
-pub(crate) fn rewrite(ir: &Ir, device: Device) -> Result<Ir> {
-    let known = HashMap::with_capacity_and_hasher(ir.nodes.len(), FastBuild::default());
+pub(crate) fn rewrite(ir: Ir, device: Device) -> Result<Ir> {
+    let known = FastMap::with_capacity_and_hasher(2 * ir.nodes.len(), <_>::default());
     let mut rewriter = Rewriter { device, out: Ir::default(), known };
-    let renamed = rewriter.import(ir, None)?;
-    rewriter.out.outputs = ir.outputs.iter().map(|&o| renamed[o as usize]).collect();
+    rewriter.out.outputs = rewriter.import(ir, None)?;
     Ok(without_dead_nodes(rewriter.out))
 }
 
 struct Rewriter {
     device: Device,
     out: Ir,
-    known: HashMap<IrNode, Id, FastBuild>,
+    /// The nodes of `out` by their hash. Of nodes with equal hashes, only the last one is found.
+    known: FastMap<u64, Id>,
 }
 
 impl Rewriter {
-    /// Adds the nodes of `ir`. Its leaves become `operands`, or new leaves if that is `None`.
-    fn import(&mut self, ir: &Ir, operands: Option<&[Id]>) -> Result<Vec<Id>> {
+    /// Adds the nodes of `ir`. Its leaves become `operands`, or new leaves if that is `None`. Returns the outputs.
+    fn import(&mut self, ir: Ir, operands: Option<&[Id]>) -> Result<Vec<Id>> {
         let mut renamed: Vec<Id> = Vec::with_capacity(ir.nodes.len());
         let mut leaf = 0;
         let mut uses = vec![0u32; ir.nodes.len()];
         let inputs = ir.nodes.iter().flat_map(|n| &n.inputs);
         inputs.chain(&ir.outputs).for_each(|&i| uses[i as usize] += 1);
-        for node in &ir.nodes {
-            let id = if node.op == Op::Buffer {
-                leaf += 1;
-                match operands {
-                    Some(operands) => operands[leaf - 1],
-                    None => self.out.push(Op::Buffer, node.dtype, node.shape.clone(), []),
-                }
-            } else {
-                let inputs: SmallVec<[Id; 3]> = node.inputs.iter().map(|&i| renamed[i as usize]).collect();
-                match &node.op {
-                    Op::Permute(Permute(p)) if uses[node.inputs[0] as usize] == 1 && swaps_last_two(p) => {
-                        self.transpose(IrNode { inputs, ..node.clone() })?
+        for mut node in ir.nodes {
+            let is_only_use = node.inputs.first().is_some_and(|&input| uses[input as usize] == 1);
+            node.inputs.iter_mut().for_each(|input| *input = renamed[*input as usize]);
+            renamed.push(match &node.op {
+                Op::Buffer => {
+                    leaf += 1;
+                    match operands {
+                        Some(operands) => operands[leaf - 1],
+                        None => self.out.push(Op::Buffer, node.dtype, node.shape, []),
                     }
-                    _ => self.add(IrNode { inputs, ..node.clone() })?,
                 }
-            };
-            renamed.push(id);
+                Op::Permute(Permute(p)) if is_only_use && swaps_last_two(p) => self.transpose(node)?,
+                _ => self.add(node)?,
+            });
         }
-        Ok(renamed)
+        Ok(ir.outputs.iter().map(|&output| renamed[output as usize]).collect())
     }
 
     fn add(&mut self, node: IrNode) -> Result<Id> {
@@ -70,21 +67,25 @@ impl Rewriter {
                 let types: Vec<TensorType> =
                     node.inputs.iter().map(|&i| self.out.node(i).tensor_type()).collect();
                 let body = without_dead_nodes(composite.draft(&types)?);
-                let renamed = self.import(&body, Some(&node.inputs))?;
-                return Ok(renamed[body.outputs[0] as usize]);
+                return Ok(self.import(body, Some(&node.inputs))?[0]);
             }
         }
         let node = match self.simplify(node)? {
             Simplified::Is(id) => return Ok(id),
             Simplified::Node(node) => node,
         };
-        if let Some(&id) = self.known.get(&node) {
+        if let Some(id) = self.find(&node) {
             return Ok(id);
         }
         let id = self.out.nodes.len() as Id;
-        self.out.nodes.push(node.clone());
-        self.known.insert(node, id);
+        self.known.insert(hash_of(&node), id);
+        self.out.nodes.push(node);
         Ok(id)
+    }
+
+    /// Finds an equal node.
+    fn find(&self, node: &IrNode) -> Option<Id> {
+        self.known.get(&hash_of(node)).copied().filter(|&id| self.out.node(id) == node)
     }
 
     fn constant(&self, id: Id) -> Option<Scalar> {
@@ -104,7 +105,7 @@ impl Rewriter {
             })
         };
         let Some(&first) = node.inputs.first() else { return Ok(Node(node)) };
-        let operand = self.out.node(first).clone();
+        let operand = self.out.node(first);
         match &node.op {
             Op::Reshape | Op::Permute(_) | Op::Expand | Op::Slice(_) => {
                 if let Op::Constant(Constant(scalar)) = operand.op {
@@ -122,13 +123,13 @@ impl Rewriter {
                 }
                 match (&node.op, &operand.op) {
                     (Op::Reshape, Op::Reshape) | (Op::Expand, Op::Expand) => {
-                        node.inputs = operand.inputs;
+                        node.inputs = operand.inputs.clone();
                         return self.simplify(node);
                     }
                     (Op::Permute(Permute(outer)), Op::Permute(Permute(inner))) => {
                         node.op =
                             Op::Permute(Permute(outer.iter().map(|&i| inner[usize::from(i)]).collect()));
-                        node.inputs = operand.inputs;
+                        node.inputs = operand.inputs.clone();
                         return self.simplify(node);
                     }
                     (Op::Slice(slice), Op::Cat(cat)) => {
@@ -160,7 +161,7 @@ impl Rewriter {
             Op::Unary(Unary::Not) if matches!(operand.op, Op::Unary(Unary::Not)) => {
                 return Ok(Is(operand.inputs[0]));
             }
-            Op::Binary(binary) => return self.simplify_binary(*binary, node.clone()),
+            &Op::Binary(binary) => return self.simplify_binary(binary, node),
             Op::Where => {
                 let (then, otherwise) = (node.inputs[1], node.inputs[2]);
                 if then == otherwise {
@@ -261,8 +262,8 @@ impl Rewriter {
         }
         let (dtype, shape) = (self.out.node(x).dtype, self.out.node(x).shape.clone());
         let rectified = IrNode { op: Op::Where, dtype, shape, inputs: smallvec![condition, zero, x] };
-        match self.known.get(&rectified) {
-            Some(&rectified) => self.add(IrNode { inputs: smallvec![rectified, zero], ..node }).map(Some),
+        match self.find(&rectified) {
+            Some(rectified) => self.add(IrNode { inputs: smallvec![rectified, zero], ..node }).map(Some),
             None => Ok(None),
         }
     }
@@ -327,6 +328,12 @@ enum Simplified {
     Node(IrNode),
 }
 
+fn hash_of(node: &IrNode) -> u64 {
+    let mut hasher = FastHasher::default();
+    node.hash(&mut hasher);
+    hasher.finish()
+}
+
 /// Folds an operation on two constants, if the result is the same on every device.
 fn fold(binary: Binary, x: Scalar, y: Scalar, dtype: DType) -> Option<Scalar> {
     let scalar = if dtype.is_float() {
@@ -352,7 +359,7 @@ fn fold(binary: Binary, x: Scalar, y: Scalar, dtype: DType) -> Option<Scalar> {
 }
 
 /// Removes nodes that the outputs do not need. Leaves stay, because the caller depends on their order.
-fn without_dead_nodes(ir: Ir) -> Ir {
+fn without_dead_nodes(mut ir: Ir) -> Ir {
     let mut live = vec![false; ir.nodes.len()];
     ir.outputs.iter().chain(&ir.leaves).for_each(|&o| live[o as usize] = true);
     for id in (0..ir.nodes.len()).rev().filter(|&i| ir.nodes[i].op != Op::Buffer) {
@@ -361,13 +368,14 @@ fn without_dead_nodes(ir: Ir) -> Ir {
         }
     }
     let mut renamed = vec![Id::MAX; ir.nodes.len()];
-    let mut out = Ir::default();
-    for (id, node) in ir.nodes.into_iter().enumerate().filter(|(id, _)| live[*id]) {
-        let inputs: SmallVec<[Id; 3]> = node.inputs.iter().map(|&i| renamed[i as usize]).collect();
-        renamed[id] = out.push(node.op, node.dtype, node.shape, inputs);
+    for (next, (id, node)) in ir.nodes.iter_mut().enumerate().filter(|(id, _)| live[*id]).enumerate() {
+        node.inputs.iter_mut().for_each(|input| *input = renamed[*input as usize]);
+        renamed[id] = next as Id;
     }
-    out.outputs = ir.outputs.iter().map(|&o| renamed[o as usize]).collect();
-    out
+    let mut live = live.into_iter();
+    ir.nodes.retain(|_| live.next() == Some(true));
+    ir.outputs.iter_mut().chain(&mut ir.leaves).for_each(|id| *id = renamed[*id as usize]);
+    ir
 }
 
 #[cfg(test)]
@@ -392,14 +400,14 @@ mod tests {
         let transposed =
             ir.push(Op::Permute(Permute([1, 0][..].into())), DType::F32, [5, 3][..].into(), [product]);
         ir.outputs = vec![transposed];
-        let out = rewrite(&ir, crate::tensor::null_device()).unwrap();
+        let out = rewrite(ir.clone(), crate::tensor::null_device()).unwrap();
         let result = out.node(out.outputs[0]);
         assert_eq!((&result.op, result.shape.as_slice()), (&Op::Dot, &[5, 3][..]));
         let shapes: Vec<&[usize]> = result.inputs.iter().map(|&i| out.node(i).shape.as_slice()).collect();
         assert_eq!(shapes, [&[5, 4][..], &[4, 3]]);
         // A product that is itself an output is computed once and read transposed.
         ir.outputs.push(product);
-        let out = rewrite(&ir, crate::tensor::null_device()).unwrap();
+        let out = rewrite(ir.clone(), crate::tensor::null_device()).unwrap();
         assert_eq!(out.nodes.iter().filter(|n| n.op == Op::Dot).count(), 1);
     }
 
@@ -414,7 +422,7 @@ mod tests {
         let rectified = ir.push(Op::Where, DType::F32, shape(), [mask, zero, x]);
         let gradient = ir.push(Op::Where, DType::F32, shape(), [mask, zero, g]);
         ir.outputs = vec![rectified, gradient];
-        let out = rewrite(&ir, crate::tensor::null_device()).unwrap();
+        let out = rewrite(ir.clone(), crate::tensor::null_device()).unwrap();
         let condition = |id: Id| out.node(out.node(id).inputs[0]);
         assert_eq!(condition(out.outputs[1]).inputs[0], out.outputs[0]);
         assert_eq!(out.node(condition(out.outputs[0]).inputs[0]).op, Op::Buffer);
@@ -424,7 +432,7 @@ mod tests {
         ir.push(Op::Where, DType::F32, shape(), [other, one, x]);
         let gradient = ir.push(Op::Where, DType::F32, shape(), [other, one, g]);
         ir.outputs = vec![gradient];
-        let out = rewrite(&ir, crate::tensor::null_device()).unwrap();
+        let out = rewrite(ir.clone(), crate::tensor::null_device()).unwrap();
         let condition = out.node(out.node(out.outputs[0]).inputs[0]);
         assert_eq!(out.node(condition.inputs[0]).op, Op::Buffer);
     }
@@ -441,7 +449,7 @@ mod tests {
         let slices = [(3, 1, 5), (4, 2, 2), (11, -1, 4), (2, 1, 2), (9, -4, 2), (8, 1, 0)];
         let outputs = slices.map(|(start, step, count)| slice(start, step, count)).to_vec();
         ir.outputs = outputs;
-        let out = rewrite(&ir, crate::tensor::null_device()).unwrap();
+        let out = rewrite(ir.clone(), crate::tensor::null_device()).unwrap();
         let found: Vec<&IrNode> = out.outputs.iter().map(|&o| out.node(o)).collect();
         // A whole part, some of it, and backwards.
         assert_eq!(out.outputs[0], out.leaves[1]);

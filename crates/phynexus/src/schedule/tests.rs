@@ -3,12 +3,11 @@
 mod epilogues;
 mod memory;
 
-use std::collections::HashMap;
-
 use super::{build, group};
 use crate::{
     DType, Scalar,
     device::Support,
+    hash::FastMap,
     kernel::fused::Fusion,
     op::{
         Axes, Binary, Combine, Constant, Op, Permute, Reduce, Unary,
@@ -77,7 +76,7 @@ impl Graph {
             answers: &answers,
         };
         let grouping = group::group(&self.0, &layouts, limits).unwrap();
-        let by_id: HashMap<Id, Layout> = self.0.leaves.iter().copied().zip(layouts).collect();
+        let by_id: FastMap<Id, Layout> = self.0.leaves.iter().copied().zip(layouts).collect();
         (0..grouping.groups.len())
             .filter(|&g| grouping.groups[g].library.is_none())
             .map(|g| build::build(&self.0, &grouping, g as u32, &by_id).unwrap().kernel)

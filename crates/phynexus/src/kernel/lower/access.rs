@@ -1,8 +1,7 @@
 //! The buffers of a fused kernel, and the width of accesses to them.
 
-use std::collections::HashMap;
-
 use super::{Argument, Source, Target};
+use crate::hash::FastMap;
 use crate::kernel::{
     Index, Ranges,
     build::Builder,
@@ -187,7 +186,7 @@ pub(super) fn launch(
 pub(super) fn alignment(kernel: &Kernel, argument: usize) -> usize {
     let array = ArrayId::Buffer(argument as u16);
     let size = kernel.array(array).map_or(1, |(dtype, _)| dtype.size());
-    let mut lanes: HashMap<ValueId, u8> = HashMap::new();
+    let mut lanes: FastMap<ValueId, u8> = FastMap::default();
     let mut widest = size;
     kernel.visit(&mut |statement| match statement {
         Statement::Let { value, of, operation } => {

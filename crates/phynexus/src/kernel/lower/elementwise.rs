@@ -1,13 +1,12 @@
 //! Kernels without columns: each invocation computes one element of the row space, or a vector of neighbours. The
 //! specifications of a batch are compiled to one kernel, in which each has a part of the grid.
 
-use std::collections::HashMap;
-
 use super::{
     Launch, Source, Target,
     access::{self, Buffer},
     expression::Scope,
 };
+use crate::hash::FastMap;
 use crate::kernel::{
     Index, Mask, Ranges,
     build::Builder,
@@ -146,6 +145,6 @@ fn coordinates(fused: &Fusion, flat: &Index, ranges: &Ranges) -> Coordinates {
 /// Performs all loads before the first store, since both may access the same memory.
 fn store_all(b: &mut Builder, fused: &Fusion, buffers: &[Buffer], points: Vec<Coordinates>, holds: &Mask) {
     let (holds, guard) = (holds.clone(), Mask::default());
-    let mut scope = Scope { fused, buffers, points, holds, guard, known: HashMap::new(), kept: None };
+    let mut scope = Scope { fused, buffers, points, holds, guard, known: FastMap::default(), kept: None };
     scope.store_all(b, &fused.stores.iter().collect::<Vec<_>>());
 }

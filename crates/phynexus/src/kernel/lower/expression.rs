@@ -1,13 +1,12 @@
 //! Evaluates the expression of a fused kernel at given coordinates, as values of a loop tree. Numbers are held in the
 //! kernels' compute type, and values are computed on first use.
 
-use std::collections::HashMap;
-
 use smallvec::{SmallVec, smallvec};
 
 use super::access::{Buffer, Pattern, pattern};
 use crate::{
     DType, DTypeKind, Scalar,
+    hash::FastMap,
     kernel::{
         Index,
         build::Builder,
@@ -25,9 +24,9 @@ pub(super) type Lanes = SmallVec<[ValueId; 4]>;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Kept {
     /// The kept instructions and their registers.
-    pub(super) registers: HashMap<InstructionId, ArrayId>,
+    pub(super) registers: FastMap<InstructionId, ArrayId>,
     /// The number of lanes that have their own register; empty until the registers are written.
-    lanes: HashMap<InstructionId, usize>,
+    lanes: FastMap<InstructionId, usize>,
 }
 
 /// The context in which an expression is evaluated.
@@ -41,7 +40,7 @@ pub(super) struct Scope<'a> {
     /// The condition of all loads.
     pub(super) guard: Mask,
     /// The values of instructions computed so far.
-    pub(super) known: HashMap<InstructionId, Lanes>,
+    pub(super) known: FastMap<InstructionId, Lanes>,
     /// The kept values, and the first register of this scope.
     pub(super) kept: Option<(&'a mut Kept, Index)>,
 }

@@ -1,10 +1,9 @@
 //! Combines one value per invocation over the invocations that share a row. All of them get the result, in an order
 //! that depends only on their number.
 
-use std::collections::HashMap;
-
 use crate::{
     DType, DTypeKind,
+    hash::FastMap,
     kernel::{
         Index, Mask,
         build::Builder,
@@ -41,7 +40,7 @@ pub(super) struct Combiner {
     team: Team,
     subgroup: Option<usize>,
     /// By turn, position in the turn, and type. Consecutive turns use different arrays, so one barrier is enough.
-    arrays: HashMap<(bool, usize, DType), ArrayId>,
+    arrays: FastMap<(bool, usize, DType), ArrayId>,
     turn: bool,
 }
 
@@ -51,7 +50,7 @@ impl Combiner {
         let fits = |width: &usize| {
             team.stride == 1 && team.block.is_multiple_of(*width) && team.size <= width * width
         };
-        Combiner { team, subgroup: limits.subgroup.filter(fits), arrays: HashMap::new(), turn: false }
+        Combiner { team, subgroup: limits.subgroup.filter(fits), arrays: FastMap::default(), turn: false }
     }
 
     /// The number of neighbouring members that [`Combiner::neighbours`] combines: a subgroup, or the whole team if its

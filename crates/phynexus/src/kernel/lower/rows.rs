@@ -21,8 +21,6 @@
 
 mod passes;
 
-use std::collections::{HashMap, HashSet};
-
 use self::passes::{Pass, Passes, keep};
 use super::{
     Launch, Source, Target,
@@ -31,6 +29,7 @@ use super::{
     reduce::{Combiner, Team, accumulator},
 };
 use crate::{
+    hash::{FastMap, FastSet},
     kernel::{
         Index, Mask, Ranges,
         build::Builder,
@@ -155,7 +154,7 @@ pub(super) fn lower(fused: &Fusion, sources: &[Source], sums: usize, target: &Ta
             invocation,
             member,
             combiner,
-            known: HashMap::new(),
+            known: FastMap::default(),
             kept,
         };
         for pass in &passes.reducing {
@@ -298,7 +297,7 @@ struct Worker<'a> {
     member: Index,
     combiner: Combiner,
     /// The per-row values computed so far.
-    known: HashMap<InstructionId, super::expression::Lanes>,
+    known: FastMap<InstructionId, super::expression::Lanes>,
     kept: Kept,
 }
 
@@ -314,7 +313,7 @@ impl Worker<'_> {
             known: std::mem::take(&mut self.known),
             kept: None,
         };
-        let (mut open, mut seen) = (roots.to_vec(), HashSet::new());
+        let (mut open, mut seen) = (roots.to_vec(), FastSet::default());
         while let Some(value) = open.pop() {
             let instruction = &self.fused.instructions[value as usize];
             if !instruction.per_column {

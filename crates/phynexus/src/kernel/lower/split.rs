@@ -2,8 +2,6 @@
 //! are combined, then the instructions that depend on the results follow. A part is an aligned run of partial sums, so
 //! the number of parts does not change the order of sums.
 
-use std::collections::HashMap;
-
 use super::{
     Lowered, Source, Target, Unsupported,
     contraction::{Contraction, Product, Shape},
@@ -12,6 +10,7 @@ use super::{
 };
 use crate::{
     DType, Scalar,
+    hash::FastMap,
     kernel::{
         Index, Mask,
         fused::{FusedOp, Fusion, Instruction, InstructionId, Parameter, Store},
@@ -254,9 +253,9 @@ struct Rebuild<'a> {
     /// The condition of all loads.
     guard: Mask,
     /// New instructions by their old numbers.
-    values: HashMap<InstructionId, InstructionId>,
+    values: FastMap<InstructionId, InstructionId>,
     /// New parameters by their old numbers.
-    parameters: HashMap<u16, u16>,
+    parameters: FastMap<u16, u16>,
     old_sources: &'a [Source],
     sources: Vec<Source>,
 }
@@ -266,7 +265,7 @@ impl<'a> Rebuild<'a> {
     fn new(fused: &'a Fusion, old_sources: &'a [Source], rows: &[usize], columns: &[usize]) -> Rebuild<'a> {
         let draft = Draft::new(rows, columns);
         let at = draft.ranges().coordinates();
-        let (values, parameters, sources) = (HashMap::new(), HashMap::new(), Vec::new());
+        let (values, parameters, sources) = (FastMap::default(), FastMap::default(), Vec::new());
         Rebuild { fused, draft, at, guard: Mask::default(), values, parameters, old_sources, sources }
     }
 

@@ -10,8 +10,6 @@ mod number;
 mod variable;
 mod wgsl;
 
-use std::collections::{HashMap, HashSet};
-
 pub use c::{Language, print, print_variable};
 use dialect::Dialect;
 pub use variable::{NumberSource, Variable};
@@ -24,7 +22,11 @@ use super::{
     index::Ranges,
     loops::{AxisKind, Kernel, KernelOp, Statement, Type, ValueId},
 };
-use crate::{DType, Error, Result, Scalar, op::Combine};
+use crate::{
+    DType, Error, Result, Scalar,
+    hash::{FastMap, FastSet},
+    op::Combine,
+};
 
 const LANES: [&str; 4] = ["x", "y", "z", "w"];
 
@@ -53,9 +55,9 @@ struct Printer<'a, D> {
     marks: bool,
     /// Whether some index does not fit 32 bits.
     too_wide: bool,
-    values: HashMap<ValueId, Bound>,
+    values: FastMap<ValueId, Bound>,
     /// The values that a compiler may compute.
-    known: HashSet<ValueId>,
+    known: FastSet<ValueId>,
     /// The functions that the kernel calls, in the order of their use: names and definitions.
     functions: Vec<(String, String)>,
     text: String,
@@ -70,8 +72,8 @@ impl<'a, D> Printer<'a, D> {
             ranges: kernel.ranges(),
             marks,
             too_wide: false,
-            values: HashMap::new(),
-            known: HashSet::new(),
+            values: FastMap::default(),
+            known: FastSet::default(),
             functions: Vec::new(),
             text: String::new(),
             depth: 0,

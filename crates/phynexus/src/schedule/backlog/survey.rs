@@ -1,10 +1,10 @@
 //! Counts handles to find the memory that pending nodes keep alive and the nodes that are still held.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::{Tensor, graph::node::Node, hash::FastBuild};
+use crate::{Tensor, graph::node::Node, hash::FastMap};
 
 /// A node with data that pending nodes read.
 struct Kept {
@@ -41,10 +41,10 @@ enum Source {
 impl Survey<'_> {
     /// `nodes` are in recording order. The caller holds exactly one handle to each.
     pub(super) fn of(nodes: &[Arc<Node>]) -> Survey<'_> {
-        let position: HashMap<u64, usize, FastBuild> =
+        let position: FastMap<u64, usize> =
             nodes.iter().enumerate().map(|(at, node)| (node.number, at)).collect();
         let mut kept: Vec<Kept> = Vec::new();
-        let mut known: HashMap<u64, usize, FastBuild> = HashMap::default();
+        let mut known: FastMap<u64, usize> = FastMap::default();
         let mut handles = vec![0usize; nodes.len()];
         let mut sources = Vec::with_capacity(nodes.len());
         for node in nodes {
@@ -106,7 +106,7 @@ impl Survey<'_> {
 
     /// Memory is freed with the last of the nodes that share it.
     fn count_bytes(&mut self) {
-        let mut shares: HashMap<usize, usize, FastBuild> = HashMap::default();
+        let mut shares: FastMap<usize, usize> = FastMap::default();
         let mut counted = Vec::new();
         for (at, kept) in self.kept.iter().enumerate().filter(|(_, kept)| kept.is_exclusive && kept.is_live) {
             if let Some(data) = kept.node.body().data.as_deref() {

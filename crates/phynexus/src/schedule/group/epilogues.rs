@@ -1,14 +1,14 @@
 //! Decides which elementwise kernels become the epilogue of a library operation. An epilogue reads each element of the
 //! operation's result once, at its own position, while the operation still holds it.
 
-use std::collections::HashSet;
+use std::rc::Rc;
 
 use smallvec::SmallVec;
 
 use super::{Epilogue, FusionGroup, FusionGroupId, Grouper, Home, stores_once};
 use crate::{
     Result,
-    hash::FastBuild,
+    hash::FastSet,
     kernel::{
         index::{Index, Ranges},
         view::{self, Coordinates},
@@ -42,8 +42,8 @@ impl Grouper<'_> {
         }
         let kernel = FusionGroup { ranges: Ranges::of(&node.shape), ..FusionGroup::default() };
         // Nodes to visit. Those before `next` are done.
-        let mut nodes: SmallVec<[(Id, Coordinates); 16]> = SmallVec::new();
-        nodes.push((id, kernel.ranges.coordinates()));
+        let mut nodes: SmallVec<[(Id, Rc<Coordinates>); 16]> = SmallVec::new();
+        nodes.push((id, kernel.ranges.coordinates().into()));
         let mut next = 0;
         let mut sources: SmallVec<[Id; 8]> = SmallVec::new();
         let mut found: Option<Id> = None;
@@ -53,7 +53,7 @@ impl Grouper<'_> {
             if next > FARTHEST {
                 return Ok(None);
             }
-            let mut look = |input: Id, coordinates: Coordinates| {
+            let mut look = |input: Id, coordinates: Rc<Coordinates>| {
                 let read = (input, coordinates);
                 if !nodes.contains(&read) {
                     nodes.push(read);
@@ -72,7 +72,10 @@ impl Grouper<'_> {
                 op if op.is_view() => {
                     let input = node.inputs[0];
                     let shape = &self.ir.node(input).shape;
-                    look(input, view::through(op, shape, &node.shape, &coordinates, &kernel.ranges)?.0);
+                    look(
+                        input,
+                        view::through(op, shape, &node.shape, &coordinates, &kernel.ranges)?.0.into(),
+                    );
                 }
                 op if op.is_elementwise() && !stored => {
                     node.inputs.iter().for_each(|&input| look(input, coordinates.clone()));
@@ -87,7 +90,7 @@ impl Grouper<'_> {
     /// Returns whether node `id` is `on` or depends on it.
     fn depends(&self, id: Id, on: Id) -> bool {
         // Operands have smaller ids than their users.
-        let mut seen: HashSet<Id, FastBuild> = HashSet::default();
+        let mut seen: FastSet<Id> = FastSet::default();
         let mut stack: SmallVec<[Id; 16]> = SmallVec::from_slice(&[id]);
         while let Some(id) = stack.pop() {
             if id == on {
@@ -125,7 +128,7 @@ impl Grouper<'_> {
     }
 
     /// Finds a kernel that can run as the epilogue of this operation, and the coordinates at which it reads the result.
-    fn find_epilogue(&self, id: Id, library: FusionGroupId) -> Option<(FusionGroupId, Coordinates)> {
+    fn find_epilogue(&self, id: Id, library: FusionGroupId) -> Option<(FusionGroupId, Rc<Coordinates>)> {
         let node = self.ir.node(id);
         let uses = &self.uses[id as usize];
         let fits = |kernel: FusionGroupId, coordinates: &Coordinates| {
@@ -170,7 +173,7 @@ impl Grouper<'_> {
         id: Id,
         library: FusionGroupId,
         kernel: FusionGroupId,
-        coordinates: Coordinates,
+        coordinates: Rc<Coordinates>,
     ) {
         let node = self.ir.node(id);
         let strides = contiguous_strides(&node.shape);

@@ -1,5 +1,7 @@
 //! Decides which reductions become phases of which kernels.
 
+use std::rc::Rc;
+
 use smallvec::SmallVec;
 
 use super::{FusionGroup, FusionGroupId, Grouper, Use, reduce_coordinates, stores_once};
@@ -82,7 +84,7 @@ impl Grouper<'_> {
         for shared in self.uses_behind(input) {
             let mut candidate = shared.clone();
             for axis in axes.iter() {
-                candidate.coordinates[axis] = Index::constant(0);
+                Rc::make_mut(&mut candidate.coordinates)[axis] = Index::constant(0);
             }
             if !self.has_room(&candidate, readers.iter().copied()) {
                 continue;
@@ -94,7 +96,7 @@ impl Grouper<'_> {
             let group = &mut self.groups[candidate.group as usize];
             let shape = &self.ir.node(input).shape;
             if joins
-                && reduce_coordinates(&candidate.coordinates, axes, shape, group) == shared.coordinates
+                && reduce_coordinates(&candidate.coordinates, axes, shape, group) == *shared.coordinates
                 && stores_once(group, &node.shape, &candidate.coordinates)
             {
                 group.roots.push((id, candidate.coordinates.clone()));
@@ -147,7 +149,7 @@ impl Grouper<'_> {
     /// kernel here, but could be a phase if the node had its own kernel.
     pub(super) fn wants_other_columns(&self, id: Id, u: &Use, columns: &[usize]) -> Result<bool> {
         let ranges = &self.groups[u.group as usize].ranges;
-        let mut stack: SmallVec<[(Id, Coordinates); 16]> = SmallVec::new();
+        let mut stack: SmallVec<[(Id, Rc<Coordinates>); 16]> = SmallVec::new();
         stack.push((id, u.coordinates.clone()));
         let mut looked_at = 0;
         while let Some((id, coordinates)) = stack.pop() {
@@ -172,7 +174,8 @@ impl Grouper<'_> {
                 op if op.is_view() => {
                     let input = node.inputs[0];
                     let shape = &self.ir.node(input).shape;
-                    stack.push((input, view::through(op, shape, &node.shape, &coordinates, ranges)?.0));
+                    stack
+                        .push((input, view::through(op, shape, &node.shape, &coordinates, ranges)?.0.into()));
                 }
                 op if op.is_elementwise() => {
                     let following = node.inputs.iter().filter(|&&i| self.follows[i as usize]);

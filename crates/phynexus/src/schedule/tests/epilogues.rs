@@ -41,7 +41,7 @@ impl Graph {
         let limits =
             group::Limits { binding_limit, epilogue: &takes, donatable: &|_| false, answers: &answers };
         let grouping = group::group(&self.0, &layouts, limits).unwrap();
-        let by_id: HashMap<Id, Layout> = self.0.leaves.iter().copied().zip(layouts).collect();
+        let by_id: FastMap<Id, Layout> = self.0.leaves.iter().copied().zip(layouts).collect();
         let mut found: Vec<(Id, Option<Fusion>)> = Vec::new();
         for (at, group) in grouping.groups.iter().enumerate() {
             if let Some(id) = group.library {
@@ -200,7 +200,7 @@ pub(super) fn planned(g: &mut Graph, outputs: &[Id]) -> Plan {
     g.0.outputs = outputs.to_vec();
     let leaf = |&id: &Id| Leaf { layout: Layout::contiguous(&g.0.node(id).shape), donatable: true };
     let leaves: Vec<Leaf> = g.0.leaves.iter().map(leaf).collect();
-    plan::plan(&g.0, &leaves, Slots::default(), reference_device()).unwrap()
+    plan::plan(g.0.clone(), &leaves, Slots::default(), reference_device()).unwrap()
 }
 
 pub(super) fn donors(plan: &Plan) -> Vec<Option<usize>> {

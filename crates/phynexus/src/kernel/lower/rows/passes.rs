@@ -1,9 +1,8 @@
 //! The loops of a kernel with columns: which reductions and stores each of them makes, and what they keep in registers.
 
-use std::collections::{HashMap, HashSet};
-
 use super::super::expression::Kept;
 use crate::{
+    hash::{FastMap, FastSet},
     kernel::{
         build::Builder,
         fused::{FusedOp, Fusion, InstructionId, Store},
@@ -50,7 +49,7 @@ impl Pass<'_> {
     fn reads(&self, fused: &Fusion, parameter: Option<u16>) -> bool {
         let Some(read) = parameter else { return false };
         let mut open: Vec<InstructionId> = self.roots(fused).collect();
-        let mut seen = HashSet::new();
+        let mut seen = FastSet::default();
         while let Some(value) = open.pop() {
             let operation = &fused.instructions[value as usize].operation;
             if matches!(operation, FusedOp::Load { parameter, .. } if *parameter == read) {
@@ -126,11 +125,11 @@ fn needed_again(fused: &Fusion, roots: &[Vec<InstructionId>], functions: bool) -
         FusedOp::Binary(op, ..) => functions && (*op == Binary::Div || op.row().slow),
         _ => false,
     };
-    let mut first: HashMap<InstructionId, usize> = HashMap::new();
+    let mut first: FastMap<InstructionId, usize> = FastMap::default();
     let mut again = Vec::new();
     for (pass, roots) in roots.iter().enumerate() {
         let mut open = roots.clone();
-        let mut seen = HashSet::new();
+        let mut seen = FastSet::default();
         while let Some(value) = open.pop() {
             let instruction = &fused.instructions[value as usize];
             if !instruction.per_column || !seen.insert(value) {

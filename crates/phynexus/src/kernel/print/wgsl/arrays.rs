@@ -3,11 +3,10 @@
 //! Not every device supports WGSL's types of 8 and 16 bits, so buffers of such types are arrays of words. A store of
 //! less than a word changes its bits in two atomic steps, so that concurrent stores to the rest of the word are kept.
 
-use std::collections::HashMap;
-
 use super::{Dialect, Printer, Wgsl, operation::value_type};
 use crate::{
     DType, DTypeKind, Result,
+    hash::FastMap,
     kernel::loops::{ArrayId, Kernel, KernelOp, MemoryAccess, Statement, Type, ValueId},
 };
 
@@ -36,9 +35,9 @@ struct Uses {
 }
 
 /// The forms of all arrays that are accessed.
-pub(super) fn forms(kernel: &Kernel) -> HashMap<ArrayId, Form> {
-    let mut lanes: HashMap<ValueId, u8> = HashMap::new();
-    let mut uses: HashMap<ArrayId, Uses> = HashMap::new();
+pub(super) fn forms(kernel: &Kernel) -> FastMap<ArrayId, Form> {
+    let mut lanes: FastMap<ValueId, u8> = FastMap::default();
+    let mut uses: FastMap<ArrayId, Uses> = FastMap::default();
     kernel.visit(&mut |statement| match statement {
         Statement::Let { value, of, operation } => {
             lanes.insert(*value, of.lanes);

@@ -13,8 +13,6 @@ mod elementary;
 mod functions;
 mod operation;
 
-use std::collections::HashMap;
-
 use arrays::{Form, element_type, forms, stored_type};
 pub use functions::Arithmetic;
 pub use operation::refuses;
@@ -23,6 +21,7 @@ use operation::{suffix, value_type};
 use super::{Dialect, LANES, Names, Printer, Variable, variable};
 use crate::{
     DType, DTypeKind, Error, Result, Scalar,
+    hash::FastMap,
     kernel::loops::{Array, ArrayId, Axis, AxisKind, Kernel, KernelOp, MemoryAccess, Statement, Type},
     op::Binary,
 };
@@ -79,7 +78,7 @@ const MOST_COPIES: usize = 512;
 
 struct Wgsl {
     arithmetic: Arithmetic,
-    forms: HashMap<ArrayId, Form>,
+    forms: FastMap<ArrayId, Form>,
     /// Names given so far.
     names: usize,
     /// Copies of the current statement.
