@@ -16,7 +16,7 @@ use super::{
     custom::{self, CustomModules, CustomStep},
     family::Relation,
     heap::Heap,
-    modules::Modules,
+    modules::{Modules, compiled_kernels},
     sequence::GpuSequence,
     spill::{GpuMemory, Spilling, hold, pin, pin_foreign},
     step::{GpuStep, Resources},
@@ -114,10 +114,21 @@ impl<D: Driver> Backend for Gpu<D> {
     fn compile_all(&self, steps: &[&Step], family: u64) -> Vec<Result<Arc<dyn Executable>>> {
         let relation = self.0.modules.families.begin(family);
         let compile = |step: &Step| self.compiled(step, Some(relation));
-        let threads = thread::available_parallelism().map_or(1, NonZero::get).min(steps.len());
-        if threads < 2 {
-            return steps.iter().map(|step| compile(step)).collect();
+        // Until the driver has to compile something, starting threads takes longer than what they would do.
+        let before = compiled_kernels();
+        let mut all: Vec<Result<Arc<dyn Executable>>> = Vec::with_capacity(steps.len());
+        for step in steps {
+            all.push(compile(step));
+            if compiled_kernels() != before {
+                break;
+            }
         }
+        let steps = &steps[all.len()..];
+        if steps.len() < 2 {
+            all.extend(steps.iter().map(|step| compile(step)));
+            return all;
+        }
+        let threads = thread::available_parallelism().map_or(1, NonZero::get).min(steps.len());
         // Compile times vary widely, so each thread takes the next unclaimed step.
         let next = AtomicUsize::new(0);
         let ended = AtomicBool::new(false);
@@ -133,7 +144,8 @@ impl<D: Driver> Backend for Gpu<D> {
             std::iter::from_fn(take).collect::<Vec<_>>()
         };
         let missing = || Err(Error::internal("gpu", "a compiler thread panicked"));
-        let mut all: Vec<Result<Arc<dyn Executable>>> = steps.iter().map(|_| missing()).collect();
+        let first = all.len();
+        all.extend(steps.iter().map(|_| missing()));
         thread::scope(|scope| {
             let worker = |_| thread::Builder::new().spawn_scoped(scope, work).ok();
             let workers: Vec<_> = (0..threads).map_while(worker).collect();
@@ -145,7 +157,7 @@ impl<D: Driver> Backend for Gpu<D> {
             }
             let theirs = workers.into_iter().flat_map(|worker| worker.join().unwrap_or_default());
             for (at, result) in theirs.chain(own) {
-                all[at] = result;
+                all[first + at] = result;
             }
         });
         all

@@ -84,8 +84,11 @@ fn may_break(body: &[Statement]) -> bool {
 
 fn check_limits(kernel: &Kernel, limits: &Limits) -> Result<()> {
     let refuse = |what: &str, has: usize, most: usize| {
+        if has <= most {
+            return Ok(());
+        }
         let message = format!("kernel {} needs {has} {what}, the device has {most}", kernel.name);
-        if has > most { Err(Error::Unsupported { device: limits.device.clone(), message }) } else { Ok(()) }
+        Err(Error::Unsupported { device: limits.device.clone(), message })
     };
     refuse("bindings", kernel.buffers.len(), limits.bindings)?;
     refuse("bytes of shared memory", kernel.shared_bytes(), limits.shared_bytes)?;
