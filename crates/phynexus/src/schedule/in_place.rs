@@ -4,12 +4,23 @@ use super::{
     allocations::{Allocations, InPlace},
     plan::{Allocation, Owned, Piece, PlannedStep},
 };
+use std::sync::{Arc, OnceLock};
+
 use crate::{
-    Result,
-    device::{Backend, Binding, Buffer, Storage},
+    DType, Result,
+    device::{Backend, Binding, Buffer, Executable, Storage},
     kernel::{fused::Fusion, step::Step},
     op::ir::Ir,
 };
+
+/// What a plan does with a result of which it may store only some elements: the donor holds the others.
+#[derive(Clone)]
+pub(super) struct Partial {
+    /// The dtype of the elements.
+    dtype: DType,
+    /// Copies them from a donor whose memory is not free. Compiled when it is first needed.
+    copy: OnceLock<Arc<dyn Executable>>,
+}
 
 /// Tells kernels what they store in place, and notes results of which they may store only a part.
 pub(super) fn note(ir: &Ir, pieces: &mut [Piece], allocations: &mut Allocations) {
@@ -24,7 +35,8 @@ pub(super) fn note(ir: &Ir, pieces: &mut [Piece], allocations: &mut Allocations)
         if kernel.partial(&kernel.stores[store]).is_some()
             && let Some(&Allocation::Owned(buffer)) = allocations.of.get(&stored)
         {
-            allocations.owned[buffer].partial = Some(ir.node(stored).dtype);
+            let dtype = ir.node(stored).dtype;
+            allocations.owned[buffer].partial = Some(Partial { dtype, copy: OnceLock::new() });
         }
     }
 }
@@ -42,9 +54,13 @@ pub(super) fn copy_rest(
     leaves: &[&Storage],
     result: &Buffer,
 ) -> Result<()> {
-    let (Some(dtype), Some(slot)) = (own.partial, own.donor) else { return Ok(()) };
+    let (Some(Partial { dtype, copy }), Some(slot)) = (&own.partial, own.donor) else { return Ok(()) };
     let leaf = leaves[slot];
-    let copy = Fusion::copy(dtype, own.bytes / dtype.size());
+    if copy.get().is_none() {
+        let compiled = backend.compile(&Step::Fused(Fusion::copy(*dtype, own.bytes / dtype.size())))?;
+        copy.get_or_init(|| compiled);
+    }
     let from = Binding { buffer: leaf.buffer.clone(), offset: leaf.layout.offset * dtype.size() };
-    backend.compile(&Step::Fused(copy))?.run(&[from, Binding { buffer: result.clone(), offset: 0 }])
+    let to = Binding { buffer: result.clone(), offset: 0 };
+    copy.get().map_or(Ok(()), |copy| copy.run(&[from, to]))
 }

@@ -15,7 +15,7 @@ use super::{
     compile, debug,
     explain::StepSummary,
     group::{self, FusionGroupId, Grouping, Home, Limits},
-    in_place,
+    in_place::{self, Partial},
     layout::lay_out,
     memory_check, order,
     placement::{self, Placement},
@@ -24,7 +24,7 @@ use super::{
 };
 use crate::kernel::step::{Library, Operand, Step};
 use crate::{
-    DType, Error, Result,
+    Error, Result,
     device::{Binding, Buffer, Device, Executable, Prepared, Sequence, Storage},
     hash::FastMap,
     interrupt::{self, Shield},
@@ -75,14 +75,14 @@ pub struct PlannedParameter {
 }
 
 /// A result buffer.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Owned {
     /// Size in bytes.
     pub bytes: usize,
     /// The leaf whose memory it takes over, if nothing else holds that memory.
     pub donor: Option<usize>,
-    /// The dtype of its elements, if the plan may store only some of them: the donor holds the others.
-    pub partial: Option<DType>,
+    /// Given if the plan may store only some of its elements.
+    pub(super) partial: Option<Partial>,
 }
 
 /// Everything needed to compute a graph's outputs from its leaves.
