@@ -136,8 +136,19 @@ impl Drop for Program {
 pub(crate) mod tests {
     use std::{env, fs, process};
 
+    use phynexus::{
+        DType,
+        kernel::{
+            lower::lower,
+            print::print,
+            step::{Library, Operand, Step},
+        },
+        op::{Op, ir::IrNode},
+        shape::Layout,
+    };
+
     use super::*;
-    use crate::versions::Nvrtc;
+    use crate::{language::CUDA, versions::Nvrtc};
 
     /// The compiler for Hopper. Needs no GPU.
     pub(crate) fn compiler() -> Compiler {
@@ -156,6 +167,46 @@ pub(crate) mod tests {
             .unwrap_err()
             .to_string();
         assert!(error.contains("(3)") && error.contains("oops"), "{error}");
+    }
+
+    #[test]
+    #[ignore = "needs NVRTC"]
+    fn products_of_panels_compile_without_spilling() {
+        let architecture = crate::Architecture::new("sm_90a").unwrap();
+        for (left, right) in [(false, false), (false, true), (true, false), (true, true)] {
+            let operand = |shape: [usize; 2], turned: bool| {
+                let mut layout = Layout::contiguous(&shape);
+                if turned {
+                    layout.strides = [1, shape[0] as isize].into_iter().collect();
+                }
+                Operand { dtype: DType::BF16, layout }
+            };
+            let (dtype, shape) = (DType::BF16, [4096, 4096].as_slice().into());
+            let node = IrNode { op: Op::Dot, dtype, shape, inputs: Default::default() };
+            let operands = vec![operand([4096, 768], left), operand([768, 4096], right)];
+            let step = Step::Library(Library { node, operands, epilogue: None });
+            let lowered = lower(&step, architecture.target()).unwrap();
+            let kernel = &lowered.launches[0].kernel;
+            assert!(kernel.shared[0].panels);
+            let source = print(kernel, &CUDA).unwrap();
+            let log = log_of(&source);
+            eprintln!("{log}");
+            assert!(log.contains(" 0 bytes spill stores") && !log.contains("serialized"), "{log}");
+        }
+    }
+
+    /// What NVRTC and its assembler say about a kernel for Hopper.
+    fn log_of(source: &str) -> String {
+        let mut options = Options::new("sm_90a", Nvrtc::ask().unwrap().version, &["--fmad=false"]);
+        options.list.push("--ptxas-options=-v".to_owned());
+        let program = Program(result::create_program(&CString::new(source).unwrap(), None).unwrap());
+        // SAFETY: the program was just created.
+        let compiled = unsafe { result::compile_program(program.0, &options.list) };
+        // SAFETY: the program is valid.
+        let log = unsafe { result::get_program_log(program.0) }.unwrap();
+        let log = String::from_utf8(log.into_iter().map(|c| c as u8).collect()).unwrap();
+        compiled.expect(&log);
+        log
     }
 
     #[test]

@@ -6,7 +6,11 @@ use cudarc::driver::sys::{CUdevice_attribute as Attribute, CUdeviceptr};
 use phynexus::{
     DType,
     gpu::{Staging, Submission},
-    kernel::{check::Limits, loops::MatrixShape, lower::Target},
+    kernel::{
+        check::Limits,
+        loops::{MatrixShape, Panel},
+        lower::Target,
+    },
 };
 
 use crate::{
@@ -58,8 +62,11 @@ impl Cuda {
             return Err(reason);
         }
         let context = Arc::new(Context::new(number).map_err(|error| error.to_string())?);
-        let compiler = Compiler::new(&format!("sm_{major}{minor}"), nvrtc.version);
-        let target = target(&context.name, major, |attribute| context.attribute(attribute));
+        // Hopper's matrix units need code for exactly this architecture.
+        let suffix = if (major, minor) == (9, 0) { "a" } else { "" };
+        let architecture = format!("sm_{major}{minor}{suffix}");
+        let compiler = Compiler::new(&architecture, nvrtc.version);
+        let target = target(&context.name, &architecture, |attribute| context.attribute(attribute));
         let staging = Staging::new(context.clone(), &context.name);
         Ok(Cuda { context, compiler, target, staging })
     }
@@ -71,7 +78,14 @@ pub(crate) fn addresses(submission: &Submission<'_, Cuda>) -> Addresses {
 }
 
 /// The features that kernels of this GPU may use. Limits that the driver does not report default to those of every GPU.
-pub(crate) fn target(name: &str, major: usize, attribute: impl Fn(Attribute) -> Option<usize>) -> Target {
+/// `architecture` is the one that kernels are compiled for, in NVIDIA's naming.
+pub(crate) fn target(
+    name: &str,
+    architecture: &str,
+    attribute: impl Fn(Attribute) -> Option<usize>,
+) -> Target {
+    let digits = architecture.trim_start_matches("sm_").trim_end_matches(char::is_alphabetic);
+    let major = digits.parse::<usize>().unwrap_or(0) / 10;
     let figure = |what, otherwise| attribute(what).unwrap_or(otherwise);
     let limits = Limits {
         device: name.to_owned(),
@@ -91,18 +105,21 @@ pub(crate) fn target(name: &str, major: usize, attribute: impl Fn(Attribute) -> 
         ],
         subgroup: attribute(Attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE),
         dtypes: DType::ALL.to_vec(),
-        matrices: matrices(major),
+        matrices: matrices(major, architecture == "sm_90a"),
         async_copies: major >= 8,
     };
     let processors = figure(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 16);
     Target { limits, vector_bytes: 16, processors, sums: 64 }
 }
 
-/// The matrix instructions that kernels use on a major compute capability.
-fn matrices(major: usize) -> Vec<(MatrixShape, DType, DType)> {
+/// The matrix instructions that kernels use on a major compute capability, with or without products of panels.
+fn matrices(major: usize, panels: bool) -> Vec<(MatrixShape, DType, DType)> {
     // `float32` operands are rounded to TF32.
     let factors = [(DType::F16, 16), (DType::BF16, 16), (DType::F32, 8)].into_iter().filter(|_| major >= 8);
+    let product = MatrixShape { rows: Panel::ROWS, columns: 256, depth: 16 };
+    let products = [DType::F16, DType::BF16].into_iter().filter(|_| panels);
     factors
         .map(|(factor, depth)| (MatrixShape { rows: 16, columns: 16, depth }, factor, DType::F32))
+        .chain(products.map(|factor| (product, factor, DType::F32)))
         .collect()
 }

@@ -2,7 +2,10 @@
 
 use phynexus::{custom::SourceLanguage, kernel::print::Language};
 
-use crate::instructions::{EXTREMES, MATRICES, ROUND_TO_BF16};
+use crate::{
+    instructions::{EXTREMES, MATRICES, ROUND_TO_BF16},
+    products::product,
+};
 
 /// CUDA C as the language of custom kernels.
 pub const CUDA_C: SourceLanguage =
@@ -21,6 +24,7 @@ pub static CUDA: Language = Language {
     ],
     extremes: Some(EXTREMES),
     matrices: Some(MATRICES),
+    products: Some(product),
     async_copies: true,
     ..Language::CPP
 };

@@ -39,6 +39,7 @@ mod instructions;
 mod language;
 #[cfg(feature = "driver")]
 mod library;
+mod products;
 #[cfg(feature = "driver")]
 mod versions;
 

@@ -114,18 +114,14 @@ impl<D: Driver> Backend for Gpu<D> {
     fn compile_all(&self, steps: &[&Step], family: u64) -> Vec<Result<Arc<dyn Executable>>> {
         let relation = self.0.modules.families.begin(family);
         let compile = |step: &Step| self.compiled(step, Some(relation));
-        // Until the driver has to compile something, starting threads takes longer than what they would do.
+        // For known kernels, starting threads takes longer than the work, so they start after the first compilation.
         let before = compiled_kernels();
         let mut all: Vec<Result<Arc<dyn Executable>>> = Vec::with_capacity(steps.len());
-        for step in steps {
-            all.push(compile(step));
-            if compiled_kernels() != before {
-                break;
-            }
+        while all.len() < steps.len() && compiled_kernels() == before {
+            all.push(interrupt::check().and_then(|()| compile(steps[all.len()])));
         }
         let steps = &steps[all.len()..];
-        if steps.len() < 2 {
-            all.extend(steps.iter().map(|step| compile(step)));
+        if steps.is_empty() {
             return all;
         }
         let threads = thread::available_parallelism().map_or(1, NonZero::get).min(steps.len());

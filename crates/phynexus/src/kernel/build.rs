@@ -58,13 +58,19 @@ impl Builder {
 
     /// Adds a shared array.
     pub fn shared(&mut self, dtype: DType, length: usize) -> ArrayId {
-        self.kernel.shared.push(Array { dtype, length });
+        self.kernel.shared.push(Array { dtype, length, panels: false });
+        ArrayId::Shared(self.kernel.shared.len() as u16 - 1)
+    }
+
+    /// Adds a shared array of panels. These come before other shared arrays.
+    pub fn panels(&mut self, dtype: DType, length: usize) -> ArrayId {
+        self.kernel.shared.push(Array { dtype, length, panels: true });
         ArrayId::Shared(self.kernel.shared.len() as u16 - 1)
     }
 
     /// Adds registers for each invocation.
     pub fn registers(&mut self, dtype: DType, length: usize) -> ArrayId {
-        self.kernel.registers.push(Array { dtype, length });
+        self.kernel.registers.push(Array { dtype, length, panels: false });
         ArrayId::Register(self.kernel.registers.len() as u16 - 1)
     }
 

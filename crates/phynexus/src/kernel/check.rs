@@ -5,8 +5,8 @@ mod fragments;
 use super::{
     index::{Index, Ranges},
     loops::{
-        ArrayId, AsyncCopy, AxisKind, Fragment, Kernel, KernelOp, Matrix, MatrixShape, MemoryAccess, Role,
-        Statement, Tile, Type, ValueId,
+        ArrayId, AsyncCopy, AxisKind, Fragment, Kernel, KernelOp, Matrix, MatrixShape, MemoryAccess, Panel,
+        Role, Statement, Tile, Type, ValueId,
     },
     view::Mask,
 };
@@ -109,6 +109,13 @@ fn check_limits(kernel: &Kernel, limits: &Limits) -> Result<()> {
             return Err(malformed(kernel, format!("axis {i} is {axis:?}")));
         }
     }
+    let panels = kernel.shared.iter().take_while(|array| array.panels).count();
+    let misplaced = kernel.shared[panels..].iter().chain(&kernel.registers).any(|array| array.panels);
+    if misplaced
+        || kernel.shared[..panels].iter().any(|a| !a.aligned_bytes().is_multiple_of(Panel::ALIGNMENT))
+    {
+        return Err(malformed(kernel, "arrays of panels are not first, or not aligned"));
+    }
     let arrays = kernel.shared.iter().chain(&kernel.registers).map(|a| a.dtype);
     let all = kernel.buffers.iter().map(|b| b.dtype).chain(kernel.scalars.iter().copied()).chain(arrays);
     for dtype in all {
@@ -119,7 +126,9 @@ fn check_limits(kernel: &Kernel, limits: &Limits) -> Result<()> {
     }
     for f in &kernel.fragments {
         let fits = |&(shape, factor, sum): &(MatrixShape, DType, DType)| {
-            shape == f.shape && f.dtype == if f.role == Role::Accumulator { sum } else { factor }
+            let same = shape == MatrixShape { columns: shape.columns, ..f.shape };
+            let columns = if f.subgroups() == 1 { f.shape.columns == shape.columns } else { true };
+            same && columns && f.dtype == if f.role == Role::Accumulator { sum } else { factor }
         };
         if !limits.matrices.iter().any(fits) {
             let message = format!("kernel {} needs the matrix instruction of {f:?}", kernel.name);
@@ -393,6 +402,11 @@ impl Checker<'_> {
         let Some((dtype, _)) = self.kernel.array(access.array) else {
             return self.fail(format!("no {:?}", access.array));
         };
+        let panels = match access.array {
+            ArrayId::Shared(at) => self.kernel.shared[usize::from(at)].panels,
+            ArrayId::Buffer(_) | ArrayId::Register(_) => false,
+        };
+        self.require(!panels, || format!("{:?} of panels accessed as numbers", access.array))?;
         self.require(dtype == of.dtype, || {
             format!("{:?} of {dtype} accessed as {}", access.array, of.dtype)
         })?;

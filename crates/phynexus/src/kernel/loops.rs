@@ -6,8 +6,11 @@
 //! arrays shared by a group, and registers of an invocation (accumulators). Extents are constants, so control flow is
 //! static, and [`check`](super::check::check) proves every access in bounds.
 
+mod matrix;
+
 use smallvec::SmallVec;
 
+pub use self::matrix::{Fragment, Matrix, MatrixShape, Panel, Role, Tile};
 use super::{
     index::{Index, Ranges},
     view::Mask,
@@ -61,6 +64,9 @@ pub struct Array {
     pub dtype: DType,
     /// Number of elements.
     pub length: usize,
+    /// True if it is a shared array of panels. The device permutes groups of 16 bytes within every 1,024, as its matrix
+    /// units want them, so only copies and products access it.
+    pub panels: bool,
 }
 
 /// How the iterations of a loop are executed.
@@ -206,96 +212,6 @@ impl KernelOp {
     }
 }
 
-/// The role of a fragment in `accumulator += left * right`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Role {
-    /// `rows x depth`.
-    Left,
-    /// `depth x columns`.
-    Right,
-    /// `rows x columns`.
-    Accumulator,
-}
-
-/// An array of matrix fragments. Their distribution over the invocations of a subgroup is up to the device.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Fragment {
-    /// The role.
-    pub role: Role,
-    /// The matrix instruction's shape.
-    pub shape: MatrixShape,
-    /// Element type.
-    pub dtype: DType,
-    /// Number of fragments.
-    pub length: usize,
-}
-
-/// `rows x depth` times `depth x columns`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs)]
-pub struct MatrixShape {
-    pub rows: usize,
-    pub columns: usize,
-    pub depth: usize,
-}
-
-impl Fragment {
-    /// Rows and columns of the matrix.
-    pub fn extents(&self) -> (usize, usize) {
-        match self.role {
-            Role::Left => (self.shape.rows, self.shape.depth),
-            Role::Right => (self.shape.depth, self.shape.columns),
-            Role::Accumulator => (self.shape.rows, self.shape.columns),
-        }
-    }
-}
-
-/// A fragment of an array.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Tile {
-    /// The array in [`Kernel::fragments`].
-    pub fragment: u16,
-    /// The position in the array.
-    pub index: Index,
-}
-
-/// A matrix operation, executed jointly by all invocations of a subgroup.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Matrix {
-    /// Sets every element to this scalar.
-    Fill(Tile, Scalar),
-    /// Loads a matrix, starting from its first element. Its rows in memory (its columns if transposed) are `stride`
-    /// elements apart.
-    Load {
-        /// The destination.
-        tile: Tile,
-        /// The source: a shared array, without a mask.
-        access: MemoryAccess,
-        /// Elements between rows, or between columns if transposed.
-        stride: usize,
-        /// Whether the matrix is transposed in memory.
-        transposed: bool,
-    },
-    /// `accumulator += left * right`.
-    MultiplyAdd {
-        /// The sum.
-        accumulator: Tile,
-        /// The left factor.
-        left: Tile,
-        /// The right factor.
-        right: Tile,
-    },
-    /// Stores an accumulator as a row-major matrix.
-    Store {
-        /// The fragment.
-        tile: Tile,
-        /// The destination, without a mask.
-        access: MemoryAccess,
-        /// Elements between rows.
-        stride: usize,
-    },
-}
-
 /// Asynchronous copies from buffers to shared arrays.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum AsyncCopy {
@@ -411,7 +327,8 @@ impl Kernel {
         [0, 1, 2].map(|d| self.axes.iter().find(|a| a.kind == kind(d)).map_or(1, |a| a.extent))
     }
 
-    /// Bytes of shared memory per group. Every array starts at a multiple of [`Kernel::SHARED_ALIGNMENT`].
+    /// Bytes of shared memory per group. Every array starts at a multiple of [`Kernel::SHARED_ALIGNMENT`]. Those of
+    /// panels come first, each a multiple of [`Panel::ALIGNMENT`].
     pub fn shared_bytes(&self) -> usize {
         self.shared.iter().map(Array::aligned_bytes).sum()
     }

@@ -19,8 +19,8 @@ use crate::{
     kernel::{
         index::Index,
         loops::{
-            ArrayId, AsyncCopy, AxisKind, Fragment, Kernel, KernelOp, Matrix, MemoryAccess, Statement, Tile,
-            Type, ValueId,
+            ArrayId, AsyncCopy, AxisKind, Fragment, Kernel, KernelOp, Matrix, MemoryAccess, Panel, Statement,
+            Tile, Type, ValueId,
         },
     },
     op::Combine,
@@ -61,7 +61,7 @@ pub fn interpret(
             kernel.axes.iter().map(|axis| along(axis.kind)).collect()
         };
         let cells = |length| vec![Cell::of(None); length];
-        let fragments = |f: &Fragment| vec![vec![None; f.length]; size.div_ceil(subgroup)];
+        let fragments = |f: &Fragment| vec![vec![None; f.length]; size.div_ceil(subgroup * f.subgroups())];
         let mut run = WorkGroup {
             kernel,
             subgroup,
@@ -223,11 +223,12 @@ impl WorkGroup<'_> {
             }
             Statement::AsyncCopy(copy) => active.iter().try_for_each(|&i| self.async_copy(copy, i)),
             Statement::Matrix(matrix) => {
-                for first in (0..self.points.len()).step_by(self.subgroup) {
-                    let members = first..first + self.subgroup;
+                let team = self.team(matrix);
+                for first in (0..self.points.len()).step_by(team) {
+                    let members = first..first + team;
                     match active.iter().filter(|i| members.contains(i)).count() {
                         0 => {}
-                        all if all == self.subgroup => self.matrix(matrix, first)?,
+                        all if all == team => self.matrix(matrix, first)?,
                         _ => return self.fail("a matrix instruction that only part of a subgroup reaches"),
                     }
                 }
@@ -431,12 +432,12 @@ impl WorkGroup<'_> {
     }
 
     /// The value of an index, which must be the same for the whole subgroup of `first`.
-    fn same_in_subgroup(&self, index: &Index, first: usize) -> Result<usize> {
+    fn same_in_team(&self, index: &Index, first: usize, team: usize) -> Result<usize> {
         let value = index.evaluate(&self.points[first]);
-        let members = &self.points[first..first + self.subgroup];
+        let members = &self.points[first..first + team];
         match usize::try_from(value) {
             Ok(at) if members.iter().all(|p| index.evaluate(p) == value) => Ok(at),
-            _ => self.fail(format!("{index} is not uniform in a subgroup")),
+            _ => self.fail(format!("{index} is not uniform in a subgroup or team")),
         }
     }
 }

@@ -1,11 +1,11 @@
 //! Stores over memory that the same step reads.
 
+use std::sync::{Arc, OnceLock};
+
 use super::{
     allocations::{Allocations, InPlace},
     plan::{Allocation, Owned, Piece, PlannedStep},
 };
-use std::sync::{Arc, OnceLock};
-
 use crate::{
     DType, Result,
     device::{Backend, Binding, Buffer, Executable, Storage},
@@ -18,7 +18,7 @@ use crate::{
 pub(super) struct Partial {
     /// The dtype of the elements.
     dtype: DType,
-    /// Copies them from a donor whose memory is not free. Compiled when it is first needed.
+    /// Copies the donor, if its memory is not free. Compiled when it is first needed.
     copy: OnceLock<Arc<dyn Executable>>,
 }
 
@@ -56,11 +56,15 @@ pub(super) fn copy_rest(
 ) -> Result<()> {
     let (Some(Partial { dtype, copy }), Some(slot)) = (&own.partial, own.donor) else { return Ok(()) };
     let leaf = leaves[slot];
-    if copy.get().is_none() {
-        let compiled = backend.compile(&Step::Fused(Fusion::copy(*dtype, own.bytes / dtype.size())))?;
-        copy.get_or_init(|| compiled);
-    }
+    let copy = match copy.get() {
+        Some(copy) => copy,
+        None => {
+            let step = Step::Fused(Fusion::copy(*dtype, own.bytes / dtype.size()));
+            let compiled = backend.compile(&step)?;
+            copy.get_or_init(|| compiled)
+        }
+    };
     let from = Binding { buffer: leaf.buffer.clone(), offset: leaf.layout.offset * dtype.size() };
     let to = Binding { buffer: result.clone(), offset: 0 };
-    copy.get().map_or(Ok(()), |copy| copy.run(&[from, to]))
+    copy.run(&[from, to])
 }

@@ -74,18 +74,19 @@ impl Rewriter {
             Simplified::Is(id) => return Ok(id),
             Simplified::Node(node) => node,
         };
-        if let Some(id) = self.find(&node) {
+        let hash = hash_of(&node);
+        if let Some(id) = self.find(hash, &node) {
             return Ok(id);
         }
         let id = self.out.nodes.len() as Id;
-        self.known.insert(hash_of(&node), id);
+        self.known.insert(hash, id);
         self.out.nodes.push(node);
         Ok(id)
     }
 
-    /// Finds an equal node.
-    fn find(&self, node: &IrNode) -> Option<Id> {
-        self.known.get(&hash_of(node)).copied().filter(|&id| self.out.node(id) == node)
+    /// Finds an equal node by its hash.
+    fn find(&self, hash: u64, node: &IrNode) -> Option<Id> {
+        self.known.get(&hash).copied().filter(|&id| self.out.node(id) == node)
     }
 
     fn constant(&self, id: Id) -> Option<Scalar> {
@@ -262,7 +263,7 @@ impl Rewriter {
         }
         let (dtype, shape) = (self.out.node(x).dtype, self.out.node(x).shape.clone());
         let rectified = IrNode { op: Op::Where, dtype, shape, inputs: smallvec![condition, zero, x] };
-        match self.find(&rectified) {
+        match self.find(hash_of(&rectified), &rectified) {
             Some(rectified) => self.add(IrNode { inputs: smallvec![rectified, zero], ..node }).map(Some),
             None => Ok(None),
         }

@@ -3,6 +3,11 @@
 use super::*;
 
 impl Checker<'_> {
+    /// The number of invocations that share a fragment.
+    fn team(&self, fragment: &Fragment) -> Result<usize> {
+        Ok(self.subgroup()? * fragment.subgroups())
+    }
+
     fn tile(&self, tile: &Tile, role: Option<Role>) -> Result<&Fragment> {
         let Some(fragment) = self.kernel.fragments.get(usize::from(tile.fragment)) else {
             return self.fail(format!("no fragment {}", tile.fragment));
@@ -10,7 +15,9 @@ impl Checker<'_> {
         self.index(&tile.index)?;
         let (low, high) = tile.index.bounds(&self.ranges);
         let exists = low >= 0 && high < fragment.length as i64 && role.is_none_or(|r| r == fragment.role);
-        let same = constant_in_subgroup(self.kernel, self.subgroup()?, &tile.index);
+        let same = constant_in_subgroup(self.kernel, self.team(fragment)?, &tile.index);
+        // A team comes together where the whole group does.
+        let same = same && (fragment.subgroups() == 1 || self.group_uniform);
         self.require(exists && same, || format!("fragment {} of {fragment:?}", tile.index))?;
         Ok(fragment)
     }
@@ -37,7 +44,42 @@ impl Checker<'_> {
                 let fragment = self.tile(tile, Some(Role::Accumulator))?;
                 self.matrix_access(fragment, fragment.extents(), access, *stride)
             }
+            Matrix::Product { sums, factors } => self.product(*sums, factors),
+            Matrix::Settle(_) => self.require(self.group_uniform, || "part of a group settles".to_owned()),
         }
+    }
+
+    fn product(&self, sums: u16, factors: &[Panel; 2]) -> Result<()> {
+        let Some(fragment) = self.kernel.fragments.get(usize::from(sums)) else {
+            return self.fail(format!("no fragment {sums}"));
+        };
+        let team = self.team(fragment)?;
+        let columns = fragment.shape.columns * fragment.length;
+        let whole = self.kernel.block().iter().product::<usize>().is_multiple_of(team);
+        let is_sum = fragment.role == Role::Accumulator && fragment.subgroups() == Panel::SUBGROUPS;
+        let most = |&(shape, ..): &(MatrixShape, DType, DType)| {
+            if shape.rows == Panel::ROWS { shape.columns } else { 0 }
+        };
+        let fits = columns <= self.limits.matrices.iter().map(most).max().unwrap_or(0);
+        let fits = fits && columns.is_multiple_of(Panel::WIDTH) && is_sum && whole && self.group_uniform;
+        self.require(fits, || format!("a product of {columns} columns into {fragment:?}"))?;
+        for (Panel { access, .. }, extent) in factors.iter().zip([Panel::ROWS, columns]) {
+            let array = match access.array {
+                ArrayId::Shared(at) => self.kernel.shared.get(usize::from(at)),
+                ArrayId::Buffer(_) | ArrayId::Register(_) => None,
+            };
+            let aligned = |offset: i64| (offset * 2) % Panel::ALIGNMENT as i64 == 0;
+            let same = constant_in_subgroup(self.kernel, team, &access.index);
+            let fits = array.is_some_and(|array| array.panels && array.dtype.size() == 2)
+                && aligned(access.index.common_factor())
+                && aligned(access.index.offset())
+                && same
+                && access.row.is_none()
+                && access.mask.is_always();
+            self.require(fits, || format!("a panel at {access:?}"))?;
+            self.in_bounds(access, extent * Panel::WIDTH)?;
+        }
+        Ok(())
     }
 
     pub(super) fn async_copy(&self, copy: &AsyncCopy) -> Result<()> {
@@ -69,12 +111,15 @@ impl Checker<'_> {
         stride: usize,
     ) -> Result<()> {
         let dtype = self.kernel.array(access.array).map(|(dtype, _)| dtype);
-        let loadable = dtype == Some(fragment.dtype) && !matches!(access.array, ArrayId::Register(_));
+        let panels =
+            matches!(access.array, ArrayId::Shared(at) if self.kernel.shared[usize::from(at)].panels);
+        let loadable =
+            dtype == Some(fragment.dtype) && !panels && !matches!(access.array, ArrayId::Register(_));
         // Rows start at multiples of 16 bytes.
         let (size, alignment) = (fragment.dtype.size() as i64, Kernel::MATRIX_ALIGNMENT as i64);
         let offsets = [access.index.common_factor(), access.index.offset()];
         let aligned = (stride as i64 * size) % 16 == 0 && offsets.iter().all(|o| (o * size) % alignment == 0);
-        let same = constant_in_subgroup(self.kernel, self.subgroup()?, &access.index);
+        let same = constant_in_subgroup(self.kernel, self.team(fragment)?, &access.index);
         let fits = loadable
             && aligned
             && same

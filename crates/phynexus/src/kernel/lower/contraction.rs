@@ -8,7 +8,7 @@ use super::{
     expression::Scope,
     fragments,
     load::STAGES,
-    tile,
+    panels, tile,
 };
 use crate::{
     DType,
@@ -16,7 +16,7 @@ use crate::{
         Index, Mask, Ranges,
         build::Builder,
         fused::{FusedOp, Fusion, InstructionId},
-        loops::ValueId,
+        loops::{Panel, ValueId},
         view::{Coordinates, unflatten},
     },
 };
@@ -45,8 +45,20 @@ pub(super) struct Shape {
     pub(super) columns: usize,
     /// Columns of the specification that are summed between two barriers.
     pub(super) depth: usize,
-    /// Extents of the part of the tile that an invocation computes (a subgroup, with matrix instructions).
+    /// Extents of the part of the tile that a unit computes.
     pub(super) part: [usize; 2],
+    pub(super) unit: Unit,
+}
+
+/// What computes a part of a tile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unit {
+    /// An invocation, by multiplications and additions.
+    Invocation,
+    /// A subgroup, by matrix instructions on fragments.
+    Subgroup,
+    /// Four subgroups, by products of panels.
+    Team,
 }
 
 /// A sum of products over the columns of a specification.
@@ -158,9 +170,11 @@ impl Contraction<'_> {
 
     fn block(&self, shape: Shape, target: &Target) -> usize {
         let parts = shape.rows / shape.part[0] * (shape.columns / shape.part[1]);
-        match fragments::instruction(self, target) {
-            Some(_) => parts * target.limits.subgroup.unwrap_or(1),
-            None => parts,
+        let subgroup = target.limits.subgroup.unwrap_or(1);
+        match shape.unit {
+            Unit::Invocation => parts,
+            Unit::Subgroup => parts * subgroup,
+            Unit::Team => parts * subgroup * Panel::SUBGROUPS,
         }
     }
 
@@ -172,15 +186,16 @@ impl Contraction<'_> {
         }
     }
 
-    /// The kernel.
-    pub(super) fn lower(&self, shape: Shape, sources: &[Source], target: &Target) -> Launch {
+    /// The kernel, unless it needs panels and the factors cannot be copied to them.
+    pub(super) fn lower(&self, shape: Shape, sources: &[Source], target: &Target) -> Option<Launch> {
         let mut b = Builder::new("contraction");
         let (buffers, arguments) = access::declare(&mut b, self.fused, sources);
         let matrix = fragments::instruction(self, target);
-        let block = match matrix {
-            Some(_) => [1, self.block(shape, target)],
-            None => [shape.rows / shape.part[0], shape.columns / shape.part[1]],
+        let block = match shape.unit {
+            Unit::Invocation => [shape.rows / shape.part[0], shape.columns / shape.part[1]],
+            Unit::Subgroup | Unit::Team => [1, self.block(shape, target)],
         };
+        let mut fits = true;
         access::launch(&mut b, &target.limits, self.tiles(shape), block, |b, group, y, x| {
             let across = self.extent(2).div_ceil(shape.columns) as i64;
             let down = self.extent(1).div_ceil(shape.rows) as i64;
@@ -201,12 +216,13 @@ impl Contraction<'_> {
                 row: row.scale(shape.rows as i64),
                 column: of_band.quotient(band, &ranges).scale(shape.columns as i64),
             };
-            match matrix {
-                Some(matrix) => fragments::lower(b, &tile, matrix),
-                None => tile::lower(b, &tile, y, x),
+            match (shape.unit, matrix) {
+                (Unit::Team, _) => fits = panels::lower(b, &tile),
+                (Unit::Subgroup, Some(matrix)) => fragments::lower(b, &tile, matrix),
+                _ => tile::lower(b, &tile, y, x),
             }
         });
-        Launch { kernel: b.finish(), arguments }
+        fits.then(|| Launch { kernel: b.finish(), arguments })
     }
 }
 
@@ -226,6 +242,16 @@ pub(super) struct Tile<'a> {
 }
 
 impl Tile<'_> {
+    /// Computes the specification's stores for four neighbouring sums, together if either all or none of them exist.
+    pub(super) fn finish_quad(&self, b: &mut Builder, row: &Index, column: &Index, sums: &[ValueId]) {
+        if self.contraction.extent(2).is_multiple_of(sums.len()) {
+            return self.finish(b, row, column, sums);
+        }
+        for (lane, &sum) in sums.iter().enumerate() {
+            self.finish(b, row, &column.shift(lane as i64), &[sum]);
+        }
+    }
+
     /// Computes the specification's stores for `lanes` neighbouring sums from this row and column on.
     pub(super) fn finish(&self, b: &mut Builder, row: &Index, column: &Index, sums: &[ValueId]) {
         let contraction = self.contraction;

@@ -3,7 +3,7 @@
 
 use super::{
     Target,
-    contraction::{Contraction, Shape, Tile},
+    contraction::{Contraction, Shape, Tile, Unit},
     load::{Layout, Loaders, along_depth},
     tile::quad_at,
 };
@@ -18,18 +18,18 @@ use crate::{
 
 /// Candidate shapes, those for large results first; parts are per subgroup.
 const SHAPES: [Shape; 4] = [
-    Shape { rows: 128, columns: 256, depth: 32, part: [64, 64] },
-    Shape { rows: 128, columns: 128, depth: 32, part: [64, 64] },
-    Shape { rows: 64, columns: 64, depth: 32, part: [32, 32] },
-    Shape { rows: 32, columns: 32, depth: 32, part: [16, 16] },
+    Shape { rows: 128, columns: 256, depth: 32, part: [64, 64], unit: Unit::Subgroup },
+    Shape { rows: 128, columns: 128, depth: 32, part: [64, 64], unit: Unit::Subgroup },
+    Shape { rows: 64, columns: 64, depth: 32, part: [32, 32], unit: Unit::Subgroup },
+    Shape { rows: 32, columns: 32, depth: 32, part: [16, 16], unit: Unit::Subgroup },
 ];
 
 /// Candidate shapes for 32-bit factors.
 const WIDE_SHAPES: [Shape; 4] = [
-    Shape { rows: 128, columns: 256, depth: 16, part: [64, 64] },
-    Shape { rows: 128, columns: 128, depth: 16, part: [64, 64] },
-    Shape { rows: 64, columns: 64, depth: 16, part: [32, 32] },
-    Shape { rows: 32, columns: 32, depth: 16, part: [16, 16] },
+    Shape { rows: 128, columns: 256, depth: 16, part: [64, 64], unit: Unit::Subgroup },
+    Shape { rows: 128, columns: 128, depth: 16, part: [64, 64], unit: Unit::Subgroup },
+    Shape { rows: 64, columns: 64, depth: 16, part: [32, 32], unit: Unit::Subgroup },
+    Shape { rows: 32, columns: 32, depth: 16, part: [16, 16], unit: Unit::Subgroup },
 ];
 
 /// Rows and columns of a matrix instruction.
@@ -85,11 +85,11 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile, Instruction { dtype, depth }: 
     let layouts = [0, 1].map(|factor| match along[factor] {
         true => {
             let pitch = shape.depth + PAD_BYTES / dtype.size();
-            Layout { dtype, outer: pitch, depth: 1, size: extents[factor] * pitch }
+            Layout { dtype, outer: pitch, depth: 1, size: extents[factor] * pitch, panels: false }
         }
         false => {
             let pitch = extents[factor] + PAD;
-            Layout { dtype, outer: 1, depth: pitch, size: shape.depth * pitch }
+            Layout { dtype, outer: 1, depth: pitch, size: shape.depth * pitch, panels: false }
         }
     });
     let loaders = Loaders::new(b, tile, layouts);
@@ -151,13 +151,7 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile, Instruction { dtype, depth }: 
                 let values = quad_at(b, tile, through, contraction.held, &element);
                 let row = tile.row.add(&row).add(&i.scale(side)).add(&down);
                 let column = tile.column.add(&column).add(&j.scale(side)).add(&across);
-                if contraction.extent(2).is_multiple_of(4) {
-                    tile.finish(b, &row, &column, &values);
-                } else {
-                    for (lane, &value) in values.iter().enumerate() {
-                        tile.finish(b, &row, &column.shift(lane as i64), &[value]);
-                    }
-                }
+                tile.finish_quad(b, &row, &column, &values);
             });
             b.barrier();
         });

@@ -11,7 +11,7 @@ use crate::{
         build::Builder,
         fused::FusedOp,
         index::Atom,
-        loops::{ArrayId, AsyncCopy, AxisKind, KernelOp, MemoryAccess, Type, ValueId},
+        loops::{ArrayId, AsyncCopy, AxisKind, KernelOp, MemoryAccess, Panel, Type, ValueId},
     },
 };
 
@@ -30,6 +30,20 @@ pub(super) struct Layout {
     pub(super) depth: usize,
     /// Elements of a tile.
     pub(super) size: usize,
+    /// Whether it is an array of panels.
+    pub(super) panels: bool,
+}
+
+impl Layout {
+    /// The place of an element of the tile in this slot: its row or column, and its term.
+    fn place(&self, slot: &Index, outer: &Index, term: &Index, ranges: &Ranges) -> Index {
+        let (tile, width) = (slot.scale(self.size as i64), Panel::WIDTH as i64);
+        let outer = match self.panels && self.outer == 1 {
+            true => outer.quotient(width, ranges).scale(width * width).add(&outer.remainder(width, ranges)),
+            false => outer.scale(self.outer as i64),
+        };
+        tile.add(&outer).add(&term.scale(self.depth as i64))
+    }
 }
 
 /// Loads the tiles of one factor.
@@ -173,7 +187,6 @@ impl Loader<'_> {
     /// Starts copying tile `number` to this slot of the array.
     fn copy(&self, b: &mut Builder, number: &Index, slot: &Index) {
         let length = self.copy_length();
-        let Layout { outer: across, depth: along, size, .. } = self.layout;
         // Use the indices for a general tile, whose alignment was checked. For a specific number they may be simplified
         // differently.
         let (ranges, first) = self.tiles(b);
@@ -188,8 +201,7 @@ impl Loader<'_> {
             let mask = mask.substitute(&coordinates, b.ranges());
             b.when(exists, |b| {
                 let from = buffer.access(b, &index, mask, &Mask::default(), length);
-                let to =
-                    slot.scale(size as i64).add(&outer.scale(across as i64)).add(&depth.scale(along as i64));
+                let to = self.layout.place(slot, &outer, &depth, b.ranges());
                 let to = Box::new(MemoryAccess::at(self.array, &to));
                 b.async_copy(AsyncCopy::Begin { from: Box::new(from), to });
             });
@@ -232,12 +244,11 @@ impl Loader<'_> {
 
     /// Stores pieces to this slot of the shared array.
     fn put(&self, b: &mut Builder, pieces: Vec<Piece>, slot: &Index) {
-        let Layout { dtype, outer, depth, size } = self.layout;
+        let Layout { dtype, outer, depth, .. } = self.layout;
         let array = self.array;
         let step = if self.along_depth { depth } else { outer };
         for Piece { outer: at, depth: summand, exists, values } in pieces {
-            let first =
-                slot.scale(size as i64).add(&at.scale(outer as i64)).add(&summand.scale(depth as i64));
+            let first = self.layout.place(slot, &at, &summand, b.ranges());
             b.when(exists, |b| {
                 let vector = step == 1 && PIECE * dtype.size() <= self.tile.target.vector_bytes;
                 match values.as_slice() {
@@ -290,9 +301,22 @@ impl<'a> Loaders<'a> {
         }
         let stages = if loaders.iter().any(|loader| loader.copied) { STAGES } else { 2 };
         for loader in &mut loaders {
-            loader.array = b.shared(loader.layout.dtype, stages * loader.layout.size);
+            let Layout { dtype, size, panels, .. } = loader.layout;
+            loader.array =
+                if panels { b.panels(dtype, stages * size) } else { b.shared(dtype, stages * size) };
         }
         Loaders { loaders, stages }
+    }
+
+    /// Whether the tiles of both factors are copied asynchronously.
+    pub(super) fn are_copied(&self) -> bool {
+        self.loaders.iter().all(|loader| loader.copied)
+    }
+
+    /// Starts copying tile `number` of both factors to this slot of the arrays.
+    pub(super) fn copy(&self, b: &mut Builder, number: &Index, slot: &Index) {
+        self.loaders.iter().for_each(|loader| loader.copy(b, number, slot));
+        b.async_copy(AsyncCopy::Mark);
     }
 
     /// The shared arrays.

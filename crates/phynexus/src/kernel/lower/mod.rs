@@ -20,6 +20,7 @@ mod indexed;
 mod library;
 mod load;
 mod operand;
+mod panels;
 mod reduce;
 mod rows;
 mod scan;
@@ -234,14 +235,15 @@ fn lower_product(
     let Some(contraction) = Contraction::of(fused, product).filter(|_| fused.row_count() > 0) else {
         return lower_fused(fused, sources, target, lowered);
     };
-    let Some(shape) = contraction.shape(target) else {
-        return lower_fused(fused, sources, target, lowered);
-    };
-    if let Some(parts) = split::parts_of_contraction(&contraction, product, shape, target) {
-        return split::lower(fused, sources, parts, target, lowered);
+    for shape in [panels::shape(&contraction, target), contraction.shape(target)].into_iter().flatten() {
+        let Some(launch) = contraction.lower(shape, sources, target) else { continue };
+        if let Some(parts) = split::parts_of_contraction(&contraction, product, shape, target) {
+            return split::lower(fused, sources, parts, target, lowered);
+        }
+        lowered.launches.push(launch);
+        return Ok(());
     }
-    lowered.launches.push(contraction.lower(shape, sources, target));
-    Ok(())
+    lower_fused(fused, sources, target, lowered)
 }
 
 fn lower_fused(

@@ -4,7 +4,7 @@
 
 use super::{
     Lowered, Source, Target, Unsupported,
-    contraction::{Contraction, Product, Shape},
+    contraction::{Contraction, Product, Shape, Unit},
     draft::Draft,
     lower_fused, lower_product, rows,
 };
@@ -84,7 +84,9 @@ pub(super) fn parts_of_contraction(
 ) -> Option<Parts> {
     let (tiles, columns) = (contraction.tiles(shape), contraction.extent(3));
     let wanted = (2 * target.processors / tiles).min(columns / PART_CONTRACTED).max(1);
-    let length = columns.div_ceil(wanted).next_multiple_of(4);
+    // Panels have whole copies, and no part shares one with the next.
+    let multiple = if shape.unit == Unit::Team { shape.depth } else { 4 };
+    let length = columns.div_ceil(wanted).next_multiple_of(multiple);
     let parts = Parts { count: columns.div_ceil(length), runs: 1, length, product: Some(product) };
     (tiles < target.processors && wanted > 1).then_some(parts)
 }

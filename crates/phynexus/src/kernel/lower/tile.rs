@@ -1,7 +1,7 @@
 //! Contraction tiles by multiplications and additions. Each invocation computes a rectangle of the result in registers.
 
 use super::{
-    contraction::{Shape, Tile},
+    contraction::{Shape, Tile, Unit},
     load::{Layout, Loaders},
 };
 use crate::{
@@ -15,19 +15,19 @@ use crate::{
 
 /// Candidate shapes, those for large results first.
 pub(super) const SHAPES: [Shape; 7] = [
-    Shape { rows: 128, columns: 128, depth: 16, part: [8, 8] },
+    Shape { rows: 128, columns: 128, depth: 16, part: [8, 8], unit: Unit::Invocation },
     WHERE_THE_LARGEST_DOES_NOT_FIT,
-    Shape { rows: 64, columns: 64, depth: 16, part: [4, 4] },
-    Shape { rows: 32, columns: 64, depth: 16, part: [4, 4] },
-    Shape { rows: 32, columns: 32, depth: 16, part: [4, 4] },
-    Shape { rows: 16, columns: 64, depth: 16, part: [4, 4] },
-    Shape { rows: 16, columns: 16, depth: 8, part: [4, 4] },
+    Shape { rows: 64, columns: 64, depth: 16, part: [4, 4], unit: Unit::Invocation },
+    Shape { rows: 32, columns: 64, depth: 16, part: [4, 4], unit: Unit::Invocation },
+    Shape { rows: 32, columns: 32, depth: 16, part: [4, 4], unit: Unit::Invocation },
+    Shape { rows: 16, columns: 64, depth: 16, part: [4, 4], unit: Unit::Invocation },
+    Shape { rows: 16, columns: 16, depth: 8, part: [4, 4], unit: Unit::Invocation },
 ];
 
 /// Reads as little per product as the largest shape, with a quarter of its invocations. If the largest one fits,
 /// smaller parts keep a GPU busier.
 pub(super) const WHERE_THE_LARGEST_DOES_NOT_FIT: Shape =
-    Shape { rows: 64, columns: 64, depth: 16, part: [8, 8] };
+    Shape { rows: 64, columns: 64, depth: 16, part: [8, 8], unit: Unit::Invocation };
 
 /// The number of neighbouring rows, and of neighbouring columns, of an invocation.
 const QUAD: usize = 4;
@@ -48,7 +48,7 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile, y: &Index, x: &Index) {
     let held = contraction.held;
     let layouts = [shape.rows, shape.columns].map(|extent| {
         let size = shape.depth * pitch(extent);
-        Layout { dtype: held, outer: 1, depth: pitch(extent), size }
+        Layout { dtype: held, outer: 1, depth: pitch(extent), size, panels: false }
     });
     let loaders = Loaders::new(b, tile, layouts);
     let arrays = loaders.arrays();

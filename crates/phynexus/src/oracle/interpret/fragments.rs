@@ -3,11 +3,23 @@
 use super::*;
 
 impl WorkGroup<'_> {
+    /// The number of invocations that execute the operation jointly.
+    pub(super) fn team(&self, matrix: &Matrix) -> usize {
+        let number = match matrix {
+            Matrix::Fill(tile, _) | Matrix::Load { tile, .. } | Matrix::Store { tile, .. } => tile.fragment,
+            Matrix::MultiplyAdd { accumulator, .. } => accumulator.fragment,
+            Matrix::Product { sums, .. } => *sums,
+            Matrix::Settle(_) => return self.subgroup,
+        };
+        self.subgroup * self.kernel.fragments[usize::from(number)].subgroups()
+    }
+
     fn tile(&mut self, tile: &Tile, first: usize) -> Result<&mut Option<Vec<Scalar>>> {
-        let at = self.same_in_subgroup(&tile.index, first)?;
         let kernel = self.kernel;
+        let team = self.subgroup * kernel.fragments[usize::from(tile.fragment)].subgroups();
+        let at = self.same_in_team(&tile.index, first, team)?;
         let array = self.fragments.get_mut(usize::from(tile.fragment));
-        let found = array.and_then(|f| f[first / self.subgroup].get_mut(at));
+        let found = array.and_then(|f| f[first / team].get_mut(at));
         found.ok_or_else(|| broken(kernel, format!("no fragment {at}")))
     }
 
@@ -56,7 +68,7 @@ impl WorkGroup<'_> {
             }
             Matrix::Load { tile, access, stride, transposed } => {
                 let (rows, columns) = fragment(tile).extents();
-                self.same_in_subgroup(&access.index, first)?;
+                self.same_in_team(&access.index, first, self.subgroup)?;
                 let offset = |r, c| if *transposed { c * stride + r } else { r * stride + c };
                 let offsets = (0..rows).flat_map(|r| (0..columns).map(move |c| offset(r, c)));
                 let rounds = fragment(tile).dtype == DType::F32;
@@ -69,7 +81,7 @@ impl WorkGroup<'_> {
             }
             Matrix::Store { tile, access, stride } => {
                 let (_, columns) = fragment(tile).extents();
-                self.same_in_subgroup(&access.index, first)?;
+                self.same_in_team(&access.index, first, self.team(matrix))?;
                 for (i, scalar) in self.tile_elements(tile, first)?.into_iter().enumerate() {
                     self.write(access, first, i / columns * stride + i % columns, scalar)?;
                 }
@@ -87,6 +99,35 @@ impl WorkGroup<'_> {
                 }
                 *self.tile(accumulator, first)? = Some(sums);
             }
+            Matrix::Product { sums, factors } => self.product(*sums, factors, first)?,
+            Matrix::Settle(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Multiplies at once, which is the earliest a device may do it.
+    fn product(&mut self, sums: u16, factors: &[Panel; 2], first: usize) -> Result<()> {
+        let &Fragment { shape, dtype, length, .. } = &self.kernel.fragments[usize::from(sums)];
+        let team = self.subgroup * Panel::SUBGROUPS;
+        let mut read = |panel: &Panel, extent: usize| -> Result<Vec<f64>> {
+            self.same_in_team(&panel.access.index, first, team)?;
+            let places = (0..extent).flat_map(|outer| (0..Panel::WIDTH).map(move |term| (outer, term)));
+            let mut element = |(outer, term)| self.read(&panel.access, first, panel.offset(outer, term));
+            places.map(|place| element(place).map(|scalar| scalar.as_f64())).collect()
+        };
+        let (left, right) = (read(&factors[0], Panel::ROWS)?, read(&factors[1], shape.columns * length)?);
+        for at in 0..length {
+            let tile = Tile { fragment: sums, index: Index::constant(at as i64) };
+            let mut elements = self.tile_elements(&tile, first)?;
+            for (i, sum) in elements.iter_mut().enumerate() {
+                let (row, column) = (i / shape.columns, at * shape.columns + i % shape.columns);
+                let terms =
+                    |factor: &[f64], outer: usize| factor[outer * Panel::WIDTH..][..Panel::WIDTH].to_vec();
+                let (left, right) = (terms(&left, row), terms(&right, column));
+                let total: f64 = left.iter().zip(right).map(|(a, b)| a * b).sum();
+                *sum = Scalar::Float(total + sum.as_f64()).cast(dtype);
+            }
+            *self.tile(&tile, first)? = Some(elements);
         }
         Ok(())
     }

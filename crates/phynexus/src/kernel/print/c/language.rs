@@ -1,6 +1,9 @@
 //! The languages of the C family, as tables.
 
-use crate::{DType, kernel::loops::ArrayId};
+use crate::{
+    DType,
+    kernel::loops::{ArrayId, Fragment},
+};
 
 /// A language. Arguments of templates are in braces.
 #[derive(Debug)]
@@ -54,6 +57,9 @@ pub struct Language {
     pub extremes: Option<[&'static str; 2]>,
     /// The types and functions for matrix fragments and asynchronous copies, if the language has fragments.
     pub matrices: Option<&'static str>,
+    /// The definition of the function that multiplies panels into an array of fragments, with all that it needs, if
+    /// the language has products of panels by teams of 128 invocations.
+    pub products: Option<fn(&Fragment) -> String>,
     /// Whether the language has asynchronous copies.
     pub async_copies: bool,
 }
@@ -121,6 +127,7 @@ impl Language {
         ],
         extremes: None,
         matrices: None,
+        products: None,
         async_copies: false,
     };
 

@@ -3,7 +3,7 @@
 use super::{CFamily, Printer};
 use crate::{
     DType, Error, Result,
-    kernel::loops::{AsyncCopy, Fragment, Matrix, Role, Tile},
+    kernel::loops::{ArrayId, AsyncCopy, Fragment, Matrix, MemoryAccess, Role, Tile},
 };
 
 impl Printer<'_, CFamily> {
@@ -18,8 +18,22 @@ impl Printer<'_, CFamily> {
     /// Declares an array of fragments: an invocation's share of each.
     pub(super) fn fragment(&mut self, number: usize, fragment: &Fragment) -> Result<()> {
         self.needs(self.language().matrices.is_some(), "matrix fragments")?;
-        let kind = if fragment.role == Role::Accumulator { "sum" } else { "factor" };
-        self.line(format!("{kind}_fragment fragment{number}[{}];", fragment.length));
+        if fragment.subgroups() > 1 {
+            let products = self.language().products;
+            self.needs(products.is_some(), "products of panels")?;
+            let definition = products.map(|products| products(fragment)).unwrap_or_default();
+            if !self.dialect.products.contains(&definition) {
+                self.dialect.products += &definition;
+            }
+        }
+        let kind = match fragment.role {
+            Role::Accumulator if fragment.subgroups() > 1 => {
+                format!("float fragment{number}[{}][{}]", fragment.length, team_share(fragment))
+            }
+            Role::Accumulator => format!("sum_fragment fragment{number}[{}]", fragment.length),
+            Role::Left | Role::Right => format!("factor_fragment fragment{number}[{}]", fragment.length),
+        };
+        self.line(format!("{kind};"));
         Ok(())
     }
 
@@ -48,18 +62,49 @@ impl Printer<'_, CFamily> {
             }
             Matrix::Store { tile, access, stride } => {
                 let pointer = self.pointer(access, "float")?;
-                format!("fragment_store({pointer}, {}, {stride})", self.tile(tile))
+                let team = if fragment(tile).subgroups() > 1 { "team_" } else { "" };
+                format!("{team}fragment_store({pointer}, {}, {stride})", self.tile(tile))
+            }
+            Matrix::Product { sums, factors } => {
+                let dtype = self.kernel.array(factors[0].access.array).map_or(DType::F32, |(dtype, _)| dtype);
+                let [left, right] = [&factors[0], &factors[1]];
+                let turned = [left, right].map(|panel| !panel.along_terms);
+                let left = self.pointer(&left.access, "const void")?;
+                let right = self.pointer(&right.access, "const void")?;
+                let [a, b] = turned;
+                format!("product_{dtype}<{a}, {b}>(fragment{sums}, {left}, {right})")
+            }
+            Matrix::Settle(most) => {
+                self.line(format!("settle<{most}>();"));
+                let fragments = self.kernel.fragments.iter().enumerate();
+                let teams =
+                    fragments.filter(|(_, f)| *most == 0 && f.subgroups() > 1).map(|(number, _)| number);
+                for number in teams {
+                    self.line(format!("settled(fragment{number});"));
+                }
+                return Ok(());
             }
         };
         self.line(format!("{call};"));
         Ok(())
     }
 
+    /// The address that a copy goes to. In arrays of panels, groups of 16 bytes are permuted.
+    fn copy_target(&mut self, access: &MemoryAccess) -> Result<String> {
+        let panels =
+            matches!(access.array, ArrayId::Shared(at) if self.kernel.shared[usize::from(at)].panels);
+        if !panels {
+            return self.pointer(access, "void");
+        }
+        let (array, address) = (self.array(access.array), self.address(access)?);
+        Ok(format!("{array} + permuted({address})"))
+    }
+
     pub(super) fn async_copy(&mut self, copy: &AsyncCopy) -> Result<()> {
         self.needs(self.language().async_copies, "copies to shared memory that go on by themselves")?;
         let call = match copy {
             AsyncCopy::Begin { from, to } => {
-                let (source, target) = (self.pointer(from, "const void")?, self.pointer(to, "void")?);
+                let (source, target) = (self.pointer(from, "const void")?, self.copy_target(to)?);
                 let holds = match from.mask.is_always() {
                     true => "true".to_owned(),
                     false => self.mask(&from.mask),
@@ -67,9 +112,25 @@ impl Printer<'_, CFamily> {
                 format!("copy_begin({target}, {source}, {holds})")
             }
             AsyncCopy::Mark => "copy_mark()".to_owned(),
-            AsyncCopy::Wait(most) => format!("copy_wait<{most}>()"),
+            AsyncCopy::Wait(most) => {
+                let call = format!("copy_wait<{most}>()");
+                // Products do not see what invocations have copied otherwise.
+                if self.kernel.shared.iter().any(|array| array.panels) {
+                    format!("{call}; panels_are_ready()")
+                } else {
+                    call
+                }
+            }
         };
         self.line(format!("{call};"));
         Ok(())
     }
 }
+
+/// The elements of a fragment that each invocation of a team holds.
+fn team_share(fragment: &Fragment) -> usize {
+    fragment.shape.rows * fragment.shape.columns / TEAM
+}
+
+/// Invocations of a team.
+const TEAM: usize = 128;

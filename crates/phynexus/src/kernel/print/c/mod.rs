@@ -9,7 +9,7 @@ pub use language::Language;
 use super::{Dialect, LANES, Names, Printer, Variable, number::fill, variable};
 use crate::{
     DType, Error, Result, Scalar,
-    kernel::loops::{Axis, AxisKind, Kernel, KernelOp, MemoryAccess, Statement, Type},
+    kernel::loops::{Axis, AxisKind, Kernel, KernelOp, MemoryAccess, Panel, Statement, Type},
     op::Binary,
 };
 
@@ -32,7 +32,8 @@ pub fn print_variable(kernel: &Kernel, language: &'static Language) -> Result<Va
 
 fn printed(kernel: &Kernel, language: &'static Language, marks: bool) -> Result<String> {
     let print = |wide| {
-        let mut printer = Printer::new(kernel, CFamily { language, wide, matrices: false }, marks);
+        let mut printer =
+            Printer::new(kernel, CFamily { language, wide, matrices: false, products: String::new() }, marks);
         printer.kernel().map(|()| printer)
     };
     let mut printer = print(false)?;
@@ -40,7 +41,7 @@ fn printed(kernel: &Kernel, language: &'static Language, marks: bool) -> Result<
         printer = print(true)?;
     }
     let matrices = language.matrices.filter(|_| printer.dialect.matrices).unwrap_or_default();
-    let parts = [language.header, matrices, &printer.preamble(), &printer.text];
+    let parts = [language.header, matrices, &printer.dialect.products, &printer.preamble(), &printer.text];
     Ok(parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n"))
 }
 
@@ -50,6 +51,8 @@ struct CFamily {
     wide: bool,
     /// Whether the functions for fragments and copies are called.
     matrices: bool,
+    /// The functions that multiply panels.
+    products: String,
 }
 
 impl Printer<'_, CFamily> {
@@ -93,7 +96,9 @@ impl Printer<'_, CFamily> {
 
     fn arrays(&mut self) -> Result<()> {
         let (kernel, language) = (self.kernel, self.language());
-        let aligned = format!("__attribute__((aligned({})))", Kernel::SHARED_ALIGNMENT);
+        let panels = kernel.shared.iter().any(|array| array.panels);
+        let alignment = if panels { Panel::ALIGNMENT } else { Kernel::SHARED_ALIGNMENT };
+        let aligned = format!("__attribute__((aligned({alignment})))");
         if language.dynamic_shared && !kernel.shared.is_empty() {
             self.line(format!("extern __shared__ unsigned char shared_memory[] {aligned};"));
         }

@@ -1,0 +1,71 @@
+//! Products of panels in CUDA C: `wgmma` (PTX ISA 8.0, `sm_90a`), whose factors are in shared memory, in rows of 128 bytes
+//! whose groups of 16 bytes are permuted.
+
+use phynexus::kernel::loops::{Fragment, Panel};
+
+const COMMON: &str = r#"
+__device__ static inline int permuted(int element) { return element ^ (element >> 6 & 7) << 3; }
+__device__ static inline void panels_are_ready() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+template <int most> __device__ static inline void settle() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(most) : "memory");
+}
+// Sums are not read before they are settled.
+template <int length, int share> __device__ static __forceinline__ void settled(float (&sums)[length][share]) {
+  #pragma unroll
+  for (int i = 0; i < length; ++i)
+    #pragma unroll
+    for (int j = 0; j < share; ++j) asm volatile("" : "+f"(sums[i][j]) :: "memory");
+}
+template <int share> __device__ static __forceinline__ void fragment_fill(float (&sum)[share], float value) {
+  #pragma unroll
+  for (int i = 0; i < share; ++i) sum[i] = value;
+}
+template <int share>
+__device__ static __forceinline__ void team_fragment_store(float *to, const float (&sum)[share], int stride) {
+  float *from = to + (threadIdx.x / 32 % 4 * 16 + lane() / 4) * stride + lane() % 4 * 2;
+  #pragma unroll
+  for (int i = 0; i < share / 4; ++i, from += 8) {
+    *(float2 *)from = make_float2(sum[4 * i], sum[4 * i + 1]);
+    *(float2 *)(from + 8 * stride) = make_float2(sum[4 * i + 2], sum[4 * i + 3]);
+  }
+}
+// The descriptor of a panel: its address, the bytes between groups of 64 rows or columns, and between groups of 8.
+template <bool turned> __device__ static inline unsigned long long panel(const void *first) {
+  const unsigned long long address = shared_address(first) >> 4 & 0x3fff, apart = turned ? 8192 : 16;
+  return address | apart >> 4 << 16 | 1024ull >> 4 << 32 | 1ull << 62;
+}
+"#;
+
+/// The function that multiplies panels into these sums, for each type of the factors, and what it needs.
+pub(crate) fn product(sums: &Fragment) -> String {
+    let columns = sums.shape.columns * sums.length;
+    let share = sums.shape.columns / 2;
+    let count = sums.length * share;
+    let list = |text: &dyn Fn(usize) -> String| (0..count).map(text).collect::<Vec<_>>().join(", ");
+    let registers = list(&|i| format!("%{i}"));
+    let outputs = list(&|i| format!("\"+f\"(sums[{}][{}])", i / share, i % share));
+    let [a, b, turned_a, turned_b] = [0, 1, 2, 3].map(|i| count + i);
+    let steps = Panel::WIDTH / 16;
+    let length = sums.length;
+    let mut text = COMMON.to_owned();
+    for (name, kind) in [("float16", "f16"), ("bfloat16", "bf16")] {
+        text += &format!(
+            r#"
+template <bool left_turned, bool right_turned>
+__device__ static __forceinline__ void product_{name}(float (&sums)[{length}][{share}], const void *left, const void *right) {{
+  const unsigned long long a = panel<left_turned>(left), b = panel<right_turned>(right);
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+  #pragma unroll
+  for (int step = 0; step < {steps}; ++step)
+    asm volatile("{{ .reg .pred add; setp.eq.u32 add, 0, 0; wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind} "
+      "{{{registers}}}, %{a}, %{b}, add, 1, 1, %{turned_a}, %{turned_b}; }}"
+      : {outputs}
+      : "l"(a + step * (left_turned ? 128 : 2)), "l"(b + step * (right_turned ? 128 : 2)), "n"(left_turned ? 1 : 0),
+        "n"(right_turned ? 1 : 0));
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}}
+"#
+        );
+    }
+    text
+}

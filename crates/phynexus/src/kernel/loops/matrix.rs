@@ -1,0 +1,139 @@
+//! Matrix operations.
+
+use super::MemoryAccess;
+use crate::{DType, Scalar, kernel::index::Index};
+
+/// The role of a fragment in `accumulator += left * right`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// `rows x depth`.
+    Left,
+    /// `depth x columns`.
+    Right,
+    /// `rows x columns`.
+    Accumulator,
+}
+
+/// An array of matrix fragments. Their distribution over the invocations of a subgroup is up to the device.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Fragment {
+    /// The role.
+    pub role: Role,
+    /// The matrix instruction's shape.
+    pub shape: MatrixShape,
+    /// Element type.
+    pub dtype: DType,
+    /// Number of fragments.
+    pub length: usize,
+}
+
+/// `rows x depth` times `depth x columns`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub struct MatrixShape {
+    pub rows: usize,
+    pub columns: usize,
+    pub depth: usize,
+}
+
+impl Fragment {
+    /// The number of subgroups that share each fragment: a team of four for matrices of 64 rows, otherwise one.
+    pub fn subgroups(&self) -> usize {
+        if self.shape.rows == Panel::ROWS { Panel::SUBGROUPS } else { 1 }
+    }
+
+    /// Rows and columns of the matrix.
+    pub fn extents(&self) -> (usize, usize) {
+        match self.role {
+            Role::Left => (self.shape.rows, self.shape.depth),
+            Role::Right => (self.shape.depth, self.shape.columns),
+            Role::Accumulator => (self.shape.rows, self.shape.columns),
+        }
+    }
+}
+
+/// A fragment of an array.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Tile {
+    /// The array in [`Kernel::fragments`].
+    pub fragment: u16,
+    /// The position in the array.
+    pub index: Index,
+}
+
+/// A matrix operation, executed jointly by all invocations of a subgroup.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Matrix {
+    /// Sets every element to this scalar.
+    Fill(Tile, Scalar),
+    /// Loads a matrix, starting from its first element. Its rows in memory (its columns if transposed) are `stride`
+    /// elements apart.
+    Load {
+        /// The destination.
+        tile: Tile,
+        /// The source: a shared array, without a mask.
+        access: MemoryAccess,
+        /// Elements between rows, or between columns if transposed.
+        stride: usize,
+        /// Whether the matrix is transposed in memory.
+        transposed: bool,
+    },
+    /// `accumulator += left * right`.
+    MultiplyAdd {
+        /// The sum.
+        accumulator: Tile,
+        /// The left factor.
+        left: Tile,
+        /// The right factor.
+        right: Tile,
+    },
+    /// Stores an accumulator as a row-major matrix.
+    Store {
+        /// The fragment.
+        tile: Tile,
+        /// The destination, without a mask.
+        access: MemoryAccess,
+        /// Elements between rows.
+        stride: usize,
+    },
+    /// Starts `sums += left * right`, executed jointly by a team of subgroups. Until it is settled, its panels are not
+    /// overwritten and its sums are not accessed, except by further products.
+    Product {
+        /// An array of accumulators of [`Panel::ROWS`] rows; together they have the columns of the right factor.
+        sums: u16,
+        /// The left factor, [`Panel::ROWS`] rows of [`Panel::WIDTH`] terms, and the right one.
+        factors: Box<[Panel; 2]>,
+    },
+    /// Waits until at most this many of the latest products of the team are pending.
+    Settle(u8),
+}
+
+/// A factor of a product in a shared array: some rows of a left factor, or columns of a right one, and
+/// [`Panel::WIDTH`] terms.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Panel {
+    /// The first element, in an array of panels, at a multiple of [`Panel::ALIGNMENT`] bytes.
+    pub access: MemoryAccess,
+    /// Whether the terms of a row or column are neighbours in memory. If not, groups of [`Panel::WIDTH`] rows or
+    /// columns are, and the terms of such a group follow each other.
+    pub along_terms: bool,
+}
+
+impl Panel {
+    /// Rows of the left factor.
+    pub const ROWS: usize = 64;
+    /// The number of terms, and of neighbouring elements in memory: 128 bytes of 16-bit numbers.
+    pub const WIDTH: usize = 64;
+    /// The alignment of panels in bytes.
+    pub const ALIGNMENT: usize = 1024;
+    /// The number of subgroups that multiply jointly.
+    pub const SUBGROUPS: usize = 4;
+
+    /// The distance of an element from the first one: row or column `outer`, term `term`.
+    pub fn offset(&self, outer: usize, term: usize) -> usize {
+        match self.along_terms {
+            true => outer * Panel::WIDTH + term,
+            false => (outer / Panel::WIDTH * Panel::WIDTH + term) * Panel::WIDTH + outer % Panel::WIDTH,
+        }
+    }
+}

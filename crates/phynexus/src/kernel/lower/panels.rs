@@ -1,0 +1,128 @@
+//! Contraction tiles of 16-bit floats by products of panels: the matrix units read both factors from shared memory, while
+//! the next tiles are copied there. Each team of subgroups computes a band of rows.
+
+use super::{
+    Target,
+    contraction::{Contraction, Shape, Tile, Unit},
+    load::{Layout, Loaders, STAGES, along_depth},
+    tile::quad_at,
+};
+use crate::{
+    DType, Scalar,
+    kernel::{
+        Index,
+        build::Builder,
+        loops::{AsyncCopy, AxisKind, Fragment, Matrix, MatrixShape, MemoryAccess, Panel, Role},
+    },
+};
+
+/// Candidate shapes, those for large results first.
+const SHAPES: [Shape; 2] = [
+    Shape { rows: 128, columns: 256, depth: Panel::WIDTH, part: [Panel::ROWS, 256], unit: Unit::Team },
+    Shape { rows: 128, columns: 128, depth: Panel::WIDTH, part: [Panel::ROWS, 128], unit: Unit::Team },
+];
+
+/// Columns of a fragment of the sums: so many are passed on at a time.
+const COLUMNS: usize = 32;
+/// Elements between rows of the array that passes them on, chosen to spread over the memory banks.
+const PITCH: usize = COLUMNS + 8;
+/// Products that are under way while the next one is prepared.
+const PENDING: usize = 1;
+
+/// The shape of a product of panels, if the device has them and it pays off.
+pub(super) fn shape(contraction: &Contraction, target: &Target) -> Option<Shape> {
+    let [left, right] = contraction.dtypes();
+    let limits = &target.limits;
+    let fits = |shape: &Shape| {
+        let has = |&(matrix, factor, sum): &(MatrixShape, DType, DType)| {
+            let size = matrix.rows == Panel::ROWS && matrix.columns >= shape.columns;
+            size && factor == left && left == right && left.size() == 2 && sum == contraction.held
+        };
+        limits.matrices.iter().any(has) && shared_bytes(*shape) <= limits.shared_bytes
+    };
+    let used = |shape: &Shape| contraction.extent(1) >= shape.rows && contraction.extent(2) >= shape.columns;
+    let usable = || SHAPES.into_iter().filter(|shape| fits(shape) && used(shape));
+    usable().find(|&shape| contraction.tiles(shape) >= target.processors).or_else(|| usable().last())
+}
+
+/// Bytes of shared memory per group.
+fn shared_bytes(shape: Shape) -> usize {
+    let teams = shape.rows / shape.part[0];
+    STAGES * (shape.rows + shape.columns) * shape.depth * 2 + teams * Panel::ROWS * PITCH * DType::F32.size()
+}
+
+/// Emits the statements of a group. Returns false if the factors cannot be copied to panels.
+pub(super) fn lower(b: &mut Builder, tile: &Tile) -> bool {
+    let Tile { contraction, shape, ref invocation, .. } = *tile;
+    let team_size = tile.target.limits.subgroup.unwrap_or(1) * Panel::SUBGROUPS;
+    let [dtype, _] = contraction.dtypes();
+    let along = [0, 1].map(|factor| along_depth(contraction, factor));
+    let extents = [shape.rows, shape.columns];
+    let layouts = [0, 1].map(|factor| {
+        let (outer, depth) = if along[factor] { (Panel::WIDTH, 1) } else { (1, Panel::WIDTH) };
+        Layout { dtype, outer, depth, size: extents[factor] * shape.depth, panels: true }
+    });
+    let loaders = Loaders::new(b, tile, layouts);
+    if !loaders.are_copied() {
+        return false;
+    }
+    let arrays = loaders.arrays();
+    let through = b.shared(contraction.held, shape.rows * PITCH);
+    let count = shape.columns / COLUMNS;
+    let sums = b.fragments(Fragment {
+        role: Role::Accumulator,
+        shape: MatrixShape { rows: Panel::ROWS, columns: COLUMNS, depth: 16 },
+        dtype: contraction.held,
+        length: count,
+    });
+    let team = invocation.quotient(team_size as i64, b.ranges());
+    let row = team.scale(Panel::ROWS as i64);
+    let (fragments, j) = b.axis(count, AxisKind::Unroll);
+    b.repeat(fragments, |b| {
+        b.matrix(Matrix::Fill(sums(j.clone()), Scalar::Float(0.0).cast(contraction.held)));
+    });
+
+    let steps = contraction.extent(3).div_ceil(shape.depth);
+    // The tile that is copied next takes the place of one whose products are settled for all teams.
+    let ahead = STAGES - 1 - PENDING;
+    for number in 0..ahead {
+        let number = Index::constant(number as i64);
+        loaders.copy(b, &number, &number);
+    }
+    b.over(steps, AxisKind::Reduce, |b, step| {
+        b.async_copy(AsyncCopy::Wait(ahead as u8 - 1));
+        b.barrier();
+        let slot = step.remainder(STAGES as i64, b.ranges());
+        let panel = |factor: usize, first: &Index| {
+            let index = slot.scale(layouts[factor].size as i64).add(&first.scale(Panel::WIDTH as i64));
+            Panel { access: MemoryAccess::at(arrays[factor], &index), along_terms: along[factor] }
+        };
+        let factors = Box::new([panel(0, &row), panel(1, &Index::default())]);
+        b.matrix(Matrix::Product { sums: sums(Index::default()).fragment, factors });
+        let next = step.shift(ahead as i64);
+        loaders.copy(b, &next, &next.remainder(STAGES as i64, b.ranges()));
+        b.matrix(Matrix::Settle(PENDING as u8));
+    });
+    b.matrix(Matrix::Settle(0));
+
+    // Only the device knows how elements are distributed over invocations, so they pass through shared memory.
+    let lane = invocation.remainder(team_size as i64, b.ranges());
+    let first = team.scale((Panel::ROWS * PITCH) as i64);
+    b.repeat(fragments, |b| {
+        let access = MemoryAccess::at(through, &first);
+        b.matrix(Matrix::Store { tile: sums(j.clone()), access, stride: PITCH });
+        b.barrier();
+        b.over(Panel::ROWS * COLUMNS / 4 / team_size, AxisKind::Unroll, |b, turn| {
+            let quad = turn.scale(team_size as i64).add(&lane);
+            let down = quad.quotient(COLUMNS as i64 / 4, b.ranges());
+            let across = quad.remainder(COLUMNS as i64 / 4, b.ranges()).scale(4);
+            let element = first.add(&down.scale(PITCH as i64)).add(&across);
+            let values = quad_at(b, tile, through, contraction.held, &element);
+            let row = tile.row.add(&row).add(&down);
+            let column = tile.column.add(&j.scale(COLUMNS as i64)).add(&across);
+            tile.finish_quad(b, &row, &column, &values);
+        });
+        b.barrier();
+    });
+    true
+}
