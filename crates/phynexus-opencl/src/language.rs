@@ -42,5 +42,6 @@ pub static OPENCL: Language = Language {
     ],
     extremes: None,
     matrices: None,
+    products: None,
     async_copies: false,
 };
