@@ -1,5 +1,5 @@
-//! Products of panels in CUDA C: `wgmma` (PTX ISA 8.0, `sm_90a`), whose factors are in shared memory, in rows of 128 bytes
-//! whose groups of 16 bytes are permuted.
+//! Products of panels in CUDA C: `wgmma` (PTX ISA 8.0, `sm_90a`), whose factors are in shared memory, in rows of 128
+//! bytes whose groups of 16 bytes are permuted.
 
 use phynexus::kernel::loops::{Fragment, Panel};
 
@@ -52,13 +52,14 @@ pub(crate) fn product(sums: &Fragment) -> String {
         text += &format!(
             r#"
 template <bool left_turned, bool right_turned>
-__device__ static __forceinline__ void product_{name}(float (&sums)[{length}][{share}], const void *left, const void *right) {{
+__device__ static __forceinline__ void product_{name}(
+    float (&sums)[{length}][{share}], const void *left, const void *right) {{
   const unsigned long long a = panel<left_turned>(left), b = panel<right_turned>(right);
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
   #pragma unroll
   for (int step = 0; step < {steps}; ++step)
-    asm volatile("{{ .reg .pred add; setp.eq.u32 add, 0, 0; wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind} "
-      "{{{registers}}}, %{a}, %{b}, add, 1, 1, %{turned_a}, %{turned_b}; }}"
+    asm volatile("{{ .reg .pred add; setp.eq.u32 add, 0, 0; "
+      "wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind} {{{registers}}}, %{a}, %{b}, add, 1, 1, %{turned_a}, %{turned_b}; }}"
       : {outputs}
       : "l"(a + step * (left_turned ? 128 : 2)), "l"(b + step * (right_turned ? 128 : 2)), "n"(left_turned ? 1 : 0),
         "n"(right_turned ? 1 : 0));

@@ -132,36 +132,6 @@ pub(crate) fn products() -> Vec<Case> {
     cases
 }
 
-/// Products of 16-bit floats that fill panels: edges, several tiles, all transpositions, a batch, and a sum that is split.
-pub(crate) fn large_products() -> Vec<Case> {
-    let mut choice = Choice::new(31);
-    let mut cases = Vec::new();
-    for (dtype, [batch, m, k, n]) in [
-        (DType::BF16, [1, 128, 64, 128]),
-        (DType::F16, [1, 144, 328, 256]),
-        (DType::BF16, [2, 128, 72, 136]),
-        (DType::BF16, [1, 136, 1024, 160]),
-    ] {
-        for turned in 0..4 {
-            let mut case = Case::new(format!("product {turned} of {dtype}"));
-            let mut factor = |case: &mut Case, rows: usize, columns: usize, is_turned: bool| {
-                let shape = if is_turned { [batch, columns, rows] } else { [batch, rows, columns] };
-                let leaf = CaseLeaf::contiguous(random_array(&mut choice, Distribution::Tame, dtype, &shape));
-                let leaf = case.leaf(leaf);
-                let swap = Op::Permute(Permute([0u8, 2, 1].into_iter().collect()));
-                let shape = [batch, rows, columns].as_slice().into();
-                if is_turned { case.ir.push(swap, dtype, shape, [leaf]) } else { leaf }
-            };
-            let left = factor(&mut case, m, k, turned & 1 != 0);
-            let right = factor(&mut case, k, n, turned & 2 != 0);
-            let product = case.ir.push(Op::Dot, DType::F32, [batch, m, n].as_slice().into(), [left, right]);
-            case.ir.outputs.push(product);
-            cases.push(case);
-        }
-    }
-    cases
-}
-
 /// Products whose factors may be rounded, row-major and transposed.
 pub(crate) fn rounded() -> Vec<Case> {
     let mut choice = Choice::new(21);

@@ -4,6 +4,7 @@
 #[path = "../lowering/cases.rs"]
 mod cases;
 mod in_place;
+mod panels;
 mod rows;
 
 use cases::{big, many, narrow, tiny};
@@ -15,7 +16,7 @@ use phynexus::{
         Index, Ranges,
         check::Limits,
         fused::{FusedOp, Fusion, Instruction, Parameter, Store},
-        loops::{MatrixShape, Panel},
+        loops::MatrixShape,
         lower::{Target, lower},
     },
     op::{Binary, Op, Unary, composite::Tf32, ir::IrNode},
@@ -91,15 +92,6 @@ fn wide() -> Target {
     Target { limits: Limits { shared_bytes: 64 << 10, ..limits }, ..big() }
 }
 
-/// The same with products of panels.
-fn panels() -> Target {
-    let Target { mut limits, .. } = tensor();
-    let product = MatrixShape { rows: Panel::ROWS, columns: 256, depth: 16 };
-    limits.matrices.extend([DType::F16, DType::BF16].map(|dtype| (product, dtype, DType::F32)));
-    let limits = Limits { device: "panels".to_owned(), shared_bytes: 227 << 10, ..limits };
-    Target { limits, processors: 2, ..big() }
-}
-
 fn check_all(cases: impl IntoIterator<Item = Case>, targets: &[Target]) {
     let devices: Vec<Device> = targets.iter().map(|t| lowered_device(&t.limits.device, t.clone())).collect();
     for case in cases {
@@ -113,33 +105,6 @@ fn check_all(cases: impl IntoIterator<Item = Case>, targets: &[Target]) {
 #[test]
 fn products_of_matrices() {
     check_all(cases::products(), &[tiny(), narrow(), many(), tensor(), wide()]);
-}
-
-#[test]
-fn products_of_panels() {
-    check_all(cases::products().into_iter().chain(cases::large_products()), &[panels()]);
-    let multiplies_panels = |case: &Case| {
-        let [left, right] = [0, 1].map(|input| case.ir.node(case.ir.node(case.ir.outputs[0]).inputs[input]));
-        let operand = |node: &IrNode| {
-            let mut layout = Layout::contiguous(&node.shape);
-            if matches!(node.op, Op::Permute(_)) {
-                let rank = layout.strides.len();
-                (layout.strides[rank - 2], layout.strides[rank - 1]) = (1, node.shape[rank - 2] as isize);
-            }
-            Operand { dtype: node.dtype, layout }
-        };
-        let mut node = case.ir.node(case.ir.outputs[0]).clone();
-        node.inputs.clear();
-        let operands = vec![operand(left), operand(right)];
-        let step = Step::Library(Library { node, operands, epilogue: None });
-        lower(&step, &panels())
-            .unwrap()
-            .launches
-            .iter()
-            .any(|launch| launch.kernel.shared.iter().any(|a| a.panels))
-    };
-    let others: Vec<Case> = cases::large_products().into_iter().filter(|c| !multiplies_panels(c)).collect();
-    assert!(others.is_empty(), "{others:#?}");
 }
 
 #[test]

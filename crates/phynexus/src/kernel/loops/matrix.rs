@@ -55,7 +55,7 @@ impl Fragment {
 /// A fragment of an array.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Tile {
-    /// The array in [`Kernel::fragments`].
+    /// The array in [`Kernel::fragments`](super::Kernel::fragments).
     pub fragment: u16,
     /// The position in the array.
     pub index: Index,

@@ -1,5 +1,5 @@
-//! Contraction tiles of 16-bit floats by products of panels: the matrix units read both factors from shared memory, while
-//! the next tiles are copied there. Each team of subgroups computes a band of rows.
+//! Contraction tiles of 16-bit floats by products of panels: the matrix units read both factors from shared memory,
+//! while the next tiles are copied there. Each team of subgroups computes a band of rows.
 
 use super::{
     Target,
@@ -42,7 +42,7 @@ pub(super) fn shape(contraction: &Contraction, target: &Target) -> Option<Shape>
     };
     let used = |shape: &Shape| contraction.extent(1) >= shape.rows && contraction.extent(2) >= shape.columns;
     let usable = || SHAPES.into_iter().filter(|shape| fits(shape) && used(shape));
-    usable().find(|&shape| contraction.tiles(shape) >= target.processors).or_else(|| usable().last())
+    usable().find(|&shape| contraction.tiles(shape) >= target.processors).or_else(|| usable().next_back())
 }
 
 /// Bytes of shared memory per group.
