@@ -106,16 +106,14 @@ impl Mask {
         }
     }
 
-    /// Bounds of an index where the mask holds. A condition on an atom narrows that atom. A condition on a sum narrows
-    /// the multiple of that sum that the index contains.
+    /// Bounds of an index where the mask holds. A condition on a sum narrows each of its atoms, and the multiple of that
+    /// sum that the index contains.
     pub fn bounds_of(&self, index: &Index, ranges: &Ranges) -> (i64, i64) {
         let narrowed = |index: &Index| {
             index.terms().iter().fold((index.offset(), index.offset()), |(low, high), term| {
-                let alone = |c: &&Condition| c.index.as_atom() == Some(&term.atom);
-                let (mut least, mut greatest) = term.atom.bounds(ranges);
-                if let Some(c) = self.0.iter().find(alone) {
-                    (least, greatest) = (least.max(c.low), greatest.min(c.high - 1));
-                }
+                let bounds = term.atom.bounds(ranges);
+                let (least, greatest) =
+                    self.0.iter().fold(bounds, |bounds, c| c.narrow(&term.atom, bounds, ranges));
                 let ends = (least * term.factor, greatest * term.factor);
                 (low + ends.0.min(ends.1), high + ends.0.max(ends.1))
             })
@@ -150,6 +148,22 @@ impl Mask {
             let index = c.index.substitute(replacements, ranges);
             mask.and(&Mask::within(&index, c.low, c.high, ranges))
         })
+    }
+}
+
+impl Condition {
+    /// Narrows bounds of an atom of the index: the rest of the index is at least and at most what its atoms allow.
+    fn narrow(&self, atom: &Atom, (least, greatest): (i64, i64), ranges: &Ranges) -> (i64, i64) {
+        let Some(term) = self.index.terms().iter().find(|t| t.atom == *atom) else {
+            return (least, greatest);
+        };
+        let (low, high) = self.index.sub(&Index::from(atom.clone()).scale(term.factor)).bounds(ranges);
+        // `low <= factor * atom < high`, for either sign of the factor.
+        let (low, high) = (self.low - high, self.high - 1 - low);
+        let (low, high) = if term.factor > 0 { (low, high) } else { (-high, -low) };
+        let factor = term.factor.abs();
+        let (low, high) = (-(-low).div_euclid(factor), high.div_euclid(factor));
+        (least.max(low), greatest.min(high).max(least.max(low)))
     }
 }
 

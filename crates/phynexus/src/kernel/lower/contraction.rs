@@ -142,6 +142,20 @@ impl Contraction<'_> {
         point
     }
 
+    /// The batch, the first row and the first column of a tile.
+    pub(super) fn place(&self, shape: Shape, tile: &Index, ranges: &Ranges) -> [Index; 3] {
+        let across = self.extent(2).div_ceil(shape.columns) as i64;
+        let down = self.extent(1).div_ceil(shape.rows) as i64;
+        // Bands of rows, so that concurrent groups share rows and columns of tiles.
+        let band = [8, 4, 2].into_iter().find(|band| down % band == 0).unwrap_or(1);
+        let of_band = tile.remainder(band * across, ranges);
+        let row = tile.remainder(down * across, ranges).quotient(band * across, ranges);
+        let row = row.scale(band).add(&of_band.remainder(band, ranges));
+        let column = of_band.quotient(band, ranges);
+        let batch = tile.quotient(down * across, ranges);
+        [batch, row.scale(shape.rows as i64), column.scale(shape.columns as i64)]
+    }
+
     /// The tile shape that keeps the device busiest; `None` if none fits.
     pub(super) fn shape(&self, target: &Target) -> Option<Shape> {
         let instruction = fragments::instruction(self, target);
@@ -196,15 +210,11 @@ impl Contraction<'_> {
             Unit::Subgroup | Unit::Team => [1, self.block(shape, target)],
         };
         let mut fits = true;
-        access::launch(&mut b, &target.limits, self.tiles(shape), block, |b, group, y, x| {
-            let across = self.extent(2).div_ceil(shape.columns) as i64;
-            let down = self.extent(1).div_ceil(shape.rows) as i64;
-            let ranges = b.ranges().clone();
-            // Traverse the tiles in bands of rows, so that concurrent groups share rows and columns of tiles.
-            let band = [8, 4, 2].into_iter().find(|band| down % band == 0).unwrap_or(1);
-            let of_band = group.remainder(band * across, &ranges);
-            let row = group.remainder(down * across, &ranges).quotient(band * across, &ranges);
-            let row = row.scale(band).add(&of_band.remainder(band, &ranges));
+        let tiles = self.tiles(shape);
+        // Teams copy the first terms of a group's next tile while they store this one.
+        let groups = if shape.unit == Unit::Team { tiles.min(target.processors.max(1)) } else { tiles };
+        access::launch(&mut b, &target.limits, groups, block, |b, group, y, x| {
+            let [batch, row, column] = self.place(shape, group, b.ranges());
             let tile = Tile {
                 contraction: self,
                 shape,
@@ -212,9 +222,11 @@ impl Contraction<'_> {
                 target,
                 block: block[0] * block[1],
                 invocation: y.scale(block[1] as i64).add(x),
-                batch: group.quotient(down * across, &ranges),
-                row: row.scale(shape.rows as i64),
-                column: of_band.quotient(band, &ranges).scale(shape.columns as i64),
+                group: group.clone(),
+                groups,
+                batch,
+                row,
+                column,
             };
             match (shape.unit, matrix) {
                 (Unit::Team, _) => fits = panels::lower(b, &tile),
@@ -226,7 +238,8 @@ impl Contraction<'_> {
     }
 }
 
-/// The tile of a group.
+/// The tile of a group, or the first of several.
+#[derive(Clone)]
 pub(super) struct Tile<'a> {
     pub(super) contraction: &'a Contraction<'a>,
     pub(super) shape: Shape,
@@ -235,6 +248,9 @@ pub(super) struct Tile<'a> {
     /// The number of invocations of the group.
     pub(super) block: usize,
     pub(super) invocation: Index,
+    /// The group, and their number: the distance between its tiles.
+    pub(super) group: Index,
+    pub(super) groups: usize,
     pub(super) batch: Index,
     /// The first row and column.
     pub(super) row: Index,

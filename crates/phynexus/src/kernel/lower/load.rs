@@ -46,6 +46,18 @@ impl Layout {
     }
 }
 
+/// What is copied in a turn: terms of a tile.
+struct Ahead {
+    /// The batch, the first row and the first column of the tile.
+    place: [Index; 3],
+    /// The first term.
+    first: Index,
+    /// Whether there is such a tile.
+    exists: Mask,
+    /// The ranges that these are in, the last of which is the turn. Some turns are beyond the last one.
+    ranges: Ranges,
+}
+
 /// Loads the tiles of one factor.
 struct Loader<'a> {
     tile: &'a Tile<'a>,
@@ -110,7 +122,20 @@ impl Loader<'_> {
 
     /// The accesses to `length` elements of the factor's buffer, starting at a row or column of the tile and a term.
     fn accesses(&self, ranges: &Ranges, outer: &Index, summand: &Index, length: usize) -> Vec<(Index, Mask)> {
-        let Tile { contraction, batch, row, column, .. } = self.tile;
+        let Tile { batch, row, column, .. } = self.tile;
+        self.accesses_of([batch, row, column], ranges, outer, summand, length)
+    }
+
+    /// The same for a tile with this batch, first row and first column.
+    fn accesses_of(
+        &self,
+        [batch, row, column]: [&Index; 3],
+        ranges: &Ranges,
+        outer: &Index,
+        summand: &Index,
+        length: usize,
+    ) -> Vec<(Index, Mask)> {
+        let Tile { contraction, .. } = self.tile;
         let instruction = &contraction.fused.instructions[contraction.factors[self.factor] as usize];
         let FusedOp::Load { index, mask, .. } = &instruction.operation else { return Vec::new() };
         let outer = [row, column][self.factor].add(outer);
@@ -163,37 +188,61 @@ impl Loader<'_> {
         if !copies || !straight || dtype != self.dtype() {
             return false;
         }
-        let (ranges, first) = self.tiles(b);
-        self.pieces(&ranges, length).iter().all(|(outer, depth, _)| {
-            let accesses = self.accesses(&ranges, outer, &first.add(depth), length);
+        let ahead = self.ahead(b);
+        let ranges = &ahead.ranges;
+        self.pieces(ranges, length).iter().all(|(outer, depth, _)| {
+            let accesses = self.accesses_ahead(&ahead, outer, depth, length);
             let Some((index, mask)) = accesses.first() else { return false };
             let index = index.shift(-buffer.start);
-            let (low, high) = mask.bounds_of(&index, &ranges);
+            let (low, high) = mask.bounds_of(&index, ranges);
             let inside = mask.is_never() || low >= 0 && high + length as i64 <= buffer.length as i64;
             inside && is_aligned(&index, length) && pattern(&accesses) == Pattern::Vector
         })
     }
 
-    /// The ranges plus one for the number of the tile, which includes tiles started beyond the last one; and the first
-    /// term of a tile in these ranges.
-    fn tiles(&self, b: &Builder) -> (Ranges, Index) {
-        let Tile { contraction, shape, .. } = *self.tile;
+    /// What is copied in a turn that is given by a further range.
+    fn ahead(&self, b: &Builder) -> Ahead {
+        let Tile { contraction, shape, ref group, groups, .. } = *self.tile;
+        let steps = contraction.extent(3).div_ceil(shape.depth);
+        let tiles = contraction.tiles(shape);
         let mut ranges = b.ranges().clone();
-        ranges.0.push(contraction.extent(3).div_ceil(shape.depth) + STAGES);
-        let tile = Index::range(ranges.len() - 1, &ranges);
-        (ranges, tile.scale(shape.depth as i64))
+        ranges.0.push(tiles.div_ceil(groups) * steps + STAGES);
+        let turn = Index::range(ranges.len() - 1, &ranges);
+        if tiles <= groups {
+            let Tile { batch, row, column, .. } = self.tile.clone();
+            let place = [batch, row, column];
+            return Ahead { place, first: turn.scale(shape.depth as i64), exists: Mask::default(), ranges };
+        }
+        let tile = group.add(&turn.quotient(steps as i64, &ranges).scale(groups as i64));
+        let place = contraction.place(shape, &tile, &ranges);
+        let first = turn.remainder(steps as i64, &ranges).scale(shape.depth as i64);
+        Ahead { place, first, exists: Mask::within(&tile, 0, tiles as i64, &ranges), ranges }
     }
 
-    /// Starts copying tile `number` to this slot of the array.
+    /// The accesses to elements that are copied ahead.
+    fn accesses_ahead(
+        &self,
+        ahead: &Ahead,
+        outer: &Index,
+        depth: &Index,
+        length: usize,
+    ) -> Vec<(Index, Mask)> {
+        let Ahead { place, first, exists, ranges } = ahead;
+        let summand = first.add(depth);
+        let accesses = self.accesses_of(place.each_ref(), ranges, outer, &summand, length);
+        accesses.into_iter().map(|(index, mask)| (index, mask.and(exists))).collect()
+    }
+
+    /// Starts copying what belongs to turn `number` to this slot of the array.
     fn copy(&self, b: &mut Builder, number: &Index, slot: &Index) {
         let length = self.copy_length();
-        // Use the indices for a general tile, whose alignment was checked. For a specific number they may be simplified
+        // Use the indices for a general turn, whose alignment was checked. For a specific number they may be simplified
         // differently.
-        let (ranges, first) = self.tiles(b);
+        let ahead = self.ahead(b);
         let mut coordinates = b.ranges().coordinates();
         coordinates.push(number.clone());
         for (outer, depth, exists) in self.pieces(b.ranges(), length) {
-            let accesses = self.accesses(&ranges, &outer, &first.add(&depth), length);
+            let accesses = self.accesses_ahead(&ahead, &outer, &depth, length);
             let (Some(buffer), Some((index, mask))) = (self.buffer(), accesses.into_iter().next()) else {
                 continue;
             };
@@ -313,7 +362,7 @@ impl<'a> Loaders<'a> {
         self.loaders.iter().all(|loader| loader.copied)
     }
 
-    /// Starts copying tile `number` of both factors to this slot of the arrays.
+    /// Starts copying what belongs to turn `number` of both factors to this slot of the arrays.
     pub(super) fn copy(&self, b: &mut Builder, number: &Index, slot: &Index) {
         self.loaders.iter().for_each(|loader| loader.copy(b, number, slot));
         b.async_copy(AsyncCopy::Mark);

@@ -6,7 +6,7 @@ use super::{
     Lowered, Source, Target, Unsupported,
     contraction::{Contraction, Product, Shape, Unit},
     draft::Draft,
-    lower_fused, lower_product, rows,
+    lower_fused, lower_product, panels, rows,
 };
 use crate::{
     DType, Scalar,
@@ -83,12 +83,19 @@ pub(super) fn parts_of_contraction(
     target: &Target,
 ) -> Option<Parts> {
     let (tiles, columns) = (contraction.tiles(shape), contraction.extent(3));
-    let wanted = (2 * target.processors / tiles).min(columns / PART_CONTRACTED).max(1);
-    // Panels have whole copies, and no part shares one with the next.
-    let multiple = if shape.unit == Unit::Team { shape.depth } else { 4 };
+    if tiles >= target.processors {
+        return None;
+    }
+    let (wanted, multiple) = match shape.unit {
+        // Whole panels, so that no copy belongs to two parts.
+        Unit::Team => (panels::parts(contraction, shape, target), shape.depth),
+        Unit::Subgroup | Unit::Invocation => {
+            ((2 * target.processors / tiles).min(columns / PART_CONTRACTED).max(1), 4)
+        }
+    };
     let length = columns.div_ceil(wanted).next_multiple_of(multiple);
     let parts = Parts { count: columns.div_ceil(length), runs: 1, length, product: Some(product) };
-    (tiles < target.processors && wanted > 1).then_some(parts)
+    (parts.count > 1).then_some(parts)
 }
 
 /// A reduction that does not depend on others.
