@@ -22,12 +22,14 @@ template <int share> __device__ static __forceinline__ void fragment_fill(float 
 }
 template <int share>
 __device__ static __forceinline__ void team_fragment_store(float *to, const float (&sum)[share], int stride) {
-  float *from = to + (threadIdx.x / 32 % 4 * 16 + lane() / 4) * stride + lane() % 4 * 2;
+  float *first = to + (threadIdx.x / 32 % 4 * 16 + lane() / 4) * stride + lane() % 4 * 2;
+  __syncwarp();
   #pragma unroll
-  for (int i = 0; i < share / 4; ++i, from += 8) {
-    *(float2 *)from = make_float2(sum[4 * i], sum[4 * i + 1]);
-    *(float2 *)(from + 8 * stride) = make_float2(sum[4 * i + 2], sum[4 * i + 3]);
+  for (int i = 0; i < share / 4; ++i, first += 8) {
+    *(float2 *)first = make_float2(sum[4 * i], sum[4 * i + 1]);
+    *(float2 *)(first + 8 * stride) = make_float2(sum[4 * i + 2], sum[4 * i + 3]);
   }
+  __syncwarp();
 }
 // The descriptor of a panel: its address, the bytes between groups of 64 rows or columns, and between groups of 8.
 template <bool turned> __device__ static inline unsigned long long panel(const void *first) {

@@ -68,6 +68,7 @@ pub fn interpret(
             scalars,
             group,
             interval: 0,
+            turn: 0,
             left: HashSet::new(),
             points: (0..size).map(point).collect(),
             values: Vec::new(),
@@ -101,6 +102,8 @@ struct WorkGroup<'a> {
     group: usize,
     /// The number of barriers passed.
     interval: usize,
+    /// The number of operations passed that order the invocations of a subgroup.
+    turn: usize,
     /// Invocations that left the innermost loop, or an enclosing loop that continues without them.
     left: HashSet<usize>,
     /// The axes' values of each invocation.
@@ -359,7 +362,14 @@ impl WorkGroup<'_> {
         invocation: usize,
         offset: usize,
     ) -> Result<(&mut Cell, Accessor)> {
-        let accessor = Accessor { group: self.group, interval: self.interval, invocation, atomic: false };
+        let accessor = Accessor {
+            group: self.group,
+            interval: self.interval,
+            invocation,
+            subgroup: invocation / self.subgroup,
+            turn: self.turn,
+            atomic: false,
+        };
         let row = match &access.row {
             Some(row) => {
                 let number = self.lanes(row.value, invocation)?[0];

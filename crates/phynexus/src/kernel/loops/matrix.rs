@@ -87,7 +87,8 @@ pub enum Matrix {
         /// The right factor.
         right: Tile,
     },
-    /// Stores an accumulator as a row-major matrix.
+    /// Stores an accumulator as a row-major matrix. Each subgroup of a team stores its share of the rows, in their
+    /// order; this orders the accesses of its invocations to memory before and after, as a barrier does.
     Store {
         /// The fragment.
         tile: Tile,

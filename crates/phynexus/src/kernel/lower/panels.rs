@@ -41,26 +41,35 @@ pub(super) fn shape(contraction: &Contraction, target: &Target) -> Option<Shape>
         limits.matrices.iter().any(has) && shared_bytes(*shape) <= limits.shared_bytes
     };
     let used = |shape: &Shape| contraction.extent(1) >= shape.rows && contraction.extent(2) >= shape.columns;
-    let usable = || SHAPES.into_iter().filter(|shape| fits(shape) && used(shape));
-    usable().find(|&shape| contraction.tiles(shape) >= target.processors).or_else(|| usable().next_back())
+    let usable = SHAPES.into_iter().filter(|shape| fits(shape) && used(shape));
+    let fastest = |&shape: &Shape| time(contraction, shape, parts(contraction, shape, target), target);
+    usable.min_by(|a, b| fastest(a).total_cmp(&fastest(b)))
 }
 
-/// The parts in which to sum a contraction of few tiles: more parts keep more processors busy, but their sums take time
-/// to store and to add.
+/// The parts in which to sum the terms: more parts keep more processors busy if there are few tiles, but their sums take
+/// time to store and to add.
 pub(super) fn parts(contraction: &Contraction, shape: Shape, target: &Target) -> usize {
-    let (tiles, steps) = (contraction.tiles(shape), contraction.extent(3).div_ceil(shape.depth));
-    // In the time of a step of the largest tile, which is some 0.6 microseconds on an H200: a round's start and end,
-    // and storing and adding the sums of all tiles at 3.5 TB/s, which takes a launch of its own.
-    let start = 4.0;
-    let sums = tiles * shape.rows * shape.columns * 2 * DType::F32.size();
-    let add = sums as f64 / 2.1e6;
-    let step = shape.rows as f64 * shape.columns as f64 / (128.0 * 256.0);
-    let time = |parts: &usize| {
-        let rounds = (tiles * parts).div_ceil(target.processors.max(1)) as f64;
-        let more = if *parts > 1 { 8.0 + add * *parts as f64 } else { 0.0 };
-        rounds * (start + steps.div_ceil(*parts) as f64 * step) + more
+    let most = match contraction.tiles(shape) >= target.processors {
+        true => 1,
+        false => contraction.extent(3).div_ceil(shape.depth).clamp(1, 8),
     };
-    (1..=steps.clamp(1, 8)).min_by(|a, b| time(a).total_cmp(&time(b))).unwrap_or(1)
+    let time = |parts: &usize| time(contraction, shape, *parts, target);
+    (1..=most).min_by(|a, b| time(a).total_cmp(&time(b))).unwrap_or(1)
+}
+
+/// An estimate of the time of a contraction in some parts, in steps of the largest tile: 0.6 microseconds on an H200.
+fn time(contraction: &Contraction, shape: Shape, parts: usize, target: &Target) -> f64 {
+    let (tiles, steps) = (contraction.tiles(shape), contraction.extent(3).div_ceil(shape.depth));
+    let rounds = (tiles * parts).div_ceil(target.processors.max(1)) as f64;
+    let sums = shape.rows * shape.columns;
+    let area = sums as f64 / (128.0 * 256.0);
+    // A smaller tile reads more for each product. Storing a tile takes several steps.
+    let step = if area < 1.0 { 1.15 * area } else { area };
+    let (begin, store) = (1.0, 5.0);
+    // The sums of parts are stored and added at 3.5 TB/s by a further launch.
+    let add = (tiles * sums * 2 * DType::F32.size()) as f64 / 2.1e6;
+    let more = if parts > 1 { 8.0 + add * parts as f64 } else { 0.0 };
+    rounds * (begin + store * area + steps.div_ceil(parts) as f64 * step) + more
 }
 
 /// Bytes of shared memory per group.
@@ -72,7 +81,7 @@ fn shared_bytes(shape: Shape) -> usize {
 /// Emits the statements of a group. Returns false if the factors cannot be copied to panels.
 pub(super) fn lower(b: &mut Builder, tile: &Tile) -> bool {
     let Tile { contraction, shape, ref invocation, .. } = *tile;
-    let team_size = tile.target.limits.subgroup.unwrap_or(1) * Panel::SUBGROUPS;
+    let width = tile.target.limits.subgroup.unwrap_or(1);
     let [dtype, _] = contraction.dtypes();
     let along = [0, 1].map(|factor| along_depth(contraction, factor));
     let extents = [shape.rows, shape.columns];
@@ -93,7 +102,7 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile) -> bool {
         dtype: contraction.held,
         length: count,
     });
-    let team = invocation.quotient(team_size as i64, b.ranges());
+    let team = invocation.quotient((width * Panel::SUBGROUPS) as i64, b.ranges());
     let row = team.scale(Panel::ROWS as i64);
     let (fragments, j) = b.axis(count, AxisKind::Unroll);
 
@@ -119,16 +128,19 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile) -> bool {
         b.matrix(Matrix::Settle(PENDING as u8));
     };
     let finish = |b: &mut Builder, tile: &Tile| {
-        // Only the device knows how elements are distributed over invocations, so they pass through shared memory.
-        let lane = invocation.remainder(team_size as i64, b.ranges());
+        // Only the device knows how elements are distributed over invocations, so they pass through shared memory, within
+        // each subgroup.
+        let lane = invocation.remainder(width as i64, b.ranges());
+        let share = Panel::ROWS / Panel::SUBGROUPS;
+        let subgroup = invocation.quotient(width as i64, b.ranges());
+        let top = subgroup.remainder(Panel::SUBGROUPS as i64, b.ranges()).scale(share as i64);
         let first = team.scale((Panel::ROWS * PITCH) as i64);
         b.repeat(fragments, |b| {
             let access = MemoryAccess::at(through, &first);
             b.matrix(Matrix::Store { tile: sums(j.clone()), access, stride: PITCH });
-            b.barrier();
-            b.over(Panel::ROWS * COLUMNS / 4 / team_size, AxisKind::Unroll, |b, turn| {
-                let quad = turn.scale(team_size as i64).add(&lane);
-                let down = quad.quotient(COLUMNS as i64 / 4, b.ranges());
+            b.over(share * COLUMNS / 4 / width, AxisKind::Unroll, |b, turn| {
+                let quad = turn.scale(width as i64).add(&lane);
+                let down = top.add(&quad.quotient(COLUMNS as i64 / 4, b.ranges()));
                 let across = quad.remainder(COLUMNS as i64 / 4, b.ranges()).scale(4);
                 let element = first.add(&down.scale(PITCH as i64)).add(&across);
                 let values = quad_at(b, tile, through, contraction.held, &element);
@@ -136,7 +148,6 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile) -> bool {
                 let column = tile.column.add(&j.scale(COLUMNS as i64)).add(&across);
                 tile.finish_quad(b, &row, &column, &values);
             });
-            b.barrier();
         });
     };
     let tiles = contraction.tiles(shape);

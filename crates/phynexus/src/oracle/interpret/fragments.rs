@@ -82,9 +82,15 @@ impl WorkGroup<'_> {
             Matrix::Store { tile, access, stride } => {
                 let (_, columns) = fragment(tile).extents();
                 self.same_in_team(&access.index, first, self.team(matrix))?;
-                for (i, scalar) in self.tile_elements(tile, first)?.into_iter().enumerate() {
-                    self.write(access, first, i / columns * stride + i % columns, scalar)?;
+                let subgroups = fragment(tile).subgroups();
+                self.turn += usize::from(subgroups > 1);
+                let elements = self.tile_elements(tile, first)?;
+                let share = elements.len() / subgroups;
+                for (i, scalar) in elements.into_iter().enumerate() {
+                    let by = first + i / share * self.subgroup;
+                    self.write(access, by, i / columns * stride + i % columns, scalar)?;
                 }
+                self.turn += usize::from(subgroups > 1);
             }
             Matrix::MultiplyAdd { accumulator, left, right } => {
                 let (shape, dtype) = (fragment(accumulator).shape, fragment(accumulator).dtype);

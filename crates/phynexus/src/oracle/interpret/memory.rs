@@ -8,6 +8,9 @@ pub(super) struct Accessor {
     pub(super) group: usize,
     pub(super) interval: usize,
     pub(super) invocation: usize,
+    pub(super) subgroup: usize,
+    /// The number of operations before it that order the invocations of a subgroup.
+    pub(super) turn: usize,
     /// The access is an atomic read-modify-write.
     pub(super) atomic: bool,
 }
@@ -18,7 +21,8 @@ impl Accessor {
         if self.atomic && other.atomic {
             false
         } else if self.group == other.group {
-            self.interval == other.interval && self.invocation != other.invocation
+            let ordered = self.subgroup == other.subgroup && self.turn != other.turn;
+            self.interval == other.interval && self.invocation != other.invocation && !ordered
         } else {
             true
         }
