@@ -2,7 +2,7 @@
 
 use phynexus::{
     DType,
-    op::{Conv, ConvKind, Geometry, Op, Permute, Sample, composite::Tf32, samples},
+    op::{Binary, Conv, ConvKind, Geometry, Op, Permute, Sample, composite::Tf32, samples},
     oracle::generate::{Case, CaseLeaf, Distribution, random_operand},
 };
 
@@ -24,6 +24,7 @@ pub(super) fn entries() -> Vec<Entry> {
         }
     }
     rounded(&mut entries);
+    large(&mut entries);
     entries
 }
 
@@ -65,6 +66,45 @@ fn add(sample: &Sample, dtype: DType, name: String, (values, scattered): Variant
         }
         case
     }));
+}
+
+/// Products of 16-bit floats that are large enough for the tiles of every matrix instruction, with either factor
+/// transposed, and added to a row.
+fn large(entries: &mut Vec<Entry>) {
+    for dtype in [DType::F16, DType::BF16] {
+        for (size, turned) in [
+            ([1, 136, 136, 264], [false, false]),
+            ([1, 136, 136, 264], [true, true]),
+            ([2, 128, 72, 136], [true, false]),
+            ([2, 128, 72, 136], [false, true]),
+        ] {
+            let [batch, m, k, n] = size;
+            let name = format!("product of {batch}x{m}x{k}x{n}, transposed {turned:?}, plus a row");
+            entries.push(Entry::new(Op::Dot.name(), dtype.name(), move || {
+                let mut choice = choice(&name);
+                let mut case = Case::new(name.clone());
+                let mut factor = |case: &mut Case, [rows, columns]: [usize; 2], turned: bool| {
+                    let shape = if turned { [batch, columns, rows] } else { [batch, rows, columns] };
+                    let x = leaf(case, &mut choice, Distribution::Tame, dtype, &shape, false);
+                    let turn = Op::Permute(Permute([0, 2, 1].as_slice().into()));
+                    match turned {
+                        true => case.ir.push(turn, dtype, [batch, rows, columns].as_slice().into(), [x]),
+                        false => x,
+                    }
+                };
+                let (left, right) =
+                    (factor(&mut case, [m, k], turned[0]), factor(&mut case, [k, n], turned[1]));
+                let shape = [batch, m, n];
+                let product = case.ir.push(Op::Dot, dtype, shape.as_slice().into(), [left, right]);
+                let row = leaf(&mut case, &mut choice, Distribution::Tame, dtype, &[1, 1, n], false);
+                let row = case.ir.push(Op::Expand, dtype, shape.as_slice().into(), [row]);
+                let add = Op::Binary(Binary::Add);
+                let sum = case.ir.push(add, dtype, shape.as_slice().into(), [product, row]);
+                case.ir.outputs.push(sum);
+                case
+            }));
+        }
+    }
 }
 
 /// Products and convolutions whose factors may be rounded: with sizes that fill tiles and sizes that do not, and with

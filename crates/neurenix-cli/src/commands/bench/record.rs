@@ -26,7 +26,7 @@ use neurenix::{
         kernel::step::Step,
         kernel::{
             check::Limits,
-            loops::{Kernel, MatrixShape},
+            loops::{Kernel, MatrixShape, Panel},
             lower::Target,
             print::{WgslArithmetic, print, print_wgsl},
         },
@@ -175,6 +175,9 @@ fn target_devices() -> [TargetDevice; 4] {
         matrices: matrices(&[(DType::F16, 16), (DType::BF16, 16), (DType::F32, 8)]),
         async_copies: true,
     };
+    let mut hopper = cuda.clone();
+    let product = MatrixShape { rows: Panel::ROWS, columns: 256, depth: 16 };
+    hopper.matrices.extend([DType::F16, DType::BF16].map(|factor| (product, factor, DType::F32)));
     let hip = Limits {
         device: "hip".to_owned(),
         shared_bytes: 64 << 10,
@@ -201,7 +204,7 @@ fn target_devices() -> [TargetDevice; 4] {
         TargetDevice { name: "cpu", target: target(plain.clone(), 16), printers: Vec::new() },
         TargetDevice {
             name: "cuda",
-            target: target(cuda, 132),
+            target: target(hopper, 132),
             printers: vec![("CUDA", |k| print(k, &CUDA))],
         },
         TargetDevice { name: "hip", target: target(hip, 104), printers: vec![("HIP", |k| print(k, &HIP))] },

@@ -75,6 +75,9 @@ pub(super) fn parts(fused: &Fusion, target: &Target) -> Option<Parts> {
 /// Minimum number of columns per part of a contraction.
 const PART_CONTRACTED: usize = 64;
 
+/// So many parts of a contraction are added element by element.
+const FEW_PARTS: usize = 16;
+
 /// The parts in which to sum a contraction's columns: as many as give all processors tiles.
 pub(super) fn parts_of_contraction(
     contraction: &Contraction,
@@ -123,7 +126,16 @@ pub(super) fn lower(
     let reductions = fused.instructions.iter().filter(|i| matches!(i.operation, FusedOp::Reduce(..)));
     let per_column = |value: InstructionId| fused.instructions[value as usize].per_column;
     let only_rows = fused.stores.iter().all(|s| !per_column(s.value));
-    if reductions.count() == partials.len() && only_rows {
+    let whole = reductions.count() == partials.len() && only_rows;
+    if whole && parts.product.is_some() && parts.count <= FEW_PARTS {
+        let mut whole = Rebuild::new(fused, sources, &fused.rows, &[]);
+        for partial in &partials {
+            let total = whole.total(partial, parts.count, count);
+            whole.values.insert(partial.value, total);
+        }
+        return whole.finish(|_| true, target, lowered);
+    }
+    if whole {
         let mut whole = Rebuild::new(fused, sources, &fused.rows, &[parts.count]);
         let part = Index::range(fused.rows.len(), &whole.draft.ranges()).scale(count as i64);
         for partial in &partials {
@@ -288,6 +300,22 @@ impl<'a> Rebuild<'a> {
         let parameter = self.draft.parameter(dtype, false);
         self.sources.push(source);
         self.draft.load(parameter, index, Mask::default(), Scalar::Int(0))
+    }
+
+    /// Adds the results of all parts in their order.
+    fn total(&mut self, partial: &Partial, parts: usize, rows: usize) -> InstructionId {
+        let (row, held) = (self.row(), partial.held);
+        let parameter = self.draft.parameter(held, false);
+        self.sources.push(partial.source);
+        let load = |rebuild: &mut Self, part: usize| {
+            let index = row.shift((part * rows) as i64);
+            rebuild.draft.load(parameter, index, Mask::default(), Scalar::Int(0))
+        };
+        let first = load(self, 0);
+        (1..parts).fold(first, |sum, part| {
+            let next = load(self, part);
+            self.draft.emit(FusedOp::Binary(partial.combine.binary(), sum, next), held)
+        })
     }
 
     fn output(&mut self, dtype: DType, source: Source, value: InstructionId, index: Index) {
