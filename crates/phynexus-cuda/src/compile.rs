@@ -190,7 +190,6 @@ pub(crate) mod tests {
             assert!(kernel.shared[0].panels);
             let source = print(kernel, &CUDA).unwrap();
             let log = log_of(&source);
-            eprintln!("{log}");
             assert!(log.contains(" 0 bytes spill stores") && !log.contains("serialized"), "{log}");
         }
     }
