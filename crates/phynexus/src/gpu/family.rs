@@ -153,11 +153,13 @@ impl<M> Families<M> {
         }
     }
 
-    /// Chooses machine code for a kernel of this source. `print` prints a kernel noted before.
+    /// Chooses machine code for a kernel of this source, of which `own` sizes get their own. `print` prints a kernel
+    /// noted before.
     pub(super) fn choose(
         &self,
         relation: Relation,
         variable: &Variable,
+        own: usize,
         print: impl Fn(&Kernel) -> Option<Variable>,
     ) -> Choice<M> {
         let take =
@@ -180,6 +182,9 @@ impl<M> Families<M> {
             family.members.clear();
         }
         let Some(members) = family.members.get_mut(&variable.skeleton) else { return Choice::Alone };
+        if members.iter().filter(|member| member.variable.is_none()).count() < own {
+            return Choice::Alone;
+        }
         // Kernels live as long as plans that use them.
         members.retain(|member| member.variable.as_ref().is_none_or(|(_, module)| module.strong_count() > 0));
         let variables = members.iter().filter_map(|member| member.variable.as_ref());

@@ -12,6 +12,9 @@ use super::{
 };
 use crate::{Result, hash::FastMap, kernel::loops::Kernel};
 
+/// So many sizes of a product of panels get machine code of their own before its sizes become arguments.
+const OWN_PRODUCTS: usize = 8;
+
 /// Kernels compiled, or loaded from the disk, by all devices of this process.
 static COMPILED: AtomicU64 = AtomicU64::new(0);
 
@@ -133,7 +136,9 @@ impl<D: Driver> Modules<D> {
             Some(variable)
         };
         let Some(variable) = print(kernel) else { return Ok(None) };
-        let (module, numbers) = match self.families.choose(relation, &variable, print) {
+        // Products of panels compute addresses in each step, which takes divisions if sizes are arguments.
+        let own = if kernel.shared.iter().any(|array| array.panels) { OWN_PRODUCTS } else { 0 };
+        let (module, numbers) = match self.families.choose(relation, &variable, own, print) {
             Choice::Alone => return Ok(None),
             Choice::Known(module, numbers) => (module, numbers),
             Choice::New(places) => {
