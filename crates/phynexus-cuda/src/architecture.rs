@@ -51,7 +51,7 @@ impl Architecture {
             _ => None,
         };
         let compiler = Compiler::new(name, nvrtc.version);
-        Ok(Architecture { compiler, target: target(name, name, figure) })
+        Ok(Architecture { compiler, target: target(name, number / 10, name == "sm_90a", figure) })
     }
 
     /// The features that its kernels may use.

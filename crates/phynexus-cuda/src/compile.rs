@@ -173,7 +173,8 @@ pub(crate) mod tests {
     #[ignore = "needs NVRTC"]
     fn products_of_panels_compile_without_spilling() {
         let architecture = crate::Architecture::new("sm_90a").unwrap();
-        for (left, right) in [(false, false), (false, true), (true, false), (true, true)] {
+        let turned = [(false, false), (false, true), (true, false), (true, true)];
+        for ((left, right), columns) in turned.into_iter().flat_map(|turned| [(turned, 4096), (turned, 64)]) {
             let operand = |shape: [usize; 2], turned: bool| {
                 let mut layout = Layout::contiguous(&shape);
                 if turned {
@@ -181,9 +182,9 @@ pub(crate) mod tests {
                 }
                 Operand { dtype: DType::BF16, layout }
             };
-            let (dtype, shape) = (DType::BF16, [4096, 4096].as_slice().into());
+            let (dtype, shape) = (DType::BF16, [4096, columns].as_slice().into());
             let node = IrNode { op: Op::Dot, dtype, shape, inputs: Default::default() };
-            let operands = vec![operand([4096, 768], left), operand([768, 4096], right)];
+            let operands = vec![operand([4096, 768], left), operand([768, columns], right)];
             let step = Step::Library(Library { node, operands, epilogue: None });
             let lowered = lower(&step, architecture.target()).unwrap();
             let kernel = &lowered.launches[0].kernel;

@@ -63,10 +63,10 @@ impl Cuda {
         }
         let context = Arc::new(Context::new(number).map_err(|error| error.to_string())?);
         // Hopper's matrix units need code for exactly this architecture.
-        let suffix = if (major, minor) == (9, 0) { "a" } else { "" };
-        let architecture = format!("sm_{major}{minor}{suffix}");
-        let compiler = Compiler::new(&architecture, nvrtc.version);
-        let target = target(&context.name, &architecture, |attribute| context.attribute(attribute));
+        let panels = (major, minor) == (9, 0);
+        let suffix = if panels { "a" } else { "" };
+        let compiler = Compiler::new(&format!("sm_{major}{minor}{suffix}"), nvrtc.version);
+        let target = target(&context.name, major, panels, |attribute| context.attribute(attribute));
         let staging = Staging::new(context.clone(), &context.name);
         Ok(Cuda { context, compiler, target, staging })
     }
@@ -78,14 +78,13 @@ pub(crate) fn addresses(submission: &Submission<'_, Cuda>) -> Addresses {
 }
 
 /// The features that kernels of this GPU may use. Limits that the driver does not report default to those of every GPU.
-/// `architecture` is the one that kernels are compiled for, in NVIDIA's naming.
+/// `panels` tells whether code is compiled for `sm_90a`, which has products of panels.
 pub(crate) fn target(
     name: &str,
-    architecture: &str,
+    major: usize,
+    panels: bool,
     attribute: impl Fn(Attribute) -> Option<usize>,
 ) -> Target {
-    let digits = architecture.trim_start_matches("sm_").trim_end_matches(char::is_alphabetic);
-    let major = digits.parse::<usize>().unwrap_or(0) / 10;
     let figure = |what, otherwise| attribute(what).unwrap_or(otherwise);
     let limits = Limits {
         device: name.to_owned(),
@@ -105,7 +104,7 @@ pub(crate) fn target(
         ],
         subgroup: attribute(Attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE),
         dtypes: DType::ALL.to_vec(),
-        matrices: matrices(major, architecture == "sm_90a"),
+        matrices: matrices(major, panels),
         async_copies: major >= 8,
     };
     let processors = figure(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 16);

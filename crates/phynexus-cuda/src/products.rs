@@ -3,6 +3,7 @@
 
 use phynexus::kernel::loops::{Fragment, Panel};
 
+/// What every product needs.
 const COMMON: &str = r#"
 __device__ static inline int permuted(int element) { return element ^ (element >> 6 & 7) << 3; }
 __device__ static inline void panels_are_ready() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
@@ -61,7 +62,8 @@ __device__ static __forceinline__ void product_{name}(
   #pragma unroll
   for (int step = 0; step < {steps}; ++step)
     asm volatile("{{ .reg .pred add; setp.eq.u32 add, 0, 0; "
-      "wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind} {{{registers}}}, %{a}, %{b}, add, 1, 1, %{turned_a}, %{turned_b}; }}"
+      "wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind} "
+      "{{{registers}}}, %{a}, %{b}, add, 1, 1, %{turned_a}, %{turned_b}; }}"
       : {outputs}
       : "l"(a + step * (left_turned ? 128 : 2)), "l"(b + step * (right_turned ? 128 : 2)), "n"(left_turned ? 1 : 0),
         "n"(right_turned ? 1 : 0));

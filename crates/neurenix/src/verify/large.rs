@@ -72,6 +72,12 @@ const WORK: &[Work] = &[
         multiplies: true,
     },
     Work {
+        name: "product 384x16384x384, of a transposed factor",
+        operands: &[&[16384, 384], &[16384, 384]],
+        compute: |x| Ok(vec![x[0].transpose(0, 1)?.matmul(&x[1])?]),
+        multiplies: true,
+    },
+    Work {
         name: "layer 2050x774x2306 with ReLU",
         operands: &[&[2050, 774], &[774, 2306], &[2306]],
         compute: |x| Ok(vec![x[0].matmul(&x[1])?.add(&x[2])?.relu()?]),

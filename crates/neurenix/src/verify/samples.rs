@@ -77,6 +77,8 @@ fn large(entries: &mut Vec<Entry>) {
             ([1, 136, 136, 264], [true, true]),
             ([2, 128, 72, 136], [true, false]),
             ([2, 128, 72, 136], [false, true]),
+            ([2, 264, 72, 64], [false, false]),
+            ([2, 264, 72, 64], [true, true]),
         ] {
             let [batch, m, k, n] = size;
             let name = format!("product of {batch}x{m}x{k}x{n}, transposed {turned:?}, plus a row");

@@ -127,7 +127,7 @@ fn check_limits(kernel: &Kernel, limits: &Limits) -> Result<()> {
     for f in &kernel.fragments {
         let fits = |&(shape, factor, sum): &(MatrixShape, DType, DType)| {
             let same = shape == MatrixShape { columns: shape.columns, ..f.shape };
-            let columns = if f.subgroups() == 1 { f.shape.columns == shape.columns } else { true };
+            let columns = f.subgroups() > 1 || f.shape.columns == shape.columns;
             same && columns && f.dtype == if f.role == Role::Accumulator { sum } else { factor }
         };
         if !limits.matrices.iter().any(fits) {
@@ -402,10 +402,7 @@ impl Checker<'_> {
         let Some((dtype, _)) = self.kernel.array(access.array) else {
             return self.fail(format!("no {:?}", access.array));
         };
-        let panels = match access.array {
-            ArrayId::Shared(at) => self.kernel.shared[usize::from(at)].panels,
-            ArrayId::Buffer(_) | ArrayId::Register(_) => false,
-        };
+        let panels = self.kernel.holds_panels(access.array);
         self.require(!panels, || format!("{:?} of panels accessed as numbers", access.array))?;
         self.require(dtype == of.dtype, || {
             format!("{:?} of {dtype} accessed as {}", access.array, of.dtype)

@@ -357,6 +357,11 @@ impl Kernel {
         walk(&self.body, visit);
     }
 
+    /// Whether it is a shared array of panels.
+    pub fn holds_panels(&self, id: ArrayId) -> bool {
+        matches!(id, ArrayId::Shared(at) if self.shared.get(usize::from(at)).is_some_and(|array| array.panels))
+    }
+
     /// Element type and length of an array, if it exists.
     pub fn array(&self, id: ArrayId) -> Option<(DType, usize)> {
         let array = |arrays: &[Array], at: u16| arrays.get(usize::from(at)).map(|a| (a.dtype, a.length));

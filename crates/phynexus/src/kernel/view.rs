@@ -106,8 +106,8 @@ impl Mask {
         }
     }
 
-    /// Bounds of an index where the mask holds. A condition on a sum narrows each of its atoms, and the multiple of that
-    /// sum that the index contains.
+    /// Bounds of an index where the mask holds. A condition on a sum narrows each of its atoms, and the multiple of
+    /// that sum that the index contains.
     pub fn bounds_of(&self, index: &Index, ranges: &Ranges) -> (i64, i64) {
         let narrowed = |index: &Index| {
             index.terms().iter().fold((index.offset(), index.offset()), |(low, high), term| {
@@ -159,7 +159,7 @@ impl Condition {
         };
         let (low, high) = self.index.sub(&Index::from(atom.clone()).scale(term.factor)).bounds(ranges);
         // `low <= factor * atom < high`, for either sign of the factor.
-        let (low, high) = (self.low - high, self.high - 1 - low);
+        let (low, high) = (self.low.saturating_sub(high), self.high.saturating_sub(1).saturating_sub(low));
         let (low, high) = if term.factor > 0 { (low, high) } else { (-high, -low) };
         let factor = term.factor.abs();
         let (low, high) = (-(-low).div_euclid(factor), high.div_euclid(factor));

@@ -8,7 +8,7 @@
 mod fragments;
 mod memory;
 
-use std::collections::HashSet;
+use std::{collections::HashSet, ops::Range};
 
 use smallvec::SmallVec;
 
@@ -77,6 +77,7 @@ pub fn interpret(
             registers: kernel.registers.iter().map(|a| vec![cells(a.length); size]).collect(),
             fragments: kernel.fragments.iter().map(fragments).collect(),
             copies: vec![Default::default(); size],
+            products: vec![Vec::new(); size],
         };
         let everybody: Vec<usize> = (0..size).collect();
         run.body(&kernel.body, &everybody)?;
@@ -118,6 +119,15 @@ struct WorkGroup<'a> {
     fragments: Vec<Vec<Vec<Option<Vec<Scalar>>>>>,
     /// By invocation: copies that are not in a batch yet, and the pending batches.
     copies: Vec<(Vec<Copied>, Vec<Vec<Copied>>)>,
+    /// By team: products that are not settled.
+    products: Vec<Vec<Pending>>,
+}
+
+/// What a product that is not settled accesses: an array of fragments, and elements of shared arrays.
+#[derive(Clone)]
+struct Pending {
+    sums: u16,
+    panels: [(ArrayId, Range<i64>); 2],
 }
 
 /// An element of a pending copy.

@@ -55,25 +55,29 @@ impl Checker<'_> {
         };
         let team = self.team(fragment)?;
         let columns = fragment.shape.columns * fragment.length;
-        let whole = self.kernel.block().iter().product::<usize>().is_multiple_of(team);
-        let is_sum = fragment.role == Role::Accumulator && fragment.subgroups() == Panel::SUBGROUPS;
-        let most = |&(shape, ..): &(MatrixShape, DType, DType)| {
-            if shape.rows == Panel::ROWS { shape.columns } else { 0 }
+        let dtype = |panel: &Panel| self.kernel.array(panel.access.array).map(|(dtype, _)| dtype);
+        let dtypes = factors.each_ref().map(dtype);
+        let has = |&(shape, factor, sum): &(MatrixShape, DType, DType)| {
+            shape.rows == Panel::ROWS
+                && columns <= shape.columns
+                && dtypes == [Some(factor); 2]
+                && sum == fragment.dtype
         };
-        let fits = columns <= self.limits.matrices.iter().map(most).max().unwrap_or(0);
-        let fits = fits && columns.is_multiple_of(Panel::WIDTH) && is_sum && whole && self.group_uniform;
+        let is_sum = fragment.role == Role::Accumulator && fragment.subgroups() == Panel::SUBGROUPS;
+        // Teams are numbered along the block's first dimension.
+        let whole = self.kernel.block()[0].is_multiple_of(team);
+        let fits = self.limits.matrices.iter().any(has)
+            && columns.is_multiple_of(Panel::WIDTH)
+            && is_sum
+            && whole
+            && self.group_uniform;
         self.require(fits, || format!("a product of {columns} columns into {fragment:?}"))?;
         for (Panel { access, .. }, extent) in factors.iter().zip([Panel::ROWS, columns]) {
-            let array = match access.array {
-                ArrayId::Shared(at) => self.kernel.shared.get(usize::from(at)),
-                ArrayId::Buffer(_) | ArrayId::Register(_) => None,
-            };
             let aligned = |offset: i64| (offset * 2) % Panel::ALIGNMENT as i64 == 0;
-            let same = constant_in_subgroup(self.kernel, team, &access.index);
-            let fits = array.is_some_and(|array| array.panels && array.dtype.size() == 2)
+            let fits = self.kernel.holds_panels(access.array)
                 && aligned(access.index.common_factor())
                 && aligned(access.index.offset())
-                && same
+                && constant_in_subgroup(self.kernel, team, &access.index)
                 && access.row.is_none()
                 && access.mask.is_always();
             self.require(fits, || format!("a panel at {access:?}"))?;
@@ -111,10 +115,9 @@ impl Checker<'_> {
         stride: usize,
     ) -> Result<()> {
         let dtype = self.kernel.array(access.array).map(|(dtype, _)| dtype);
-        let panels =
-            matches!(access.array, ArrayId::Shared(at) if self.kernel.shared[usize::from(at)].panels);
-        let loadable =
-            dtype == Some(fragment.dtype) && !panels && !matches!(access.array, ArrayId::Register(_));
+        let loadable = dtype == Some(fragment.dtype)
+            && !self.kernel.holds_panels(access.array)
+            && !matches!(access.array, ArrayId::Register(_));
         // Rows start at multiples of 16 bytes.
         let (size, alignment) = (fragment.dtype.size() as i64, Kernel::MATRIX_ALIGNMENT as i64);
         let offsets = [access.index.common_factor(), access.index.offset()];

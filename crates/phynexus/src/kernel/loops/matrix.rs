@@ -14,7 +14,7 @@ pub enum Role {
     Accumulator,
 }
 
-/// An array of matrix fragments. Their distribution over the invocations of a subgroup is up to the device.
+/// An array of matrix fragments. Their distribution over the invocations of a subgroup or team is up to the device.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Fragment {
     /// The role.
@@ -61,7 +61,7 @@ pub struct Tile {
     pub index: Index,
 }
 
-/// A matrix operation, executed jointly by all invocations of a subgroup.
+/// A matrix operation, executed jointly by all invocations of a subgroup or team.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Matrix {
     /// Sets every element to this scalar.

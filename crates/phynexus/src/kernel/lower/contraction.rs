@@ -182,7 +182,7 @@ impl Contraction<'_> {
         usable.iter().find(filled).or(usable.last()).copied()
     }
 
-    fn block(&self, shape: Shape, target: &Target) -> usize {
+    pub(super) fn block(&self, shape: Shape, target: &Target) -> usize {
         let parts = shape.rows / shape.part[0] * (shape.columns / shape.part[1]);
         let subgroup = target.limits.subgroup.unwrap_or(1);
         match shape.unit {

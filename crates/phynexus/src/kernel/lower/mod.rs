@@ -4,7 +4,8 @@
 //! computed element by element (`elementwise`). Those with columns are computed by groups of invocations that share
 //! rows (`rows`), in parts if there are few rows (`split`). Library operations that are equivalent to fused kernels are
 //! converted to them (`library`). Among these, sums of products that reuse their factors are computed by tiles
-//! (`contraction`). The remaining library operations have their own kernels (`indexed`, `scatter`, `scan`, `sort`).
+//! (`contraction`, `tile`, `fragments`, `panels`). The remaining library operations have their own kernels (`indexed`,
+//! `scatter`, `scan`, `sort`).
 //!
 //! Lowering decides which invocation does what, how wide accesses are and where values are kept, from constants alone.
 //! The order in which a reduction combines its numbers depends only on their count (`rows`), so results vary neither
@@ -29,7 +30,7 @@ mod sort;
 mod split;
 mod tile;
 
-use contraction::{Contraction, Product};
+use contraction::{Contraction, Product, Unit};
 use elementwise::Task;
 
 use super::{
@@ -184,7 +185,7 @@ fn lower_library(library: &Library, target: &Target, lowered: &mut Lowered) -> R
     if let Some((fused, product)) = library::fused(library) {
         let sources: Vec<Source> = (0..fused.parameters.len()).map(Source::Binding).collect();
         return match product {
-            Some(product) => lower_product(&fused, product, &sources, target, lowered),
+            Some(product) => lower_product(&fused, product, &sources, target, true, lowered),
             None => lower_fused(&fused, &sources, target, lowered),
         };
     }
@@ -230,17 +231,25 @@ fn lower_product(
     product: Product,
     sources: &[Source],
     target: &Target,
+    may_split: bool,
     lowered: &mut Lowered,
 ) -> Result<(), Unsupported> {
     let Some(contraction) = Contraction::of(fused, product).filter(|_| fused.row_count() > 0) else {
         return lower_fused(fused, sources, target, lowered);
     };
     for shape in [panels::shape(&contraction, target), contraction.shape(target)].into_iter().flatten() {
-        let Some(launch) = contraction.lower(shape, sources, target) else { continue };
-        if let Some(parts) = split::parts_of_contraction(&contraction, product, shape, target) {
-            return split::lower(fused, sources, parts, target, lowered);
+        let parts = split::parts_of_contraction(&contraction, product, shape, target);
+        let parts = parts.filter(|_| may_split);
+        // Whether factors can be copied to panels is known when the kernel is made.
+        let launch = match parts {
+            Some(_) if shape.unit != Unit::Team => None,
+            _ => contraction.lower(shape, sources, target),
+        };
+        match (parts, launch) {
+            (_, None) if shape.unit == Unit::Team => continue,
+            (Some(parts), _) => return split::lower(fused, sources, parts, target, lowered),
+            (None, launch) => lowered.launches.extend(launch),
         }
-        lowered.launches.push(launch);
         return Ok(());
     }
     lower_fused(fused, sources, target, lowered)

@@ -5,6 +5,7 @@ use super::{
     Target,
     contraction::{Contraction, Shape, Tile, Unit},
     load::{Layout, Loaders, STAGES, along_depth},
+    split::FEW_PARTS,
     tile::quad_at,
 };
 use crate::{
@@ -17,9 +18,11 @@ use crate::{
 };
 
 /// Candidate shapes, those for large results first.
-const SHAPES: [Shape; 2] = [
+const SHAPES: [Shape; 3] = [
     Shape { rows: 128, columns: 256, depth: Panel::WIDTH, part: [Panel::ROWS, 256], unit: Unit::Team },
     Shape { rows: 128, columns: 128, depth: Panel::WIDTH, part: [Panel::ROWS, 128], unit: Unit::Team },
+    // For the products of attention with values of 64 features.
+    Shape { rows: 256, columns: 64, depth: Panel::WIDTH, part: [Panel::ROWS, 64], unit: Unit::Team },
 ];
 
 /// Columns of a fragment of the sums: so many are passed on at a time.
@@ -38,7 +41,9 @@ pub(super) fn shape(contraction: &Contraction, target: &Target) -> Option<Shape>
             let size = matrix.rows == Panel::ROWS && matrix.columns >= shape.columns;
             size && factor == left && left == right && left.size() == 2 && sum == contraction.held
         };
-        limits.matrices.iter().any(has) && shared_bytes(*shape) <= limits.shared_bytes
+        limits.matrices.iter().any(has)
+            && shared_bytes(*shape) <= limits.shared_bytes
+            && contraction.block(*shape, target) <= limits.block_size
     };
     let used = |shape: &Shape| contraction.extent(1) >= shape.rows && contraction.extent(2) >= shape.columns;
     let usable = SHAPES.into_iter().filter(|shape| fits(shape) && used(shape));
@@ -46,12 +51,12 @@ pub(super) fn shape(contraction: &Contraction, target: &Target) -> Option<Shape>
     usable.min_by(|a, b| fastest(a).total_cmp(&fastest(b)))
 }
 
-/// The parts in which to sum the terms: more parts keep more processors busy if there are few tiles, but their sums take
-/// time to store and to add.
+/// The parts in which to sum the terms: more parts keep more processors busy if there are few tiles, but their sums
+/// take time to store and to add.
 pub(super) fn parts(contraction: &Contraction, shape: Shape, target: &Target) -> usize {
     let most = match contraction.tiles(shape) >= target.processors {
         true => 1,
-        false => contraction.extent(3).div_ceil(shape.depth).clamp(1, 8),
+        false => contraction.extent(3).div_ceil(shape.depth).clamp(1, FEW_PARTS),
     };
     let time = |parts: &usize| time(contraction, shape, *parts, target);
     (1..=most).min_by(|a, b| time(a).total_cmp(&time(b))).unwrap_or(1)
@@ -128,8 +133,8 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile) -> bool {
         b.matrix(Matrix::Settle(PENDING as u8));
     };
     let finish = |b: &mut Builder, tile: &Tile| {
-        // Only the device knows how elements are distributed over invocations, so they pass through shared memory, within
-        // each subgroup.
+        // Only the device knows how elements are distributed over invocations, so they pass through shared memory,
+        // within each subgroup.
         let lane = invocation.remainder(width as i64, b.ranges());
         let share = Panel::ROWS / Panel::SUBGROUPS;
         let subgroup = invocation.quotient(width as i64, b.ranges());

@@ -76,9 +76,10 @@ pub(super) fn parts(fused: &Fusion, target: &Target) -> Option<Parts> {
 const PART_CONTRACTED: usize = 64;
 
 /// So many parts of a contraction are added element by element.
-const FEW_PARTS: usize = 16;
+pub(super) const FEW_PARTS: usize = 16;
 
-/// The parts in which to sum a contraction's columns: as many as give all processors tiles.
+/// The parts in which to sum a contraction's columns: as many as give all processors tiles, for teams those that take
+/// the least time.
 pub(super) fn parts_of_contraction(
     contraction: &Contraction,
     product: Product,
@@ -224,7 +225,10 @@ fn reduce_parts(
         partials.push(Partial { value, combine, held, source });
     }
     match rebuilt {
-        Some(product) => lower_product(&rebuild.draft.fused, product, &rebuild.sources, target, lowered)?,
+        Some(product) => {
+            let (fused, sources) = (&rebuild.draft.fused, &rebuild.sources);
+            lower_product(fused, product, sources, target, false, lowered)?;
+        }
         None => rebuild.reduce(|_| false, length, target, lowered),
     }
     Ok(partials)

@@ -9,7 +9,7 @@ impl WorkGroup<'_> {
             Matrix::Fill(tile, _) | Matrix::Load { tile, .. } | Matrix::Store { tile, .. } => tile.fragment,
             Matrix::MultiplyAdd { accumulator, .. } => accumulator.fragment,
             Matrix::Product { sums, .. } => *sums,
-            Matrix::Settle(_) => return self.subgroup,
+            Matrix::Settle(_) => return self.subgroup * Panel::SUBGROUPS,
         };
         self.subgroup * self.kernel.fragments[usize::from(number)].subgroups()
     }
@@ -38,6 +38,13 @@ impl WorkGroup<'_> {
                 let holds = from.mask.evaluate(&self.points[invocation]);
                 let zero = Scalar::Int(0).cast(dtype);
                 let first = to.index.evaluate(&self.points[invocation]);
+                let count = (AsyncCopy::BYTES / dtype.size()) as i64;
+                let overlaps = |(array, elements): &(ArrayId, Range<i64>)| {
+                    *array == to.array && elements.start < first + count && first < elements.end
+                };
+                if self.products.iter().flatten().any(|product| product.panels.iter().any(overlaps)) {
+                    return self.fail("a copy to a panel whose product is not settled");
+                }
                 for i in 0..AsyncCopy::BYTES / dtype.size() {
                     let scalar = if holds { self.read(from, invocation, i)? } else { zero };
                     let index = Index::constant(first + i as i64);
@@ -63,6 +70,7 @@ impl WorkGroup<'_> {
         let fragment = |tile: &Tile| &self.kernel.fragments[usize::from(tile.fragment)];
         match matrix {
             Matrix::Fill(tile, scalar) => {
+                self.require_settled(tile, first)?;
                 let (rows, columns) = fragment(tile).extents();
                 *self.tile(tile, first)? = Some(vec![*scalar; rows * columns]);
             }
@@ -80,6 +88,7 @@ impl WorkGroup<'_> {
                 *self.tile(tile, first)? = Some(elements);
             }
             Matrix::Store { tile, access, stride } => {
+                self.require_settled(tile, first)?;
                 let (_, columns) = fragment(tile).extents();
                 self.same_in_team(&access.index, first, self.team(matrix))?;
                 let subgroups = fragment(tile).subgroups();
@@ -106,7 +115,10 @@ impl WorkGroup<'_> {
                 *self.tile(accumulator, first)? = Some(sums);
             }
             Matrix::Product { sums, factors } => self.product(*sums, factors, first)?,
-            Matrix::Settle(_) => {}
+            Matrix::Settle(most) => {
+                let pending = &mut self.products[first / (self.subgroup * Panel::SUBGROUPS)];
+                pending.drain(..pending.len().saturating_sub(usize::from(*most)));
+            }
         }
         Ok(())
     }
@@ -135,7 +147,23 @@ impl WorkGroup<'_> {
             }
             *self.tile(&tile, first)? = Some(elements);
         }
+        let panels = [0, 1].map(|at| {
+            let Panel { access, .. } = &factors[at];
+            let begin = access.index.evaluate(&self.points[first]);
+            let extent = [Panel::ROWS, shape.columns * length][at] * Panel::WIDTH;
+            (access.array, begin..begin + extent as i64)
+        });
+        self.products[first / team].push(Pending { sums, panels });
         Ok(())
+    }
+
+    /// Fails if a product of the team adds to these sums.
+    fn require_settled(&self, tile: &Tile, first: usize) -> Result<()> {
+        let team = self.subgroup * Panel::SUBGROUPS;
+        match self.products[first / team].iter().any(|product| product.sums == tile.fragment) {
+            true => self.fail("sums are accessed before their products are settled"),
+            false => Ok(()),
+        }
     }
 }
 

@@ -29,22 +29,26 @@ impl Accessor {
     }
 }
 
-/// An element of memory with its latest writer and its latest two readers.
+/// An element of memory with its latest writer, its latest reader, and the latest others: another invocation's, and
+/// another subgroup's.
 #[derive(Clone)]
 pub(super) struct Cell {
     pub(super) value: Option<Scalar>,
     writer: Option<Accessor>,
-    readers: [Option<Accessor>; 2],
+    readers: [Option<Accessor>; 3],
 }
 
 impl Cell {
     pub(super) fn of(value: Option<Scalar>) -> Cell {
-        Cell { value, writer: None, readers: [None; 2] }
+        Cell { value, writer: None, readers: [None; 3] }
     }
 
     pub(super) fn read(&mut self, by: Accessor) -> Result<Scalar, &'static str> {
         if self.readers[0].is_none_or(|last| last.invocation != by.invocation) {
             self.readers[1] = self.readers[0];
+        }
+        if self.readers[0].is_none_or(|last| last.subgroup != by.subgroup) {
+            self.readers[2] = self.readers[0];
         }
         self.readers[0] = Some(by);
         if self.writer.is_some_and(|writer| writer.races(by)) {

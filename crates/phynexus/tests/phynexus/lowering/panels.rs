@@ -15,25 +15,20 @@ use phynexus::{
 
 use super::{big, cases, check_all, tensor};
 
-/// A device with products of panels.
-fn panels() -> Target {
+/// A device with products of panels and this many processors.
+fn panels(processors: usize) -> Target {
     let Target { mut limits, .. } = tensor();
     let product = MatrixShape { rows: Panel::ROWS, columns: 256, depth: 16 };
     limits.matrices.extend([DType::F16, DType::BF16].map(|dtype| (product, dtype, DType::F32)));
     let limits = Limits { device: "panels".to_owned(), shared_bytes: 227 << 10, ..limits };
-    Target { limits, processors: 2, ..big() }
+    Target { limits, processors, ..big() }
 }
 
-/// Products of 16-bit floats that fill panels: edges, several tiles, all transpositions, a batch, and a sum that is split.
-fn large_products() -> Vec<Case> {
+/// Products of 16-bit floats that fill panels, with either factor transposed: batch, rows, terms, columns.
+fn products(sizes: &[(DType, [usize; 4])]) -> Vec<Case> {
     let mut choice = Choice::new(31);
     let mut cases = Vec::new();
-    for (dtype, [batch, m, k, n]) in [
-        (DType::BF16, [1, 128, 64, 128]),
-        (DType::F16, [1, 144, 328, 256]),
-        (DType::BF16, [3, 128, 72, 136]),
-        (DType::BF16, [1, 136, 1024, 160]),
-    ] {
+    for &(dtype, [batch, m, k, n]) in sizes {
         for turned in 0..4 {
             let mut case = Case::new(format!("product {turned} of {dtype}"));
             let mut factor = |case: &mut Case, rows: usize, columns: usize, is_turned: bool| {
@@ -54,33 +49,41 @@ fn large_products() -> Vec<Case> {
     cases
 }
 
+/// Whether each launch of a product multiplies panels.
+fn launches(case: &Case, target: &Target) -> Vec<bool> {
+    let [left, right] = [0, 1].map(|input| case.ir.node(case.ir.node(case.ir.outputs[0]).inputs[input]));
+    let operand = |node: &IrNode| {
+        let mut layout = Layout::contiguous(&node.shape);
+        if matches!(node.op, Op::Permute(_)) {
+            let rank = layout.strides.len();
+            (layout.strides[rank - 2], layout.strides[rank - 1]) = (1, node.shape[rank - 2] as isize);
+        }
+        Operand { dtype: node.dtype, layout }
+    };
+    let mut node = case.ir.node(case.ir.outputs[0]).clone();
+    node.inputs.clear();
+    let step = Step::Library(Library { node, operands: vec![operand(left), operand(right)], epilogue: None });
+    let launches = lower(&step, target).unwrap().launches;
+    launches.iter().map(|launch| launch.kernel.shared.iter().any(|array| array.panels)).collect()
+}
+
 #[test]
 fn products_of_panels() {
-    check_all(cases::products().into_iter().chain(large_products()), &[panels()]);
-    let multiplies_panels = |case: &Case| {
-        let [left, right] = [0, 1].map(|input| case.ir.node(case.ir.node(case.ir.outputs[0]).inputs[input]));
-        let operand = |node: &IrNode| {
-            let mut layout = Layout::contiguous(&node.shape);
-            if matches!(node.op, Op::Permute(_)) {
-                let rank = layout.strides.len();
-                (layout.strides[rank - 2], layout.strides[rank - 1]) = (1, node.shape[rank - 2] as isize);
-            }
-            Operand { dtype: node.dtype, layout }
-        };
-        let mut node = case.ir.node(case.ir.outputs[0]).clone();
-        node.inputs.clear();
-        let operands = vec![operand(left), operand(right)];
-        let step = Step::Library(Library { node, operands, epilogue: None });
-        lower(&step, &panels())
-            .unwrap()
-            .launches
-            .iter()
-            .any(|launch| launch.kernel.shared.iter().any(|a| a.panels))
-    };
-    let others: Vec<Case> = large_products().into_iter().filter(|c| !multiplies_panels(c)).collect();
-    let names: Vec<String> = others
-        .iter()
-        .map(|case| format!("{} {:?}", case.name, case.ir.nodes.last().map(|n| n.shape.clone())))
-        .collect();
-    assert!(names.is_empty(), "{names:?}");
+    // Edges, several tiles for each group, and batches.
+    let large = products(&[
+        (DType::BF16, [1, 128, 64, 128]),
+        (DType::F16, [1, 144, 328, 256]),
+        (DType::BF16, [3, 128, 72, 136]),
+        (DType::BF16, [1, 136, 200, 160]),
+        (DType::F16, [2, 264, 72, 64]),
+    ]);
+    large.iter().for_each(|case| assert_eq!(launches(case, &panels(2)), [true], "{}", case.name));
+    check_all(cases::products().into_iter().chain(large), &[panels(2)]);
+}
+
+#[test]
+fn long_sums_of_few_tiles_are_split_once() {
+    let long = products(&[(DType::BF16, [1, 128, 2048, 128])]);
+    long.iter().for_each(|case| assert_eq!(launches(case, &panels(16)), [true, false], "{}", case.name));
+    check_all(long, &[panels(16)]);
 }

@@ -3,7 +3,7 @@
 use super::{CFamily, Printer};
 use crate::{
     DType, Error, Result,
-    kernel::loops::{ArrayId, AsyncCopy, Fragment, Matrix, MemoryAccess, Role, Tile},
+    kernel::loops::{AsyncCopy, Fragment, Matrix, MemoryAccess, Role, Tile},
 };
 
 impl Printer<'_, CFamily> {
@@ -91,9 +91,7 @@ impl Printer<'_, CFamily> {
 
     /// The address that a copy goes to. In arrays of panels, groups of 16 bytes are permuted.
     fn copy_target(&mut self, access: &MemoryAccess) -> Result<String> {
-        let panels =
-            matches!(access.array, ArrayId::Shared(at) if self.kernel.shared[usize::from(at)].panels);
-        if !panels {
+        if !self.kernel.holds_panels(access.array) {
             return self.pointer(access, "void");
         }
         let (array, address) = (self.array(access.array), self.address(access)?);
