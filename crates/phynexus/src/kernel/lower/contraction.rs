@@ -156,6 +156,13 @@ impl Contraction<'_> {
         [batch, row.scale(shape.rows as i64), column.scale(shape.columns as i64)]
     }
 
+    /// Whether a tile exists, and, which follows from it, its batch.
+    pub(super) fn holds_tile(&self, shape: Shape, tile: &Index, ranges: &Ranges) -> Mask {
+        let [batch, ..] = self.place(shape, tile, ranges);
+        let within = |index: &Index, count: usize| Mask::within(index, 0, count as i64, ranges);
+        within(tile, self.tiles(shape)).and(&within(&batch, self.extent(0)))
+    }
+
     /// The tile shape that keeps the device busiest; `None` if none fits.
     pub(super) fn shape(&self, target: &Target) -> Option<Shape> {
         let instruction = fragments::instruction(self, target);

@@ -215,8 +215,9 @@ impl Loader<'_> {
         }
         let tile = group.add(&turn.quotient(steps as i64, &ranges).scale(groups as i64));
         let place = contraction.place(shape, &tile, &ranges);
+        let exists = contraction.holds_tile(shape, &tile, &ranges);
         let first = turn.remainder(steps as i64, &ranges).scale(shape.depth as i64);
-        Ahead { place, first, exists: Mask::within(&tile, 0, tiles as i64, &ranges), ranges }
+        Ahead { place, first, exists, ranges }
     }
 
     /// The accesses to elements that are copied ahead.

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     DType, Scalar,
     kernel::{
-        Index, Mask,
+        Index,
         build::Builder,
         loops::{AsyncCopy, AxisKind, Fragment, Matrix, MatrixShape, MemoryAccess, Panel, Role},
     },
@@ -158,7 +158,7 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile) -> bool {
     let tiles = contraction.tiles(shape);
     b.over(tiles.div_ceil(tile.groups), AxisKind::Serial, |b, round| {
         let number = tile.group.add(&round.scale(tile.groups as i64));
-        b.when(Mask::within(&number, 0, tiles as i64, b.ranges()), |b| {
+        b.when(contraction.holds_tile(shape, &number, b.ranges()), |b| {
             b.repeat(fragments, |b| {
                 b.matrix(Matrix::Fill(sums(j.clone()), Scalar::Float(0.0).cast(contraction.held)));
             });

@@ -87,3 +87,30 @@ fn long_sums_of_few_tiles_are_split_once() {
     long.iter().for_each(|case| assert_eq!(launches(case, &panels(16)), [true, false], "{}", case.name));
     check_all(long, &[panels(16)]);
 }
+
+/// Weights times values of several heads that lie side by side in memory: two batch dimensions that are no single one.
+#[test]
+fn heads_of_attention() {
+    let mut choice = Choice::new(32);
+    let mut case = Case::new("heads");
+    let dtype = DType::BF16;
+    let mut leaf = |case: &mut Case, shape: &[usize]| {
+        case.leaf(CaseLeaf::contiguous(random_array(&mut choice, Distribution::Tame, dtype, shape)))
+    };
+    let weights = leaf(&mut case, &[2, 3, 264, 72]);
+    let values = leaf(&mut case, &[2, 72, 3, 64]);
+    let heads = Op::Permute(Permute([0u8, 2, 1, 3].into_iter().collect()));
+    let values = case.ir.push(heads, dtype, [2, 3, 72, 64].as_slice().into(), [values]);
+    let product = case.ir.push(Op::Dot, dtype, [2, 3, 264, 64].as_slice().into(), [weights, values]);
+    case.ir.outputs.push(product);
+    let mut layout = Layout::contiguous(&[2, 3, 72, 64]);
+    layout.strides = [72 * 192, 64, 192, 1].into_iter().collect();
+    let weights = Operand { dtype, layout: Layout::contiguous(&[2, 3, 264, 72]) };
+    let mut node = case.ir.node(product).clone();
+    node.inputs.clear();
+    let operands = vec![weights, Operand { dtype, layout }];
+    let step = Step::Library(Library { node, operands, epilogue: None });
+    let launches = lower(&step, &panels(5)).unwrap().launches;
+    assert!(launches.iter().all(|launch| launch.kernel.shared[0].panels));
+    check_all([case], &[panels(5)]);
+}
