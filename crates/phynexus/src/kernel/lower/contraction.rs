@@ -160,7 +160,8 @@ impl Contraction<'_> {
     pub(super) fn holds_tile(&self, shape: Shape, tile: &Index, ranges: &Ranges) -> Mask {
         let [batch, ..] = self.place(shape, tile, ranges);
         let within = |index: &Index, count: usize| Mask::within(index, 0, count as i64, ranges);
-        within(tile, self.tiles(shape)).and(&within(&batch, self.extent(0)))
+        let exists = within(tile, self.tiles(shape));
+        if self.extent(0) > 1 { exists.and(&within(&batch, self.extent(0))) } else { exists }
     }
 
     /// The tile shape that keeps the device busiest; `None` if none fits.
