@@ -2,11 +2,12 @@
 
 Shapes are M x K x N. The layout names the factors: N is stored as it is multiplied, T transposed. Among them are the
 products of GPT-2's training step with 16 x 1,024 tokens: those of its layers, of their inputs' gradients (NT) and of
-their weights' gradients (TN). TFLOP/s are medians of three turns, each the fastest of five samples of some 20 ms, by
-the host's clock. The floor is the time of the operations at 989 TFLOP/s, or of reading the factors and writing the
-product once at 4.8 TB/s, whichever is longer (an H200's published peaks). The error is the root of the mean square
-against PyTorch's product of the factors as float32, relative to that product. Each product is measured in a process of
-its own: in one process, the ninth size of a product and later ones are arguments of a slower kernel.
+their weights' gradients (TN). TFLOP/s are medians of three turns, each the fastest of five samples of some 20 ms or
+200 products, by the host's clock. The floor is the time of the operations at 989 TFLOP/s, or of reading the factors
+and writing the product once at 4.8 TB/s, whichever is longer (an H200's published peaks). The error is the root of
+the mean square against PyTorch's product of the factors as float32, relative to that product. Each product is
+measured in a process of its own: in one process, the ninth size of a product and later ones are arguments of a slower
+kernel.
 
 Usage: python benchmarks/products.py [DEVICE]
 """

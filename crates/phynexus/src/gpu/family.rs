@@ -310,6 +310,22 @@ mod tests {
         Member { plan: 0, values: values.into(), variable: places.map(|places| (places.into(), Weak::new())) }
     }
 
+    /// The first sizes of a kernel get code of their own, if it is to have it; the next one makes them arguments.
+    #[test]
+    fn some_sizes_get_their_own_code() {
+        let families: Families<()> = Families::new();
+        let printed = |size: i32| Variable::new(format!("x * \u{1}{size}\u{2}{size}\u{3}#\u{4};"));
+        let chosen = (1..=4).map(|size| {
+            let relation = families.begin(7);
+            // The name of a kernel stands for its size.
+            let print = |kernel: &Kernel| kernel.name.parse().ok().map(printed);
+            let choice = families.choose(relation, &printed(size), 3, print);
+            families.note(relation, &Arc::new(Kernel { name: size.to_string(), ..Kernel::default() }));
+            matches!(choice, Choice::New(_))
+        });
+        assert_eq!(chosen.collect::<Vec<_>>(), [false, false, false, true]);
+    }
+
     #[test]
     fn numbers_that_change_become_arguments_and_equal_ones_share_them() {
         use NumberSource::{Argument, Fixed};

@@ -137,7 +137,7 @@ impl<D: Driver> Modules<D> {
         };
         let Some(variable) = print(kernel) else { return Ok(None) };
         // Products of panels compute addresses in each step, which takes divisions if sizes are arguments.
-        let own = if kernel.shared.iter().any(|array| array.panels) { OWN_PRODUCTS } else { 0 };
+        let own = if kernel.has_panels() { OWN_PRODUCTS } else { 0 };
         let (module, numbers) = match self.families.choose(relation, &variable, own, print) {
             Choice::Alone => return Ok(None),
             Choice::Known(module, numbers) => (module, numbers),

@@ -357,6 +357,11 @@ impl Kernel {
         walk(&self.body, visit);
     }
 
+    /// Whether a shared array holds panels.
+    pub fn has_panels(&self) -> bool {
+        self.shared.iter().any(|array| array.panels)
+    }
+
     /// Whether it is a shared array of panels.
     pub fn holds_panels(&self, id: ArrayId) -> bool {
         matches!(id, ArrayId::Shared(at) if self.shared.get(usize::from(at)).is_some_and(|array| array.panels))

@@ -127,8 +127,8 @@ pub(super) fn lower(
     let reductions = fused.instructions.iter().filter(|i| matches!(i.operation, FusedOp::Reduce(..)));
     let per_column = |value: InstructionId| fused.instructions[value as usize].per_column;
     let only_rows = fused.stores.iter().all(|s| !per_column(s.value));
-    let whole = reductions.count() == partials.len() && only_rows;
-    if whole && parts.product.is_some() && parts.count <= FEW_PARTS {
+    let adds_only = reductions.count() == partials.len() && only_rows;
+    if adds_only && parts.product.is_some() && parts.count <= FEW_PARTS {
         let mut whole = Rebuild::new(fused, sources, &fused.rows, &[]);
         for partial in &partials {
             let total = whole.total(partial, parts.count, count);
@@ -136,7 +136,7 @@ pub(super) fn lower(
         }
         return whole.finish(|_| true, target, lowered);
     }
-    if whole {
+    if adds_only {
         let mut whole = Rebuild::new(fused, sources, &fused.rows, &[parts.count]);
         let part = Index::range(fused.rows.len(), &whole.draft.ranges()).scale(count as i64);
         for partial in &partials {

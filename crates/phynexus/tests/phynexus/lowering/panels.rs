@@ -64,7 +64,7 @@ fn launches(case: &Case, target: &Target) -> Vec<bool> {
     node.inputs.clear();
     let step = Step::Library(Library { node, operands: vec![operand(left), operand(right)], epilogue: None });
     let launches = lower(&step, target).unwrap().launches;
-    launches.iter().map(|launch| launch.kernel.shared.iter().any(|array| array.panels)).collect()
+    launches.iter().map(|launch| launch.kernel.has_panels()).collect()
 }
 
 #[test]

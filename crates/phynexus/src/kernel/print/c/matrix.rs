@@ -113,11 +113,7 @@ impl Printer<'_, CFamily> {
             AsyncCopy::Wait(most) => {
                 let call = format!("copy_wait<{most}>()");
                 // Products do not see what invocations have copied otherwise.
-                if self.kernel.shared.iter().any(|array| array.panels) {
-                    format!("{call}; panels_are_ready()")
-                } else {
-                    call
-                }
+                if self.kernel.has_panels() { format!("{call}; panels_are_ready()") } else { call }
             }
         };
         self.line(format!("{call};"));

@@ -96,8 +96,7 @@ impl Printer<'_, CFamily> {
 
     fn arrays(&mut self) -> Result<()> {
         let (kernel, language) = (self.kernel, self.language());
-        let panels = kernel.shared.iter().any(|array| array.panels);
-        let alignment = if panels { Panel::ALIGNMENT } else { Kernel::SHARED_ALIGNMENT };
+        let alignment = if kernel.has_panels() { Panel::ALIGNMENT } else { Kernel::SHARED_ALIGNMENT };
         let aligned = format!("__attribute__((aligned({alignment})))");
         if language.dynamic_shared && !kernel.shared.is_empty() {
             self.line(format!("extern __shared__ unsigned char shared_memory[] {aligned};"));
