@@ -11,7 +11,7 @@ use phynexus::kernel::step::Step;
 use phynexus::{
     DType, Device, Error, Result, Tensor,
     device::{Backend, Buffer, DeviceInfo, DeviceNature, Executable, MemoryStatistics, Support, register},
-    op::{Op, ir::IrNode},
+    op::{Op, TensorType, ir::IrNode},
     oracle::reference_device,
     schedule::{
         explain,
@@ -35,7 +35,7 @@ impl Backend for Picky {
     fn name(&self) -> &str {
         "picky:0"
     }
-    fn support(&self, node: &IrNode, operands: &[DType]) -> Support {
+    fn support(&self, node: &IrNode, operands: &[TensorType]) -> Support {
         match node.op {
             Op::Dot if node.dtype != DType::U16 => Support::Unsupported("it has no multipliers".to_owned()),
             _ => reference().support(node, operands),

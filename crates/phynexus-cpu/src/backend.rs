@@ -9,7 +9,7 @@ use phynexus::{
         register_aliases,
     },
     kernel::step::Step,
-    op::{Op, ir::IrNode},
+    op::{Op, TensorType, ir::IrNode},
     pool::Pool,
 };
 use smallvec::SmallVec;
@@ -52,7 +52,9 @@ impl Backend for Cpu {
         NAME
     }
 
-    fn support(&self, node: &IrNode, operands: &[DType]) -> Support {
+    fn support(&self, node: &IrNode, operands: &[TensorType]) -> Support {
+        let operands: SmallVec<[DType; 4]> = operands.iter().map(TensorType::dtype).collect();
+        let operands = operands.as_slice();
         match &node.op {
             Op::Unary(op) => meaning(operands, |dtype| op.accepts(dtype), op.name()),
             Op::Binary(op) => meaning(operands, |dtype| op.accepts(dtype), op.name()),

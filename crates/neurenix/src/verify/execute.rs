@@ -72,7 +72,7 @@ fn unsupported(case: &Case, device: Device) -> Option<String> {
         return None;
     }
     case.ir.nodes.iter().find_map(|node| {
-        let operands: Vec<DType> = node.inputs.iter().map(|&i| case.ir.node(i).dtype).collect();
+        let operands: Vec<TensorType> = node.inputs.iter().map(|&i| case.ir.node(i).tensor_type()).collect();
         match device.backend().support(node, &operands) {
             Support::Unsupported(reason) => Some(reason),
             _ => None,

@@ -15,9 +15,9 @@ pub use registry::{
 pub use statistics::MemoryStatistics;
 
 use crate::{
-    DType, Error, Result, host_memory,
+    Error, Result, host_memory,
     kernel::{lower::Target, step::Step},
-    op::{Op, custom::CustomKernel, ir::IrNode},
+    op::{Op, TensorType, custom::CustomKernel, ir::IrNode},
     shape::Layout,
 };
 
@@ -216,7 +216,7 @@ pub trait Backend: Send + Sync {
         None
     }
     /// Returns how it runs this operation, given the operands' types.
-    fn support(&self, node: &IrNode, operands: &[DType]) -> Support;
+    fn support(&self, node: &IrNode, operands: &[TensorType]) -> Support;
     /// Returns whether it can read this operand of a library operation in `layout`, which is not row-major. Otherwise
     /// the operand is copied first.
     fn reads_layout(&self, node: &IrNode, operand: usize, layout: &Layout) -> bool {

@@ -10,6 +10,8 @@ use std::{
     thread,
 };
 
+use smallvec::SmallVec;
+
 use super::{
     Driver,
     clock::Clock,
@@ -30,7 +32,7 @@ use crate::{
     interrupt,
     kernel::{lower::Target, step::Step},
     op::custom::CustomKernel,
-    op::{Composite, Op, ir::IrNode},
+    op::{Op, TensorType, ir::IrNode},
     pool::Pool,
     shape::Layout,
 };
@@ -76,18 +78,21 @@ impl<D: Driver> Backend for Gpu<D> {
         Some(self.driver().target())
     }
 
-    fn support(&self, node: &IrNode, operands: &[DType]) -> Support {
+    fn support(&self, node: &IrNode, operands: &[TensorType]) -> Support {
         // Other operations without a kernel are refused when their step is compiled.
         match node.op {
-            Op::Composite(Composite::Tf32(_)) if self.driver().target().multiplies_tf32() => Support::Routine,
+            ref op if self.driver().target().lowers_composite(op, operands) => Support::Routine,
             Op::Custom(ref call) => match custom::source_of(self.driver(), call.kernel()) {
                 Ok(_) => Support::Routine,
                 Err(error) => Support::Unsupported(error.to_string()),
             },
-            ref op => match self.driver().refuses(op, operands) {
-                Some(reason) => Support::Unsupported(reason),
-                None => Support::usual(op),
-            },
+            ref op => {
+                let dtypes: SmallVec<[DType; 4]> = operands.iter().map(TensorType::dtype).collect();
+                match self.driver().refuses(op, &dtypes) {
+                    Some(reason) => Support::Unsupported(reason),
+                    None => Support::usual(op),
+                }
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::{
     DType,
     kernel::fused::Fusion,
-    op::{Op, ir::IrNode},
+    op::{Op, TensorType, ir::IrNode},
     shape::Layout,
 };
 
@@ -14,6 +14,13 @@ pub struct Operand {
     pub dtype: DType,
     /// Extents and strides. The offset is 0, because the binding's address includes it.
     pub layout: Layout,
+}
+
+impl Operand {
+    /// The dtype and shape.
+    pub fn tensor_type(&self) -> TensorType<'_> {
+        TensorType::new(self.dtype, &self.layout.shape)
+    }
 }
 
 /// An operation that a routine of the device computes.

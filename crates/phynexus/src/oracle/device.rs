@@ -15,7 +15,7 @@ use super::{
 };
 use crate::dtype::read_scalars;
 use crate::{
-    DType, Error, Result,
+    Error, Result,
     device::{
         Backend, Binding, Buffer, Device, DeviceInfo, DeviceNature, Executable, Memory, MemoryStatistics,
         Support,
@@ -26,7 +26,7 @@ use crate::{
         step::{Library, Operand, Step},
     },
     op::{
-        Composite, Op,
+        Op, TensorType,
         ir::IrNode,
         reference::{OracleArray, every_coordinate, from_scalar},
     },
@@ -194,14 +194,11 @@ impl Backend for Reference {
     fn name(&self) -> &str {
         if self.target.is_none() { "reference" } else { &self.name }
     }
-    fn support(&self, node: &IrNode, _: &[DType]) -> Support {
-        match node.op {
-            Op::Composite(Composite::Tf32(_))
-                if self.target.as_ref().is_some_and(Target::multiplies_tf32) =>
-            {
-                Support::Routine
-            }
-            ref op => Support::usual(op),
+    fn support(&self, node: &IrNode, operands: &[TensorType]) -> Support {
+        let is_lowered = |target: &Target| target.lowers_composite(&node.op, operands);
+        match self.target.as_ref().is_some_and(is_lowered) {
+            true => Support::Routine,
+            false => Support::usual(&node.op),
         }
     }
     /// Accepts every epilogue, so that the scheduler's fusion is tested.

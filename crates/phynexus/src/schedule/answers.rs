@@ -3,9 +3,11 @@
 use smallvec::SmallVec;
 
 use crate::{
-    DType,
     device::{Device, Support},
-    op::ir::{Id, Ir, IrNode},
+    op::{
+        TensorType,
+        ir::{Id, Ir, IrNode},
+    },
 };
 
 /// The device's support for each node of a rewritten graph, in node order.
@@ -17,10 +19,11 @@ impl Answers {
     }
 
     /// Uses the given function in place of a device.
-    pub(super) fn by(ir: &Ir, support: impl Fn(&IrNode, &[DType]) -> Support) -> Answers {
+    pub(super) fn by(ir: &Ir, support: impl Fn(&IrNode, &[TensorType]) -> Support) -> Answers {
         let answer = |node: &IrNode| {
-            let dtypes: SmallVec<[DType; 4]> = node.inputs.iter().map(|&i| ir.node(i).dtype).collect();
-            support(node, &dtypes)
+            let types: SmallVec<[TensorType; 4]> =
+                node.inputs.iter().map(|&i| ir.node(i).tensor_type()).collect();
+            support(node, &types)
         };
         Answers(ir.nodes.iter().map(answer).collect())
     }

@@ -18,13 +18,14 @@ use smallvec::SmallVec;
 
 use crate::kernel::step::{Library, Operand, Step};
 use crate::{
-    DType, Error, Result,
+    Error, Result,
     device::{self, Binding, Device, DeviceNature, Executable, Prepared, Support},
     host_memory,
     kernel::{
         fused::{FusedOp, Fusion},
         index::Ranges,
     },
+    op::TensorType,
     shape::Layout,
 };
 
@@ -120,8 +121,10 @@ pub(super) fn place(
     let mut hosted = step.clone();
     let mut packed: Vec<Option<Operand>> = vec![None; parameters.len()];
     if let Step::Library(library) = &mut hosted {
-        let dtypes: SmallVec<[DType; 4]> = library.operands.iter().map(|operand| operand.dtype).collect();
-        if let Support::Unsupported(other) = host.backend().support(&library.node, &dtypes) {
+        let types: SmallVec<[TensorType; 4]> = library.operands.iter().map(Operand::tensor_type).collect();
+        let support = host.backend().support(&library.node, &types);
+        drop(types);
+        if let Support::Unsupported(other) = support {
             return Err(nor(other));
         }
         for (at, operand) in library.operands.iter_mut().enumerate() {

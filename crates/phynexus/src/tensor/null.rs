@@ -6,13 +6,13 @@ use std::{
 };
 
 use crate::{
-    DType, Error, Result,
+    Error, Result,
     device::{
         Backend, Buffer, Device, DeviceInfo, DeviceNature, Executable, Memory, MemoryStatistics, Support,
         register,
     },
     kernel::step::Step,
-    op::ir::IrNode,
+    op::{TensorType, ir::IrNode},
 };
 
 struct Null;
@@ -48,7 +48,7 @@ impl Backend for Null {
     fn name(&self) -> &str {
         "null"
     }
-    fn support(&self, _: &IrNode, _: &[DType]) -> Support {
+    fn support(&self, _: &IrNode, _: &[TensorType]) -> Support {
         Support::Unsupported("it computes nothing".to_owned())
     }
     fn compile(&self, _: &Step) -> Result<Arc<dyn Executable>> {

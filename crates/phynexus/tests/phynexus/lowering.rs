@@ -3,6 +3,7 @@
 
 #[path = "../lowering/cases.rs"]
 mod cases;
+mod attention;
 mod in_place;
 mod panels;
 mod rows;

@@ -30,7 +30,7 @@ use neurenix::{
             lower::Target,
             print::{WgslArithmetic, print, print_wgsl},
         },
-        op::ir::IrNode,
+        op::{TensorType, ir::IrNode},
         shape::Layout,
     },
     verify::{Options, unchecked},
@@ -71,7 +71,7 @@ impl Backend for Noting {
     fn target(&self) -> Option<&Target> {
         Some(&self.target)
     }
-    fn support(&self, node: &IrNode, operands: &[DType]) -> Support {
+    fn support(&self, node: &IrNode, operands: &[TensorType]) -> Support {
         self.planner.support(node, operands)
     }
     fn reads_layout(&self, node: &IrNode, operand: usize, layout: &Layout) -> bool {

@@ -4,14 +4,15 @@
 //! computed element by element (`elementwise`). Those with columns are computed by groups of invocations that share
 //! rows (`rows`), in parts if there are few rows (`split`). Library operations that are equivalent to fused kernels are
 //! converted to them (`library`). Among these, sums of products that reuse their factors are computed by tiles
-//! (`contraction`, `tile`, `fragments`, `panels`). The remaining library operations have their own kernels (`indexed`,
-//! `scatter`, `scan`, `sort`).
+//! (`contraction`, `tile`, `fragments`, `panels`). The remaining library operations have their own kernels (`attention`,
+//! `indexed`, `scatter`, `scan`, `sort`).
 //!
 //! Lowering decides which invocation does what, how wide accesses are and where values are kept, from constants alone.
 //! The order in which a reduction combines its numbers depends only on their count (`rows`), so results vary neither
 //! between runs nor with fusion.
 
 mod access;
+pub(crate) mod attention;
 mod contraction;
 mod draft;
 mod elementwise;
@@ -41,7 +42,10 @@ use super::{
 use crate::{
     DType, Error,
     kernel::step::{Library, Step},
-    op::{ArgSort, Cat, Composite, Gather, Op, Scan, Scatter, SearchSorted},
+    op::{
+        ArgSort, Cat, Composite, Gather, Op, Scan, Scatter, SearchSorted, TensorType,
+        composite::AttentionGradient,
+    },
 };
 
 /// The properties of a device that lowering depends on. Equal targets give the same kernels.
@@ -65,8 +69,20 @@ impl Target {
     }
 
     /// Whether there is a matrix instruction that rounds `float32` factors.
-    pub fn multiplies_tf32(&self) -> bool {
+    fn multiplies_tf32(&self) -> bool {
         self.limits.matrices.iter().any(|(_, factor, _)| *factor == DType::F32)
+    }
+
+    /// Whether steps may have this composite as their operation. Other composites consist of operations that have
+    /// kernels.
+    pub(crate) fn lowers_composite(&self, op: &Op, operands: &[TensorType]) -> bool {
+        match op {
+            Op::Composite(Composite::Tf32(_)) => self.multiplies_tf32(),
+            Op::Composite(Composite::Attention(_) | Composite::AttentionGradient(_)) => {
+                attention::pays(operands, self)
+            }
+            _ => false,
+        }
     }
 
     /// The same device without that instruction, for products that must not round.
@@ -214,6 +230,12 @@ fn lower_library(library: &Library, target: &Target, lowered: &mut Lowered) -> R
         }
         Op::Scan(Scan { combine, axis, reverse }) => {
             scan::lower(library, (*combine, *axis, *reverse), result, target, lowered);
+        }
+        Op::Composite(Composite::Attention(of)) => {
+            attention::lower(library, of, false, result, target, lowered)?;
+        }
+        Op::Composite(Composite::AttentionGradient(AttentionGradient(of))) => {
+            attention::lower(library, of, true, result, target, lowered)?;
         }
         Op::ArgSort(ArgSort { descending }) => sort::lower(library, *descending, result, target, lowered)?,
         op => return Err(Unsupported(format!("{} has no kernel for GPUs", op.name()))),

@@ -193,11 +193,13 @@ impl Definition for Attention {
             Some(g) => g,
             None => output.like(0.0),
         };
+        // What is derived in 16 bits has a gradient of 16 bits, which the packed one has been made of.
+        let narrow = g.cast(call.inputs[0].dtype());
         let mut delta = (output * &g).sum(KEYS).reshape(&row_shape);
         if let Some(of_logarithm) = gradients.next_gradient(&row_shape)? {
             delta = delta - of_logarithm;
         }
-        let extra = [logarithm.term()?, g.term()?, delta.term()?];
+        let extra = [logarithm.term()?, narrow.term()?, delta.term()?];
         let operands: Vec<&Term> = call.inputs[..self.shared()].iter().chain(&extra).collect();
         let packed = Composite::term(AttentionGradient(*self), &operands)?;
         let mut parts = Unpack::new(&packed);

@@ -16,8 +16,8 @@ use crate::{
 };
 
 /// Inputs q, k, v, the mask if there is one, the logarithms `[B, H, L]`, the output's gradient `[B, H, L, V]` and
-/// `delta = sum(output * output's gradient) - logarithms' gradient` `[B, H, L]` (these three in the packed dtype).
-/// Packed: the gradients of q, k and v.
+/// `delta = sum(output * output's gradient) - logarithms' gradient` `[B, H, L]`. The output's gradient has q's dtype, the
+/// others have the packed one. Packed: the gradients of q, k and v.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AttentionGradient(
     /// What it is the gradient of.
@@ -39,7 +39,8 @@ impl Definition for AttentionGradient {
         self.0.check_shared(self.name(), operands)?;
         let dtype = operands[0].dtype().compute();
         let (output, rows) = attention::shapes(operands[0].shape(), operands[2].shape());
-        for (tensor, shape) in operands[first..].iter().zip([&rows, &output, &rows]) {
+        let dtypes = [dtype, operands[0].dtype(), dtype];
+        for ((tensor, shape), dtype) in operands[first..].iter().zip([&rows, &output, &rows]).zip(dtypes) {
             check::shape(self.name(), tensor, shape, "logarithms, output gradient and delta")?;
             check::dtype(self.name(), tensor, dtype)?;
         }
@@ -58,7 +59,7 @@ impl Definition for AttentionGradient {
         let mut column = rows;
         column.push(1);
         let logarithm = Formula::of(operands.next()?).reshape(&column);
-        let g = Formula::of(operands.next()?);
+        let g = Formula::of(operands.next()?).cast(dtype);
         let delta = Formula::of(operands.next()?).reshape(&column);
         let empty = logarithm.eq(&logarithm.like(f64::NEG_INFINITY));
         let p = (&scores - empty.choose(&logarithm.like(0.0), &logarithm)).exp();
@@ -76,7 +77,7 @@ impl Definition for AttentionGradient {
             let (output, rows) = attention::shapes(&operands[0].shape, &operands[2].shape);
             operands.extend([
                 SampleOperand::new(&rows).compute().positive(),
-                SampleOperand::new(&output).compute(),
+                SampleOperand::new(&output),
                 SampleOperand::new(&rows).compute(),
             ]);
             Sample::new(AttentionGradient(attention), operands)

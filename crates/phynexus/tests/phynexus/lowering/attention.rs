@@ -1,0 +1,109 @@
+//! Attention and its gradient, whose kernels hold no matrix of scores.
+
+use phynexus::{
+    DType, Scalar,
+    op::{
+        Composite, Op, Permute,
+        composite::{Attention, AttentionGradient},
+    },
+    oracle::generate::{Case, CaseLeaf, Choice, Distribution, random_array},
+};
+
+use super::{big, check_all, many, narrow, tiny};
+
+/// Attention, or its gradient: a batch of 2 with 2 heads, which lie side by side in memory if they are `beside`.
+struct Call {
+    dtype: DType,
+    queries: usize,
+    keys: usize,
+    features: usize,
+    values: usize,
+    causal: bool,
+    mask: Option<DType>,
+    beside: bool,
+}
+
+const CALL: Call = Call {
+    dtype: DType::F32,
+    queries: 5,
+    keys: 7,
+    features: 4,
+    values: 3,
+    causal: false,
+    mask: None,
+    beside: false,
+};
+
+impl Call {
+    fn case(&self, is_gradient: bool) -> Case {
+        let Call { dtype, queries, keys, features, values, causal, mask, beside } = *self;
+        let mut choice = Choice::new(47);
+        let mut case = Case::new(format!(
+            "attention {queries} {keys} {features} {values} of {dtype}, causal {causal}, mask {mask:?}, gradient \
+             {is_gradient}"
+        ));
+        let mut leaf = |case: &mut Case, dtype: DType, shape: &[usize]| {
+            case.leaf(CaseLeaf::contiguous(random_array(&mut choice, Distribution::Tame, dtype, shape)))
+        };
+        let mut matrix = |case: &mut Case, dtype: DType, rows: usize, columns: usize| {
+            if !beside {
+                return leaf(case, dtype, &[2, 2, rows, columns]);
+            }
+            let source = leaf(case, dtype, &[2, rows, 2, columns]);
+            let heads = Op::Permute(Permute([0u8, 2, 1, 3].into_iter().collect()));
+            case.ir.push(heads, dtype, [2, 2, rows, columns].as_slice().into(), [source])
+        };
+        let mut inputs = vec![
+            matrix(&mut case, dtype, queries, features),
+            matrix(&mut case, dtype, keys, features),
+            matrix(&mut case, dtype, keys, values),
+        ];
+        inputs.extend(mask.map(|mask| matrix(&mut case, mask, queries, keys)));
+        let packed = dtype.compute();
+        let attention = Attention { causal, scale: Scalar::Float(0.25), mask: mask.is_some() };
+        let (composite, size): (Composite, usize) = match is_gradient {
+            false => (attention.into(), queries * (values + 1)),
+            true => {
+                inputs.push(leaf(&mut case, packed, &[2, 2, queries]));
+                inputs.push(leaf(&mut case, dtype, &[2, 2, queries, values]));
+                inputs.push(leaf(&mut case, packed, &[2, 2, queries]));
+                (AttentionGradient(attention).into(), (queries + keys) * features + keys * values)
+            }
+        };
+        let op = Op::Composite(composite);
+        let output = case.ir.push(op, packed, [4 * size].as_slice().into(), inputs);
+        case.ir.outputs.push(output);
+        case
+    }
+}
+
+fn calls() -> Vec<Call> {
+    let mut calls = Vec::new();
+    for (queries, keys, features, values) in [(5, 7, 4, 3), (2, 1, 1, 8), (19, 34, 18, 5)] {
+        let call = Call { queries, keys, features, values, ..CALL };
+        calls.push(Call { causal: true, ..call });
+        calls.push(Call { beside: true, dtype: DType::F16, ..call });
+        calls.push(Call { mask: Some(DType::Bool), dtype: DType::BF16, ..call });
+        calls.push(Call { mask: Some(DType::F32), causal: true, beside: true, ..call });
+        calls.push(call);
+    }
+    calls.push(Call { dtype: DType::F64, causal: true, ..CALL });
+    // Several tiles, and several blocks of features.
+    calls.push(Call { queries: 65, keys: 67, features: 2, values: 2, causal: true, ..CALL });
+    calls.push(Call { queries: 2, keys: 3, features: 2, values: 70, ..CALL });
+    // Nothing to attend to, and no features.
+    calls.push(Call { keys: 0, ..CALL });
+    calls.push(Call { features: 0, ..CALL });
+    calls.push(Call { values: 0, ..CALL });
+    calls
+}
+
+#[test]
+fn attention() {
+    check_all(calls().iter().map(|call| call.case(false)), &[big(), many(), narrow(), tiny()]);
+}
+
+#[test]
+fn gradients_of_attention() {
+    check_all(calls().iter().map(|call| call.case(true)), &[big(), many(), narrow(), tiny()]);
+}
