@@ -4,7 +4,7 @@ use phynexus::{custom::SourceLanguage, kernel::print::Language};
 
 use crate::{
     instructions::{EXTREMES, MATRICES, ROUND_TO_BF16},
-    products::product,
+    products::{PRODUCTS, product},
 };
 
 /// CUDA C as the language of custom kernels.
@@ -24,7 +24,7 @@ pub static CUDA: Language = Language {
     ],
     extremes: Some(EXTREMES),
     matrices: Some(MATRICES),
-    products: Some(product),
+    products: Some((PRODUCTS, product)),
     async_copies: true,
     ..Language::CPP
 };

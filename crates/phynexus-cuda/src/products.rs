@@ -4,7 +4,7 @@
 use phynexus::kernel::loops::{Fragment, Panel};
 
 /// What every product needs.
-const COMMON: &str = r#"
+pub(crate) const PRODUCTS: &str = r#"
 __device__ static inline int permuted(int element) { return element ^ (element >> 6 & 7) << 3; }
 __device__ static inline void panels_are_ready() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 template <int most> __device__ static inline void settle() {
@@ -39,7 +39,7 @@ template <bool turned> __device__ static inline unsigned long long panel(const v
 }
 "#;
 
-/// The function that multiplies panels into these sums, for each type of the factors, and what it needs.
+/// The functions that multiply panels, or fragments and a panel, into these sums, for each type of the factors.
 pub(crate) fn product(sums: &Fragment) -> String {
     let columns = sums.shape.columns * sums.length;
     let share = sums.shape.columns / 2;
@@ -50,7 +50,9 @@ pub(crate) fn product(sums: &Fragment) -> String {
     let [a, b, turned_a, turned_b] = [0, 1, 2, 3].map(|i| count + i);
     let steps = Panel::WIDTH / 16;
     let length = sums.length;
-    let mut text = COMMON.to_owned();
+    let mut text = String::new();
+    let registers_of_left = [0, 1, 2, 3].map(|i| format!("%{}", count + i)).join(", ");
+    let [right, right_is_turned] = [4, 5].map(|i| count + i);
     for (name, kind) in [("float16", "f16"), ("bfloat16", "bf16")] {
         text += &format!(
             r#"
@@ -67,6 +69,21 @@ __device__ static __forceinline__ void product_{name}(
       : {outputs}
       : "l"(a + step * (left_turned ? 128 : 2)), "l"(b + step * (right_turned ? 128 : 2)), "n"(left_turned ? 1 : 0),
         "n"(right_turned ? 1 : 0));
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}}
+template <bool, bool right_turned>
+__device__ static __forceinline__ void product_{name}(
+    float (&sums)[{length}][{share}], const factor_fragment *left, const void *right) {{
+  const unsigned long long b = panel<right_turned>(right);
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+  #pragma unroll
+  for (int step = 0; step < {steps}; ++step)
+    asm volatile("{{ .reg .pred add; setp.eq.u32 add, 0, 0; "
+      "wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind} "
+      "{{{registers}}}, {{{registers_of_left}}}, %{right}, add, 1, 1, %{right_is_turned}; }}"
+      : {outputs}
+      : "r"(left[step][0]), "r"(left[step][1]), "r"(left[step][2]), "r"(left[step][3]),
+        "l"(b + step * (right_turned ? 128 : 2)), "n"(right_turned ? 1 : 0));
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }}
 "#

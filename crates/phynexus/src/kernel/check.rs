@@ -5,7 +5,7 @@ mod fragments;
 use super::{
     index::{Index, Ranges},
     loops::{
-        ArrayId, AsyncCopy, AxisKind, Fragment, Kernel, KernelOp, Matrix, MatrixShape, MemoryAccess, Panel,
+        ArrayId, AsyncCopy, AxisKind, Factor, Fragment, Kernel, KernelOp, Matrix, MatrixShape, MemoryAccess, Panel,
         Role, Statement, Tile, Type, ValueId,
     },
     view::Mask,
@@ -275,7 +275,7 @@ impl Checker<'_> {
                 let writable = match access.array {
                     ArrayId::Buffer(b) => self.kernel.buffers.get(usize::from(b)).is_some_and(|b| b.written),
                     ArrayId::Shared(_) => true,
-                    ArrayId::Register(_) => false,
+                    ArrayId::Register(_) | ArrayId::Fragment(_) => false,
                 };
                 let whole = [DType::I32, DType::U32].map(Type::scalar).contains(&of);
                 let fits = writable && whole && *combine != Combine::Prod;
@@ -416,8 +416,11 @@ impl Checker<'_> {
             let number = self.type_of(row.value)?;
             let integer = number == Type::scalar(number.dtype) && number.dtype.is_integer();
             let fits = integer && row.stride.is_multiple_of(of.lanes.into()) && row.count > 0;
-            let addressed = !matches!(access.array, ArrayId::Register(_));
+            let addressed = matches!(access.array, ArrayId::Buffer(_) | ArrayId::Shared(_));
             self.require(fits && addressed, || format!("{row:?} of {:?}", access.array))?;
+        }
+        if let ArrayId::Fragment(number) = access.array {
+            self.share(number, of.lanes)?;
         }
         self.in_bounds(access, of.lanes.into())
     }

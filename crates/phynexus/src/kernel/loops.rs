@@ -10,7 +10,7 @@ mod matrix;
 
 use smallvec::SmallVec;
 
-pub use self::matrix::{Fragment, Matrix, MatrixShape, Panel, Role, Tile};
+pub use self::matrix::{Factor, Fragment, Matrix, MatrixShape, Panel, Role, Tile};
 use super::{
     index::{Index, Ranges},
     view::Mask,
@@ -121,6 +121,8 @@ pub enum ArrayId {
     Shared(u16),
     /// Private to an invocation.
     Register(u16),
+    /// What an invocation holds of an array of fragments of a team; see [`Fragment::position`].
+    Fragment(u16),
 }
 
 /// An access to consecutive elements of an array, one per lane of the value.
@@ -374,6 +376,10 @@ impl Kernel {
             ArrayId::Buffer(at) => self.buffers.get(usize::from(at)).map(|b| (b.dtype, b.length)),
             ArrayId::Shared(at) => array(&self.shared, at),
             ArrayId::Register(at) => array(&self.registers, at),
+            ArrayId::Fragment(at) => {
+                let fragment = self.fragments.get(usize::from(at))?;
+                Some((fragment.dtype, fragment.length * fragment.share()?))
+            }
         }
     }
 }

@@ -123,8 +123,9 @@ impl Mask {
             known.extend((c.index.terms().len() > 1).then(|| (c.index.clone(), c.low, c.high - 1)));
             known.extend(index.terms().iter().filter_map(|term| quotient_of(c, &term.atom)));
             known.extend(c.index.as_atom().and_then(|atom| dividend(atom, c.low, c.high - 1, ranges)));
-            let first = finer((c.index.clone(), c.low, c.high - 1), ranges);
-            known.extend(std::iter::successors(first, |fact| finer(fact.clone(), ranges)).take(3));
+            for fact in finer(&(c.index.clone(), c.low, c.high - 1), ranges) {
+                known.extend(std::iter::successors(Some(fact), |fact| finer(fact, ranges).next()).take(3));
+            }
         }
         // Conditions may overlap in the index, so the order matters: try each as the first.
         (0..known.len()).fold(narrowed(index), |(least, greatest), first| {
@@ -185,17 +186,20 @@ fn dividend(atom: &Atom, low: i64, high: i64, ranges: &Ranges) -> Option<(Index,
     Some(((**x).clone(), block(least, low)?.max(least), block(greatest, high)?.min(greatest)))
 }
 
-/// Derives bounds of an index that contains `x` from those of an index that contains the quotient `x / m`: because `m *
-/// (x / m) + x % m == x`, `m` times the latter differs from the former by `0 <= x % m < m` (times its factor).
-/// Likewise, a remainder `(y + x / m) % n` becomes `(m * y + x) % (m * n)`.
-fn finer((index, low, high): (Index, i64, i64), ranges: &Ranges) -> Option<(Index, i64, i64)> {
+/// Derives bounds of an index that contains `x` from those of an index that contains the quotient `x / m`, for each of
+/// its quotients: because `m * (x / m) + x % m == x`, `m` times the latter differs from the former by `0 <= x % m < m`
+/// (times its factor). Likewise, a remainder `(y + x / m) % n` becomes `(m * y + x) % (m * n)`.
+fn finer<'a>(
+    (index, low, high): &'a (Index, i64, i64),
+    ranges: &'a Ranges,
+) -> impl Iterator<Item = (Index, i64, i64)> + 'a {
     let numerator = |sum: &Index, quotient: &Term| match &quotient.atom {
         Atom::Quotient(x, m) if quotient.factor == 1 => {
             Some((sum.sub(&quotient.atom.clone().into()).scale(*m).add(x), *m))
         }
         _ => None,
     };
-    index.terms().iter().filter(|t| t.factor > 0).find_map(|term| {
+    index.terms().iter().filter(|t| t.factor > 0).filter_map(move |term| {
         let (inner, m) = match &term.atom {
             Atom::Quotient(x, m) => ((**x).clone(), *m),
             Atom::Remainder(y, n) => {

@@ -19,7 +19,7 @@ use crate::{
     kernel::{
         index::Index,
         loops::{
-            ArrayId, AsyncCopy, AxisKind, Fragment, Kernel, KernelOp, Matrix, MemoryAccess, Panel, Statement,
+            ArrayId, AsyncCopy, AxisKind, Factor, Fragment, Kernel, KernelOp, Matrix, MemoryAccess, Panel, Statement,
             Tile, Type, ValueId,
         },
     },
@@ -127,7 +127,9 @@ struct WorkGroup<'a> {
 #[derive(Clone)]
 struct Pending {
     sums: u16,
-    panels: [(ArrayId, Range<i64>); 2],
+    /// The array of the left factor's fragments, if it is not in a panel.
+    left: Option<u16>,
+    panels: SmallVec<[(ArrayId, Range<i64>); 2]>,
 }
 
 /// An element of a pending copy.
@@ -399,6 +401,7 @@ impl WorkGroup<'_> {
             ArrayId::Register(at) => {
                 self.registers.get_mut(usize::from(at)).and_then(|a| a.get_mut(invocation))
             }
+            ArrayId::Fragment(_) => None,
         };
         let length = self.kernel.array(access.array).map_or(0, |(_, length)| length);
         let cell =
@@ -414,6 +417,9 @@ impl WorkGroup<'_> {
 
     fn read(&mut self, access: &MemoryAccess, invocation: usize, offset: usize) -> Result<Scalar> {
         let kernel = self.kernel;
+        if let ArrayId::Fragment(number) = access.array {
+            return Ok(*self.shared_element(number, access, invocation, offset)?);
+        }
         let (cell, accessor) = self.element(access, invocation, offset)?;
         cell.read(accessor)
             .map_err(|fault| broken(kernel, format!("{:?} at {} {fault}", access.array, access.index)))
@@ -428,6 +434,10 @@ impl WorkGroup<'_> {
     ) -> Result<()> {
         let kernel = self.kernel;
         let dtype = kernel.array(access.array).map_or(DType::F32, |(dtype, _)| dtype);
+        if let ArrayId::Fragment(number) = access.array {
+            *self.shared_element(number, access, invocation, offset)? = scalar.cast(dtype);
+            return Ok(());
+        }
         let (cell, accessor) = self.element(access, invocation, offset)?;
         let written = cell.write(scalar.cast(dtype), accessor);
         written.map_err(|fault| broken(kernel, format!("{:?} at {} {fault}", access.array, access.index)))

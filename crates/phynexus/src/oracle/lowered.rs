@@ -19,7 +19,7 @@ use crate::{
 
 /// A language that has everything. Its sources are not compiled.
 static COMPLETE: Language =
-    Language { matrices: Some(""), products: Some(|_| String::new()), async_copies: true, ..Language::CPP };
+    Language { matrices: Some(""), products: Some(("", |_| String::new())), async_copies: true, ..Language::CPP };
 
 pub(super) struct LoweredStep {
     lowered: Lowered,

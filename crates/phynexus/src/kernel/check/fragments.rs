@@ -44,19 +44,23 @@ impl Checker<'_> {
                 let fragment = self.tile(tile, Some(Role::Accumulator))?;
                 self.matrix_access(fragment, fragment.extents(), access, *stride)
             }
-            Matrix::Product { sums, factors } => self.product(*sums, factors),
+            Matrix::Product { sums, left, right } => self.product(*sums, left, right),
             Matrix::Settle(_) => self.require(self.group_uniform, || "part of a group settles".to_owned()),
         }
     }
 
-    fn product(&self, sums: u16, factors: &[Panel; 2]) -> Result<()> {
+    fn product(&self, sums: u16, left: &Factor, right: &Panel) -> Result<()> {
         let Some(fragment) = self.kernel.fragments.get(usize::from(sums)) else {
             return self.fail(format!("no fragment {sums}"));
         };
         let team = self.team(fragment)?;
         let columns = fragment.shape.columns * fragment.length;
         let dtype = |panel: &Panel| self.kernel.array(panel.access.array).map(|(dtype, _)| dtype);
-        let dtypes = factors.each_ref().map(dtype);
+        let of_left = match left {
+            Factor::Panel(panel) => dtype(panel),
+            Factor::Fragments(tile) => Some(self.left_fragments(tile)?),
+        };
+        let dtypes = [of_left, dtype(right)];
         let has = |&(shape, factor, sum): &(MatrixShape, DType, DType)| {
             shape.rows == Panel::ROWS
                 && columns <= shape.columns
@@ -72,7 +76,11 @@ impl Checker<'_> {
             && whole
             && self.group_uniform;
         self.require(fits, || format!("a product of {columns} columns into {fragment:?}"))?;
-        for (Panel { access, .. }, extent) in factors.iter().zip([Panel::ROWS, columns]) {
+        let of_left = match left {
+            Factor::Panel(panel) => Some((panel, Panel::ROWS)),
+            Factor::Fragments(_) => None,
+        };
+        for (Panel { access, .. }, extent) in of_left.into_iter().chain([(right, columns)]) {
             let aligned = |offset: i64| (offset * 2) % Panel::ALIGNMENT as i64 == 0;
             let fits = self.kernel.holds_panels(access.array)
                 && aligned(access.index.common_factor())
@@ -84,6 +92,24 @@ impl Checker<'_> {
             self.in_bounds(access, extent * Panel::WIDTH)?;
         }
         Ok(())
+    }
+
+    /// The dtype of fragments that are a left factor of panels.
+    fn left_fragments(&self, tile: &Tile) -> Result<DType> {
+        let fragment = self.tile(tile, Some(Role::Left))?;
+        let (_, high) = tile.index.bounds(&self.ranges);
+        let count = Panel::WIDTH / fragment.shape.depth;
+        let fits = fragment.subgroups() > 1 && high + count as i64 <= fragment.length as i64;
+        self.require(fits, || format!("{count} fragments of {fragment:?} from {}", tile.index))?;
+        Ok(fragment.dtype)
+    }
+
+    /// Checks that invocations may access their shares of an array of fragments.
+    pub(super) fn share(&self, number: u16, lanes: u8) -> Result<()> {
+        let has = self.kernel.fragments.get(usize::from(number)).is_some_and(|f| f.share().is_some());
+        // Elements lie in pairs of neighbours.
+        let fits = has && lanes <= 2 && self.limits.subgroup == Some(Panel::INVOCATIONS / Panel::SUBGROUPS);
+        self.require(fits, || format!("{lanes} lanes of shares of fragment {number}"))
     }
 
     pub(super) fn async_copy(&self, copy: &AsyncCopy) -> Result<()> {
@@ -117,7 +143,7 @@ impl Checker<'_> {
         let dtype = self.kernel.array(access.array).map(|(dtype, _)| dtype);
         let loadable = dtype == Some(fragment.dtype)
             && !self.kernel.holds_panels(access.array)
-            && !matches!(access.array, ArrayId::Register(_));
+            && matches!(access.array, ArrayId::Buffer(_) | ArrayId::Shared(_));
         // Rows start at multiples of 16 bytes.
         let (size, alignment) = (fragment.dtype.size() as i64, Kernel::MATRIX_ALIGNMENT as i64);
         let offsets = [access.index.common_factor(), access.index.offset()];

@@ -42,6 +42,20 @@ impl Fragment {
         if self.shape.rows == Panel::ROWS { Panel::SUBGROUPS } else { 1 }
     }
 
+    /// The number of elements of each fragment that an invocation holds, if a team shares it.
+    pub fn share(&self) -> Option<usize> {
+        let (rows, columns) = self.extents();
+        (self.subgroups() > 1).then_some(rows * columns / Panel::INVOCATIONS)
+    }
+
+    /// The row and the column of an element of an invocation's share of a team's fragment. Pairs of neighbours in a row
+    /// go round four invocations, rows round eight such quads, and each subgroup has 16 rows.
+    pub fn position(element: usize, invocation: usize) -> (usize, usize) {
+        let (subgroup, lane) = (invocation / 32, invocation % 32);
+        let row = subgroup * 16 + lane / 4 + element / 2 % 2 * 8;
+        (row, element / 4 * 8 + lane % 4 * 2 + element % 2)
+    }
+
     /// Rows and columns of the matrix.
     pub fn extents(&self) -> (usize, usize) {
         match self.role {
@@ -97,16 +111,27 @@ pub enum Matrix {
         /// Elements between rows.
         stride: usize,
     },
-    /// Starts `sums += left * right`, executed jointly by a team of subgroups. Until it is settled, its panels are not
+    /// Starts `sums += left * right`, executed jointly by a team of subgroups. Until it is settled, its factors are not
     /// overwritten and its sums are not accessed, except by further products.
     Product {
         /// An array of accumulators of [`Panel::ROWS`] rows; together they have the columns of the right factor.
         sums: u16,
-        /// The left factor, [`Panel::ROWS`] rows of [`Panel::WIDTH`] terms, and the right one.
-        factors: Box<[Panel; 2]>,
+        /// The left factor: [`Panel::ROWS`] rows of [`Panel::WIDTH`] terms.
+        left: Factor,
+        /// The right factor: as many columns as the sums have.
+        right: Panel,
     },
     /// Waits until at most this many of the latest products of the team are pending.
     Settle(u8),
+}
+
+/// The left factor of a product.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Factor {
+    /// In a shared array.
+    Panel(Panel),
+    /// The first of consecutive fragments, which together have [`Panel::WIDTH`] columns.
+    Fragments(Tile),
 }
 
 /// A factor of a product in a shared array: some rows of a left factor, or columns of a right one, and
@@ -129,6 +154,8 @@ impl Panel {
     pub const ALIGNMENT: usize = 1024;
     /// The number of subgroups that multiply jointly.
     pub const SUBGROUPS: usize = 4;
+    /// The number of their invocations.
+    pub const INVOCATIONS: usize = 32 * Panel::SUBGROUPS;
 
     /// The distance of an element from the first one: row or column `outer`, term `term`.
     pub fn offset(&self, outer: usize, term: usize) -> usize {

@@ -6,6 +6,7 @@
 //! the tile's rows and some columns, makes weights of them, and adds the weighted columns to the sums. How the group's
 //! invocations do that is the engine's affair.
 
+mod panels;
 mod plain;
 
 use super::{
@@ -18,7 +19,7 @@ use crate::{
     kernel::{
         Index, Mask,
         build::Builder,
-        loops::{ArrayId, AxisKind, KernelOp, Type, ValueId},
+        loops::{ArrayId, AsyncCopy, AxisKind, KernelOp, Type, ValueId},
         step::{Library, Operand},
     },
     op::{Binary, TensorType, Unary, composite::Attention},
@@ -39,6 +40,9 @@ enum Pass {
 #[derive(Clone)]
 struct Matrix {
     buffer: Buffer,
+    dtype: DType,
+    /// Whether features lie side by side, in pieces that can be copied by themselves.
+    is_copied: bool,
     strides: [i64; 4],
     heads: i64,
     rows: usize,
@@ -51,8 +55,14 @@ impl Matrix {
         let layout = &operand.layout;
         let extent = |d: usize| layout.shape.get(d).copied().unwrap_or(1);
         let strides = [0, 1, 2, 3].map(|d| layout.strides.get(d).map_or(0, |&stride| stride as i64));
+        let piece = (AsyncCopy::BYTES / operand.dtype.size()) as i64;
+        let whole = (0..3).all(|d| extent(d) == 1 || strides[d] % piece == 0);
+        let is_copied =
+            whole && strides[3] == 1 && extent(3) as i64 % piece == 0 && buffer.start % piece == 0;
         Matrix {
             buffer,
+            dtype: operand.dtype,
+            is_copied,
             strides,
             heads: extent(1).max(1) as i64,
             rows: extent(2),
@@ -96,6 +106,8 @@ struct Problem<'a> {
     keys: usize,
     /// The type of scores and sums.
     held: DType,
+    /// Whether exponents are those of 2, which is faster, but rounds once more.
+    is_binary: bool,
     /// What the scores are products of: matrices with the rows of the result, and with its columns.
     left: Vec<Matrix>,
     right: Vec<Matrix>,
@@ -131,6 +143,8 @@ trait Engine {
     fn array(&mut self, b: &mut Builder, columns: usize) -> ArrayId;
     /// The place in such an array of an element of the invocation: its row and its column.
     fn element(&self, b: &Builder, columns: usize, row: &Index, column: &Index) -> Index;
+    /// Prepares what does not depend on the step.
+    fn begin(&self, b: &mut Builder, problem: &Problem, place: &Place);
     /// Combines values of the invocation's rows with those of the others that hold elements of these rows.
     fn exchange(&self, b: &mut Builder, op: Binary, values: ArrayId);
     /// Sets the scores of a step, one array for each pair of matrices. Sums of the step before are complete then.
@@ -184,16 +198,28 @@ pub(super) fn lower(
         if problem.heads == 0 || problem.extents()[0] == 0 {
             continue;
         }
-        let Some(plain) = plain::Shape::of(&problem, target) else {
-            return Err(Unsupported("attention needs groups of 64 invocations".to_owned()));
+        let (panels, plain) = (panels::Shape::of(&problem, target), plain::Shape::of(&problem, target));
+        let (rows, block) = match (panels, plain) {
+            (Some(panels), _) => (panels.rows(), panels.block()),
+            (None, Some(plain)) => (plain.extents()[0], plain.block()),
+            (None, None) => {
+                return Err(Unsupported("attention needs groups of 64 invocations".to_owned()));
+            }
         };
-        let [rows, _] = plain.extents();
         let tiles = problem.extents()[0].div_ceil(rows);
-        let groups = tiles * problem.heads;
-        access::launch(&mut work.b, &target.limits, groups, plain.block(), |b, group, y, x| {
+        access::launch(&mut work.b, &target.limits, tiles * problem.heads, block, |b, group, y, x| {
             let place = problem.place(b, group, rows, tiles);
-            let mut engine = plain.engine(b, &problem, target, y, x);
-            emit(b, &mut engine, &problem, &place);
+            match (panels, plain) {
+                (Some(panels), _) => {
+                    let mut engine = panels.engine(b, &problem, x);
+                    emit(b, &mut engine, &problem, &place);
+                }
+                (None, Some(plain)) => {
+                    let mut engine = plain.engine(b, &problem, target, y, x);
+                    emit(b, &mut engine, &problem, &place);
+                }
+                (None, None) => {}
+            }
         });
         work.finish(lowered);
     }
@@ -228,7 +254,9 @@ impl<'a> Problem<'a> {
         }
         let held = library.node.dtype;
         let result = work.buffer(held, library.node.len(), result, true);
-        Problem { attention, pass, heads, queries, keys, held, left, right, mask, of_queries, result }
+        // Weights for products of panels are rounded to 16 bits.
+        let is_binary = left[0].dtype.size() == 2;
+        Problem { attention, pass, heads, queries, keys, held, is_binary, left, right, mask, of_queries, result }
     }
 
     /// The number of rows and of columns.
@@ -298,9 +326,14 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// The factor of scores in exponents of 2.
+    /// The factor of natural logarithms in exponents.
+    fn unit(&self) -> f64 {
+        if self.is_binary { std::f64::consts::LOG2_E } else { 1.0 }
+    }
+
+    /// The factor of scores in exponents.
     fn scale(&self) -> f64 {
-        self.attention.scale.as_f64() * std::f64::consts::LOG2_E
+        self.attention.scale.as_f64() * self.unit()
     }
 
     /// Whether scores are kept unscaled until their exponentials are computed. The greatest one must stay the greatest.
@@ -327,6 +360,7 @@ fn emit(b: &mut Builder, engine: &mut impl Engine, problem: &Problem, place: &Pl
     let rows = engine.rows();
     let state = State { scores, greatest: b.registers(problem.held, rows), total: b.registers(problem.held, rows) };
     state.begin(b, engine, problem, place);
+    engine.begin(b, problem, place);
     let steps = problem.extents()[1].div_ceil(columns);
     b.over(steps.max(1), AxisKind::Serial, |b, step| {
         b.when(problem.has_step(b, place, extents, step), |b| {
@@ -363,7 +397,7 @@ fn each<E: Engine>(
 struct State {
     /// Scores, then their derivatives.
     scores: Vec<ArrayId>,
-    /// The greatest score of each row so far; for gradients the logarithm, as an exponent of 2.
+    /// The greatest score of each row so far; for gradients the logarithm, as an exponent.
     greatest: ArrayId,
     /// The sum of each row's weights so far; for gradients `delta`.
     total: ArrayId,
@@ -406,7 +440,7 @@ impl State {
                         Pass::Output | Pass::Queries => [&row, &column],
                     };
                     let loaded = mask.load(b, &place.head, query, key, &Mask::default());
-                    score = masked(b, score, loaded, problem.held);
+                    score = masked(b, problem, score, loaded);
                 }
                 b.store(scores, &at, score);
             });
@@ -486,7 +520,7 @@ impl State {
         });
     }
 
-    /// A greatest score or one minus it, as an exponent of 2.
+    /// A greatest score, or 0 minus one, as an exponent.
     fn scaled(&self, b: &mut Builder, problem: &Problem, score: ValueId) -> ValueId {
         if !problem.is_scaled_late() {
             return score;
@@ -504,7 +538,7 @@ impl State {
             }
             false => b.binary(Binary::Add, score, shift),
         };
-        b.unary(Unary::Exp2, exponent)
+        b.unary(if problem.is_binary { Unary::Exp2 } else { Unary::Exp }, exponent)
     }
 
     /// Replaces scores by weights, and derivatives by weights by derivatives by unscaled scores.
@@ -565,8 +599,8 @@ impl State {
             b.store(factors, row, factor);
             let greatest = b.load(self.greatest, row);
             let greatest = self.scaled(b, problem, greatest);
-            let two = b.constant(held, std::f64::consts::LN_2);
-            let greatest = b.binary(Binary::Mul, greatest, two);
+            let natural = b.constant(held, 1.0 / problem.unit());
+            let greatest = b.binary(Binary::Mul, greatest, natural);
             let logarithm = b.unary(Unary::Log, divisor);
             let logarithm = b.binary(Binary::Add, logarithm, greatest);
             let place_of_row = place.row.add(&engine.row(b, row));
@@ -591,7 +625,9 @@ impl State {
                 let of_row = place.head.scale(rows as i64).add(&row_place).scale(features as i64);
                 let at = of_row.shift(start as i64).add(&column);
                 let exists = Mask::within(&row_place, 0, rows as i64, b.ranges());
-                b.when(exists, |b| store_pair(b, problem, features, &column, &at, values));
+                b.when(exists.clone(), |b| {
+                    store_pair(b, problem, &exists, (features, &column), &at, values);
+                });
             });
         });
     }
@@ -619,44 +655,46 @@ fn load(
 fn store_pair(
     b: &mut Builder,
     problem: &Problem,
-    features: usize,
-    column: &Index,
+    row_exists: &Mask,
+    (features, column): (usize, &Index),
     at: &Index,
     values: [ValueId; 2],
 ) {
     let inside = |b: &Builder, lane: i64| Mask::within(&column.shift(lane), 0, features as i64, b.ranges());
     if features.is_multiple_of(2) && is_aligned(at, 2) && is_aligned(column, 2) {
         let of = Type { dtype: problem.held, lanes: 2 };
-        b.when(inside(b, 1), |b| {
-            let both = b.bind(of, KernelOp::Pack(values.into_iter().collect()));
-            b.store(problem.result.array, at, both);
-        });
-        return;
+        let exists = inside(b, 1);
+        let access = problem.result.access(b, at, exists, row_exists, 2);
+        let both = b.bind(of, KernelOp::Pack(values.into_iter().collect()));
+        return b.store_access(access, both);
     }
     for (lane, value) in (0..).zip(values) {
-        b.when(inside(b, lane), |b| b.store(problem.result.array, &at.shift(lane), value));
+        let exists = inside(b, lane);
+        let access = problem.result.access(b, &at.shift(lane), exists, row_exists, 1);
+        b.store_access(access, value);
     }
 }
 
-/// A query's logarithm as an exponent of 2, 0 for minus infinity, and its `delta`.
+/// A query's logarithm as an exponent, 0 for minus infinity, and its `delta`.
 fn query_values(b: &mut Builder, problem: &Problem, place: &Place, query: &Index) -> (ValueId, ValueId) {
     let only = Index::default();
     let [logarithm, delta] =
         [0, 1].map(|at| problem.of_queries[at].load(b, &place.head, query, &only, &Mask::default()));
     let [nothing, zero, scale] =
-        [f64::NEG_INFINITY, 0.0, std::f64::consts::LOG2_E].map(|number| b.constant(problem.held, number));
+        [f64::NEG_INFINITY, 0.0, problem.unit()].map(|number| b.constant(problem.held, number));
     let is_empty = b.binary(Binary::Eq, logarithm, nothing);
     let logarithm = b.select(is_empty, zero, logarithm);
     (b.binary(Binary::Mul, logarithm, scale), delta)
 }
 
-/// A score, as an exponent of 2, with an element of the mask.
-fn masked(b: &mut Builder, score: ValueId, mask: ValueId, held: DType) -> ValueId {
+/// A score, as an exponent, with an element of the mask.
+fn masked(b: &mut Builder, problem: &Problem, score: ValueId, mask: ValueId) -> ValueId {
+    let held = problem.held;
     if b.type_of(mask).dtype == DType::Bool {
         let nothing = b.constant(held, f64::NEG_INFINITY);
         return b.select(mask, score, nothing);
     }
     let mask = b.cast(held, mask);
-    let scale = b.constant(held, std::f64::consts::LOG2_E);
+    let scale = b.constant(held, problem.unit());
     b.multiply_add(mask, scale, score)
 }

@@ -13,7 +13,7 @@ use crate::{
     kernel::{
         Index,
         build::Builder,
-        loops::{AsyncCopy, AxisKind, Fragment, Matrix, MatrixShape, MemoryAccess, Panel, Role},
+        loops::{AsyncCopy, AxisKind, Factor, Fragment, Matrix, MatrixShape, MemoryAccess, Panel, Role},
     },
 };
 
@@ -126,8 +126,8 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile) -> bool {
             let index = slot.scale(layouts[factor].size as i64).add(&first.scale(Panel::WIDTH as i64));
             Panel { access: MemoryAccess::at(arrays[factor], &index), along_terms: along[factor] }
         };
-        let factors = Box::new([panel(0, &row), panel(1, &Index::default())]);
-        b.matrix(Matrix::Product { sums: sums(Index::default()).fragment, factors });
+        let (left, right) = (Factor::Panel(panel(0, &row)), panel(1, &Index::default()));
+        b.matrix(Matrix::Product { sums: sums(Index::default()).fragment, left, right });
         let next = turn.shift(ahead as i64);
         loaders.copy(b, &next, &next.remainder(STAGES as i64, b.ranges()));
         b.matrix(Matrix::Settle(PENDING as u8));

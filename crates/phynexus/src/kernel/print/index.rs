@@ -2,7 +2,7 @@
 
 use super::{Dialect, LANES, Printer};
 use crate::{
-    Result,
+    DType, Result,
     kernel::{
         index::{Atom, Index},
         loops::{ArrayId, AxisKind, MemoryAccess},
@@ -95,6 +95,10 @@ where
             ArrayId::Buffer(i) => self.buffer(i),
             ArrayId::Shared(i) => format!("shared{i}"),
             ArrayId::Register(i) => format!("register{i}"),
+            ArrayId::Fragment(i) => match self.kernel.array(array) {
+                Some((DType::F32, _)) => format!("((float *)fragment{i})"),
+                _ => format!("((unsigned short *)fragment{i})"),
+            },
         }
     }
 
@@ -102,7 +106,7 @@ where
     pub(super) fn address(&mut self, access: &MemoryAccess) -> Result<String> {
         let index = match access.array {
             ArrayId::Buffer(_) => self.index(&access.index),
-            ArrayId::Shared(_) | ArrayId::Register(_) => self.structural_index(&access.index),
+            _ => self.structural_index(&access.index),
         };
         let mut text = Self::start(access.array) + &index;
         if let Some(row) = &access.row {

@@ -2,7 +2,7 @@
 //! composites never do.
 
 use super::{
-    AttentionGradient, Composite, Definition, Operands, check, gradients_for,
+    AttentionGradient, Build, Composite, Definition, check, gradients_for,
     pack::{Unpack, pack},
     sample::{Sample, SampleDType, SampleOperand},
 };
@@ -29,6 +29,14 @@ pub struct Attention {
     pub scale: Scalar,
     /// There is a mask.
     pub mask: bool,
+}
+
+/// The least `float16` that is not subnormal: smaller numbers are rounded as it is.
+pub(super) const LEAST: f64 = 1.0 / 16384.0;
+
+/// The magnitudes of numbers.
+pub(super) fn magnitude(numbers: &Formula) -> Formula {
+    numbers.max(&(-1.0 * numbers))
 }
 
 const KEYS: Axes = Axes(1 << 3);
@@ -112,6 +120,23 @@ impl Attention {
         scores
     }
 
+    /// Each query's weights of the values, and the logarithms of the softmax's denominators.
+    fn weights(&self, operands: &[Term]) -> Result<[Formula; 2]> {
+        let dtype = operands[0].dtype().compute();
+        let (q, k) = (Formula::of(&operands[0]), Formula::of(&operands[1]));
+        let scores = self.scores(&q, &k, dtype, operands[3..].first().filter(|_| self.mask));
+        // The shift cancels in the derivative.
+        let greatest = scores.reduce(Combine::Max, KEYS).detach();
+        let empty = greatest.eq(&greatest.like(f64::NEG_INFINITY));
+        let shift = empty.choose(&greatest.like(0.0), &greatest);
+        let e = (&scores - &shift).exp();
+        let sum = e.sum(KEYS);
+        let sum = empty.choose(&sum.like(1.0), &sum);
+        let logarithm = sum.log() + shift;
+        let logarithm = empty.choose(&logarithm.like(f64::NEG_INFINITY), &logarithm);
+        Ok([e / sum, logarithm])
+    }
+
     /// Attention with the operands that it shares with its gradient, for samples of both.
     pub(super) fn sampled() -> Vec<(Attention, Vec<SampleOperand>)> {
         let mut all = Vec::new();
@@ -159,21 +184,9 @@ impl Definition for Attention {
     }
 
     fn body(&self, operands: &[Term]) -> Result<Term> {
-        let (dtype, is_single) = (operands[0].dtype().compute(), is_single(&operands[0]));
-        let mut operands = Operands(operands);
-        let [q, k, v] = [operands.next()?, operands.next()?, operands.next()?].map(Formula::of);
-        let scores = self.scores(&q, &k, dtype, operands.next_if(self.mask)?);
-        // The shift cancels in the derivative.
-        let greatest = scores.reduce(Combine::Max, KEYS).detach();
-        let empty = greatest.eq(&greatest.like(f64::NEG_INFINITY));
-        let shift = empty.choose(&greatest.like(0.0), &greatest);
-        let e = (&scores - &shift).exp();
-        let sum = e.sum(KEYS);
-        let sum = empty.choose(&sum.like(1.0), &sum);
-        let logarithm = sum.log() + shift;
-        let logarithm = empty.choose(&logarithm.like(f64::NEG_INFINITY), &logarithm);
-        let (weights, v) = (e / sum, v.cast(dtype));
-        let output = match is_single {
+        let [weights, logarithm] = self.weights(operands)?;
+        let v = Formula::of(&operands[2]).cast(operands[0].dtype().compute());
+        let output = match is_single(&operands[0]) {
             true => (weights.transpose() * v).sum(Axes(1 << 2)),
             false => weights.dot(&v),
         };
@@ -215,6 +228,15 @@ impl Definition for Attention {
 
     fn gradient_reads(&self) -> Reads {
         Reads::EVERYTHING
+    }
+
+    /// The weights.
+    fn rounded(&self) -> Option<Build<'_>> {
+        Some(Box::new(|operands| {
+            let [weights, logarithm] = self.weights(operands)?;
+            let values = magnitude(&Formula::of(&operands[2]).cast(operands[0].dtype().compute()));
+            pack(&[(weights + LEAST).dot(&values), logarithm.like(0.0)]).term()
+        }))
     }
 
     fn samples() -> Vec<Sample> {

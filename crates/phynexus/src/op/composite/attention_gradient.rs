@@ -1,7 +1,9 @@
 //! The gradient of attention.
 
 use super::{
-    Attention, Definition, Operands, attention, check,
+    Attention, Build, Definition, Operands,
+    attention::{self, LEAST},
+    check,
     pack::pack,
     sample::{Sample, SampleOperand},
 };
@@ -50,22 +52,20 @@ impl Definition for AttentionGradient {
     }
 
     fn body(&self, operands: &[Term]) -> Result<Term> {
-        let dtype = operands[0].dtype().compute();
-        let (_, rows) = attention::shapes(operands[0].shape(), operands[2].shape());
-        let mut operands = Operands(operands);
-        let [q, k, v] = [operands.next()?, operands.next()?, operands.next()?].map(Formula::of);
-        let scores = self.0.scores(&q, &k, dtype, operands.next_if(self.0.mask)?);
-        let [q, k, v] = [q, k, v].map(|t| t.cast(dtype));
-        let mut column = rows;
-        column.push(1);
-        let logarithm = Formula::of(operands.next()?).reshape(&column);
-        let g = Formula::of(operands.next()?).cast(dtype);
-        let delta = Formula::of(operands.next()?).reshape(&column);
-        let empty = logarithm.eq(&logarithm.like(f64::NEG_INFINITY));
-        let p = (&scores - empty.choose(&logarithm.like(0.0), &logarithm)).exp();
-        let dv = p.transpose().dot(&g);
-        let ds = (g.dot(&v.transpose()) - delta) * p * self.0.scale.as_f64();
-        pack(&[ds.dot(&k), ds.transpose().dot(&q), dv]).term()
+        let Parts { weights, derivatives, matrices: [q, k, g] } = self.parts(operands)?;
+        let ds = derivatives * self.0.scale.as_f64();
+        pack(&[ds.dot(&k), ds.transpose().dot(&q), weights.transpose().dot(&g)]).term()
+    }
+
+    /// The weights and their derivatives.
+    fn rounded(&self) -> Option<Build<'_>> {
+        Some(Box::new(|operands| {
+            let Parts { weights, derivatives, matrices } = self.parts(operands)?;
+            let [q, k, g] = matrices.each_ref().map(attention::magnitude);
+            let ds = (attention::magnitude(&derivatives) + LEAST) * self.0.scale.as_f64().abs();
+            let weights = (weights + LEAST).transpose();
+            pack(&[ds.dot(&k), ds.transpose().dot(&q), weights.dot(&g)]).term()
+        }))
     }
 
     fn gradient_reads(&self) -> Reads {
@@ -83,5 +83,34 @@ impl Definition for AttentionGradient {
             Sample::new(AttentionGradient(attention), operands)
         };
         Attention::sampled().into_iter().map(call).collect()
+    }
+}
+
+/// What the gradients are made of.
+struct Parts {
+    weights: Formula,
+    /// The derivatives by scores.
+    derivatives: Formula,
+    /// Queries, keys, and the output's gradient.
+    matrices: [Formula; 3],
+}
+
+impl AttentionGradient {
+    fn parts(&self, operands: &[Term]) -> Result<Parts> {
+        let dtype = operands[0].dtype().compute();
+        let (_, rows) = attention::shapes(operands[0].shape(), operands[2].shape());
+        let mut operands = Operands(operands);
+        let [q, k, v] = [operands.next()?, operands.next()?, operands.next()?].map(Formula::of);
+        let scores = self.0.scores(&q, &k, dtype, operands.next_if(self.0.mask)?);
+        let [q, k, v] = [q, k, v].map(|t| t.cast(dtype));
+        let mut column = rows;
+        column.push(1);
+        let logarithm = Formula::of(operands.next()?).reshape(&column);
+        let g = Formula::of(operands.next()?).cast(dtype);
+        let delta = Formula::of(operands.next()?).reshape(&column);
+        let empty = logarithm.eq(&logarithm.like(f64::NEG_INFINITY));
+        let weights = (&scores - empty.choose(&logarithm.like(0.0), &logarithm)).exp();
+        let derivatives = (g.dot(&v.transpose()) - delta) * &weights;
+        Ok(Parts { weights, derivatives, matrices: [q, k, g] })
     }
 }

@@ -94,12 +94,21 @@ pub(crate) trait Definition {
         false
     }
 
+    /// Where a device's own kernel may round numbers within to the 16-bit dtype of its operands: the sum of the rounded
+    /// numbers' magnitudes in each element of the result, as far as each contributes. `None` if it must not.
+    fn rounded(&self) -> Option<Build<'_>> {
+        None
+    }
+
     /// Calls for tests: every value of the attributes that matters, sizes for which devices choose other kernels, and
     /// small operands. Finite differences check calls with at most 64 elements in an operand and 128 in all.
     fn samples() -> Vec<Sample>
     where
         Self: Sized;
 }
+
+/// Records operations over operands.
+type Build<'a> = Box<dyn Fn(&[Term]) -> Result<Term> + 'a>;
 
 /// Calls a macro with the functions of composites: `macro! { rows }`. A row is
 ///
@@ -256,7 +265,8 @@ impl Composite {
         if let Composite::Tf32(_) = self {
             operands.iter_mut().flat_map(|operand| &mut operand.elements).for_each(round_to_tf32);
         }
-        let outputs = evaluate(&body, &operands)?;
+        let mut outputs = evaluate(&body, &operands)?;
+        self.widen(&types, &operands, &mut outputs)?;
         let unsigned = |number: Number| match number {
             Number::Float(x) if x.low == 0.0 && x.high == 0.0 => {
                 Number::Float(Interval { low: -0.0, high: 0.0, ..x })
@@ -264,6 +274,37 @@ impl Composite {
             other => other,
         };
         Ok(outputs.into_iter().next().into_iter().flat_map(|output| output.elements).map(unsigned).collect())
+    }
+}
+
+impl Composite {
+    /// Admits what a device's own kernel rounds within.
+    fn widen(
+        &self,
+        types: &[TensorType],
+        operands: &[OracleArray],
+        outputs: &mut [OracleArray],
+    ) -> Result<()> {
+        let precision = match types[0].dtype() {
+            // A rounding error is at most half of the distance between neighbours.
+            DType::F16 => 2f64.powi(-11),
+            DType::BF16 => 2f64.powi(-8),
+            _ => return Ok(()),
+        };
+        let Some(rounded) = self.definition().rounded() else { return Ok(()) };
+        let magnitudes = evaluate(&draft(types, rounded)?, operands)?;
+        for (number, magnitude) in
+            outputs[0].elements.iter_mut().zip(magnitudes.iter().flat_map(|array| &array.elements))
+        {
+            if let (Number::Float(x), Number::Float(magnitude)) = (number, magnitude) {
+                // The error of several roundings and of the magnitude itself is covered by the tenth.
+                let error = 1.1 * precision * magnitude.high;
+                if error.is_finite() {
+                    (x.low, x.high) = (x.low - error, x.high + error);
+                }
+            }
+        }
+        Ok(())
     }
 }
 

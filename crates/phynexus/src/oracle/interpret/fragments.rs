@@ -114,7 +114,7 @@ impl WorkGroup<'_> {
                 }
                 *self.tile(accumulator, first)? = Some(sums);
             }
-            Matrix::Product { sums, factors } => self.product(*sums, factors, first)?,
+            Matrix::Product { sums, left, right } => self.product(*sums, left, right, first)?,
             Matrix::Settle(most) => {
                 let pending = &mut self.products[first / (self.subgroup * Panel::SUBGROUPS)];
                 pending.drain(..pending.len().saturating_sub(usize::from(*most)));
@@ -124,7 +124,7 @@ impl WorkGroup<'_> {
     }
 
     /// Multiplies at once, which is the earliest a device may do it.
-    fn product(&mut self, sums: u16, factors: &[Panel; 2], first: usize) -> Result<()> {
+    fn product(&mut self, sums: u16, left: &Factor, right: &Panel, first: usize) -> Result<()> {
         let &Fragment { shape, dtype, length, .. } = &self.kernel.fragments[usize::from(sums)];
         let team = self.subgroup * Panel::SUBGROUPS;
         let mut read = |panel: &Panel, extent: usize| -> Result<Vec<f64>> {
@@ -133,7 +133,12 @@ impl WorkGroup<'_> {
             let mut element = |(outer, term)| self.read(&panel.access, first, panel.offset(outer, term));
             places.map(|place| element(place).map(|scalar| scalar.as_f64())).collect()
         };
-        let (left, right) = (read(&factors[0], Panel::ROWS)?, read(&factors[1], shape.columns * length)?);
+        let columns = shape.columns * length;
+        let of_right = read(right, columns)?;
+        let of_left = match left {
+            Factor::Panel(panel) => read(panel, Panel::ROWS)?,
+            Factor::Fragments(tile) => self.left_fragments(tile, first)?,
+        };
         for at in 0..length {
             let tile = Tile { fragment: sums, index: Index::constant(at as i64) };
             let mut elements = self.tile_elements(&tile, first)?;
@@ -141,29 +146,72 @@ impl WorkGroup<'_> {
                 let (row, column) = (i / shape.columns, at * shape.columns + i % shape.columns);
                 let terms =
                     |factor: &[f64], outer: usize| factor[outer * Panel::WIDTH..][..Panel::WIDTH].to_vec();
-                let (left, right) = (terms(&left, row), terms(&right, column));
+                let (left, right) = (terms(&of_left, row), terms(&of_right, column));
                 let total: f64 = left.iter().zip(right).map(|(a, b)| a * b).sum();
                 *sum = Scalar::Float(total + sum.as_f64()).cast(dtype);
             }
             *self.tile(&tile, first)? = Some(elements);
         }
-        let panels = [0, 1].map(|at| {
-            let Panel { access, .. } = &factors[at];
+        let (left_panel, left) = match left {
+            Factor::Panel(panel) => (Some((panel, Panel::ROWS)), None),
+            Factor::Fragments(tile) => (None, Some(tile.fragment)),
+        };
+        let elements = |(Panel { access, .. }, extent): (&Panel, usize)| {
             let begin = access.index.evaluate(&self.points[first]);
-            let extent = [Panel::ROWS, shape.columns * length][at] * Panel::WIDTH;
-            (access.array, begin..begin + extent as i64)
-        });
-        self.products[first / team].push(Pending { sums, panels });
+            (access.array, begin..begin + (extent * Panel::WIDTH) as i64)
+        };
+        let panels = left_panel.into_iter().chain([(right, columns)]).map(elements).collect();
+        self.products[first / team].push(Pending { sums, left, panels });
         Ok(())
     }
 
-    /// Fails if a product of the team adds to these sums.
+    /// The terms of consecutive fragments, row by row.
+    fn left_fragments(&mut self, tile: &Tile, first: usize) -> Result<Vec<f64>> {
+        let depth = self.kernel.fragments[usize::from(tile.fragment)].shape.depth;
+        let mut terms = vec![0.0; Panel::ROWS * Panel::WIDTH];
+        for at in 0..Panel::WIDTH / depth {
+            let next = Tile { index: tile.index.shift(at as i64), ..tile.clone() };
+            for (i, scalar) in self.tile_elements(&next, first)?.into_iter().enumerate() {
+                terms[i / depth * Panel::WIDTH + at * depth + i % depth] = scalar.as_f64();
+            }
+        }
+        Ok(terms)
+    }
+
+    /// Fails if a product of the team adds to these sums, or has these fragments as a factor.
     fn require_settled(&self, tile: &Tile, first: usize) -> Result<()> {
         let team = self.subgroup * Panel::SUBGROUPS;
-        match self.products[first / team].iter().any(|product| product.sums == tile.fragment) {
-            true => self.fail("sums are accessed before their products are settled"),
+        let uses =
+            |product: &Pending| product.sums == tile.fragment || product.left == Some(tile.fragment);
+        match self.products[first / team].iter().any(uses) {
+            true => self.fail("fragments are accessed before their products are settled"),
             false => Ok(()),
         }
+    }
+
+    /// An element of an invocation's share of a team's fragments.
+    pub(super) fn shared_element(
+        &mut self,
+        number: u16,
+        access: &MemoryAccess,
+        invocation: usize,
+        offset: usize,
+    ) -> Result<&mut Scalar> {
+        let kernel = self.kernel;
+        let fragment = &kernel.fragments[usize::from(number)];
+        let team = self.subgroup * fragment.subgroups();
+        let index = access.index.evaluate(&self.points[invocation]) + offset as i64;
+        let none = || broken(kernel, format!("no element {index} of {fragment:?}"));
+        let (index, share) = (usize::try_from(index).map_err(|_| none())?, fragment.share().ok_or_else(none)?);
+        let tile = Tile { fragment: number, index: Index::constant((index / share) as i64) };
+        self.require_settled(&tile, invocation / team * team)?;
+        let (row, column) = Fragment::position(index % share, invocation % team);
+        let (rows, columns) = fragment.extents();
+        let matrix = self.fragments[usize::from(number)][invocation / team].get_mut(index / share);
+        // What is never written is no number.
+        let unwritten = || vec![Scalar::Float(f64::NAN); rows * columns];
+        let matrix = matrix.ok_or_else(none)?.get_or_insert_with(unwritten);
+        matrix.get_mut(row * columns + column).ok_or_else(none)
     }
 }
 

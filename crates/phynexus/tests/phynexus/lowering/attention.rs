@@ -6,10 +6,11 @@ use phynexus::{
         Composite, Op, Permute,
         composite::{Attention, AttentionGradient},
     },
+    oracle::{Interval, Number},
     oracle::generate::{Case, CaseLeaf, Choice, Distribution, random_array},
 };
 
-use super::{big, check_all, many, narrow, tiny};
+use super::{big, check_all, many, narrow, panels::panels, tiny};
 
 /// Attention, or its gradient: a batch of 2 with 2 heads, which lie side by side in memory if they are `beside`.
 struct Call {
@@ -60,11 +61,17 @@ impl Call {
         ];
         inputs.extend(mask.map(|mask| matrix(&mut case, mask, queries, keys)));
         let packed = dtype.compute();
-        let attention = Attention { causal, scale: Scalar::Float(0.25), mask: mask.is_some() };
+        let scale = Scalar::Float(1.0 / features.max(4) as f64);
+        let attention = Attention { causal, scale, mask: mask.is_some() };
         let (composite, size): (Composite, usize) = match is_gradient {
             false => (attention.into(), queries * (values + 1)),
             true => {
-                inputs.push(leaf(&mut case, packed, &[2, 2, queries]));
+                // Weights are at most about 1.
+                let mut logarithms = random_array(&mut Choice::new(7), Distribution::Tame, packed, &[2, 2, queries]);
+                for number in &mut logarithms.elements {
+                    *number = Number::Float(Interval::point(6.0));
+                }
+                inputs.push(case.leaf(CaseLeaf::contiguous(logarithms)));
                 inputs.push(leaf(&mut case, dtype, &[2, 2, queries, values]));
                 inputs.push(leaf(&mut case, packed, &[2, 2, queries]));
                 (AttentionGradient(attention).into(), (queries + keys) * features + keys * values)
@@ -96,6 +103,29 @@ fn calls() -> Vec<Call> {
     calls.push(Call { features: 0, ..CALL });
     calls.push(Call { values: 0, ..CALL });
     calls
+}
+
+/// Matrices whose features can be copied to panels: several tiles, several steps, and two groups of features.
+fn calls_of_panels() -> Vec<Call> {
+    let mut calls = Vec::new();
+    for (queries, keys, features, values) in [(70, 130, 64, 64), (130, 65, 72, 8), (33, 64, 16, 72)] {
+        let call = Call { queries, keys, features, values, dtype: DType::BF16, ..CALL };
+        calls.push(Call { causal: true, beside: true, ..call });
+        calls.push(Call { dtype: DType::F16, mask: Some(DType::Bool), ..call });
+        calls.push(Call { mask: Some(DType::BF16), causal: true, ..call });
+        calls.push(call);
+    }
+    calls
+}
+
+#[test]
+fn attention_by_panels() {
+    check_all(calls_of_panels().iter().map(|call| call.case(false)), &[panels(2)]);
+}
+
+#[test]
+fn gradients_of_attention_by_panels() {
+    check_all(calls_of_panels().iter().map(|call| call.case(true)), &[panels(2)]);
 }
 
 #[test]

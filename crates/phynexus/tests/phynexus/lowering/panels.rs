@@ -16,7 +16,7 @@ use phynexus::{
 use super::{big, cases, check_all, tensor};
 
 /// A device with products of panels and this many processors.
-fn panels(processors: usize) -> Target {
+pub(super) fn panels(processors: usize) -> Target {
     let Target { mut limits, .. } = tensor();
     let product = MatrixShape { rows: Panel::ROWS, columns: 256, depth: 16 };
     limits.matrices.extend([DType::F16, DType::BF16].map(|dtype| (product, dtype, DType::F32)));

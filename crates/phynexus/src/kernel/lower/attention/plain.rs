@@ -191,6 +191,8 @@ impl Engine for Plain {
         row.scale(self.held(columns) as i64).add(column)
     }
 
+    fn begin(&self, _: &mut Builder, _: &Problem, _: &Place) {}
+
     fn exchange(&self, b: &mut Builder, op: Binary, values: ArrayId) {
         let pitch = self.shape.pitch() as i64;
         b.over(self.rows(), AxisKind::Unroll, |b, row| {

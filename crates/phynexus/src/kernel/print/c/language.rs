@@ -59,7 +59,7 @@ pub struct Language {
     pub matrices: Option<&'static str>,
     /// The definition of the function that multiplies panels into an array of fragments, with all that it needs, if
     /// the language has products of panels by teams of 128 invocations.
-    pub products: Option<fn(&Fragment) -> String>,
+    pub products: Option<(&'static str, fn(&Fragment) -> String)>,
     /// Whether the language has asynchronous copies.
     pub async_copies: bool,
 }
@@ -153,7 +153,7 @@ impl Language {
         match array {
             ArrayId::Buffer(_) => self.qualifiers.0,
             ArrayId::Shared(_) => self.qualifiers.1,
-            ArrayId::Register(_) => "",
+            ArrayId::Register(_) | ArrayId::Fragment(_) => "",
         }
     }
 }

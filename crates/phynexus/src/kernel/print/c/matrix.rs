@@ -3,7 +3,7 @@
 use super::{CFamily, Printer};
 use crate::{
     DType, Error, Result,
-    kernel::loops::{AsyncCopy, Fragment, Matrix, MemoryAccess, Role, Tile},
+    kernel::loops::{AsyncCopy, Factor, Fragment, Matrix, MemoryAccess, Role, Tile},
 };
 
 impl Printer<'_, CFamily> {
@@ -18,17 +18,20 @@ impl Printer<'_, CFamily> {
     /// Declares an array of fragments: an invocation's share of each.
     pub(super) fn fragment(&mut self, number: usize, fragment: &Fragment) -> Result<()> {
         self.needs(self.language().matrices.is_some(), "matrix fragments")?;
-        if fragment.subgroups() > 1 {
+        if fragment.subgroups() > 1 && fragment.role == Role::Accumulator {
             let products = self.language().products;
             self.needs(products.is_some(), "products of panels")?;
-            let definition = products.map(|products| products(fragment)).unwrap_or_default();
-            if !self.dialect.products.contains(&definition) {
-                self.dialect.products += &definition;
+            if let Some((common, product)) = products {
+                for definition in [common.to_owned(), product(fragment)] {
+                    if !self.dialect.products.contains(&definition) {
+                        self.dialect.products += &definition;
+                    }
+                }
             }
         }
         let kind = match fragment.role {
-            Role::Accumulator if fragment.subgroups() > 1 => {
-                format!("float fragment{number}[{}][{}]", fragment.length, team_share(fragment))
+            Role::Accumulator if let Some(share) = fragment.share() => {
+                format!("float fragment{number}[{}][{share}]", fragment.length)
             }
             Role::Accumulator => format!("sum_fragment fragment{number}[{}]", fragment.length),
             Role::Left | Role::Right => format!("factor_fragment fragment{number}[{}]", fragment.length),
@@ -65,20 +68,23 @@ impl Printer<'_, CFamily> {
                 let team = if fragment(tile).subgroups() > 1 { "team_" } else { "" };
                 format!("{team}fragment_store({pointer}, {}, {stride})", self.tile(tile))
             }
-            Matrix::Product { sums, factors } => {
-                let dtype = self.kernel.array(factors[0].access.array).map_or(DType::F32, |(dtype, _)| dtype);
-                let [left, right] = [&factors[0], &factors[1]];
-                let turned = [left, right].map(|panel| !panel.along_terms);
-                let left = self.pointer(&left.access, "const void")?;
+            Matrix::Product { sums, left, right } => {
+                let dtype = self.kernel.array(right.access.array).map_or(DType::F32, |(dtype, _)| dtype);
+                let (turned, left) = match left {
+                    Factor::Panel(left) => {
+                        (!left.along_terms, self.pointer(&left.access, "const void")?)
+                    }
+                    Factor::Fragments(tile) => (false, format!("&{}", self.tile(tile))),
+                };
+                let right_turned = !right.along_terms;
                 let right = self.pointer(&right.access, "const void")?;
-                let [a, b] = turned;
-                format!("product_{dtype}<{a}, {b}>(fragment{sums}, {left}, {right})")
+                format!("product_{dtype}<{turned}, {right_turned}>(fragment{sums}, {left}, {right})")
             }
             Matrix::Settle(most) => {
                 self.line(format!("settle<{most}>();"));
                 let fragments = self.kernel.fragments.iter().enumerate();
-                let teams =
-                    fragments.filter(|(_, f)| *most == 0 && f.subgroups() > 1).map(|(number, _)| number);
+                let is_sum = |f: &Fragment| f.subgroups() > 1 && f.role == Role::Accumulator;
+                let teams = fragments.filter(|(_, f)| *most == 0 && is_sum(f)).map(|(number, _)| number);
                 for number in teams {
                     self.line(format!("settled(fragment{number});"));
                 }
@@ -120,11 +126,3 @@ impl Printer<'_, CFamily> {
         Ok(())
     }
 }
-
-/// The elements of a fragment that each invocation of a team holds.
-fn team_share(fragment: &Fragment) -> usize {
-    fragment.shape.rows * fragment.shape.columns / TEAM
-}
-
-/// Invocations of a team.
-const TEAM: usize = 128;
