@@ -137,13 +137,17 @@ pub(crate) mod tests {
     use std::{env, fs, process};
 
     use phynexus::{
-        DType,
+        DType, Scalar,
         kernel::{
             lower::lower,
             print::print,
             step::{Library, Operand, Step},
         },
-        op::{Op, ir::IrNode},
+        op::{
+            Composite, Op,
+            composite::{Attention, AttentionGradient},
+            ir::IrNode,
+        },
         shape::Layout,
     };
 
@@ -192,6 +196,41 @@ pub(crate) mod tests {
             let source = print(kernel, &CUDA).unwrap();
             let log = log_of(&source);
             assert!(log.contains(" 0 bytes spill stores") && !log.contains("serialized"), "{log}");
+        }
+    }
+
+    #[test]
+    #[ignore = "needs NVRTC"]
+    fn attention_compiles_without_spilling() {
+        let architecture = crate::Architecture::new("sm_90a").unwrap();
+        for features in [64, 128] {
+            let attention = Attention { causal: true, scale: Scalar::Float(0.125), mask: false };
+            let matrix =
+                |dtype: DType| Operand { dtype, layout: Layout::contiguous(&[16, 12, 1024, features]) };
+            let rows = || Operand { dtype: DType::F32, layout: Layout::contiguous(&[16, 12, 1024]) };
+            let inputs = vec![matrix(DType::BF16), matrix(DType::BF16), matrix(DType::BF16)];
+            let gradient = inputs.iter().cloned().chain([rows(), matrix(DType::BF16), rows()]).collect();
+            let rows = 16 * 12 * 1024;
+            let calls: [(Composite, Vec<Operand>, usize); 2] = [
+                (attention.into(), inputs, rows * (features + 1)),
+                (AttentionGradient(attention).into(), gradient, 3 * rows * features),
+            ];
+            for (composite, operands, size) in calls {
+                let shape = [size].as_slice().into();
+                let node = IrNode {
+                    op: Op::Composite(composite),
+                    dtype: DType::F32,
+                    shape,
+                    inputs: Default::default(),
+                };
+                let step = Step::Library(Library { node, operands, epilogue: None });
+                for launch in lower(&step, architecture.target()).unwrap().launches {
+                    assert!(launch.kernel.has_panels());
+                    let source = print(&launch.kernel, &CUDA).unwrap();
+                    let log = log_of(&source);
+                    assert!(log.contains(" 0 bytes spill stores") && !log.contains("serialized"), "{log}");
+                }
+            }
         }
     }
 

@@ -3,8 +3,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use phynexus::{
-    DType, Device, Error, Result,
+    Device, Error, Result,
     device::{DeviceNature, Support},
+    op::TensorType,
     oracle::{Comparison, compare, evaluate, generate::Case},
     schedule::{execute_ir, placement},
     text::show_shape,

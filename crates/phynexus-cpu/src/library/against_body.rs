@@ -97,11 +97,11 @@ fn both(composite: Composite, operands: &[Given]) -> (Vec<f32>, Vec<f64>) {
         shape: shape.as_slice().into(),
         inputs: SmallVec::new(),
     };
-    let dtypes: Vec<DType> = operands.iter().map(Given::dtype).collect();
-    assert_eq!(backend.support(&node, &dtypes), Support::Routine);
     let laid_out: Vec<Operand> = (operands.iter().enumerate())
         .map(|(at, o)| Operand { dtype: o.dtype(), layout: o.layout(&node, at) })
         .collect();
+    let types: Vec<TensorType> = laid_out.iter().map(Operand::tensor_type).collect();
+    assert_eq!(backend.support(&node, &types), Support::Routine);
     let step = Library { node, operands: laid_out.clone(), epilogue: None };
     let mut bindings: Vec<Binding> = operands
         .iter()

@@ -9,7 +9,7 @@ use phynexus::{
         step::{Library, Operand, Step},
         view,
     },
-    op::{Conv, ConvKind, Geometry, Op, Unary, ir::IrNode},
+    op::{Conv, ConvKind, Geometry, Op, TensorType, Unary, ir::IrNode},
     shape::{Layout, contiguous_strides},
 };
 use smallvec::SmallVec;
@@ -156,7 +156,9 @@ fn operands_that_begin_before_their_buffer_are_refused() {
 #[test]
 fn what_has_no_routine_is_refused_with_a_reason() {
     let dot = node(Op::Dot, &[2, 2]);
-    assert_eq!(cpu().support(&dot, &[DType::F16, DType::BF16]), Support::Routine);
-    let refused = cpu().support(&dot, &[DType::F32, DType::I32]);
+    let support =
+        |dtypes: [DType; 2]| cpu().support(&dot, &dtypes.map(|dtype| TensorType::new(dtype, &[2, 2])));
+    assert_eq!(support([DType::F16, DType::BF16]), Support::Routine);
+    let refused = support([DType::F32, DType::I32]);
     assert_eq!(refused, Support::Unsupported("no matrix product of float32 and int32 to float32".to_owned()));
 }

@@ -5,8 +5,8 @@ mod fragments;
 use super::{
     index::{Index, Ranges},
     loops::{
-        ArrayId, AsyncCopy, AxisKind, Factor, Fragment, Kernel, KernelOp, Matrix, MatrixShape, MemoryAccess, Panel,
-        Role, Statement, Tile, Type, ValueId,
+        ArrayId, AsyncCopy, AxisKind, Factor, Fragment, Kernel, KernelOp, Matrix, MatrixShape, MemoryAccess,
+        Panel, Role, Statement, Tile, Type, ValueId,
     },
     view::Mask,
 };

@@ -19,8 +19,8 @@ use crate::{
     kernel::{
         index::Index,
         loops::{
-            ArrayId, AsyncCopy, AxisKind, Factor, Fragment, Kernel, KernelOp, Matrix, MemoryAccess, Panel, Statement,
-            Tile, Type, ValueId,
+            ArrayId, AsyncCopy, AxisKind, Factor, Fragment, Kernel, KernelOp, Matrix, MemoryAccess, Panel,
+            Statement, Tile, Type, ValueId,
         },
     },
     op::Combine,

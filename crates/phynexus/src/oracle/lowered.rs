@@ -18,8 +18,12 @@ use crate::{
 };
 
 /// A language that has everything. Its sources are not compiled.
-static COMPLETE: Language =
-    Language { matrices: Some(""), products: Some(("", |_| String::new())), async_copies: true, ..Language::CPP };
+static COMPLETE: Language = Language {
+    matrices: Some(""),
+    products: Some(("", |_| String::new())),
+    async_copies: true,
+    ..Language::CPP
+};
 
 pub(super) struct LoweredStep {
     lowered: Lowered,

@@ -62,7 +62,8 @@ impl Rewriter {
 
     fn add(&mut self, node: IrNode) -> Result<Id> {
         if let Op::Composite(composite) = &node.op {
-            let types: Vec<TensorType> = node.inputs.iter().map(|&i| self.out.node(i).tensor_type()).collect();
+            let types: Vec<TensorType> =
+                node.inputs.iter().map(|&i| self.out.node(i).tensor_type()).collect();
             if self.device.backend().support(&node, &types) == Support::Body {
                 let body = without_dead_nodes(composite.draft(&types)?);
                 return Ok(self.import(body, Some(&node.inputs))?[0]);

@@ -1,9 +1,9 @@
 //! Lowered steps against the oracle: random graphs and every kind of step, on devices with very different capabilities.
 //! The interpreter detects races, out-of-bounds accesses and reads of uninitialised memory.
 
+mod attention;
 #[path = "../lowering/cases.rs"]
 mod cases;
-mod attention;
 mod in_place;
 mod panels;
 mod rows;

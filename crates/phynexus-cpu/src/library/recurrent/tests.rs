@@ -4,7 +4,7 @@ use phynexus::{
     DType,
     device::Support,
     op::{
-        Composite, Op,
+        Composite, Op, TensorType,
         composite::{Cell, Recurrent, RecurrentGradient},
         ir::IrNode,
     },
@@ -131,6 +131,6 @@ fn other_dtypes_keep_the_body() {
         shape: [1].as_slice().into(),
         inputs: SmallVec::new(),
     };
-    let support = crate::register().backend().support(&node, &[DType::F64; 4]);
+    let support = crate::register().backend().support(&node, &[TensorType::new(DType::F64, &[1]); 4]);
     assert_eq!(support, Support::Body);
 }

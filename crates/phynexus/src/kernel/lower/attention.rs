@@ -256,7 +256,20 @@ impl<'a> Problem<'a> {
         let result = work.buffer(held, library.node.len(), result, true);
         // Weights for products of panels are rounded to 16 bits.
         let is_binary = left[0].dtype.size() == 2;
-        Problem { attention, pass, heads, queries, keys, held, is_binary, left, right, mask, of_queries, result }
+        Problem {
+            attention,
+            pass,
+            heads,
+            queries,
+            keys,
+            held,
+            is_binary,
+            left,
+            right,
+            mask,
+            of_queries,
+            result,
+        }
     }
 
     /// The number of rows and of columns.
@@ -265,6 +278,11 @@ impl<'a> Problem<'a> {
             Pass::Output | Pass::Queries => [self.queries, self.keys],
             Pass::Keys => [self.keys, self.queries],
         }
+    }
+
+    /// The most features of a matrix.
+    fn features(&self) -> usize {
+        self.left.iter().chain(&self.right).map(|matrix| matrix.features).max().unwrap_or(0)
     }
 
     /// Products of the first matrices are scores; those of the second ones are derivatives by weights.
@@ -358,7 +376,8 @@ fn emit(b: &mut Builder, engine: &mut impl Engine, problem: &Problem, place: &Pl
         });
     }
     let rows = engine.rows();
-    let state = State { scores, greatest: b.registers(problem.held, rows), total: b.registers(problem.held, rows) };
+    let state =
+        State { scores, greatest: b.registers(problem.held, rows), total: b.registers(problem.held, rows) };
     state.begin(b, engine, problem, place);
     engine.begin(b, problem, place);
     let steps = problem.extents()[1].div_ceil(columns);

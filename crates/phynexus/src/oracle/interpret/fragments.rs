@@ -181,8 +181,7 @@ impl WorkGroup<'_> {
     /// Fails if a product of the team adds to these sums, or has these fragments as a factor.
     fn require_settled(&self, tile: &Tile, first: usize) -> Result<()> {
         let team = self.subgroup * Panel::SUBGROUPS;
-        let uses =
-            |product: &Pending| product.sums == tile.fragment || product.left == Some(tile.fragment);
+        let uses = |product: &Pending| product.sums == tile.fragment || product.left == Some(tile.fragment);
         match self.products[first / team].iter().any(uses) {
             true => self.fail("fragments are accessed before their products are settled"),
             false => Ok(()),
@@ -202,7 +201,8 @@ impl WorkGroup<'_> {
         let team = self.subgroup * fragment.subgroups();
         let index = access.index.evaluate(&self.points[invocation]) + offset as i64;
         let none = || broken(kernel, format!("no element {index} of {fragment:?}"));
-        let (index, share) = (usize::try_from(index).map_err(|_| none())?, fragment.share().ok_or_else(none)?);
+        let (index, share) =
+            (usize::try_from(index).map_err(|_| none())?, fragment.share().ok_or_else(none)?);
         let tile = Tile { fragment: number, index: Index::constant((index / share) as i64) };
         self.require_settled(&tile, invocation / team * team)?;
         let (row, column) = Fragment::position(index % share, invocation % team);

@@ -6,8 +6,8 @@ use phynexus::{
         Composite, Op, Permute,
         composite::{Attention, AttentionGradient},
     },
-    oracle::{Interval, Number},
     oracle::generate::{Case, CaseLeaf, Choice, Distribution, random_array},
+    oracle::{Interval, Number},
 };
 
 use super::{big, check_all, many, narrow, panels::panels, tiny};
@@ -67,7 +67,8 @@ impl Call {
             false => (attention.into(), queries * (values + 1)),
             true => {
                 // Weights are at most about 1.
-                let mut logarithms = random_array(&mut Choice::new(7), Distribution::Tame, packed, &[2, 2, queries]);
+                let mut logarithms =
+                    random_array(&mut Choice::new(7), Distribution::Tame, packed, &[2, 2, queries]);
                 for number in &mut logarithms.elements {
                     *number = Number::Float(Interval::point(6.0));
                 }

@@ -2,7 +2,7 @@
 //! and multiplies weights that it keeps in its fragments with panels of values. The panels of the next steps are copied
 //! meanwhile.
 
-use super::{Engine, Matrix, Place, Problem};
+use super::{Engine, Matrix, Pass, Place, Problem};
 use crate::{
     DType, Scalar,
     kernel::{
@@ -19,11 +19,8 @@ use crate::{
 
 /// Columns of a step.
 const COLUMNS: usize = Panel::WIDTH;
-/// Steps whose panels are in shared memory at once.
-const STAGES: usize = 3;
-/// Steps whose panels are copied in advance. The products of the step before are complete for all teams only after the
-/// next barrier.
-const AHEAD: usize = STAGES - 2;
+/// The most steps whose panels are in shared memory at once.
+const STAGES: usize = 4;
 /// Terms of a fragment of weights.
 const DEPTH: usize = 16;
 
@@ -31,7 +28,13 @@ const DEPTH: usize = 16;
 #[derive(Clone, Copy)]
 pub(super) struct Shape {
     teams: usize,
+    /// Steps whose panels are in shared memory at once.
+    stages: usize,
 }
+
+/// Candidates, the fastest first.
+const SHAPES: [Shape; 3] =
+    [Shape { teams: 2, stages: STAGES }, Shape { teams: 2, stages: 3 }, Shape { teams: 1, stages: 3 }];
 
 /// Features with those that fill up panels.
 fn padded(features: usize) -> usize {
@@ -55,8 +58,13 @@ impl Shape {
         let fits = |shape: &Shape| {
             shape.block()[1] <= limits.block_size && shape.shared_bytes(problem) <= limits.shared_bytes
         };
-        let teams = if problem.extents()[0] > Panel::ROWS { &[2, 1][..] } else { &[1] };
-        teams.iter().map(|&teams| Shape { teams }).find(|shape| is_possible && fits(shape))
+        // Measured on an H200. Keys have twice as many sums: with few features, three groups of one team fit a processor.
+        let is_small = problem.pass == Pass::Keys && padded(problem.features()) == Panel::WIDTH;
+        let shapes = if is_small { &SHAPES[2..] } else { &SHAPES[..] };
+        let most = if problem.pass == Pass::Keys { 3 } else { STAGES };
+        let is_used = |shape: &Shape| shape.teams == 1 || problem.extents()[0] > Panel::ROWS;
+        let usable = |shape: &&Shape| is_used(shape) && shape.stages <= most && fits(shape);
+        shapes.iter().filter(|_| is_possible).find(usable).copied()
     }
 
     pub(super) fn rows(self) -> usize {
@@ -67,16 +75,23 @@ impl Shape {
         [1, self.teams * Panel::INVOCATIONS]
     }
 
+    /// Steps whose panels are copied in advance. The products of the step before are complete for all teams only after
+    /// the next barrier.
+    fn ahead(self) -> usize {
+        self.stages - 2
+    }
+
     fn shared_bytes(self, problem: &Problem) -> usize {
         let features = |matrices: &[Matrix]| matrices.iter().map(|m| padded(m.features)).sum::<usize>();
-        2 * (self.rows() * features(&problem.left) + STAGES * COLUMNS * features(&problem.right))
+        2 * (self.rows() * features(&problem.left) + self.stages * COLUMNS * features(&problem.right))
     }
 
     pub(super) fn engine(self, b: &mut Builder, problem: &Problem, x: &Index) -> Teams {
         let mut panels = |matrices: &[Matrix], rows: usize| -> Vec<ArrayId> {
             matrices.iter().map(|m| b.panels(m.dtype, rows * padded(m.features))).collect()
         };
-        let (left, right) = (panels(&problem.left, self.rows()), panels(&problem.right, STAGES * COLUMNS));
+        let (left, right) =
+            (panels(&problem.left, self.rows()), panels(&problem.right, self.stages * COLUMNS));
         let mut weights = vec![None; problem.right.len()];
         for (_, matrix, _) in problem.sums() {
             let fragments = b.fragments(Fragment {
@@ -150,7 +165,7 @@ impl Teams {
 
     /// Where the panels of a step begin.
     fn slot(&self, b: &Builder, matrix: &Matrix, step: &Index) -> Index {
-        step.remainder(STAGES as i64, b.ranges()).scale((COLUMNS * padded(matrix.features)) as i64)
+        step.remainder(self.shape.stages as i64, b.ranges()).scale((COLUMNS * padded(matrix.features)) as i64)
     }
 }
 
@@ -213,7 +228,7 @@ impl Engine for Teams {
             let rows = (&place.row, self.shape.rows(), &always);
             self.copy(b, matrix, &place.head, rows, (array, &Index::default()));
         }
-        for step in 0..AHEAD {
+        for step in 0..self.shape.ahead() {
             self.copy_step(b, problem, place, &Index::constant(step as i64));
             b.async_copy(AsyncCopy::Mark);
         }
@@ -231,7 +246,7 @@ impl Engine for Teams {
     }
 
     fn scores(&self, b: &mut Builder, problem: &Problem, place: &Place, scores: &[ArrayId], step: &Index) {
-        b.async_copy(AsyncCopy::Wait(AHEAD as u8 - 1));
+        b.async_copy(AsyncCopy::Wait(self.shape.ahead() as u8 - 1));
         b.barrier();
         let team = self.x.quotient(Panel::INVOCATIONS as i64, b.ranges());
         for (at, &array) in scores.iter().enumerate() {
@@ -250,7 +265,7 @@ impl Engine for Teams {
                 b.matrix(Operation::Product { sums: sums.fragment, left, right });
             }
         }
-        self.copy_step(b, problem, place, &step.shift(AHEAD as i64));
+        self.copy_step(b, problem, place, &step.shift(self.shape.ahead() as i64));
         b.async_copy(AsyncCopy::Mark);
         b.matrix(Operation::Settle(0));
     }

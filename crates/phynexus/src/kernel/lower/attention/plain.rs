@@ -108,7 +108,15 @@ struct Chunk<'a>(&'a Index, usize, &'a Index, usize);
 
 impl Plain {
     /// Copies a part of a matrix to a shared array, by features or by rows.
-    fn fill(&self, b: &mut Builder, to: ArrayId, matrix: &Matrix, head: &Index, chunk: &Chunk, by_features: bool) {
+    fn fill(
+        &self,
+        b: &mut Builder,
+        to: ArrayId,
+        matrix: &Matrix,
+        head: &Index,
+        chunk: &Chunk,
+        by_features: bool,
+    ) {
         let Chunk(first, rows, first_feature, features) = *chunk;
         let (side, pitch) = (self.shape.side, self.shape.pitch() as i64);
         let invocation = self.y.scale(side as i64).add(&self.x);
@@ -116,9 +124,11 @@ impl Plain {
             let number = invocation.add(&turn.scale((side * side) as i64));
             let row = number.quotient(features as i64, b.ranges());
             let feature = number.remainder(features as i64, b.ranges());
-            let value = matrix.load(b, head, &first.add(&row), &first_feature.add(&feature), &Mask::default());
+            let value =
+                matrix.load(b, head, &first.add(&row), &first_feature.add(&feature), &Mask::default());
             let value = b.cast(self.held, value);
-            let at = if by_features { feature.scale(pitch).add(&row) } else { row.scale(pitch).add(&feature) };
+            let at =
+                if by_features { feature.scale(pitch).add(&row) } else { row.scale(pitch).add(&feature) };
             b.store(to, &at, value);
         });
     }
@@ -130,9 +140,7 @@ impl Plain {
             return (0..part).map(|i| b.load(array, &first.shift(i as i64))).collect();
         }
         let vector = b.load_lanes(array, first, part as u8);
-        (0..part)
-            .map(|lane| b.bind(Type::scalar(self.held), KernelOp::Lane(vector, lane as u8)))
-            .collect()
+        (0..part).map(|lane| b.bind(Type::scalar(self.held), KernelOp::Lane(vector, lane as u8))).collect()
     }
 
     /// Adds products of elements of two rows of shared arrays to the invocation's elements from `first` on of each row.

@@ -71,9 +71,7 @@ impl Printer<'_, CFamily> {
             Matrix::Product { sums, left, right } => {
                 let dtype = self.kernel.array(right.access.array).map_or(DType::F32, |(dtype, _)| dtype);
                 let (turned, left) = match left {
-                    Factor::Panel(left) => {
-                        (!left.along_terms, self.pointer(&left.access, "const void")?)
-                    }
+                    Factor::Panel(left) => (!left.along_terms, self.pointer(&left.access, "const void")?),
                     Factor::Fragments(tile) => (false, format!("&{}", self.tile(tile))),
                 };
                 let right_turned = !right.along_terms;
