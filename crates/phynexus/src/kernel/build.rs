@@ -127,6 +127,9 @@ impl Builder {
         if mask.is_always() {
             return then(self);
         }
+        if mask.is_never() {
+            return otherwise(self);
+        }
         let then = self.body(then);
         let otherwise = self.body(otherwise);
         self.open.push(Statement::If { mask, then, otherwise });

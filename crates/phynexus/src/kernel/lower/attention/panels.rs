@@ -2,7 +2,10 @@
 //! and multiplies weights that it keeps in its fragments with panels of values. The panels of the next steps are copied
 //! meanwhile.
 
-use super::{Engine, Matrix, Pass, Place, Problem};
+use super::{
+    Engine,
+    problem::{Matrix, Pass, Place, Problem},
+};
 use crate::{
     DType, Scalar,
     kernel::{

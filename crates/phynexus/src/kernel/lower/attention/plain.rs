@@ -1,7 +1,10 @@
 //! Attention by multiplications and additions, for any device and type. Matrices pass through shared memory in small
 //! chunks; each invocation computes a square of the scores, and the same rows of the sums.
 
-use super::{Engine, Matrix, Place, Problem, each};
+use super::{
+    Engine,
+    problem::{Matrix, Place, Problem},
+};
 use crate::{
     DType,
     kernel::{
@@ -21,23 +24,28 @@ const APART: usize = 4;
 /// How a group's work is divided.
 #[derive(Clone, Copy)]
 pub(super) struct Shape {
-    /// Invocations along each side of a tile.
-    side: usize,
-    /// Extent of the square of an invocation.
-    part: usize,
+    /// Invocations that share columns, and invocations that share rows.
+    block: [usize; 2],
+    /// Rows and columns of the part of a tile that an invocation computes.
+    part: [usize; 2],
 }
 
 /// Candidates, those for long sequences first.
-const SHAPES: [Shape; 3] =
-    [Shape { side: 16, part: 4 }, Shape { side: 16, part: 2 }, Shape { side: 8, part: 2 }];
+const SHAPES: [Shape; 3] = [
+    Shape { block: [8, 16], part: [8, 4] },
+    Shape { block: [16, 16], part: [2, 2] },
+    Shape { block: [8, 8], part: [2, 2] },
+];
 
 impl Shape {
     /// The shapes that fit the device.
     pub(super) fn usable(held: DType, target: &Target) -> impl Iterator<Item = Shape> {
         let limits = &target.limits;
         SHAPES.into_iter().filter(move |shape| {
-            shape.side * shape.side <= limits.block_size
-                && shape.side <= limits.block[0].min(limits.block[1])
+            let [down, across] = shape.block;
+            down * across <= limits.block_size
+                && across <= limits.block[0]
+                && down <= limits.block[1]
                 && shape.shared_bytes(held) <= limits.shared_bytes
         })
     }
@@ -45,31 +53,31 @@ impl Shape {
     /// The first shape that fits the device and is not mostly empty, or else the last one that fits.
     pub(super) fn of(problem: &Problem, target: &Target) -> Option<Shape> {
         let is_filled = |shape: &Shape| {
-            let tiles = problem.extents()[0].div_ceil(shape.extent()) * problem.heads;
-            problem.extents().iter().all(|extent| 2 * extent > shape.extent()) && tiles >= target.processors
+            let [rows, columns] = shape.extents();
+            let [has_rows, has_columns] = problem.extents();
+            let tiles = has_rows.div_ceil(rows) * problem.heads;
+            2 * has_rows > rows && 2 * has_columns > columns && tiles >= target.processors
         };
         let usable: Vec<Shape> = Shape::usable(problem.held, target).collect();
         usable.iter().find(|shape| is_filled(shape)).or(usable.last()).copied()
     }
 
-    fn extent(self) -> usize {
-        self.side * self.part
-    }
-
-    fn pitch(self) -> usize {
-        self.extent() + APART
-    }
-
     pub(super) fn extents(self) -> [usize; 2] {
-        [self.extent(); 2]
+        [0, 1].map(|d| self.block[d] * self.part[d])
+    }
+
+    /// Elements between rows of shared arrays of rows, and of columns.
+    fn pitches(self) -> [usize; 2] {
+        self.extents().map(|extent| extent + APART)
     }
 
     pub(super) fn block(self) -> [usize; 2] {
-        [self.side; 2]
+        self.block
     }
 
     fn shared_bytes(self, held: DType) -> usize {
-        (2 * DEPTH + self.extent() + self.side) * self.pitch() * held.size()
+        let ([rows, columns], [_, width]) = (self.pitches(), self.extents());
+        ((DEPTH + width + self.block[1]) * rows + DEPTH * columns) * held.size()
     }
 
     pub(super) fn engine(
@@ -80,11 +88,14 @@ impl Shape {
         y: &Index,
         x: &Index,
     ) -> Plain {
-        let mut array = |rows: usize| b.shared(problem.held, rows * self.pitch());
-        let chunks = [array(DEPTH), array(DEPTH)];
-        let (weights, partial) = (array(self.extent()), array(self.side));
-        let wide = target.vector_bytes >= self.part * problem.held.size();
-        Plain { shape: self, held: problem.held, y: y.clone(), x: x.clone(), chunks, weights, partial, wide }
+        let [rows, columns] = self.pitches();
+        let mut array = |length: usize| b.shared(problem.held, length);
+        let chunks = [array(DEPTH * rows), array(DEPTH * columns)];
+        let (weights, partial) = (array(self.extents()[1] * rows), array(self.block[1] * rows));
+        let most = target.vector_bytes / problem.held.size();
+        let wide = [4, 2].into_iter().find(|&lanes| lanes <= most && self.part[1].is_multiple_of(lanes));
+        let (y, x, wide) = (y.clone(), x.clone(), wide.unwrap_or(1));
+        Plain { shape: self, held: problem.held, y, x, chunks, weights, partial, wide }
     }
 }
 
@@ -99,8 +110,8 @@ pub(super) struct Plain {
     weights: ArrayId,
     /// Values of each row, to be combined.
     partial: ArrayId,
-    /// Whether an invocation loads its elements of a row at once.
-    wide: bool,
+    /// Elements of a row that an invocation loads at once.
+    wide: usize,
 }
 
 /// A part of a matrix: its first row, the number of rows, its first feature, the number of features.
@@ -118,14 +129,14 @@ impl Plain {
         by_features: bool,
     ) {
         let Chunk(first, rows, first_feature, features) = *chunk;
-        let (side, pitch) = (self.shape.side, self.shape.pitch() as i64);
-        let invocation = self.y.scale(side as i64).add(&self.x);
-        b.over(rows * features / (side * side), AxisKind::Unroll, |b, turn| {
-            let number = invocation.add(&turn.scale((side * side) as i64));
+        let [down, across] = self.shape.block;
+        let pitch = self.shape.pitches()[usize::from(to != self.chunks[0])] as i64;
+        let invocation = self.y.scale(across as i64).add(&self.x);
+        b.over(rows * features / (down * across), AxisKind::Unroll, |b, turn| {
+            let number = invocation.add(&turn.scale((down * across) as i64));
             let row = number.quotient(features as i64, b.ranges());
             let feature = number.remainder(features as i64, b.ranges());
-            let value =
-                matrix.load(b, head, &first.add(&row), &first_feature.add(&feature), &Mask::default());
+            let value = matrix.load(b, head, &first.add(&row), &first_feature.add(&feature));
             let value = b.cast(self.held, value);
             let at =
                 if by_features { feature.scale(pitch).add(&row) } else { row.scale(pitch).add(&feature) };
@@ -134,13 +145,16 @@ impl Plain {
     }
 
     /// The invocation's elements of a row of a shared array.
-    fn values(&self, b: &mut Builder, array: ArrayId, first: &Index) -> Vec<ValueId> {
-        let part = self.shape.part;
-        if !self.wide {
-            return (0..part).map(|i| b.load(array, &first.shift(i as i64))).collect();
+    fn values(&self, b: &mut Builder, array: ArrayId, first: &Index, count: usize) -> Vec<ValueId> {
+        let mut values = Vec::with_capacity(count);
+        for at in (0..count).step_by(self.wide) {
+            let vector = b.load_lanes(array, &first.shift(at as i64), self.wide as u8);
+            values.extend((0..self.wide).map(|lane| match self.wide {
+                1 => vector,
+                _ => b.bind(Type::scalar(self.held), KernelOp::Lane(vector, lane as u8)),
+            }));
         }
-        let vector = b.load_lanes(array, first, part as u8);
-        (0..part).map(|lane| b.bind(Type::scalar(self.held), KernelOp::Lane(vector, lane as u8))).collect()
+        values
     }
 
     /// Adds products of elements of two rows of shared arrays to the invocation's elements from `first` on of each row.
@@ -150,9 +164,9 @@ impl Plain {
         [left, right]: [(ArrayId, &Index); 2],
         (sums, first, held): (ArrayId, usize, usize),
     ) {
-        let part = self.shape.part as i64;
-        let left = self.values(b, left.0, &left.1.add(&self.y.scale(part)));
-        let right = self.values(b, right.0, &right.1.add(&self.x.scale(part)));
+        let [height, width] = self.shape.part;
+        let left = self.values(b, left.0, &left.1.add(&self.y.scale(height as i64)), height);
+        let right = self.values(b, right.0, &right.1.add(&self.x.scale(width as i64)), width);
         for (row, &left) in left.iter().enumerate() {
             for (column, &right) in right.iter().enumerate() {
                 let at = Index::constant((row * held + first + column) as i64);
@@ -170,20 +184,20 @@ impl Engine for Plain {
     }
 
     fn rows(&self) -> usize {
-        self.shape.part
+        self.shape.part[0]
     }
 
     fn held(&self, columns: usize) -> usize {
-        columns.div_ceil(self.shape.extent()).max(1) * self.shape.part
+        columns.div_ceil(self.shape.extents()[1]).max(1) * self.shape.part[1]
     }
 
     fn row(&self, _: &Builder, row: &Index) -> Index {
-        self.y.scale(self.shape.part as i64).add(row)
+        self.y.scale(self.shape.part[0] as i64).add(row)
     }
 
     fn column(&self, b: &Builder, column: &Index) -> Index {
-        let part = self.shape.part as i64;
-        let block = column.quotient(part, b.ranges()).scale(self.shape.extent() as i64);
+        let part = self.shape.part[1] as i64;
+        let block = column.quotient(part, b.ranges()).scale(self.shape.extents()[1] as i64);
         block.add(&self.x.scale(part)).add(&column.remainder(part, b.ranges()))
     }
 
@@ -192,7 +206,7 @@ impl Engine for Plain {
     }
 
     fn array(&mut self, b: &mut Builder, columns: usize) -> ArrayId {
-        b.registers(self.held, self.shape.part * self.held(columns))
+        b.registers(self.held, self.rows() * self.held(columns))
     }
 
     fn element(&self, _: &Builder, columns: usize, row: &Index, column: &Index) -> Index {
@@ -202,7 +216,7 @@ impl Engine for Plain {
     fn begin(&self, _: &mut Builder, _: &Problem, _: &Place) {}
 
     fn exchange(&self, b: &mut Builder, op: Binary, values: ArrayId) {
-        let pitch = self.shape.pitch() as i64;
+        let pitch = self.shape.pitches()[0] as i64;
         b.over(self.rows(), AxisKind::Unroll, |b, row| {
             let value = b.load(values, row);
             let at = self.x.scale(pitch).add(&self.row(b, row));
@@ -213,7 +227,7 @@ impl Engine for Plain {
             let at = self.row(b, row);
             let first = b.load(self.partial, &at);
             b.store(values, row, first);
-            b.over(self.shape.side - 1, AxisKind::Unroll, |b, other| {
+            b.over(self.shape.block[1] - 1, AxisKind::Unroll, |b, other| {
                 let value = b.load(self.partial, &at.add(&other.shift(1).scale(pitch)));
                 b.accumulate(values, row, op, value);
             });
@@ -222,11 +236,12 @@ impl Engine for Plain {
 
     fn scores(&self, b: &mut Builder, problem: &Problem, place: &Place, scores: &[ArrayId], step: &Index) {
         let [rows, columns] = self.extents();
-        let (first, pitch) = (problem.first_column(columns, step), self.shape.pitch() as i64);
+        let first = problem.first_column(columns, step);
+        let pitches = self.shape.pitches().map(|pitch| pitch as i64);
         for ((left, right), &sums) in problem.left.iter().zip(&problem.right).zip(scores) {
-            each(b, self, columns, |b, engine, row, column| {
-                let zero = b.constant(engine.held, 0i32);
-                b.store(sums, &engine.element(b, columns, row, column), zero);
+            b.over(self.rows() * self.held(columns), AxisKind::Unroll, |b, at| {
+                let zero = b.constant(self.held, 0i32);
+                b.store(sums, at, zero);
             });
             if left.features == 0 {
                 continue;
@@ -239,8 +254,8 @@ impl Engine for Plain {
                 self.fill(b, of_columns, right, &place.head, &Chunk(&first, columns, &feature, DEPTH), true);
                 b.barrier();
                 b.over(DEPTH, AxisKind::Unroll, |b, term| {
-                    let at = term.scale(pitch);
-                    let factors = [(of_rows, &at), (of_columns, &at)];
+                    let [row, column] = pitches.map(|pitch| term.scale(pitch));
+                    let factors = [(of_rows, &row), (of_columns, &column)];
                     self.multiply(b, factors, (sums, 0, self.held(columns)));
                 });
             });
@@ -258,15 +273,18 @@ impl Engine for Plain {
         step: &Index,
     ) {
         let [_, columns] = self.extents();
-        let (first, pitch) = (problem.first_column(columns, step), self.shape.pitch() as i64);
+        let first = problem.first_column(columns, step);
+        let [row_pitch, pitch] = self.shape.pitches().map(|pitch| pitch as i64);
         let matrix = &problem.right[matrix];
         b.barrier();
-        each(b, self, columns, |b, engine, row, column| {
-            let weight = super::load(b, engine, weights, columns, row, column);
-            let at = engine.column(b, column).scale(pitch).add(&engine.row(b, row));
-            b.store(engine.weights, &at, weight);
+        b.over(self.rows(), AxisKind::Unroll, |b, row| {
+            b.over(self.held(columns), AxisKind::Unroll, |b, column| {
+                let weight = b.load(weights, &self.element(b, columns, row, column));
+                let at = self.column(b, column).scale(row_pitch).add(&self.row(b, row));
+                b.store(self.weights, &at, weight);
+            });
         });
-        let width = self.shape.extent();
+        let [_, width] = self.shape.extents();
         for block in 0..matrix.features.div_ceil(width) {
             let feature = Index::constant((block * width) as i64);
             b.over(columns / DEPTH, AxisKind::Serial, |b, chunk| {
@@ -276,9 +294,9 @@ impl Engine for Plain {
                 self.fill(b, self.chunks[1], matrix, &place.head, &chunk, false);
                 b.barrier();
                 b.over(DEPTH, AxisKind::Unroll, |b, term| {
-                    let (left, right) = (of_chunk.add(term).scale(pitch), term.scale(pitch));
+                    let (left, right) = (of_chunk.add(term).scale(row_pitch), term.scale(pitch));
                     let factors = [(self.weights, &left), (self.chunks[1], &right)];
-                    self.multiply(b, factors, (sums, block * self.shape.part, self.held(matrix.features)));
+                    self.multiply(b, factors, (sums, block * self.shape.part[1], self.held(matrix.features)));
                 });
             });
         }
