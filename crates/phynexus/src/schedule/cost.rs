@@ -3,9 +3,12 @@
 use smallvec::SmallVec;
 
 use super::answers::Answers;
-use crate::op::{
-    Class, Op,
-    ir::{Id, Ir},
+use crate::{
+    DType,
+    op::{
+        Class, Op,
+        ir::{Id, Ir},
+    },
 };
 
 /// A chain with at most this many loads and operations is recomputed rather than stored.
@@ -57,7 +60,10 @@ pub(super) fn costs(ir: &Ir, answers: &Answers) -> Vec<Cost> {
             Op::Buffer | Op::Reduce(_) | Op::Contiguous => Cost::loading(id as Id),
             _ if answers.is_routine(ir, id as Id) => Cost::loading(id as Id),
             ref op => {
+                let from = node.inputs.first().map(|&input| ir.node(input).dtype);
                 let operations = match op {
+                    // Rounding and widening are nearly free, and beside 16-bit floats they are everywhere.
+                    Op::Cast if node.dtype.is_float() && from.is_some_and(DType::is_float) => 0,
                     Op::Unary(op)
                         if matches!(op.row().class, Class::numbers | Class::bits | Class::tests) =>
                     {
@@ -73,7 +79,7 @@ pub(super) fn costs(ir: &Ir, answers: &Answers) -> Vec<Cost> {
                 node.inputs.iter().for_each(|&input| cost.add(&costs[input as usize]));
                 let parameter = || {
                     let mut input = ir.node(node.inputs[0]);
-                    while input.op.is_view() {
+                    while input.op.is_view() || input.op == Op::Cast {
                         input = ir.node(input.inputs[0]);
                     }
                     input.op == Op::Buffer && input.len().saturating_mul(REPEATED) <= node.len()

@@ -69,6 +69,55 @@ fn of_an_activation_only_what_the_rest_follows_from_is_stored() {
     assert_eq!(forward.stores.len(), 2, "the biased product and the activation: {forward}");
 }
 
+/// The same where products are rounded to 16 bits, and the parameters with them.
+#[test]
+fn of_a_rounded_activation_only_what_the_rest_follows_from_is_stored() {
+    let mut g = Graph::default();
+    let (x, w, v) = (g.leaf(&[32, 48]), g.leaf(&[48, 64]), g.leaf(&[64, 48]));
+    let cast = |g: &mut Graph, input: Id, dtype: DType| {
+        let shape = g.0.node(input).shape.clone();
+        g.0.push(Op::Cast, dtype, shape, [input])
+    };
+    let rounded = |g: &mut Graph, input: Id| {
+        let narrow = cast(g, input, DType::BF16);
+        cast(g, narrow, DType::F32)
+    };
+    let [x, w, v] = [x, w, v].map(|input| rounded(&mut g, input));
+    let product = g.dot(x, w);
+    let product = rounded(&mut g, product);
+    let bias = g.leaf(&[64]);
+    let bias = rounded(&mut g, bias);
+    let bias = g.add(Op::Reshape, &[1, 64], &[bias]);
+    let h = g.binary(Binary::Add, product, bias);
+    let h = rounded(&mut g, h);
+    let half = g.constant(0.5, &[32, 64]);
+    let scaled = g.binary(Binary::Mul, h, half);
+    let cube = g.binary(Binary::Mul, scaled, h);
+    let cube = g.binary(Binary::Mul, cube, h);
+    let inner = g.binary(Binary::Add, cube, h);
+    let inner = g.binary(Binary::Mul, inner, half);
+    let tanh = g.unary(Unary::Tanh, inner);
+    let shifted = g.binary(Binary::Add, tanh, half);
+    let y = g.binary(Binary::Mul, scaled, shifted);
+    let y = rounded(&mut g, y);
+    let next = g.dot(y, v);
+    let transposed = swapped(&mut g, v);
+    let dy = g.dot(next, transposed);
+    let slope = g.binary(Binary::Mul, tanh, tanh);
+    let slope = g.binary(Binary::Sub, half, slope);
+    let square = g.binary(Binary::Mul, h, h);
+    let slope = g.binary(Binary::Mul, slope, square);
+    let derivative = g.binary(Binary::Mul, scaled, slope);
+    let derivative = g.binary(Binary::Add, derivative, shifted);
+    let dh = g.binary(Binary::Mul, dy, derivative);
+    let dh = rounded(&mut g, dh);
+    let turned = swapped(&mut g, x);
+    let dw = g.dot(turned, dh);
+    let kernels = g.epilogues(&[dw, next], 64);
+    let forward = kernels.iter().flatten().next().unwrap();
+    assert_eq!(forward.stores.len(), 2, "the biased product and the activation: {forward}");
+}
+
 #[test]
 fn a_view_that_strides_cannot_say_is_stored_once_for_its_transpose_too() {
     let mut g = Graph::default();
