@@ -83,7 +83,7 @@ fn compiler(architecture: &str) -> Result<(Target, Compile, usize)> {
 /// Compiles every kernel that the suite's cases use on a GPU of this architecture. No GPU is needed, only the compiler:
 /// NVRTC for NVIDIA architectures (`sm_80`) or hipRTC for AMD architectures (`gfx90a`). hipRTC may abort the process if
 /// it does not know the architecture. With `kinds`, only one kernel per template and combination of element types is
-/// compiled, but in two forms: with its numbers built in, and with all of them as arguments.
+/// compiled, those of small cases in two forms: with their numbers built in, and with all of them as arguments.
 ///
 /// # Errors
 /// If the architecture is unknown or its compiler is not installed.
@@ -102,11 +102,17 @@ pub fn compile(architecture: &str, kinds: bool, options: &Options) -> Result<Com
             kernels.retain(|kernel| seen.insert(kernel_kind(kernel)));
         }
     }
+    // Kernels of large work with all of their numbers as arguments take gigabytes to compile, and occur nowhere else.
+    let in_two_forms = if kinds { kernels.len() } else { 0 };
     kernels.extend(large);
     let (next, bytes, failures) = (AtomicUsize::new(0), AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || {
-        while let Some(kernel) = kernels.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let general = || if kinds { compile(kernel, true) } else { Ok(0) };
+        let take = || {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            kernels.get(at).map(|kernel| (at, kernel))
+        };
+        while let Some((at, kernel)) = take() {
+            let general = || if at < in_two_forms { compile(kernel, true) } else { Ok(0) };
             match compile(kernel, false).and_then(|size| Ok(size + general()?)) {
                 Ok(size) => drop(bytes.fetch_add(size, Ordering::Relaxed)),
                 Err(message) => {

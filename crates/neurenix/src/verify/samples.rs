@@ -1,8 +1,12 @@
 //! The samples of primitives and composites, and products whose factors may be rounded.
 
 use phynexus::{
-    DType,
-    op::{Binary, Conv, ConvKind, Geometry, Op, Permute, Sample, composite::Tf32, samples},
+    DType, Scalar,
+    op::{
+        Binary, Conv, ConvKind, Geometry, Op, Permute, Sample, Slice,
+        composite::{Attention, AttentionGradient, Tf32},
+        samples,
+    },
     oracle::generate::{Case, CaseLeaf, Distribution, random_operand},
 };
 
@@ -25,6 +29,7 @@ pub(super) fn entries() -> Vec<Entry> {
     }
     rounded(&mut entries);
     large(&mut entries);
+    attention(&mut entries);
     entries
 }
 
@@ -66,6 +71,58 @@ fn add(sample: &Sample, dtype: DType, name: String, (values, scattered): Variant
         }
         case
     }));
+}
+
+/// Attention of 16-bit floats and its gradient, with features that matrix units multiply: several tiles and steps.
+fn attention(entries: &mut Vec<Entry>) {
+    for dtype in [DType::F16, DType::BF16] {
+        for (features, causal, mask) in
+            [(64, true, None), (128, false, None), (64, false, Some(DType::Bool)), (128, true, Some(dtype))]
+        {
+            let [batch, heads, queries, keys] = [1, 2, 130, 150];
+            let name = format!(
+                "attention of {queries} x {keys}, {features} features, causal {causal}, mask {mask:?}"
+            );
+            entries.push(Entry::new("attention_gradient", dtype.name(), move || {
+                let mut choice = choice(&name);
+                let mut case = Case::new(name.clone());
+                let mut leaf = |case: &mut Case, dtype: DType, shape: &[usize]| {
+                    leaf(case, &mut choice, Distribution::Tame, dtype, shape, false)
+                };
+                let [q, k, v] =
+                    [queries, keys, keys].map(|rows| leaf(&mut case, dtype, &[batch, heads, rows, features]));
+                let mask = mask.map(|dtype| leaf(&mut case, dtype, &[batch, heads, queries, keys]));
+                let g = leaf(&mut case, dtype, &[batch, heads, queries, features]);
+                let delta = leaf(&mut case, DType::F32, &[batch, heads, queries]);
+                let scale = Scalar::Float(1.0 / features as f64);
+                let of = Attention { causal, scale, mask: mask.is_some() };
+                let (rows, all) = (batch * heads * queries, batch * heads * (queries + 2 * keys));
+                let shared = [q, k, v].into_iter().chain(mask);
+                let size = [rows * (features + 1)];
+                let packed = case.ir.push(
+                    Op::Composite(of.into()),
+                    DType::F32,
+                    size.as_slice().into(),
+                    shared.clone(),
+                );
+                let slice = Op::Slice(Slice {
+                    start: [rows * features].as_slice().into(),
+                    step: [1].as_slice().into(),
+                });
+                let logarithms = case.ir.push(slice, DType::F32, [rows].as_slice().into(), [packed]);
+                let shape = [batch, heads, queries];
+                let logarithms = case.ir.push(Op::Reshape, DType::F32, shape.as_slice().into(), [logarithms]);
+                let gradients = case.ir.push(
+                    Op::Composite(AttentionGradient(of).into()),
+                    DType::F32,
+                    [all * features].as_slice().into(),
+                    shared.chain([logarithms, g, delta]),
+                );
+                case.ir.outputs.extend([packed, gradients]);
+                case
+            }));
+        }
+    }
 }
 
 /// Products of 16-bit floats that are large enough for the tiles of every matrix instruction, with either factor

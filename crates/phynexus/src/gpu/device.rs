@@ -30,9 +30,12 @@ use crate::{
         Support,
     },
     interrupt,
-    kernel::{lower::Target, step::Step},
+    kernel::{
+        lower::{Target, attention_reads},
+        step::Step,
+    },
     op::custom::CustomKernel,
-    op::{Op, TensorType, ir::IrNode},
+    op::{Composite, Op, TensorType, Unary, composite::AttentionGradient, ir::IrNode},
     pool::Pool,
     shape::Layout,
 };
@@ -54,6 +57,14 @@ impl<D: Driver> Gpu<D> {
 
     pub(super) fn heap(&self) -> &Arc<Heap<D>> {
         &self.0.heap
+    }
+
+    /// Whether a step may have this composite as its operation.
+    fn lowers_composite(&self, op: &Op, operands: &[TensorType]) -> bool {
+        // Of what bodies consist of, a language may lack exponentials of some type.
+        let refuses = |dtype| self.driver().refuses(&Op::Unary(Unary::Exp), &[dtype]).is_some();
+        self.driver().target().lowers_composite(op, operands)
+            && !operands.iter().any(|operand| operand.dtype().is_float() && refuses(operand.dtype()))
     }
 
     /// Compiles a step of a plan, or one by itself.
@@ -81,7 +92,7 @@ impl<D: Driver> Backend for Gpu<D> {
     fn support(&self, node: &IrNode, operands: &[TensorType]) -> Support {
         // Other operations without a kernel are refused when their step is compiled.
         match node.op {
-            ref op if self.driver().target().lowers_composite(op, operands) => Support::Routine,
+            ref op if self.lowers_composite(op, operands) => Support::Routine,
             Op::Custom(ref call) => match custom::source_of(self.driver(), call.kernel()) {
                 Ok(_) => Support::Routine,
                 Err(error) => Support::Unsupported(error.to_string()),
@@ -97,7 +108,12 @@ impl<D: Driver> Backend for Gpu<D> {
     }
 
     fn reads_layout(&self, node: &IrNode, operand: usize, layout: &Layout) -> bool {
-        self.driver().reads_layout(node, operand, layout)
+        match &node.op {
+            Op::Composite(Composite::Attention(of) | Composite::AttentionGradient(AttentionGradient(of))) => {
+                attention_reads(of, operand, layout)
+            }
+            _ => self.driver().reads_layout(node, operand, layout),
+        }
     }
 
     fn prepare_custom(&self, kernel: &CustomKernel, groups: [usize; 3]) -> Result<()> {

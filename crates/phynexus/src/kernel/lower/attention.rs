@@ -13,16 +13,17 @@ mod tile;
 
 use problem::{Pass, Place, Problem};
 
-use super::{Lowered, Source, Target, Unsupported, access, operand::Work};
+use super::{Launch, Lowered, Source, Target, Unsupported, access, check, operand::Work};
 use crate::{
     DType,
     kernel::{
         Index, Mask,
         build::Builder,
-        loops::{ArrayId, MatrixShape, Panel},
+        loops::{ArrayId, Panel},
         step::Library,
     },
     op::{Binary, TensorType, composite::Attention},
+    shape::Layout,
 };
 
 /// How the invocations of a group compute scores and sums. Each holds the same number of elements of some rows of a
@@ -73,17 +74,26 @@ const FEATURES: usize = 256;
 pub(super) fn pays(operands: &[TensorType], target: &Target) -> bool {
     let [q, _, v, ..] = operands else { return false };
     let (&[.., queries, features], &[.., values]) = (q.shape(), v.shape()) else { return false };
-    let has = |rows: usize| {
-        let fits =
-            |&(shape, factor, _): &(MatrixShape, DType, DType)| shape.rows == rows && factor == q.dtype();
-        target.limits.matrices.iter().any(fits)
-    };
+    let (limits, held) = (&target.limits, q.dtype().compute());
+    let has_fragments =
+        limits.matrices.iter().any(|(shape, factor, _)| shape.rows < Panel::ROWS && *factor == q.dtype());
     // Fragments multiply 16-bit numbers many times faster than a kernel without them.
-    let is_slow = q.dtype().size() == 2 && has(16) && !has(Panel::ROWS);
+    let is_fast =
+        q.dtype().size() > 2 || !has_fragments || panels::pay(q.dtype(), [features, values], target);
     queries != 1
-        && !is_slow
+        && is_fast
         && features.max(values) <= FEATURES
-        && plain::Shape::usable(q.dtype().compute(), target).next().is_some()
+        && operands.len() < limits.bindings
+        && operands.iter().all(|operand| limits.dtypes.contains(&operand.dtype()))
+        && plain::Shape::usable(held, target).next().is_some()
+}
+
+/// Whether an operand can be read in this layout without being copied first.
+pub(crate) fn reads(attention: &Attention, operand: usize, layout: &Layout) -> bool {
+    let is_mask = attention.mask && operand == 3;
+    let is_matrix = operand < 3 || operand == 4 + usize::from(attention.mask);
+    // Of whatever type, as if of the narrowest.
+    is_mask || is_matrix && problem::has_pieces(DType::F16, layout)
 }
 
 /// Lowers attention, or its gradient.
@@ -97,40 +107,50 @@ pub(super) fn lower(
 ) -> Result<(), Unsupported> {
     let passes: &[Pass] = if is_gradient { &[Pass::Queries, Pass::Keys] } else { &[Pass::Output] };
     for &pass in passes {
-        let name = match pass {
-            Pass::Output => "attention",
-            Pass::Queries => "attention_queries",
-            Pass::Keys => "attention_keys",
+        let work = || {
+            let mut work = Work::new(pass.name());
+            let problem = Problem::new(&mut work, library, attention, pass, result, target);
+            (work, problem)
         };
-        let mut work = Work::new(name);
-        let problem = Problem::new(&mut work, library, attention, pass, result);
+        let (first, problem) = work();
         if problem.heads == 0 || problem.extents()[0] == 0 {
             continue;
         }
-        let (panels, plain) = (panels::Shape::of(&problem, target), plain::Shape::of(&problem, target));
-        let (rows, block) = match (panels, plain) {
-            (Some(panels), _) => (panels.rows(), panels.block()),
-            (None, Some(plain)) => (plain.extents()[0], plain.block()),
-            (None, None) => {
-                return Err(Unsupported("attention needs groups of 64 invocations".to_owned()));
+        if let Some(shape) = panels::Shape::of(&problem, target) {
+            let made = finish(first, &problem, target, (shape.rows(), shape.block()), |b, problem, _, x| {
+                shape.engine(b, problem, x)
+            });
+            // The checker may not see that all copies are in bounds.
+            if check(&made.kernel, &target.limits).is_ok() {
+                lowered.launches.push(made);
+                continue;
             }
+        }
+        let (second, problem) = work();
+        let Some(shape) = plain::Shape::of(&problem, target) else {
+            return Err(Unsupported("attention needs groups of 64 invocations".to_owned()));
         };
-        let tiles = problem.extents()[0].div_ceil(rows);
-        access::launch(&mut work.b, &target.limits, tiles * problem.heads, block, |b, group, y, x| {
-            let place = problem.place(b, group, rows, tiles);
-            match (panels, plain) {
-                (Some(panels), _) => {
-                    let mut engine = panels.engine(b, &problem, x);
-                    tile::lower(b, &mut engine, &problem, &place);
-                }
-                (None, Some(plain)) => {
-                    let mut engine = plain.engine(b, &problem, target, y, x);
-                    tile::lower(b, &mut engine, &problem, &place);
-                }
-                (None, None) => {}
-            }
-        });
-        work.finish(lowered);
+        let tile = (shape.extents()[0], shape.block());
+        lowered.launches.push(finish(second, &problem, target, tile, |b, problem, y, x| {
+            shape.engine(b, problem, target, y, x)
+        }));
     }
     Ok(())
+}
+
+/// The launch of an engine for tiles of so many rows and groups of this block.
+fn finish<E: Engine>(
+    mut work: Work,
+    problem: &Problem,
+    target: &Target,
+    (rows, block): (usize, [usize; 2]),
+    engine: impl FnOnce(&mut Builder, &Problem, &Index, &Index) -> E,
+) -> Launch {
+    let tiles = problem.extents()[0].div_ceil(rows);
+    access::launch(&mut work.b, &target.limits, tiles * problem.heads, block, |b, group, y, x| {
+        let place = problem.place(b, group, rows, tiles);
+        let mut engine = engine(b, problem, y, x);
+        tile::lower(b, &mut engine, problem, &place);
+    });
+    work.launch()
 }

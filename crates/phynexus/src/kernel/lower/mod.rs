@@ -12,7 +12,7 @@
 //! between runs nor with fusion.
 
 mod access;
-pub(crate) mod attention;
+mod attention;
 mod contraction;
 mod draft;
 mod elementwise;
@@ -31,6 +31,7 @@ mod sort;
 mod split;
 mod tile;
 
+pub(crate) use attention::reads as attention_reads;
 use contraction::{Contraction, Product, Unit};
 use elementwise::Task;
 

@@ -40,8 +40,12 @@ impl Work {
         Buffer { array, length, start }
     }
 
+    pub(super) fn launch(self) -> Launch {
+        Launch { kernel: self.b.finish(), arguments: self.arguments }
+    }
+
     pub(super) fn finish(self, lowered: &mut Lowered) {
-        lowered.launches.push(Launch { kernel: self.b.finish(), arguments: self.arguments });
+        lowered.launches.push(self.launch());
     }
 }
 

@@ -10,6 +10,15 @@ use phynexus::{
     oracle::{Interval, Number},
 };
 
+use phynexus::{
+    kernel::{
+        lower::{Target, lower},
+        step::{Library, Operand, Step},
+    },
+    op::ir::IrNode,
+    shape::Layout,
+};
+
 use super::{big, check_all, many, narrow, panels::panels, tiny};
 
 /// Attention, or its gradient: a batch of 2 with 2 heads, which lie side by side in memory if they are `beside`.
@@ -22,6 +31,8 @@ struct Call {
     causal: bool,
     mask: Option<DType>,
     beside: bool,
+    /// The scale times the number of features.
+    scale: f64,
 }
 
 const CALL: Call = Call {
@@ -33,11 +44,12 @@ const CALL: Call = Call {
     causal: false,
     mask: None,
     beside: false,
+    scale: 1.0,
 };
 
 impl Call {
     fn case(&self, is_gradient: bool) -> Case {
-        let Call { dtype, queries, keys, features, values, causal, mask, beside } = *self;
+        let Call { dtype, queries, keys, features, values, causal, mask, beside, scale } = *self;
         let mut choice = Choice::new(47);
         let mut case = Case::new(format!(
             "attention {queries} {keys} {features} {values} of {dtype}, causal {causal}, mask {mask:?}, gradient \
@@ -59,9 +71,13 @@ impl Call {
             matrix(&mut case, dtype, keys, features),
             matrix(&mut case, dtype, keys, values),
         ];
-        inputs.extend(mask.map(|mask| matrix(&mut case, mask, queries, keys)));
+        // One mask for all heads, which is not repeated in memory.
+        inputs.extend(mask.map(|mask| {
+            let source = leaf(&mut case, mask, &[1, 1, queries, keys]);
+            case.ir.push(Op::Expand, mask, [2, 2, queries, keys].as_slice().into(), [source])
+        }));
         let packed = dtype.compute();
-        let scale = Scalar::Float(1.0 / features.max(4) as f64);
+        let scale = Scalar::Float(scale / features.max(4) as f64);
         let attention = Attention { causal, scale, mask: mask.is_some() };
         let (composite, size): (Composite, usize) = match is_gradient {
             false => (attention.into(), queries * (values + 1)),
@@ -99,6 +115,10 @@ fn calls() -> Vec<Call> {
     // Several tiles, and several blocks of features.
     calls.push(Call { queries: 65, keys: 67, features: 2, values: 2, causal: true, ..CALL });
     calls.push(Call { queries: 2, keys: 3, features: 2, values: 70, ..CALL });
+    // All scores alike, and the least one the greatest.
+    calls.push(Call { scale: 0.0, causal: true, ..CALL });
+    calls.push(Call { scale: -1.0, causal: true, ..CALL });
+    calls.push(Call { dtype: DType::BF16, scale: 1e-46, ..CALL });
     // Nothing to attend to, and no features.
     calls.push(Call { keys: 0, ..CALL });
     calls.push(Call { features: 0, ..CALL });
@@ -119,6 +139,32 @@ fn calls_of_panels() -> Vec<Call> {
     calls
 }
 
+/// Whether each launch of a call multiplies panels.
+fn launches(call: &Call, is_gradient: bool, target: &Target) -> Vec<bool> {
+    let case = call.case(is_gradient);
+    let mut node = case.ir.node(case.ir.outputs[0]).clone();
+    let operands = node.inputs.iter().map(|&input| {
+        let IrNode { dtype, shape, .. } = case.ir.node(input);
+        Operand { dtype: *dtype, layout: Layout::contiguous(shape) }
+    });
+    let operands = operands.collect();
+    node.inputs.clear();
+    let step = Step::Library(Library { node, operands, epilogue: None });
+    lower(&step, target).unwrap().launches.iter().map(|launch| launch.kernel.has_panels()).collect()
+}
+
+#[test]
+fn panels_are_used_where_addresses_are_aligned() {
+    for call in calls_of_panels() {
+        for (is_gradient, count) in [(false, 1), (true, 2)] {
+            assert_eq!(launches(&call, is_gradient, &panels(2)), vec![true; count]);
+            assert_eq!(launches(&call, is_gradient, &panels(2).unaligned()), vec![false; count]);
+        }
+    }
+    let wide = Call { features: 136, values: 64, dtype: DType::BF16, ..CALL };
+    assert_eq!(launches(&wide, false, &panels(2)), [false]);
+}
+
 #[test]
 fn attention_by_panels() {
     check_all(calls_of_panels().iter().map(|call| call.case(false)), &[panels(2)]);
@@ -132,6 +178,7 @@ fn gradients_of_attention_by_panels() {
 #[test]
 fn attention() {
     check_all(calls().iter().map(|call| call.case(false)), &[big(), many(), narrow(), tiny()]);
+    check_all(calls()[..5].iter().map(|call| call.case(false)), &[big().unaligned()]);
 }
 
 #[test]

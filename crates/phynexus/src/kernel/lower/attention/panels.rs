@@ -44,19 +44,31 @@ fn padded(features: usize) -> usize {
     features.next_multiple_of(Panel::WIDTH).max(Panel::WIDTH)
 }
 
+/// The most features: with more of them, the sums do not fit an invocation's registers.
+const FEATURES: usize = 128;
+
+/// Whether products of panels multiply matrices of this type with so many features, and of so many values.
+pub(super) fn pay(dtype: DType, features: [usize; 2], target: &Target) -> bool {
+    let has = |&(shape, factor, sum): &(MatrixShape, DType, DType)| {
+        shape.rows == Panel::ROWS && factor == dtype && sum == dtype.compute()
+    };
+    let piece = AsyncCopy::BYTES / dtype.size();
+    target.limits.matrices.iter().any(has)
+        && target.limits.async_copies
+        && dtype.size() == 2
+        && features.iter().all(|features| *features <= FEATURES && features.is_multiple_of(piece))
+}
+
 impl Shape {
     /// The shape for this problem, if the device has products of panels for it.
     pub(super) fn of(problem: &Problem, target: &Target) -> Option<Shape> {
         let limits = &target.limits;
         let dtype = problem.left[0].dtype;
-        let has = |&(shape, factor, sum): &(MatrixShape, DType, DType)| {
-            shape.rows == Panel::ROWS && factor == dtype && sum == problem.held
-        };
+        let features = [&problem.left[0], &problem.right[problem.right.len() - 1]].map(|m| m.features);
         let mut matrices = problem.left.iter().chain(&problem.right);
-        let is_possible = limits.matrices.iter().any(has)
-            && limits.async_copies
+        let is_possible = pay(dtype, features, target)
+            && problem.features() <= FEATURES
             && target.vector_bytes >= AsyncCopy::BYTES
-            && dtype.size() == 2
             && matrices.all(|matrix| matrix.dtype == dtype && matrix.is_copied);
         let fits = |shape: &Shape| {
             shape.block()[1] <= limits.block_size && shape.shared_bytes(problem) <= limits.shared_bytes

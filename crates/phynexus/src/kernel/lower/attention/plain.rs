@@ -58,8 +58,17 @@ impl Shape {
             let tiles = has_rows.div_ceil(rows) * problem.heads;
             2 * has_rows > rows && 2 * has_columns > columns && tiles >= target.processors
         };
+        // Sums and scores that an invocation holds. It may hold more than one of a product, but not any number.
+        let registers = |shape: &Shape| {
+            let [rows, columns] = shape.part;
+            let held = |features: usize| features.div_ceil(shape.extents()[1]).max(1) * columns;
+            let sums: usize =
+                problem.sums().iter().map(|&(_, matrix, _)| held(problem.right[matrix].features)).sum();
+            rows * (sums + problem.pairs() * columns) * problem.held.size() / DType::F32.size()
+        };
+        let holds = |shape: &&Shape| registers(shape) <= 3 * target.sums;
         let usable: Vec<Shape> = Shape::usable(problem.held, target).collect();
-        usable.iter().find(|shape| is_filled(shape)).or(usable.last()).copied()
+        usable.iter().filter(holds).find(|shape| is_filled(shape)).or(usable.last()).copied()
     }
 
     pub(super) fn extents(self) -> [usize; 2] {

@@ -1,6 +1,6 @@
 //! What attention's kernels compute: shapes, operands, and which columns belong to a tile of rows.
 
-use super::super::{Source, access::Buffer, operand::Work};
+use super::super::{Source, Target, access::Buffer, operand::Work};
 use crate::{
     DType, Scalar,
     kernel::{
@@ -10,6 +10,7 @@ use crate::{
         step::{Library, Operand},
     },
     op::composite::Attention,
+    shape::Layout,
 };
 
 /// What a launch computes.
@@ -21,6 +22,25 @@ pub(super) enum Pass {
     Queries,
     /// The gradients of keys and values. Rows are keys.
     Keys,
+}
+
+/// Whether the features of a matrix lie side by side, and begin at multiples of a copy's size.
+pub(super) fn has_pieces(dtype: DType, layout: &Layout) -> bool {
+    let piece = (AsyncCopy::BYTES / dtype.size()) as isize;
+    let Some((last, strides)) = layout.strides.split_last() else { return false };
+    let whole = |(stride, &extent): (&isize, &usize)| extent == 1 || stride % piece == 0;
+    *last == 1 && strides.iter().zip(&layout.shape).all(whole)
+}
+
+impl Pass {
+    /// The kernel's name.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Pass::Output => "attention",
+            Pass::Queries => "attention_queries",
+            Pass::Keys => "attention_keys",
+        }
+    }
 }
 
 /// An operand: a matrix of rows and features for each batch and head.
@@ -42,10 +62,11 @@ impl Matrix {
         let layout = &operand.layout;
         let extent = |d: usize| layout.shape.get(d).copied().unwrap_or(1);
         let strides = [0, 1, 2, 3].map(|d| layout.strides.get(d).map_or(0, |&stride| stride as i64));
-        let piece = (AsyncCopy::BYTES / operand.dtype.size()) as i64;
-        let whole = (0..3).all(|d| extent(d) == 1 || strides[d] % piece == 0);
-        let is_copied =
-            whole && strides[3] == 1 && extent(3) as i64 % piece == 0 && buffer.start % piece == 0;
+        let piece = AsyncCopy::BYTES / operand.dtype.size();
+        let is_copied = layout.shape.len() == 4
+            && has_pieces(operand.dtype, layout)
+            && extent(3).is_multiple_of(piece)
+            && buffer.start % piece as i64 == 0;
         Matrix {
             buffer,
             dtype: operand.dtype,
@@ -93,6 +114,8 @@ pub(super) struct Problem<'a> {
     pub(super) keys: usize,
     /// The type of scores and sums.
     pub(super) held: DType,
+    /// Bytes of the widest store.
+    pub(super) vector_bytes: usize,
     /// Whether exponents are those of 2, which is faster, but rounds once more.
     pub(super) is_binary: bool,
     /// What the scores are products of: matrices with the rows of the result, and with its columns.
@@ -118,6 +141,7 @@ impl<'a> Problem<'a> {
         attention: &'a Attention,
         pass: Pass,
         result: Source,
+        target: &Target,
     ) -> Problem<'a> {
         let operands = &library.operands;
         let mut matrix = |at: usize| Matrix::new(work, &operands[at], at);
@@ -142,6 +166,7 @@ impl<'a> Problem<'a> {
         // Weights for products of panels are rounded to 16 bits.
         let is_binary = left[0].dtype.size() == 2;
         Problem {
+            vector_bytes: target.vector_bytes,
             attention,
             pass,
             heads,
@@ -247,6 +272,6 @@ impl<'a> Problem<'a> {
 
     /// Whether scores are kept unscaled until their exponentials are computed. The greatest one must stay the greatest.
     pub(super) fn is_scaled_late(&self) -> bool {
-        self.mask.is_none() && self.attention.scale.as_f64() >= 0.0
+        self.mask.is_none() && self.scale() as f32 > 0.0
     }
 }

@@ -41,7 +41,6 @@ struct Sums {
     features: usize,
     /// Where they go in the result.
     start: usize,
-    scale: f64,
 }
 
 /// Emits the statements of a group.
@@ -53,9 +52,7 @@ pub(super) fn lower(b: &mut Builder, engine: &mut impl Engine, problem: &Problem
         .into_iter()
         .map(|(weights, matrix, start)| {
             let features = problem.right[matrix].features;
-            // Derivatives by scores are multiplied by the scale, weights are not.
-            let scale = if weights == 0 { 1.0 } else { problem.attention.scale.as_f64() };
-            Sums { array: engine.array(b, features), weights, matrix, features, start, scale }
+            Sums { array: engine.array(b, features), weights, matrix, features, start }
         })
         .collect();
     let engine = &*engine;
@@ -275,7 +272,7 @@ impl<E: Engine> Tile<'_, E> {
         b.unary(if self.problem.is_binary { Unary::Exp2 } else { Unary::Exp }, exponent)
     }
 
-    /// Replaces scores by weights, and derivatives by weights by derivatives by unscaled scores.
+    /// Replaces scores by weights, and derivatives by weights by derivatives by products of queries and keys.
     fn derive(&self, b: &mut Builder, step: &Index) {
         let columns = self.columns();
         let [scores, derivatives] = [self.scores[0], self.scores[1]];
@@ -293,6 +290,9 @@ impl<E: Engine> Tile<'_, E> {
             let derivative = self.load(b, derivatives, columns, row, column);
             let derivative = b.binary(Binary::Sub, derivative, delta);
             let derivative = b.binary(Binary::Mul, derivative, weight);
+            // Scaled before they are rounded, so that they seldom exceed 16-bit floats.
+            let scale = self.constant(b, self.problem.attention.scale.as_f64());
+            let derivative = b.binary(Binary::Mul, derivative, scale);
             self.store(b, scores, columns, [row, column], weight);
             self.store(b, derivatives, columns, [row, column], derivative);
         });
@@ -312,19 +312,21 @@ impl<E: Engine> Tile<'_, E> {
     /// Stores sums; with those of the output also the logarithms.
     fn finish(&self, b: &mut Builder, sums: Sums) {
         let rows = self.problem.extents()[0] as i64;
-        let factors = b.registers(self.problem.held, self.engine.rows());
-        self.rows(b, |b, row| {
-            let factor = match self.problem.pass {
-                Pass::Output => self.finish_row(b, row, sums.features),
-                Pass::Queries | Pass::Keys => self.constant(b, sums.scale),
-            };
-            b.store(factors, row, factor);
+        let factors = (self.problem.pass == Pass::Output).then(|| {
+            let factors = b.registers(self.problem.held, self.engine.rows());
+            self.rows(b, |b, row| {
+                let factor = self.finish_row(b, row, sums.features);
+                b.store(factors, row, factor);
+            });
+            factors
         });
         self.rows(b, |b, row| {
             b.over(self.engine.held(sums.features) / 2, AxisKind::Unroll, |b, pair| {
-                let (pair, factor) = (pair.scale(2), b.load(factors, row));
+                let pair = pair.scale(2);
                 let values = [0, 1].map(|lane| {
                     let sum = self.load(b, sums.array, sums.features, row, &pair.shift(lane));
+                    let Some(factors) = factors else { return sum };
+                    let factor = b.load(factors, row);
                     b.binary(Binary::Mul, sum, factor)
                 });
                 let (row, column) = (self.row(b, row), self.engine.column(b, &pair));
@@ -370,7 +372,8 @@ impl<E: Engine> Tile<'_, E> {
         let at = rows.scale(features as i64).shift(start as i64).add(column);
         let exists =
             |b: &Builder, lane: i64| Mask::within(&column.shift(lane), 0, features as i64, b.ranges());
-        if features.is_multiple_of(2) && is_aligned(&at, 2) && is_aligned(column, 2) {
+        let is_wide = 2 * problem.held.size() <= problem.vector_bytes;
+        if is_wide && features.is_multiple_of(2) && is_aligned(&at, 2) && is_aligned(column, 2) {
             let access = problem.result.access(b, &at, exists(b, 1), row_exists, 2);
             let of = Type { dtype: problem.held, lanes: 2 };
             let both = b.bind(of, KernelOp::Pack(values.into_iter().collect()));
