@@ -83,7 +83,8 @@ fn compiler(architecture: &str) -> Result<(Target, Compile, usize)> {
 /// Compiles every kernel that the suite's cases use on a GPU of this architecture. No GPU is needed, only the compiler:
 /// NVRTC for NVIDIA architectures (`sm_80`) or hipRTC for AMD architectures (`gfx90a`). hipRTC may abort the process if
 /// it does not know the architecture. With `kinds`, only one kernel per template and combination of element types is
-/// compiled, those of small cases in two forms: with their numbers built in, and with all of them as arguments.
+/// compiled, those of small cases in two forms: with their numbers built in, and with all of them as
+/// arguments.
 ///
 /// # Errors
 /// If the architecture is unknown or its compiler is not installed.

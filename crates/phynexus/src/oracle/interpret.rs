@@ -418,7 +418,7 @@ impl WorkGroup<'_> {
     fn read(&mut self, access: &MemoryAccess, invocation: usize, offset: usize) -> Result<Scalar> {
         let kernel = self.kernel;
         if let ArrayId::Fragment(number) = access.array {
-            return Ok(*self.shared_element(number, access, invocation, offset)?);
+            return Ok(*self.element_of_share(number, access, invocation, offset)?);
         }
         let (cell, accessor) = self.element(access, invocation, offset)?;
         cell.read(accessor)
@@ -435,7 +435,7 @@ impl WorkGroup<'_> {
         let kernel = self.kernel;
         let dtype = kernel.array(access.array).map_or(DType::F32, |(dtype, _)| dtype);
         if let ArrayId::Fragment(number) = access.array {
-            *self.shared_element(number, access, invocation, offset)? = scalar.cast(dtype);
+            *self.element_of_share(number, access, invocation, offset)? = scalar.cast(dtype);
             return Ok(());
         }
         let (cell, accessor) = self.element(access, invocation, offset)?;

@@ -2,9 +2,9 @@
 //! pass in two launches, so that every sum has a fixed order).
 //!
 //! A group computes a tile of rows of the result: queries for the output and the queries' gradient, keys for the
-//! gradients of keys and values. It goes through all columns, the other of both, in steps. A step computes the scores of
-//! the tile's rows and some columns, makes weights of them, and adds the weighted columns to the sums. How the group's
-//! invocations do that is the engine's affair.
+//! gradients of keys and values. It iterates over the columns (keys or queries) in steps. A step computes the scores of
+//! the tile's rows and some columns, makes weights of them, and adds the weighted columns to the sums. An engine
+//! distributes the work over invocations.
 
 mod panels;
 mod plain;
@@ -34,7 +34,7 @@ trait Engine {
     /// Rows of which an invocation holds elements.
     fn rows(&self) -> usize;
     /// Elements of a row that an invocation holds, of this many columns; an even number.
-    fn held(&self, columns: usize) -> usize;
+    fn elements(&self, columns: usize) -> usize;
     /// The place of row number `row` of the invocation in the tile.
     fn row(&self, b: &Builder, row: &Index) -> Index;
     /// The place of column number `column` of the invocation in the tile.
@@ -49,7 +49,8 @@ trait Engine {
     fn begin(&self, b: &mut Builder, problem: &Problem, place: &Place);
     /// Combines values of the invocation's rows with those of the others that hold elements of these rows.
     fn exchange(&self, b: &mut Builder, op: Binary, values: ArrayId);
-    /// Sets the scores of a step, one array for each pair of matrices. Sums of the step before are complete then.
+    /// Sets the scores of a step, one array for each pair of matrices. On return, the sums of
+    /// the step before are complete.
     fn scores(&self, b: &mut Builder, problem: &Problem, place: &Place, scores: &[ArrayId], step: &Index);
     /// Adds columns of a right matrix, weighted with the contents of an array, to sums.
     fn accumulate(
@@ -69,8 +70,8 @@ trait Engine {
 /// The most features of queries, keys and values: an invocation holds sums for all of them.
 const FEATURES: usize = 256;
 
-/// Whether a kernel of its own pays off for attention, or its gradient, of these operands. The products of a single query
-/// are sums that are computed together with what makes the keys and values, such as their place in a cache.
+/// Whether a kernel of its own pays off for attention, or its gradient, of these operands. The products of a single
+/// query are sums that are computed together with what makes the keys and values, such as their place in a cache.
 pub(super) fn pays(operands: &[TensorType], target: &Target) -> bool {
     let [q, _, v, ..] = operands else { return false };
     let (&[.., queries, features], &[.., values]) = (q.shape(), v.shape()) else { return false };

@@ -1,5 +1,5 @@
-//! Scaled dot-product attention. Its body, and that of its gradient, hold the whole score matrix; devices that claim the
-//! composites never do.
+//! Scaled dot-product attention. Its body, and that of its gradient, hold the whole score matrix; devices that claim
+//! the composites never do.
 
 use super::{
     AttentionGradient, Build, Composite, Definition, check, gradients_for,
@@ -18,9 +18,9 @@ use crate::{
 };
 
 /// Inputs q `[B, H, L, E]`, k `[B, H, S, E]`, v `[B, H, S, V]`, then a mask `[B, H, L, S]` (`bool`: true takes part;
-/// float: added) if there is one. Packed: `softmax(scale * q k^T) v` `[B, H, L, V]`, and the logarithms of the softmax's
-/// denominators `[B, H, L]`. The dtype is q's, `float32` for 16-bit floats. A row that may attend to nothing gives 0, and
-/// minus infinity. A query's index is compared with a key's from 0, whatever their counts.
+/// float: added) if there is one. Packed: `softmax(scale * q k^T) v` `[B, H, L, V]`, and the logarithms of the
+/// softmax's denominators `[B, H, L]`. The dtype is q's, `float32` for 16-bit floats. A row that may attend to nothing
+/// gives 0, and minus infinity. A query's index is compared with a key's from 0, whatever their counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Attention {
     /// A query attends to keys up to its own index only.
@@ -31,7 +31,7 @@ pub struct Attention {
     pub mask: bool,
 }
 
-/// The least `float16` that is not subnormal: smaller numbers are rounded as it is.
+/// The least `float16` that is not subnormal. Smaller numbers have the same absolute rounding error.
 pub(super) const LEAST: f64 = 1.0 / 16384.0;
 
 /// The magnitudes of numbers.
@@ -206,7 +206,7 @@ impl Definition for Attention {
             Some(g) => g,
             None => output.like(0.0),
         };
-        // What is derived in 16 bits has a gradient of 16 bits, which the packed one has been made of.
+        // The packed gradient was cast from q's dtype, so this cast is exact.
         let narrow = g.cast(call.inputs[0].dtype());
         let mut delta = (output * &g).sum(KEYS).reshape(&row_shape);
         if let Some(of_logarithm) = gradients.next_gradient(&row_shape)? {

@@ -18,8 +18,8 @@ use crate::{
 };
 
 /// Inputs q, k, v, the mask if there is one, the logarithms `[B, H, L]`, the output's gradient `[B, H, L, V]` and
-/// `delta = sum(output * output's gradient) - logarithms' gradient` `[B, H, L]`. The output's gradient has q's dtype, the
-/// others have the packed one. Packed: the gradients of q, k and v.
+/// `delta = sum(output * output's gradient) - logarithms' gradient` `[B, H, L]`. The output's gradient has q's dtype,
+/// the others have the packed one. Packed: the gradients of q, k and v.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AttentionGradient(
     /// What it is the gradient of.

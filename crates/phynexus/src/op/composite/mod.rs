@@ -94,8 +94,8 @@ pub(crate) trait Definition {
         false
     }
 
-    /// Where a device's own kernel may round numbers within to the 16-bit dtype of its operands: the sum of the rounded
-    /// numbers' magnitudes in each element of the result, as far as each contributes. `None` if it must not.
+    /// Bounds what a device's own kernel rounds within to the 16-bit dtype of its operands: for each element of the
+    /// result, the sum of the magnitudes of the rounded terms. `None` if it must not round.
     fn rounded(&self) -> Option<Build<'_>> {
         None
     }

@@ -189,7 +189,7 @@ impl WorkGroup<'_> {
     }
 
     /// An element of an invocation's share of a team's fragments.
-    pub(super) fn shared_element(
+    pub(super) fn element_of_share(
         &mut self,
         number: u16,
         access: &MemoryAccess,
@@ -208,7 +208,7 @@ impl WorkGroup<'_> {
         let (row, column) = Fragment::position(index % share, invocation % team);
         let (rows, columns) = fragment.extents();
         let matrix = self.fragments[usize::from(number)][invocation / team].get_mut(index / share);
-        // What is never written is no number.
+        // In a fragment of which some elements have been written, the others are no numbers.
         let unwritten = || vec![Scalar::Float(f64::NAN); rows * columns];
         let matrix = matrix.ok_or_else(none)?.get_or_insert_with(unwritten);
         matrix.get_mut(row * columns + column).ok_or_else(none)

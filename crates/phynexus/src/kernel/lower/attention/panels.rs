@@ -73,7 +73,8 @@ impl Shape {
         let fits = |shape: &Shape| {
             shape.block()[1] <= limits.block_size && shape.shared_bytes(problem) <= limits.shared_bytes
         };
-        // Measured on an H200. Keys have twice as many sums: with few features, three groups of one team fit a processor.
+        // Measured on an H200. Keys have twice as many sums: with few features, three groups of one team fit a
+        // processor.
         let is_small = problem.pass == Pass::Keys && padded(problem.features()) == Panel::WIDTH;
         let shapes = if is_small { &SHAPES[2..] } else { &SHAPES[..] };
         let most = if problem.pass == Pass::Keys { 3 } else { STAGES };
@@ -128,7 +129,7 @@ pub(super) struct Teams {
     x: Index,
     /// The panels of the tile's rows, for each left matrix: by features in groups, then by rows.
     left: Vec<ArrayId>,
-    /// The same of some steps' columns, for each right matrix.
+    /// The panels of some steps' columns, for each right matrix.
     right: Vec<ArrayId>,
     /// The first fragment of weights for each right matrix that is added to sums.
     weights: Vec<Option<Tile>>,
@@ -203,7 +204,7 @@ impl Engine for Teams {
         2
     }
 
-    fn held(&self, columns: usize) -> usize {
+    fn elements(&self, columns: usize) -> usize {
         padded(columns) / 4
     }
 

@@ -196,7 +196,7 @@ impl Engine for Plain {
         self.shape.part[0]
     }
 
-    fn held(&self, columns: usize) -> usize {
+    fn elements(&self, columns: usize) -> usize {
         columns.div_ceil(self.shape.extents()[1]).max(1) * self.shape.part[1]
     }
 
@@ -215,11 +215,11 @@ impl Engine for Plain {
     }
 
     fn array(&mut self, b: &mut Builder, columns: usize) -> ArrayId {
-        b.registers(self.held, self.rows() * self.held(columns))
+        b.registers(self.held, self.rows() * self.elements(columns))
     }
 
     fn element(&self, _: &Builder, columns: usize, row: &Index, column: &Index) -> Index {
-        row.scale(self.held(columns) as i64).add(column)
+        row.scale(self.elements(columns) as i64).add(column)
     }
 
     fn begin(&self, _: &mut Builder, _: &Problem, _: &Place) {}
@@ -248,7 +248,7 @@ impl Engine for Plain {
         let first = problem.first_column(columns, step);
         let pitches = self.shape.pitches().map(|pitch| pitch as i64);
         for ((left, right), &sums) in problem.left.iter().zip(&problem.right).zip(scores) {
-            b.over(self.rows() * self.held(columns), AxisKind::Unroll, |b, at| {
+            b.over(self.rows() * self.elements(columns), AxisKind::Unroll, |b, at| {
                 let zero = b.constant(self.held, 0i32);
                 b.store(sums, at, zero);
             });
@@ -265,7 +265,7 @@ impl Engine for Plain {
                 b.over(DEPTH, AxisKind::Unroll, |b, term| {
                     let [row, column] = pitches.map(|pitch| term.scale(pitch));
                     let factors = [(of_rows, &row), (of_columns, &column)];
-                    self.multiply(b, factors, (sums, 0, self.held(columns)));
+                    self.multiply(b, factors, (sums, 0, self.elements(columns)));
                 });
             });
         }
@@ -287,7 +287,7 @@ impl Engine for Plain {
         let matrix = &problem.right[matrix];
         b.barrier();
         b.over(self.rows(), AxisKind::Unroll, |b, row| {
-            b.over(self.held(columns), AxisKind::Unroll, |b, column| {
+            b.over(self.elements(columns), AxisKind::Unroll, |b, column| {
                 let weight = b.load(weights, &self.element(b, columns, row, column));
                 let at = self.column(b, column).scale(row_pitch).add(&self.row(b, row));
                 b.store(self.weights, &at, weight);
@@ -305,7 +305,11 @@ impl Engine for Plain {
                 b.over(DEPTH, AxisKind::Unroll, |b, term| {
                     let (left, right) = (of_chunk.add(term).scale(row_pitch), term.scale(pitch));
                     let factors = [(self.weights, &left), (self.chunks[1], &right)];
-                    self.multiply(b, factors, (sums, block * self.shape.part[1], self.held(matrix.features)));
+                    self.multiply(
+                        b,
+                        factors,
+                        (sums, block * self.shape.part[1], self.elements(matrix.features)),
+                    );
                 });
             });
         }

@@ -26,9 +26,9 @@ struct Tile<'a, E> {
     /// Scores, then for gradients their derivatives.
     scores: Vec<ArrayId>,
     /// The greatest score of each row so far; for the queries' gradient the logarithm, as an exponent.
-    greatest: ArrayId,
+    row_max: ArrayId,
     /// The sum of each row's weights so far; for the queries' gradient `delta`.
-    total: ArrayId,
+    row_sum: ArrayId,
 }
 
 /// Sums for rows of the result.
@@ -56,14 +56,14 @@ pub(super) fn lower(b: &mut Builder, engine: &mut impl Engine, problem: &Problem
         })
         .collect();
     let engine = &*engine;
-    let [greatest, total] = [0, 1].map(|_| b.registers(problem.held, engine.rows()));
-    let tile = Tile { engine, problem, place, scores, greatest, total };
+    let [row_max, row_sum] = [0, 1].map(|_| b.registers(problem.held, engine.rows()));
+    let tile = Tile { engine, problem, place, scores, row_max, row_sum };
     tile.begin(b, &sums);
     let steps = problem.extents()[1].div_ceil(extents[1]);
     b.over(steps.max(1), AxisKind::Serial, |b, step| {
         b.when(problem.has_step(b, place, extents, step), |b| {
             engine.scores(b, problem, place, &tile.scores, step);
-            tile.hide(b, step);
+            tile.mask_scores(b, step);
             match problem.pass {
                 Pass::Output => tile.softmax(b, sums[0]),
                 Pass::Queries | Pass::Keys => tile.derive(b, step),
@@ -76,7 +76,7 @@ pub(super) fn lower(b: &mut Builder, engine: &mut impl Engine, problem: &Problem
     });
     engine.complete(b);
     if problem.pass == Pass::Output {
-        engine.exchange(b, Binary::Add, tile.total);
+        engine.exchange(b, Binary::Add, tile.row_sum);
     }
     for sums in &sums {
         tile.finish(b, *sums);
@@ -92,7 +92,7 @@ impl<E: Engine> Tile<'_, E> {
     /// Statements for each of the invocation's elements, given its row and column among these.
     fn each(&self, b: &mut Builder, columns: usize, body: impl FnOnce(&mut Builder, &Index, &Index)) {
         self.rows(b, |b, row| {
-            b.over(self.engine.held(columns), AxisKind::Unroll, |b, column| body(b, row, column));
+            b.over(self.engine.elements(columns), AxisKind::Unroll, |b, column| body(b, row, column));
         });
     }
 
@@ -149,15 +149,15 @@ impl<E: Engine> Tile<'_, E> {
                     }
                     _ => (self.constant(b, f64::NEG_INFINITY), self.constant(b, 0.0)),
                 };
-                b.store(self.greatest, row, greatest);
-                b.store(self.total, row, total);
+                b.store(self.row_max, row, greatest);
+                b.store(self.row_sum, row, total);
             });
         }
         self.engine.begin(b, self.problem, self.place);
     }
 
     /// Masks the scores; scales them if that is not left to the exponentials.
-    fn hide(&self, b: &mut Builder, step: &Index) {
+    fn mask_scores(&self, b: &mut Builder, step: &Index) {
         let (problem, columns, scores) = (self.problem, self.columns(), self.scores[0]);
         if !problem.is_scaled_late() {
             self.each(b, columns, |b, row, column| {
@@ -217,16 +217,16 @@ impl<E: Engine> Tile<'_, E> {
         let (columns, scores, rows) = (self.columns(), self.scores[0], self.engine.rows());
         let [factor, shift] = [0, 1].map(|_| b.registers(self.problem.held, rows));
         self.rows(b, |b, row| {
-            let greatest = b.load(self.greatest, row);
+            let greatest = b.load(self.row_max, row);
             b.store(factor, row, greatest);
         });
         self.each(b, columns, |b, row, column| {
             let score = self.load(b, scores, columns, row, column);
-            b.accumulate(self.greatest, row, Binary::Max, score);
+            b.accumulate(self.row_max, row, Binary::Max, score);
         });
-        self.engine.exchange(b, Binary::Max, self.greatest);
+        self.engine.exchange(b, Binary::Max, self.row_max);
         self.rows(b, |b, row| {
-            let (before, greatest) = (b.load(factor, row), b.load(self.greatest, row));
+            let (before, greatest) = (b.load(factor, row), b.load(self.row_max, row));
             let [nothing, zero] = [f64::NEG_INFINITY, 0.0].map(|number| self.constant(b, number));
             let is_empty = b.binary(Binary::Eq, greatest, nothing);
             let greatest = b.select(is_empty, zero, greatest);
@@ -235,12 +235,12 @@ impl<E: Engine> Tile<'_, E> {
             b.store(shift, row, negative);
             let change = self.weight(b, before, negative);
             b.store(factor, row, change);
-            b.accumulate(self.total, row, Binary::Mul, change);
+            b.accumulate(self.row_sum, row, Binary::Mul, change);
         });
         self.each(b, columns, |b, row, column| {
             let (score, shift) = (self.load(b, scores, columns, row, column), b.load(shift, row));
             let weight = self.weight(b, score, shift);
-            b.accumulate(self.total, row, Binary::Add, weight);
+            b.accumulate(self.row_sum, row, Binary::Add, weight);
             self.store(b, scores, columns, [row, column], weight);
         });
         self.each(b, sums.features, |b, row, column| {
@@ -282,7 +282,7 @@ impl<E: Engine> Tile<'_, E> {
                     let query = self.column(b, step, column);
                     self.of_query(b, &query)
                 }
-                Pass::Output | Pass::Queries => (b.load(self.greatest, row), b.load(self.total, row)),
+                Pass::Output | Pass::Queries => (b.load(self.row_max, row), b.load(self.row_sum, row)),
             };
             let score = self.load(b, scores, columns, row, column);
             let shift = b.unary(Unary::Neg, logarithm);
@@ -321,7 +321,7 @@ impl<E: Engine> Tile<'_, E> {
             factors
         });
         self.rows(b, |b, row| {
-            b.over(self.engine.held(sums.features) / 2, AxisKind::Unroll, |b, pair| {
+            b.over(self.engine.elements(sums.features) / 2, AxisKind::Unroll, |b, pair| {
                 let pair = pair.scale(2);
                 let values = [0, 1].map(|lane| {
                     let sum = self.load(b, sums.array, sums.features, row, &pair.shift(lane));
@@ -339,11 +339,11 @@ impl<E: Engine> Tile<'_, E> {
     /// Stores the logarithm of a row of the output. Returns the factor of its sums.
     fn finish_row(&self, b: &mut Builder, row: &Index, values: usize) -> ValueId {
         let (problem, rows) = (self.problem, self.problem.extents()[0]);
-        let total = b.load(self.total, row);
+        let total = b.load(self.row_sum, row);
         let [zero, one] = [0.0, 1.0].map(|number| self.constant(b, number));
         let is_empty = b.binary(Binary::Eq, total, zero);
         let divisor = b.select(is_empty, one, total);
-        let greatest = b.load(self.greatest, row);
+        let greatest = b.load(self.row_max, row);
         let greatest = self.exponent(b, greatest);
         let natural = self.constant(b, 1.0 / problem.unit());
         let greatest = b.binary(Binary::Mul, greatest, natural);

@@ -57,8 +57,8 @@ pub struct Language {
     pub extremes: Option<[&'static str; 2]>,
     /// The types and functions for matrix fragments and asynchronous copies, if the language has fragments.
     pub matrices: Option<&'static str>,
-    /// The definition of the function that multiplies panels into an array of fragments, with all that it needs, if
-    /// the language has products of panels by teams of 128 invocations.
+    /// What products of panels by teams of 128 invocations need, and the functions that multiply into an array of
+    /// fragments, if the language has them.
     pub products: Option<(&'static str, fn(&Fragment) -> String)>,
     /// Whether the language has asynchronous copies.
     pub async_copies: bool,
