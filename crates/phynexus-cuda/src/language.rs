@@ -1,6 +1,9 @@
 //! The language of kernels: CUDA C.
 
-use phynexus::{custom::SourceLanguage, kernel::print::Language};
+use phynexus::{
+    custom::SourceLanguage,
+    kernel::print::{Language, Products},
+};
 
 use crate::{
     instructions::{EXTREMES, MATRICES, ROUND_TO_BF16},
@@ -24,7 +27,7 @@ pub static CUDA: Language = Language {
     ],
     extremes: Some(EXTREMES),
     matrices: Some(MATRICES),
-    products: Some((PRODUCTS, product)),
+    products: Some(Products { common: PRODUCTS, functions: product }),
     async_copies: true,
     ..Language::CPP
 };

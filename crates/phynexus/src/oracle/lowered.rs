@@ -13,14 +13,14 @@ use crate::{
     kernel::{
         loops::BufferParameter,
         lower::{Argument, Launch, Lowered, Source, Target, Unsupported, lower},
-        print::{Language, print},
+        print::{Language, Products, print},
     },
 };
 
 /// A language that has everything. Its sources are not compiled.
 static COMPLETE: Language = Language {
     matrices: Some(""),
-    products: Some(("", |_| String::new())),
+    products: Some(Products { common: "", functions: |_| String::new() }),
     async_copies: true,
     ..Language::CPP
 };

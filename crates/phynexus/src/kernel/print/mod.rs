@@ -10,7 +10,7 @@ mod number;
 mod variable;
 mod wgsl;
 
-pub use c::{Language, print, print_variable};
+pub use c::{Language, Products, print, print_variable};
 use dialect::Dialect;
 pub use variable::{NumberSource, Variable};
 pub use wgsl::{

@@ -5,6 +5,15 @@ use crate::{
     kernel::loops::{ArrayId, Fragment},
 };
 
+/// How a language multiplies panels.
+#[derive(Clone, Copy, Debug)]
+pub struct Products {
+    /// What every product needs.
+    pub common: &'static str,
+    /// The functions that multiply into an array of fragments like this one.
+    pub functions: fn(&Fragment) -> String,
+}
+
 /// A language. Arguments of templates are in braces.
 #[derive(Debug)]
 pub struct Language {
@@ -57,9 +66,8 @@ pub struct Language {
     pub extremes: Option<[&'static str; 2]>,
     /// The types and functions for matrix fragments and asynchronous copies, if the language has fragments.
     pub matrices: Option<&'static str>,
-    /// What products of panels by teams of 128 invocations need, and the functions that multiply into an array of
-    /// fragments, if the language has them.
-    pub products: Option<(&'static str, fn(&Fragment) -> String)>,
+    /// The functions for products of panels by teams of 128 invocations, if the language has them.
+    pub products: Option<Products>,
     /// Whether the language has asynchronous copies.
     pub async_copies: bool,
 }

@@ -21,8 +21,8 @@ impl Printer<'_, CFamily> {
         if fragment.subgroups() > 1 && fragment.role == Role::Accumulator {
             let products = self.language().products;
             self.needs(products.is_some(), "products of panels")?;
-            if let Some((common, product)) = products {
-                for definition in [common.to_owned(), product(fragment)] {
+            if let Some(products) = products {
+                for definition in [products.common.to_owned(), (products.functions)(fragment)] {
                     if !self.dialect.products.contains(&definition) {
                         self.dialect.products += &definition;
                     }

@@ -4,7 +4,7 @@ mod language;
 mod matrix;
 mod operation;
 
-pub use language::Language;
+pub use language::{Language, Products};
 
 use super::{Dialect, LANES, Names, Printer, Variable, number::fill, variable};
 use crate::{
