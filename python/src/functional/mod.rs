@@ -78,7 +78,14 @@ pub(crate) fn embedding(input: &PyTensor, weight: &PyTensor, padding_idx: Option
     Ok(PyTensor::wrap(input.tensor()?.embedding(&weight.tensor()?, padding_idx)?))
 }
 
-/// Scaled dot-product attention.
+/// Scaled dot-product attention: ``softmax(scale * query @ key.mT + attn_mask) @ value``.
+///
+/// ``query`` is ``(..., L, E)``, ``key`` ``(..., S, E)``, ``value`` ``(..., S, V)``; leading dimensions are
+/// broadcast. ``attn_mask`` is broadcast to ``(..., L, S)``: of ``bool``, true takes part; of floats, it is added. With
+/// ``is_causal`` a query attends to keys up to its own index only, also if there is a mask. A query that may attend to
+/// nothing gives 0. ``dropout_p`` drops weights (always: pass 0 in evaluation); the whole matrix of weights is then
+/// held in memory. ``scale`` defaults to ``1 / sqrt(E)``. With ``enable_gqa`` there may be a multiple of query heads
+/// (dimension -3), and neighbouring ones share a key and value head.
 #[pyfunction]
 #[pyo3(signature = (query, key, value, attn_mask=None, dropout_p=0.0, is_causal=false, *, scale=None, enable_gqa=false))]
 pub(crate) fn scaled_dot_product_attention(

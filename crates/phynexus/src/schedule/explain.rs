@@ -12,7 +12,7 @@ use crate::{
     DType,
     device::Device,
     kernel::fused::{FusedOp, Fusion},
-    op::{Conv, ConvKind, Op, Pool},
+    op::{Composite, Conv, ConvKind, Op, Pool},
     shape::element_count,
     text::{counted, show_bytes, show_count, show_shape},
 };
@@ -102,9 +102,18 @@ fn library_operations(step: &PlannedStep) -> u64 {
             let window: usize = geometry.kernel.iter().product();
             2 * output * (filter.get(1).copied().unwrap_or(0) * window) as u64
         }
+        Op::Composite(Composite::Attention(_)) => attention_operations(shape(0), shape(2), 1, 1),
+        // Products of queries and keys, again of two, and of the output's gradient and values, of two.
+        Op::Composite(Composite::AttentionGradient(_)) => attention_operations(shape(0), shape(2), 3, 2),
         Op::Pool(Pool(_, geometry)) => result * geometry.kernel.iter().product::<usize>() as u64,
         _ => result,
     }
+}
+
+/// Multiplications and additions of so many products of all queries' features, and of all values, with all keys.
+fn attention_operations(q: &[usize], v: &[usize], of_features: usize, of_values: usize) -> u64 {
+    let (&[batch, heads, queries, features], &[.., keys, values]) = (q, v) else { return 0 };
+    2 * (batch * heads * queries * keys) as u64 * (of_features * features + of_values * values) as u64
 }
 
 /// Lists the functions of a kernel in order: `sub exp sum div`.

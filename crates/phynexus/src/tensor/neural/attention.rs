@@ -96,7 +96,8 @@ impl Tensor {
         if options.enable_gqa && shapes.iter().all(|shape| shape.len() >= 3) {
             let heads = batch.iter().map(|b| b[b.len() - 1]).collect::<Vec<_>>();
             if heads[1] == 0 || heads[2] != heads[1] || !heads[0].is_multiple_of(heads[1]) {
-                let hint = "the query heads must be a multiple of the key and value heads";
+                let hint =
+                    "keys and values must have the same heads, of which the query heads are a multiple";
                 return Err(Error::shape(NAME, &shapes, hint));
             }
             let times = heads[0] / heads[1];
@@ -114,7 +115,12 @@ impl Tensor {
                 });
             }
         }
-        let common = broadcast(NAME, &broadcast(NAME, &batch[0], &batch[1])?, &batch[2])?;
+        let common = broadcast(NAME, &batch[0], &batch[1]).and_then(|both| broadcast(NAME, &both, &batch[2]));
+        let common = common.map_err(|_| {
+            let hint = "batch and heads must be equal or 1; for several query heads per key and value head, set \
+                        enable_gqa";
+            Error::shape(NAME, &shapes, hint)
+        })?;
         let full = |x: &Tensor, rows: usize, columns: usize| -> Result<Tensor> {
             let shape: Dims = common.iter().copied().chain([rows, columns]).collect();
             four_dimensional(&x.expand(&shape)?)
@@ -126,11 +132,22 @@ impl Tensor {
             return Err(Error::shape(NAME, &shapes, hint));
         }
         let (q, k, value) = (full(self, l, e)?, full(&key, s, e)?, full(&value, s, v)?);
-        let mask = match attn_mask {
-            Some(mask) if mask.dtype() == DType::Bool => Some(full(mask, l, s)?),
-            Some(mask) => Some(full(&mask.to_dtype(q.dtype())?, l, s)?),
-            None => None,
+        let mask = |mask: &Tensor| -> Result<Tensor> {
+            let mask = match mask.dtype() {
+                DType::Bool => mask.clone(),
+                dtype if dtype.is_float() => mask.to_dtype(q.dtype())?,
+                dtype => {
+                    let hint =
+                        "the mask must be bool (true takes part) or floats, which are added to the scores";
+                    return Err(Error::dtype(NAME, &[dtype], hint));
+                }
+            };
+            full(&mask, l, s).map_err(|_| {
+                let hint = "the mask (the last shape) must be (.., queries, keys), where leading dimensions may be 1";
+                Error::shape(NAME, &[q.shape(), k.shape(), mask.shape()], hint)
+            })
         };
+        let mask = attn_mask.map(mask).transpose()?;
         let scale = Scalar::Float(options.scale.unwrap_or(1.0 / (e.max(1) as f64).sqrt()));
         let attention = Attention { causal: options.is_causal, scale, mask: mask.is_some() };
         let output = if options.dropout_p > 0.0 {

@@ -182,6 +182,10 @@ fn bad_arguments_are_typed_errors() {
     shape(x.adaptive_avg_pool2d([0, 1]));
     shape(x.scaled_dot_product_attention(&leaf(&[2, 3, 5, 4], DType::F32), &x, None, Default::default()));
     dtype(x.scaled_dot_product_attention(&leaf(&[2, 3, 5, 5], DType::F64), &x, None, Default::default()));
+    shape(x.scaled_dot_product_attention(&leaf(&[2, 2, 5, 5], DType::F32), &x, None, Default::default()));
+    let mask = |mask: &Tensor| x.scaled_dot_product_attention(&x, &x, Some(mask), Default::default());
+    shape(mask(&leaf(&[5, 6], DType::Bool)));
+    dtype(mask(&leaf(&[5, 5], DType::U8)));
     shape(leaf(&[3, 2], DType::F32).cross_entropy(&leaf(&[2], DType::I64), None, 0.0));
     dtype(leaf(&[3, 2], DType::F32).cross_entropy(&leaf(&[3], DType::Bool), None, 0.0));
     argument(leaf(&[3, 2], DType::F32).cross_entropy(&leaf(&[3], DType::I64), None, 1.5));
