@@ -19,6 +19,8 @@ where
         match self.kernel.axes.get(usize::from(axis)).map(|a| a.kind) {
             Some(AxisKind::Grid(d)) => format!("group_{}", LANES[usize::from(d)]),
             Some(AxisKind::Block(d)) => format!("invocation_{}", LANES[usize::from(d)]),
+            // WGSL has types of these names.
+            _ if matches!(axis, 32 | 64) => format!("axis{axis}"),
             _ => format!("i{axis}"),
         }
     }
