@@ -292,7 +292,12 @@ pub trait Driver: Sized + Send + Sync + 'static {
     /// Returns whether an operand of a library operation can be read in this layout. See
     /// [`Backend::reads_layout`](crate::device::Backend::reads_layout).
     fn reads_layout(&self, node: &IrNode, operand: usize, layout: &Layout) -> bool {
-        let _ = (operand, layout);
-        *node.op.exact() == crate::op::Op::Dot
+        let _ = operand;
+        match node.op.exact() {
+            Op::Dot => true,
+            // Others are copied: neighbouring elements of a row should be neighbours in memory.
+            Op::Conv(_) => layout.strides[1] == 1,
+            _ => false,
+        }
     }
 }

@@ -194,6 +194,9 @@ impl Backend for Reference {
     fn name(&self) -> &str {
         if self.target.is_none() { "reference" } else { &self.name }
     }
+    fn target(&self) -> Option<&Target> {
+        self.target.as_ref()
+    }
     fn support(&self, node: &IrNode, operands: &[TensorType]) -> Support {
         let is_lowered = |target: &Target| target.lowers_composite(&node.op, operands);
         match self.target.as_ref().is_some_and(is_lowered) {

@@ -10,6 +10,7 @@ pub(crate) mod backlog;
 mod build;
 mod cache;
 pub mod capture;
+mod channels_last;
 mod compile;
 mod cost;
 pub(crate) mod debug;

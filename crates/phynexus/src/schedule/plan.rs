@@ -12,6 +12,7 @@ use super::{
     allocations::Allocations,
     answers::Answers,
     build::{self, Built},
+    channels_last::keep_channels_last,
     compile, debug,
     explain::StepSummary,
     group::{self, FusionGroupId, Grouping, Home, Limits},
@@ -125,6 +126,7 @@ pub(super) fn plan(ir: Ir, leaves: &[Leaf], slots: Slots, device: Device) -> Res
     profile::end_recording();
     let _phase = profile::phase(Phase::Planning);
     let ir = slots.store_whole(rewrite(ir, device)?);
+    let ir = keep_channels_last(ir, device.backend().target());
     let layouts: Vec<Layout> = leaves.iter().map(|l| Layout { offset: 0, ..l.layout.clone() }).collect();
     let backend = device.backend();
     let family = compile::family(&ir);

@@ -1,5 +1,6 @@
 //! Tests of what becomes one kernel.
 
+mod channels_last;
 mod epilogues;
 mod memory;
 

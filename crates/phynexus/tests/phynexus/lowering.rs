@@ -4,6 +4,7 @@
 mod attention;
 #[path = "../lowering/cases.rs"]
 mod cases;
+mod convolutions;
 mod in_place;
 mod panels;
 mod rows;

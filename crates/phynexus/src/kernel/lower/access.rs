@@ -36,15 +36,29 @@ impl Buffer {
     ) -> MemoryAccess {
         let index = index.shift(-self.start);
         let access = MemoryAccess { mask, ..MemoryAccess::at(self.array, &index) };
-        let known = holds.and(&access.mask);
-        let (low, high) = known.bounds_of(&index, b.ranges());
-        if known.is_never() || low >= 0 && high + lanes as i64 <= self.length as i64 {
+        if self.contains(b, &index, &holds.and(&access.mask), lanes) {
             return access;
         }
         let number = index.quotient(lanes as i64, b.ranges());
         let value = b.number(&number);
         let row = Row { value, count: self.length / lanes, stride: lanes };
         MemoryAccess { index: Index::default(), row: Some(row), ..access }
+    }
+
+    /// The same access, but masked by its own place if the mask does not prove that it is in bounds.
+    pub(super) fn masked_access(&self, b: &Builder, index: &Index, mask: Mask, lanes: usize) -> MemoryAccess {
+        let index = index.shift(-self.start);
+        let mask = match self.contains(b, &index, &mask, lanes) {
+            true => mask,
+            false => mask.and(&Mask::within(&index, 0, (self.length + 1 - lanes) as i64, b.ranges())),
+        };
+        MemoryAccess { mask, ..MemoryAccess::at(self.array, &index) }
+    }
+
+    /// Whether a mask proves that an access is in bounds.
+    fn contains(&self, b: &Builder, index: &Index, mask: &Mask, lanes: usize) -> bool {
+        let (low, high) = mask.bounds_of(index, b.ranges());
+        mask.is_never() || low >= 0 && high + lanes as i64 <= self.length as i64
     }
 }
 

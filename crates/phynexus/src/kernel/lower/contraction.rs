@@ -2,6 +2,8 @@
 //! matrix products and convolutions. A group computes a tile of the result from tiles of the factors in shared memory,
 //! and loads the next tiles while it multiplies.
 
+use std::cmp::Reverse;
+
 use super::{
     Launch, Source, Target,
     access::{self, Buffer},
@@ -16,6 +18,7 @@ use crate::{
         Index, Mask, Ranges,
         build::Builder,
         fused::{FusedOp, Fusion, InstructionId},
+        index::{Atom, Term},
         loops::{Panel, ValueId},
         view::{Coordinates, unflatten},
     },
@@ -95,15 +98,35 @@ impl<'a> Contraction<'a> {
         }
         groups[3] = (fused.rows.len()..fused.rows.len() + fused.columns.len()).collect();
         // The columns of the result should be contiguous in memory.
-        let last = (0..fused.rows.len()).rev().find(|&r| fused.rows[r] > 1)?;
+        let is_wide = |&r: &usize| fused.rows[r] > 1;
+        let stored = fused.stores.first().map(|store| &store.index);
+        let is_contiguous = |&r: &usize| stored.is_some_and(|index| stride(index, r) == 1);
+        let mut last = (0..fused.rows.len()).rev().filter(is_wide);
+        let last = last.clone().find(is_contiguous).or(last.next())?;
         if groups[1].contains(&last) {
             groups.swap(1, 2);
             factors.swap(0, 1);
+        }
+        // Neighbouring rows should be neighbours in the left factor, and columns in the right one.
+        for (group, factor) in [(1, factors[0]), (2, factors[1])] {
+            if let FusedOp::Load { index, .. } = &fused.instructions[factor as usize].operation {
+                groups[group].sort_by_key(|&range| Reverse(stride(index, range).abs()));
+            }
         }
         let held = super::reduce::accumulator(fused.instructions[sum as usize].dtype);
         let found = Contraction { fused, sum, factors, held, groups };
         (1..4).all(|group| found.extent(group) >= LEAST).then_some(found)
     }
+}
+
+/// The distance in memory between most neighbours in a range.
+pub(super) fn stride(index: &Index, range: usize) -> i64 {
+    let distance = |term: &Term| match &term.atom {
+        Atom::Range(r) => i64::from(usize::from(*r) == range) * term.factor,
+        Atom::Remainder(of, _) => stride(of, range) * term.factor,
+        Atom::Quotient(of, by) => stride(of, range) / by * term.factor,
+    };
+    index.terms().iter().map(distance).sum()
 }
 
 impl Contraction<'_> {

@@ -172,10 +172,15 @@ fn conv(library: &Library, kind: ConvKind, geometry: &Geometry) -> (Draft, Produ
         ConvKind::InputGradient => outputs,
         ConvKind::FilterGradient => b[0],
     };
-    let columns: Vec<usize> = [summed].iter().chain(&b[2..]).copied().collect();
+    // The terms in the order in which they are in memory: channels come first or last.
+    let strides = &library.operands[0].layout.strides;
+    let is_last = kind != ConvKind::FilterGradient && strides[2..].iter().all(|stride| strides[1] < *stride);
+    let mut columns: Vec<usize> = [summed].iter().chain(&b[2..]).copied().collect();
+    columns.rotate_left(usize::from(is_last));
     let mut draft = over(library, &columns);
     let ranges = draft.ranges();
-    let at = ranges.coordinates();
+    let mut at = ranges.coordinates();
+    at[shape.len()..].rotate_right(usize::from(is_last));
     let (row, column) = at.split_at(shape.len());
     let (left, mask, right) = match kind {
         ConvKind::Forward => {

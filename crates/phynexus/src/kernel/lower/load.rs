@@ -2,7 +2,7 @@
 
 use super::{
     access::{Buffer, Pattern, is_aligned, pattern},
-    contraction::{Contraction, Tile},
+    contraction::{Contraction, Tile, stride},
 };
 use crate::{
     DType, Scalar,
@@ -10,7 +10,6 @@ use crate::{
         Index, Mask, Ranges,
         build::Builder,
         fused::FusedOp,
-        index::Atom,
         loops::{ArrayId, AsyncCopy, AxisKind, KernelOp, MemoryAccess, Panel, Type, ValueId},
     },
 };
@@ -79,9 +78,7 @@ pub(super) fn along_depth(contraction: &Contraction, factor: usize) -> bool {
         .rev()
         .find(|r| fused.columns[r - fused.rows.len()] > 1);
     match (&fused.instructions[contraction.factors[factor] as usize].operation, last) {
-        (FusedOp::Load { index, .. }, Some(last)) => {
-            index.terms().iter().any(|t| t.atom == Atom::Range(last as u8) && t.factor == 1)
-        }
+        (FusedOp::Load { index, .. }, Some(last)) => stride(index, last) == 1,
         _ => false,
     }
 }
@@ -192,11 +189,8 @@ impl Loader<'_> {
         let ranges = &ahead.ranges;
         self.pieces(ranges, length).iter().all(|(outer, depth, _)| {
             let accesses = self.accesses_ahead(&ahead, outer, depth, length);
-            let Some((index, mask)) = accesses.first() else { return false };
-            let index = index.shift(-buffer.start);
-            let (low, high) = mask.bounds_of(&index, ranges);
-            let inside = mask.is_never() || low >= 0 && high + length as i64 <= buffer.length as i64;
-            inside && is_aligned(&index, length) && pattern(&accesses) == Pattern::Vector
+            let Some((index, _)) = accesses.first() else { return false };
+            is_aligned(&index.shift(-buffer.start), length) && pattern(&accesses) == Pattern::Vector
         })
     }
 
@@ -250,7 +244,7 @@ impl Loader<'_> {
             let index = index.substitute(&coordinates, b.ranges());
             let mask = mask.substitute(&coordinates, b.ranges());
             b.when(exists, |b| {
-                let from = buffer.access(b, &index, mask, &Mask::default(), length);
+                let from = buffer.masked_access(b, &index, mask, length);
                 let to = self.layout.place(slot, &outer, &depth, b.ranges());
                 let to = Box::new(MemoryAccess::at(self.array, &to));
                 b.async_copy(AsyncCopy::Begin { from: Box::new(from), to });

@@ -38,7 +38,7 @@ use elementwise::Task;
 use super::{
     check::{Limits, check},
     fused::Fusion,
-    loops::Kernel,
+    loops::{Kernel, MatrixShape, Panel},
 };
 use crate::{
     DType, Error,
@@ -72,6 +72,14 @@ impl Target {
     /// Whether there is a matrix instruction that rounds `float32` factors.
     fn multiplies_tf32(&self) -> bool {
         self.limits.matrices.iter().any(|(_, factor, _)| *factor == DType::F32)
+    }
+
+    /// Whether its matrix units multiply panels of 16-bit floats.
+    pub(crate) fn multiplies_panels(&self) -> bool {
+        let is_product = |(shape, factor, _): &(MatrixShape, DType, DType)| {
+            shape.rows == Panel::ROWS && factor.size() == 2
+        };
+        self.limits.async_copies && self.limits.matrices.iter().any(is_product)
     }
 
     /// Whether steps may have this composite as their operation. Other composites consist of operations that have

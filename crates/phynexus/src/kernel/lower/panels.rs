@@ -18,11 +18,11 @@ use crate::{
 };
 
 /// Candidate shapes, those for large results first.
-const SHAPES: [Shape; 3] = [
+const SHAPES: [Shape; 4] = [
     Shape { rows: 128, columns: 256, depth: Panel::WIDTH, part: [Panel::ROWS, 256], unit: Unit::Team },
     Shape { rows: 128, columns: 128, depth: Panel::WIDTH, part: [Panel::ROWS, 128], unit: Unit::Team },
-    // For the products of attention with values of 64 features.
     Shape { rows: 256, columns: 64, depth: Panel::WIDTH, part: [Panel::ROWS, 64], unit: Unit::Team },
+    Shape { rows: 128, columns: 64, depth: Panel::WIDTH, part: [Panel::ROWS, 64], unit: Unit::Team },
 ];
 
 /// Columns of a fragment of the sums: so many are passed on at a time.
@@ -45,7 +45,8 @@ pub(super) fn shape(contraction: &Contraction, target: &Target) -> Option<Shape>
             && shared_bytes(*shape) <= limits.shared_bytes
             && contraction.block(*shape, target) <= limits.block_size
     };
-    let used = |shape: &Shape| contraction.extent(1) >= shape.rows && contraction.extent(2) >= shape.columns;
+    let used =
+        |shape: &Shape| contraction.extent(1) * 2 >= shape.rows && contraction.extent(2) >= shape.columns;
     let usable = SHAPES.into_iter().filter(|shape| fits(shape) && used(shape));
     let fastest = |&shape: &Shape| time(contraction, shape, parts(contraction, shape, target), target);
     usable.min_by(|a, b| fastest(a).total_cmp(&fastest(b)))
@@ -56,7 +57,10 @@ pub(super) fn shape(contraction: &Contraction, target: &Target) -> Option<Shape>
 pub(super) fn parts(contraction: &Contraction, shape: Shape, target: &Target) -> usize {
     let most = match contraction.tiles(shape) >= target.processors {
         true => 1,
-        false => contraction.extent(3).div_ceil(shape.depth).clamp(1, FEW_PARTS),
+        false => {
+            let steps = contraction.extent(3).div_ceil(shape.depth);
+            steps.clamp(1, FEW_PARTS.max(target.processors / contraction.tiles(shape).max(1)))
+        }
     };
     let time = |parts: &usize| time(contraction, shape, *parts, target);
     (1..=most).min_by(|a, b| time(a).total_cmp(&time(b))).unwrap_or(1)

@@ -77,7 +77,7 @@ impl Grouper<'_> {
                         view::through(op, shape, &node.shape, &coordinates, &kernel.ranges)?.0.into(),
                     );
                 }
-                op if op.is_elementwise() && !stored => {
+                op if (op.is_elementwise() || *op == Op::Contiguous && at == id) && !stored => {
                     node.inputs.iter().for_each(|&input| look(input, coordinates.clone()));
                 }
                 _ => sources.push(at),

@@ -1,0 +1,162 @@
+//! Convolutions of images that are channels last in memory, by products of panels.
+
+use phynexus::{
+    DType,
+    kernel::{
+        lower::lower,
+        step::{Library, Operand, Step},
+    },
+    op::{
+        Axes, Binary, Cat, Combine, Conv, ConvKind, Geometry, Op, Pool, PoolKind, Reduce, Unary,
+        ir::{Id, IrNode},
+    },
+    oracle::generate::{Case, CaseLeaf, Choice, Distribution, random_array},
+    shape::{Dims, Layout},
+};
+
+use super::{check_all, panels::panels};
+
+const DTYPE: DType = DType::BF16;
+
+/// A convolution: images, channels, extents and outputs; kernel, stride, padding and dilation of both dimensions.
+struct Sizes {
+    x: [usize; 4],
+    outputs: usize,
+    geometry: Geometry,
+}
+
+impl Sizes {
+    fn new(x: [usize; 4], outputs: usize, kernel: usize, stride: usize, padding: usize) -> Sizes {
+        let both = |extent: usize| Dims::from_slice(&[extent; 2]);
+        let padding = [(padding, padding); 2].into_iter().collect();
+        let (kernel, stride, dilation) = (both(kernel), both(stride), both(1));
+        Sizes { x, outputs, geometry: Geometry { kernel, stride, dilation, padding, groups: 1 } }
+    }
+
+    fn w(&self) -> [usize; 4] {
+        [self.outputs, self.x[1], self.geometry.kernel[0], self.geometry.kernel[1]]
+    }
+
+    fn y(&self) -> [usize; 4] {
+        let extent = |d: usize| self.geometry.output_size(d, self.x[2 + d]).unwrap();
+        [self.x[0], self.outputs, extent(0), extent(1)]
+    }
+
+    /// The shapes of the operands and the result.
+    fn shapes(&self, kind: ConvKind) -> ([[usize; 4]; 2], [usize; 4]) {
+        match kind {
+            ConvKind::Forward => ([self.x, self.w()], self.y()),
+            ConvKind::InputGradient => ([self.y(), self.w()], self.x),
+            ConvKind::FilterGradient => ([self.x, self.y()], self.w()),
+        }
+    }
+}
+
+const KINDS: [ConvKind; 3] = [ConvKind::Forward, ConvKind::InputGradient, ConvKind::FilterGradient];
+
+fn sizes() -> Vec<Sizes> {
+    vec![
+        Sizes::new([2, 40, 9, 12], 64, 3, 1, 1),
+        Sizes::new([1, 64, 17, 15], 128, 3, 2, 1),
+        Sizes::new([3, 128, 12, 9], 112, 1, 1, 0),
+    ]
+}
+
+/// Whether each launch multiplies panels.
+fn launches(sizes: &Sizes, kind: ConvKind) -> Vec<bool> {
+    let (operands, result) = sizes.shapes(kind);
+    let operand = |shape: &[usize; 4]| {
+        let [_, channels, height, width] = shape.map(|extent| extent as isize);
+        let mut layout = Layout::contiguous(shape);
+        layout.strides = [height * width * channels, 1, width * channels, channels].into_iter().collect();
+        Operand { dtype: DTYPE, layout }
+    };
+    let op = Op::Conv(Conv(kind, sizes.geometry.clone()));
+    let node = IrNode { op, dtype: DTYPE, shape: result.as_slice().into(), inputs: Default::default() };
+    let step =
+        Step::Library(Library { node, operands: operands.iter().map(operand).collect(), epilogue: None });
+    lower(&step, &panels(132)).unwrap().launches.iter().map(|launch| launch.kernel.has_panels()).collect()
+}
+
+#[test]
+fn channels_are_copied_to_panels() {
+    for sizes in sizes() {
+        for kind in KINDS {
+            let launches = launches(&sizes, kind);
+            assert!(launches[0], "{kind:?} of {:?}: {launches:?}", sizes.x);
+        }
+    }
+}
+
+/// Adds a leaf with values of one size.
+fn leaf(case: &mut Case, choice: &mut Choice, shape: &[usize]) -> Id {
+    case.leaf(CaseLeaf::contiguous(random_array(choice, Distribution::Tame, DTYPE, shape)))
+}
+
+#[test]
+fn convolutions_of_panels() {
+    let mut choice = Choice::new(41);
+    let stem = Sizes::new([2, 3, 30, 30], 64, 7, 2, 3);
+    for sizes in sizes().into_iter().chain([stem]) {
+        for kind in KINDS {
+            let (operands, result) = sizes.shapes(kind);
+            let mut case = Case::new(format!("{kind:?} of {:?}", sizes.x));
+            let [a, b] = operands.map(|shape| leaf(&mut case, &mut choice, &shape));
+            let op = Op::Conv(Conv(kind, sizes.geometry.clone()));
+            let y = case.ir.push(op, DTYPE, result.as_slice().into(), [a, b]);
+            case.ir.outputs.push(y);
+            check_all([case], &[panels(5)]);
+        }
+    }
+}
+
+/// What surrounds convolutions: elementwise operations with several readers, sums over all but channels, pooling,
+/// concatenation, results in the usual order.
+#[test]
+fn networks_of_convolutions() {
+    let mut choice = Choice::new(42);
+    let mut case = Case::new("network");
+    let first = Sizes::new([2, 64, 10, 12], 64, 3, 1, 1);
+    let second = Sizes::new([2, 128, 5, 6], 64, 3, 1, 1);
+    let (x, w) = (leaf(&mut case, &mut choice, &first.x), leaf(&mut case, &mut choice, &first.w()));
+    let ir = &mut case.ir;
+    let square: Dims = first.x.as_slice().into();
+    let positive = ir.push(Op::Unary(Unary::Abs), DTYPE, square.clone(), [x]);
+    let conv = |sizes: &Sizes| Op::Conv(Conv(ConvKind::Forward, sizes.geometry.clone()));
+    let y = ir.push(conv(&first), DTYPE, square.clone(), [positive, w]);
+    let wide = ir.push(Op::Cast, DType::F32, square.clone(), [y]);
+    let channels: Dims = [1, 64, 1, 1].as_slice().into();
+    let sums = Op::Reduce(Reduce { combine: Combine::Sum, axes: Axes::of([0, 2, 3]) });
+    let sum = ir.push(sums, DType::F32, channels.clone(), [wide]);
+    let spread = ir.push(Op::Expand, DType::F32, square.clone(), [sum]);
+    let centred = ir.push(Op::Binary(Binary::Sub), DType::F32, square.clone(), [wide, spread]);
+    let centred = ir.push(Op::Cast, DTYPE, square.clone(), [centred]);
+    let both = ir.push(Op::Binary(Binary::Max), DTYPE, square.clone(), [centred, x]);
+    let half: Dims = [2, 64, 5, 6].as_slice().into();
+    let window = |kind| {
+        let geometry =
+            Geometry { stride: Dims::from_slice(&[2, 2]), ..Sizes::new(first.x, 64, 2, 2, 0).geometry };
+        Op::Pool(Pool(kind, geometry))
+    };
+    let most = ir.push(window(PoolKind::Max), DTYPE, half.clone(), [both]);
+    let where_ = ir.push(window(PoolKind::ArgMax), DType::I64, half.clone(), [both]);
+    let joined: Dims = [2, 128, 5, 6].as_slice().into();
+    let all = ir.push(Op::Cat(Cat { axis: 1 }), DTYPE, joined, [most, most]);
+    let v = leaf(&mut case, &mut choice, &second.w());
+    let last = case.ir.push(conv(&second), DTYPE, half, [all, v]);
+    case.ir.outputs.extend([y, sum, where_, last]);
+    check_all([case], &[panels(5)]);
+}
+#[test]
+fn zzz() {
+    for sizes in [
+        Sizes::new([64, 128, 28, 28], 128, 3, 1, 1),
+        Sizes::new([64, 64, 56, 56], 64, 3, 1, 1),
+        Sizes::new([64, 512, 7, 7], 512, 3, 1, 1),
+        Sizes::new([64, 8, 224, 224], 64, 7, 2, 3),
+    ] {
+        for kind in KINDS {
+            eprintln!("{:?} {kind:?} {:?}", sizes.x, launches(&sizes, kind));
+        }
+    }
+}
