@@ -8,7 +8,8 @@ use crate::{
     Scalar,
     kernel::lower::Target,
     op::{
-        Cat, Conv, ConvKind, Geometry, Op, Pad, Permute, Pool, PoolKind, Slice,
+        Cat, Composite, Conv, ConvKind, Geometry, Op, Pad, Permute, Pool, PoolKind, Slice,
+        composite::MaxPoolGradient,
         ir::{Id, Ir, IrNode},
     },
     shape::Dims,
@@ -102,6 +103,7 @@ fn sinks(node: &IrNode) -> bool {
         && match &node.op {
             // The channels become one more spatial dimension.
             Op::Pool(Pool(kind, _)) => *kind != PoolKind::ArgMax && spatial < 3,
+            Op::Composite(Composite::MaxPoolGradient(_)) => spatial < 3,
             Op::Cat(_) => true,
             op => op.is_elementwise(),
         }
@@ -168,7 +170,13 @@ impl Rewriter<'_> {
                 }
             },
             Op::Pool(Pool(kind, geometry)) if self.kept[id as usize] => {
-                last = Some(self.pool(node, *kind, geometry));
+                last = Some(self.pool(node, Op::Pool(Pool(*kind, with_channels(geometry)))));
+            }
+            Op::Composite(Composite::MaxPoolGradient(MaxPoolGradient(geometry)))
+                if self.kept[id as usize] =>
+            {
+                let op = Op::Composite(MaxPoolGradient(with_channels(geometry)).into());
+                last = Some(self.pool(node, op));
             }
             op if self.kept[id as usize] => {
                 let op = match op {
@@ -226,7 +234,8 @@ impl Rewriter<'_> {
         let view = self.permuted(last, channels_to_front(self.from.node(id).shape.len()));
         if lacks == 0 {
             // The next convolution reads the same memory.
-            (self.plain[id as usize], self.last[id as usize]) = (Some(view), Some(last));
+            let at = id as usize;
+            (self.plain[at], self.last[at], self.kept[at]) = (Some(view), Some(last), true);
         }
         view
     }
@@ -256,16 +265,8 @@ impl Rewriter<'_> {
         self.out.push(Op::Slice(slice), node.dtype, node.shape.clone(), [result])
     }
 
-    /// Pooling whose windows have one more dimension, the channels, along which they are single elements.
-    fn pool(&mut self, node: &IrNode, kind: PoolKind, geometry: &Geometry) -> Id {
-        let with = |extents: &[usize]| extents.iter().copied().chain([1]).collect::<Dims>();
-        let geometry = Geometry {
-            kernel: with(&geometry.kernel),
-            stride: with(&geometry.stride),
-            dilation: with(&geometry.dilation),
-            padding: geometry.padding.iter().copied().chain([(0, 0)]).collect(),
-            groups: 1,
-        };
+    /// Pooling by an operation whose windows include the channels.
+    fn pool(&mut self, node: &IrNode, op: Op) -> Id {
         let planar =
             |shape: &[usize]| -> Dims { shape[..1].iter().chain(&[1]).chain(&shape[1..]).copied().collect() };
         let inputs: SmallVec<[Id; 3]> = (node.inputs.iter())
@@ -276,8 +277,20 @@ impl Rewriter<'_> {
             })
             .collect();
         let shape = ended(&node.shape);
-        let pooled = self.out.push(Op::Pool(Pool(kind, geometry)), node.dtype, planar(&shape), inputs);
+        let pooled = self.out.push(op, node.dtype, planar(&shape), inputs);
         self.out.push(Op::Reshape, node.dtype, shape, [pooled])
+    }
+}
+
+/// A geometry with one more dimension, the channels, along which windows are single elements.
+fn with_channels(geometry: &Geometry) -> Geometry {
+    let with = |extents: &[usize]| extents.iter().copied().chain([1]).collect::<Dims>();
+    Geometry {
+        kernel: with(&geometry.kernel),
+        stride: with(&geometry.stride),
+        dilation: with(&geometry.dilation),
+        padding: geometry.padding.iter().copied().chain([(0, 0)]).collect(),
+        groups: 1,
     }
 }
 

@@ -77,14 +77,8 @@ pub(super) fn costs(ir: &Ir, answers: &Answers) -> Vec<Cost> {
                 };
                 let mut cost = Cost { operations, ..Cost::default() };
                 node.inputs.iter().for_each(|&input| cost.add(&costs[input as usize]));
-                let parameter = || {
-                    let mut input = ir.node(node.inputs[0]);
-                    while input.op.is_view() || input.op == Op::Cast {
-                        input = ir.node(input.inputs[0]);
-                    }
-                    input.op == Op::Buffer && input.len().saturating_mul(REPEATED) <= node.len()
-                };
-                if *op == Op::Expand && parameter() {
+                let few = || ir.node(node.inputs[0]).len().saturating_mul(REPEATED) <= node.len();
+                if *op == Op::Expand && few() {
                     cost.loads.clear();
                 }
                 cost

@@ -7,6 +7,7 @@ use crate::kernel::{
     build::Builder,
     check::Limits,
     fused::{FusedOp, Fusion},
+    index::{Atom, Term},
     loops::{
         ArrayId, AsyncCopy, AxisKind, BufferParameter, Kernel, KernelOp, Matrix, MemoryAccess, Row,
         Statement, ValueId,
@@ -116,6 +117,16 @@ fn is_shared(fused: &Fusion, at: usize) -> bool {
         .filter_map(|store| Some([store.parameter, store.replaces?]))
         .flatten()
         .any(|p| usize::from(p) == at)
+}
+
+/// The distance in memory between most neighbours in a range.
+pub(super) fn stride(index: &Index, range: usize) -> i64 {
+    let distance = |term: &Term| match &term.atom {
+        Atom::Range(r) => i64::from(usize::from(*r) == range) * term.factor,
+        Atom::Remainder(of, _) => stride(of, range) * term.factor,
+        Atom::Quotient(of, by) => stride(of, range) / by * term.factor,
+    };
+    index.terms().iter().map(distance).sum()
 }
 
 /// True if `lanes` consecutive elements from this index start at a multiple of `lanes`.

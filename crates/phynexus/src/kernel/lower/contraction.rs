@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 
 use super::{
     Launch, Source, Target,
-    access::{self, Buffer},
+    access::{self, Buffer, stride},
     expression::Scope,
     fragments,
     load::STAGES,
@@ -18,7 +18,6 @@ use crate::{
         Index, Mask, Ranges,
         build::Builder,
         fused::{FusedOp, Fusion, InstructionId},
-        index::{Atom, Term},
         loops::{Panel, ValueId},
         view::{Coordinates, unflatten},
     },
@@ -117,16 +116,6 @@ impl<'a> Contraction<'a> {
         let found = Contraction { fused, sum, factors, held, groups };
         (1..4).all(|group| found.extent(group) >= LEAST).then_some(found)
     }
-}
-
-/// The distance in memory between most neighbours in a range.
-pub(super) fn stride(index: &Index, range: usize) -> i64 {
-    let distance = |term: &Term| match &term.atom {
-        Atom::Range(r) => i64::from(usize::from(*r) == range) * term.factor,
-        Atom::Remainder(of, _) => stride(of, range) * term.factor,
-        Atom::Quotient(of, by) => stride(of, range) / by * term.factor,
-    };
-    index.terms().iter().map(distance).sum()
 }
 
 impl Contraction<'_> {

@@ -1,9 +1,13 @@
 //! Kernels without columns: each invocation computes one element of the row space, or a vector of neighbours. The
 //! specifications of a batch are compiled to one kernel, in which each has a part of the grid.
 
+use std::cmp::Reverse;
+
+use smallvec::SmallVec;
+
 use super::{
     Launch, Source, Target,
-    access::{self, Buffer},
+    access::{self, Buffer, stride},
     expression::Scope,
 };
 use crate::hash::FastMap;
@@ -135,10 +139,17 @@ impl Part<'_> {
     }
 }
 
-/// The row coordinates of element `flat`.
+/// The row coordinates of element `flat`, which are numbered in the order in which they are stored.
 fn coordinates(fused: &Fusion, flat: &Index, ranges: &Ranges) -> Coordinates {
+    let mut order: SmallVec<[usize; 6]> = (0..fused.rows.len()).collect();
+    if let Some(store) = fused.stores.first() {
+        order.sort_by_key(|&row| Reverse(stride(&store.index, row).abs()));
+    }
+    let extents: SmallVec<[usize; 6]> = order.iter().map(|&row| fused.rows[row]).collect();
+    let mut sorted = Coordinates::from_elem(Index::default(), fused.rows.len());
+    unflatten(&extents, flat, ranges, &mut sorted);
     let mut coordinates = Coordinates::from_elem(Index::default(), fused.rows.len());
-    unflatten(&fused.rows, flat, ranges, &mut coordinates);
+    order.into_iter().zip(sorted).for_each(|(row, index)| coordinates[row] = index);
     coordinates
 }
 

@@ -233,7 +233,49 @@ fn pool(library: &Library, kind: PoolKind, geometry: &Geometry) -> (Draft, Instr
     let position = flat(&positions, &contiguous_strides(&input[2..]), 0);
     let size = input[2..].iter().product();
     let result = first(&mut draft, combine, x, position, size, &mask);
+    let result = draft.cast(result, DType::I64);
     (draft, result)
+}
+
+/// The gradient of max pooling in two specifications: which element of each window is the first maximum (parameter 0 is
+/// the input, 1 the result, of this type), and the sum over an element's windows in which it is that one (parameters 0 to
+/// 2 are these, the gradient and the result).
+pub(super) fn max_pool_gradient(library: &Library, geometry: &Geometry) -> ([Fusion; 2], DType) {
+    let [x, g] = [0, 1].map(|operand| &library.operands[operand]);
+    let size = geometry.kernel.iter().product();
+    let held = position_type(size);
+    let strides = contiguous_strides(&geometry.kernel);
+    let (input, output) = (&x.layout.shape, &g.layout.shape);
+
+    let mut firsts = Draft::new(output, &geometry.kernel);
+    let (from, to) = (firsts.parameter(x.dtype, false), firsts.parameter(held, true));
+    let ranges = firsts.ranges();
+    let at = ranges.coordinates();
+    let (row, taps) = at.split_at(output.len());
+    let (positions, mask) = tap(geometry, &input[2..], &row[2..], taps, &ranges);
+    let place = flat(&join([row[0].clone(), row[1].clone()], &positions), &x.layout.strides, 0);
+    let value = firsts.load(from, place, mask.clone(), Combine::Max.identity(x.dtype));
+    let number = first(&mut firsts, Combine::Max, value, flat(taps, &strides, 0), size, &mask);
+    firsts.store(to, number, flat(row, &contiguous_strides(output), 0));
+
+    let mut sums = Draft::new(input, &geometry.kernel);
+    let from = [held, g.dtype].map(|dtype| sums.parameter(dtype, false));
+    let to = sums.parameter(library.node.dtype, true);
+    let ranges = sums.ranges();
+    let at = ranges.coordinates();
+    let (row, taps) = at.split_at(input.len());
+    let (windows, mask) = window(geometry, &output[2..], &row[2..], taps, &ranges);
+    let place = join([row[0].clone(), row[1].clone()], &windows);
+    let number = flat(&place, &contiguous_strides(output), 0);
+    let number = sums.load(from[0], number, mask.clone(), Scalar::Int(size as i64));
+    let own = sums.emit(FusedOp::Coordinate(flat(taps, &strides, 0)), held);
+    let is_own = sums.binary(Binary::Eq, number, own);
+    let value = sums.load(from[1], flat(&place, &g.layout.strides, 0), mask, Scalar::Int(0));
+    let zero = sums.constant(g.dtype, Scalar::Int(0));
+    let value = sums.select(is_own, value, zero);
+    let sum = sums.reduce(Combine::Sum, value);
+    sums.store(to, sum, flat(row, &contiguous_strides(input), 0));
+    ([firsts.fused, sums.fused], held)
 }
 
 fn arg_reduce(library: &Library, combine: Combine, axis: usize) -> (Draft, InstructionId) {
@@ -245,6 +287,7 @@ fn arg_reduce(library: &Library, combine: Combine, axis: usize) -> (Draft, Instr
     source[axis] = column[0].clone();
     let x = element(&mut draft, library, 0, &source, Mask::default(), Scalar::Int(0));
     let result = first(&mut draft, combine, x, column[0].clone(), size, &Mask::default());
+    let result = draft.cast(result, DType::I64);
     (draft, result)
 }
 
@@ -266,12 +309,16 @@ fn first(
     if let Some(holds) = draft.holds(mask) {
         chosen = draft.binary(Binary::And, chosen, holds);
     }
-    let held = if i32::try_from(size).is_ok() { DType::I32 } else { DType::I64 };
+    let held = position_type(size);
     let position = draft.emit(FusedOp::Coordinate(position), held);
     let beyond = draft.constant(held, Scalar::Int(size as i64));
     let candidate = draft.select(chosen, position, beyond);
-    let least = draft.reduce(Combine::Min, candidate);
-    draft.cast(least, DType::I64)
+    draft.reduce(Combine::Min, candidate)
+}
+
+/// The type of positions below `size` and of `size` itself.
+fn position_type(size: usize) -> DType {
+    if i32::try_from(size).is_ok() { DType::I32 } else { DType::I64 }
 }
 
 /// The copies of the inputs to their places, one per launch: parameter 0 is the input, 1 the result.

@@ -1,8 +1,8 @@
 //! Loads tiles of a contraction's factors from buffers to shared arrays.
 
 use super::{
-    access::{Buffer, Pattern, is_aligned, pattern},
-    contraction::{Contraction, Tile, stride},
+    access::{Buffer, Pattern, is_aligned, pattern, stride},
+    contraction::{Contraction, Tile},
 };
 use crate::{
     DType, Scalar,

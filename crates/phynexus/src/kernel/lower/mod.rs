@@ -45,7 +45,7 @@ use crate::{
     kernel::step::{Library, Step},
     op::{
         ArgSort, Cat, Composite, Gather, Op, Scan, Scatter, SearchSorted, TensorType,
-        composite::AttentionGradient,
+        composite::{AttentionGradient, MaxPoolGradient},
     },
 };
 
@@ -87,6 +87,7 @@ impl Target {
     pub(crate) fn lowers_composite(&self, op: &Op, operands: &[TensorType]) -> bool {
         match op {
             Op::Composite(Composite::Tf32(_)) => self.multiplies_tf32(),
+            Op::Composite(Composite::MaxPoolGradient(_)) => true,
             Op::Composite(Composite::Attention(_) | Composite::AttentionGradient(_)) => {
                 attention::pays(operands, self)
             }
@@ -245,6 +246,13 @@ fn lower_library(library: &Library, target: &Target, lowered: &mut Lowered) -> R
         }
         Op::Composite(Composite::AttentionGradient(AttentionGradient(of))) => {
             attention::lower(library, of, true, result, target, lowered)?;
+        }
+        Op::Composite(Composite::MaxPoolGradient(MaxPoolGradient(geometry))) => {
+            let ([firsts, sums], dtype) = library::max_pool_gradient(library, geometry);
+            let elements = library.operands[1].layout.shape.iter().product();
+            let found = lowered.temporary(elements, dtype);
+            lower_fused(&firsts, &[Source::Binding(0), found], target, lowered)?;
+            lower_fused(&sums, &[found, Source::Binding(1), result], target, lowered)?;
         }
         Op::ArgSort(ArgSort { descending }) => sort::lower(library, *descending, result, target, lowered)?,
         op => return Err(Unsupported(format!("{} has no kernel for GPUs", op.name()))),

@@ -20,6 +20,7 @@ mod dequantize_linear;
 mod gelu;
 mod group_norm;
 mod layer_norm;
+mod max_pool_gradient;
 mod mish;
 mod normalization;
 mod pack;
@@ -199,6 +200,7 @@ composites! {
     binary_cross_entropy::BinaryCrossEntropy,
     class_index::ClassIndex,
     cross_entropy::CrossEntropy,
+    max_pool_gradient::MaxPoolGradient,
     attention::Attention,
     attention_gradient::AttentionGradient,
     recurrent::Recurrent,

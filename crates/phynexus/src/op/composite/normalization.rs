@@ -121,15 +121,16 @@ pub(super) fn gradient(plan: &Plan, call: &Call) -> Result<Option<InputGradients
     };
     let mut found = Vec::with_capacity(3);
     if call.needs[0] {
-        let scaled = if plan.weight {
-            &g * Formula::wide(&call.inputs[weight_place]).reshape(&plan.parameters)
-        } else {
-            g.clone()
-        };
-        let h = scaled.reshape(&plan.view);
+        let weight = || Formula::wide(&call.inputs[weight_place]).reshape(&plan.parameters);
+        // If the weight is the same for all that is summed, the sums are those of its own gradient and of the bias's.
+        let is_outside = plan.weight && spread == plan.axes && plan.view[..] == *shape;
+        let h = if plan.weight && !is_outside { &g * weight() } else { g.clone() }.reshape(&plan.view);
         let projection = &z * (&h * &z).mean(plan.axes);
         let centred = if plan.centred { &h - h.mean(plan.axes) } else { h };
-        let dx = (centred - projection) * &reciprocal;
+        let mut dx = (centred - projection) * &reciprocal;
+        if is_outside {
+            dx = dx * weight();
+        }
         found.push((0, dx.reshape(shape).cast(dtype).term()?));
     }
     if plan.weight && call.needs[weight_place] {

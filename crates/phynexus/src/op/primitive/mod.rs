@@ -31,8 +31,10 @@ pub use conv::ConvKind;
 pub use gather::IndexRange;
 pub use geometry::Geometry;
 pub use pool::PoolKind;
+pub(in crate::op) use pool::pooling_samples;
 pub use reduce::Axes;
 pub use scatter::ScatterMode;
+pub(in crate::op) use scatter::scatter_along;
 
 use std::fmt;
 

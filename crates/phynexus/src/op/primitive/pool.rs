@@ -2,16 +2,17 @@
 
 use super::{
     Call, Check, Formula, Geometry, InputGradients, IrNode, Number, Op, Operation, OracleArray, Reads,
-    Sample, SampleOperand, geometry, need, scatter::scatter_along,
+    Sample, SampleOperand, geometry, need,
 };
 use crate::{
     DType, Result,
     op::{
-        Combine,
+        Combine, Composite,
+        composite::MaxPoolGradient,
         reference::{Accumulator, every_coordinate, first_extreme, flat_index},
         term::Term,
     },
-    shape::{Dims, element_count},
+    shape::Dims,
 };
 
 /// Pooling, and the operations that its gradients need.
@@ -63,15 +64,9 @@ impl Operation for Pool {
             PoolKind::ArgMax => Ok(Some(call.inputs.iter().map(|_| None).collect())),
             PoolKind::Sum => call.each(|_| record(PoolKind::SumBackward, x.dtype(), x.shape(), g)),
             PoolKind::SumBackward => call.each(|_| record(PoolKind::Sum, x.dtype(), x.shape(), g)),
-            PoolKind::Max => call.each(|_| {
-                let positions = record(PoolKind::ArgMax, DType::I64, call.output.shape(), x);
-                let plane = |t: &Term| {
-                    Dims::from_slice(&[t.shape()[0], t.shape()[1], element_count(&t.shape()[2..])])
-                };
-                let (from, to) = (plane(g), plane(x));
-                scatter_along(&call.gradient().reshape(&from), &positions.reshape(&from), 2, &to)
-                    .reshape(x.shape())
-            }),
+            PoolKind::Max => {
+                call.each(|_| Formula::from(Composite::term(MaxPoolGradient(self.1.clone()), &[x, g])))
+            }
         }
     }
 
@@ -118,10 +113,7 @@ impl Operation for Pool {
 
     fn samples() -> Vec<Sample> {
         let mut samples = Vec::new();
-        for (geometry, x, out) in
-            geometry::samples().into_iter().filter(|(geometry, ..)| geometry.groups == 1)
-        {
-            let y = [&x[..2], &out[..]].concat();
+        for (geometry, x, y) in pooling_samples() {
             let sample = |kind, from: &[usize], to: &[usize]| {
                 Sample::primitive(Op::Pool(Pool(kind, geometry.clone())), to, [SampleOperand::new(from)])
             };
@@ -132,6 +124,16 @@ impl Operation for Pool {
         }
         samples
     }
+}
+
+/// For tests: geometries with the shapes of an input and a result.
+pub(in crate::op) fn pooling_samples() -> Vec<(Geometry, Vec<usize>, Vec<usize>)> {
+    let mut samples = geometry::samples();
+    samples.retain(|(geometry, ..)| geometry.groups == 1);
+    samples
+        .into_iter()
+        .map(|(geometry, x, out)| (geometry, x.clone(), [&x[..2], &out[..]].concat()))
+        .collect()
 }
 
 /// The flat position of the first maximum of a window; none for a window that is all padding.

@@ -189,7 +189,12 @@ impl Scatter {
 
 /// Zeros of `shape` with `values` added at `positions` along `axis`, which must be in range. The other coordinates are
 /// kept.
-pub(super) fn scatter_along(values: &Formula, positions: &Formula, axis: usize, shape: &[usize]) -> Formula {
+pub(in crate::op) fn scatter_along(
+    values: &Formula,
+    positions: &Formula,
+    axis: usize,
+    shape: &[usize],
+) -> Formula {
     let flat = flat_positions(positions, axis, shape);
     values.then(|v| {
         let zeros = values.constant(v.dtype(), &[element_count(shape), 1], Scalar::Float(0.0));

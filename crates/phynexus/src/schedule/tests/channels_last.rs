@@ -105,3 +105,62 @@ fn zzz() {
         }
     }
 }
+
+#[test]
+fn yyy() {
+    use crate::Tensor;
+    let device = lowered_device("panels", target());
+    let zeros = |shape: &[usize], dtype| Tensor::zeros(shape, dtype, device).unwrap().evaluated().unwrap();
+    let x = zeros(&[16, 64, 28, 28], DType::BF16).with_grad().unwrap();
+    let w = zeros(&[64, 64, 3, 3], DType::BF16).with_grad().unwrap();
+    let (g, b) =
+        (zeros(&[64], DType::F32).with_grad().unwrap(), zeros(&[64], DType::F32).with_grad().unwrap());
+    let y = x.conv2d(&w, None, [1, 1], [1, 1], [1, 1], 1).unwrap();
+    let y = y.to_dtype(DType::F32).unwrap().batch_norm(None, None, Some(&g), Some(&b), true, 1e-5).unwrap();
+    let y = y.relu().unwrap().to_dtype(DType::BF16).unwrap();
+    let y = y.conv2d(&w, None, [1, 1], [1, 1], [1, 1], 1).unwrap();
+    let loss = y.to_dtype(DType::F32).unwrap().sum(&[], false).unwrap();
+    let one = Tensor::full(&[], 1.0, DType::F32, device).unwrap();
+    let all = loss.vector_jacobian_product(&one, &[&w, &g, &b], false).unwrap();
+    let sum = all
+        .iter()
+        .map(|t| t.sum(&[], false).unwrap().to_dtype(DType::F32).unwrap())
+        .reduce(|a, b| a.add(&b).unwrap())
+        .unwrap();
+    let plan = crate::schedule::explain(&sum).unwrap().unwrap();
+    for step in &plan.steps {
+        if let Step::Library(library) = &step.step {
+            eprintln!(
+                "{:?} {:?} epilogue {}",
+                library.node.op,
+                library.operands.iter().map(|o| o.layout.strides.to_vec()).collect::<Vec<_>>(),
+                library.epilogue.is_some()
+            );
+        } else {
+            let Some(f) = step.step.fused() else { continue };
+            eprintln!(
+                "{:?} {:?} {:?} stores {:?}",
+                f.rows,
+                f.columns,
+                f.instructions
+                    .iter()
+                    .map(|i| match &i.operation {
+                        crate::kernel::fused::FusedOp::Load { index, .. } => format!("load {index}"),
+                        o => format!("{o:?}"),
+                    })
+                    .collect::<Vec<_>>(),
+                f.stores.iter().map(|s| format!("%{} {} {}", s.value, f.parameters[s.parameter as usize].dtype, s.index)).collect::<Vec<_>>()
+            );
+        }
+        for launch in lower(&step.step, &target()).unwrap().launches {
+            eprintln!(
+                "   {} panels {} grid {:?} block {:?} buffers {:?}",
+                launch.kernel.name,
+                launch.kernel.has_panels(),
+                launch.kernel.grid(),
+                launch.kernel.block(),
+                launch.kernel.buffers.iter().map(|b| b.length).collect::<Vec<_>>()
+            );
+        }
+    }
+}

@@ -149,6 +149,10 @@ fn adaptive(op: &'static str, x: &Tensor, output_size: &[usize], kind: Adaptive)
     if output_size.contains(&0) || x.shape()[first..].contains(&0) {
         return Err(Error::shape(op, &[x.shape()], "input and output must not be empty"));
     }
+    if kind == Adaptive::Average && output_size.iter().all(|&size| size == 1) {
+        let axes: Vec<i64> = (first as i64..rank as i64).collect();
+        return x.to_dtype(x.dtype().compute())?.mean(&axes, true)?.to_dtype(x.dtype());
+    }
     let size = |d: usize| x.shape()[first + d];
     if (0..dims).all(|d| size(d).is_multiple_of(output_size[d])) {
         let kernel: Dims = (0..dims).map(|d| size(d) / output_size[d]).collect();
