@@ -144,7 +144,7 @@ pub(crate) mod tests {
             step::{Library, Operand, Step},
         },
         op::{
-            Composite, Op,
+            Composite, Conv, ConvKind, Geometry, Op,
             composite::{Attention, AttentionGradient},
             ir::IrNode,
         },
@@ -195,6 +195,41 @@ pub(crate) mod tests {
             assert!(kernel.shared[0].panels);
             let source = print(kernel, &CUDA).unwrap();
             let log = log_of(&source);
+            assert!(log.contains(" 0 bytes spill stores") && !log.contains("serialized"), "{log}");
+        }
+    }
+
+    #[test]
+    #[ignore = "needs NVRTC"]
+    fn convolutions_of_panels_compile_without_spilling() {
+        let architecture = crate::Architecture::new("sm_90a").unwrap();
+        let operand = |shape: [usize; 4]| {
+            let [_, channels, height, width] = shape.map(|extent| extent as isize);
+            let mut layout = Layout::contiguous(&shape);
+            layout.strides = [height * width * channels, 1, width * channels, channels].into_iter().collect();
+            Operand { dtype: DType::BF16, layout }
+        };
+        let (x, w, y) = ([64, 256, 14, 14], [256, 256, 3, 3], [64, 256, 14, 14]);
+        let both = |extent: usize| [extent; 2].as_slice().into();
+        let padding = [(1, 1); 2].into_iter().collect();
+        let geometry = Geometry { kernel: both(3), stride: both(1), dilation: both(1), padding, groups: 1 };
+        for (kind, operands, result) in [
+            (ConvKind::Forward, [x, w], y),
+            (ConvKind::InputGradient, [y, w], x),
+            (ConvKind::FilterGradient, [x, y], w),
+        ] {
+            let op = Op::Conv(Conv(kind, geometry.clone()));
+            let (dtype, shape) = (DType::BF16, result.as_slice().into());
+            let node = IrNode { op, dtype, shape, inputs: Default::default() };
+            let step =
+                Step::Library(Library { node, operands: operands.map(operand).into(), epilogue: None });
+            let lowered = lower(&step, architecture.target()).unwrap();
+            let kernel = &lowered.launches[0].kernel;
+            assert!(kernel.has_panels());
+            let source = print(kernel, &CUDA).unwrap();
+            std::fs::write(format!("/tmp/conv_{kind:?}.cu"), &source).unwrap();
+            let log = log_of(&source);
+            eprintln!("{log}");
             assert!(log.contains(" 0 bytes spill stores") && !log.contains("serialized"), "{log}");
         }
     }

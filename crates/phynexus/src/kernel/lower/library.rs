@@ -10,7 +10,7 @@ use crate::{
         view::{Coordinates, flat},
     },
     op::{ArgReduce, Binary, Combine, Conv, ConvKind, Geometry, Op, Pool, PoolKind, Unary},
-    shape::contiguous_strides,
+    shape::{Dims, contiguous_strides},
 };
 
 /// The operation as a single fused kernel, with the epilogue applied to its result; the kernel's parameters are the
@@ -157,6 +157,38 @@ fn window(
     (windows, mask)
 }
 
+/// How many windows may have an element, along each dimension.
+fn windows_of_element(geometry: &Geometry) -> Dims {
+    let count = |d: usize| ((geometry.kernel[d] - 1) * geometry.dilation[d]) / geometry.stride[d] + 1;
+    (0..geometry.kernel.len()).map(count).collect()
+}
+
+/// The windows that have the element at `input`, from the last one to earlier ones, which element of them it is, and
+/// where there is such a window.
+fn windows_over(
+    geometry: &Geometry,
+    outputs: &[usize],
+    input: &[Index],
+    before: &[Index],
+    ranges: &Ranges,
+) -> (Coordinates, Coordinates, Mask) {
+    let (mut windows, mut taps, mut mask) = (Coordinates::new(), Coordinates::new(), Mask::default());
+    for (d, input) in input.iter().enumerate() {
+        let [stride, dilation] = [geometry.stride[d], geometry.dilation[d]].map(|step| step as i64);
+        let start = input.shift(geometry.padding[d].0 as i64);
+        let window = start.quotient(stride, ranges).sub(&before[d]);
+        let distance = start.remainder(stride, ranges).add(&before[d].scale(stride));
+        let tap = distance.quotient(dilation, ranges);
+        mask = mask
+            .and(&Mask::within(&distance.remainder(dilation, ranges), 0, 1, ranges))
+            .and(&Mask::within(&tap, 0, geometry.kernel[d] as i64, ranges))
+            .and(&Mask::within(&window, 0, outputs[d] as i64, ranges));
+        windows.push(window);
+        taps.push(tap);
+    }
+    (windows, taps, mask)
+}
+
 fn join(first: [Index; 2], rest: &[Index]) -> Coordinates {
     first.into_iter().chain(rest.iter().cloned()).collect()
 }
@@ -211,13 +243,17 @@ fn conv(library: &Library, kind: ConvKind, geometry: &Geometry) -> (Draft, Produ
 fn pool(library: &Library, kind: PoolKind, geometry: &Geometry) -> (Draft, InstructionId) {
     let input = &library.operands[0].layout.shape;
     let dtype = library.operands[0].dtype;
-    let mut draft = over(library, &geometry.kernel);
+    let columns = match kind {
+        PoolKind::SumBackward => windows_of_element(geometry),
+        _ => geometry.kernel.clone(),
+    };
+    let mut draft = over(library, &columns);
     let ranges = draft.ranges();
     let at = ranges.coordinates();
     let (row, taps) = at.split_at(library.node.shape.len());
     let plane = [row[0].clone(), row[1].clone()];
     if kind == PoolKind::SumBackward {
-        let (windows, mask) = window(geometry, &input[2..], &row[2..], taps, &ranges);
+        let (windows, _, mask) = windows_over(geometry, &input[2..], &row[2..], taps, &ranges);
         let y = element(&mut draft, library, 0, &join(plane, &windows), mask, Scalar::Int(0));
         let sum = draft.reduce(Combine::Sum, y);
         return (draft, sum);
@@ -258,17 +294,17 @@ pub(super) fn max_pool_gradient(library: &Library, geometry: &Geometry) -> ([Fus
     let number = first(&mut firsts, Combine::Max, value, flat(taps, &strides, 0), size, &mask);
     firsts.store(to, number, flat(row, &contiguous_strides(output), 0));
 
-    let mut sums = Draft::new(input, &geometry.kernel);
+    let mut sums = Draft::new(input, &windows_of_element(geometry));
     let from = [held, g.dtype].map(|dtype| sums.parameter(dtype, false));
     let to = sums.parameter(library.node.dtype, true);
     let ranges = sums.ranges();
     let at = ranges.coordinates();
-    let (row, taps) = at.split_at(input.len());
-    let (windows, mask) = window(geometry, &output[2..], &row[2..], taps, &ranges);
+    let (row, columns) = at.split_at(input.len());
+    let (windows, taps, mask) = windows_over(geometry, &output[2..], &row[2..], columns, &ranges);
     let place = join([row[0].clone(), row[1].clone()], &windows);
     let number = flat(&place, &contiguous_strides(output), 0);
     let number = sums.load(from[0], number, mask.clone(), Scalar::Int(size as i64));
-    let own = sums.emit(FusedOp::Coordinate(flat(taps, &strides, 0)), held);
+    let own = sums.emit(FusedOp::Coordinate(flat(&taps, &strides, 0)), held);
     let is_own = sums.binary(Binary::Eq, number, own);
     let value = sums.load(from[1], flat(&place, &g.layout.strides, 0), mask, Scalar::Int(0));
     let zero = sums.constant(g.dtype, Scalar::Int(0));

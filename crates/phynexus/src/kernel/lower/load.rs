@@ -45,7 +45,7 @@ impl Layout {
     }
 }
 
-/// What is copied in a turn: terms of a tile.
+/// What is copied at once: some terms of one of a group's tiles.
 struct Ahead {
     /// The batch, the first row and the first column of the tile.
     place: [Index; 3],
@@ -53,7 +53,8 @@ struct Ahead {
     first: Index,
     /// Whether there is such a tile.
     exists: Mask,
-    /// The ranges that these are in, the last of which is the turn. Some turns are beyond the last one.
+    /// The ranges that these are in. The last ones are the number of the group's tile and the step, which may be beyond
+    /// the last one.
     ranges: Ranges,
 }
 
@@ -194,23 +195,22 @@ impl Loader<'_> {
         })
     }
 
-    /// What is copied in a turn that is given by a further range.
+    /// What is copied for a tile and a step that are given by further ranges.
     fn ahead(&self, b: &Builder) -> Ahead {
         let Tile { contraction, shape, ref group, groups, .. } = *self.tile;
-        let steps = contraction.extent(3).div_ceil(shape.depth);
-        let tiles = contraction.tiles(shape);
+        let (tiles, steps) = (contraction.tiles(shape), contraction.extent(3).div_ceil(shape.depth));
         let mut ranges = b.ranges().clone();
-        ranges.0.push(tiles.div_ceil(groups) * steps + STAGES);
-        let turn = Index::range(ranges.len() - 1, &ranges);
+        ranges.0.extend([tiles.div_ceil(groups) + 1, steps + STAGES]);
+        let [round, step] = [2, 1].map(|last| Index::range(ranges.len() - last, &ranges));
+        let first = step.scale(shape.depth as i64);
         if tiles <= groups {
             let Tile { batch, row, column, .. } = self.tile.clone();
-            let place = [batch, row, column];
-            return Ahead { place, first: turn.scale(shape.depth as i64), exists: Mask::default(), ranges };
+            let exists = Mask::within(&round, 0, 1, &ranges);
+            return Ahead { place: [batch, row, column], first, exists, ranges };
         }
-        let tile = group.add(&turn.quotient(steps as i64, &ranges).scale(groups as i64));
+        let tile = group.add(&round.scale(groups as i64));
         let place = contraction.place(shape, &tile, &ranges);
         let exists = contraction.holds_tile(shape, &tile, &ranges);
-        let first = turn.remainder(steps as i64, &ranges).scale(shape.depth as i64);
         Ahead { place, first, exists, ranges }
     }
 
@@ -228,14 +228,14 @@ impl Loader<'_> {
         accesses.into_iter().map(|(index, mask)| (index, mask.and(exists))).collect()
     }
 
-    /// Starts copying what belongs to turn `number` to this slot of the array.
-    fn copy(&self, b: &mut Builder, number: &Index, slot: &Index) {
+    /// Starts copying what belongs to a step of one of the group's tiles to this slot of the array.
+    fn copy(&self, b: &mut Builder, [round, step]: [&Index; 2], slot: &Index) {
         let length = self.copy_length();
-        // Use the indices for a general turn, whose alignment was checked. For a specific number they may be simplified
+        // Use the indices for a general step, whose alignment was checked. For a specific one they may be simplified
         // differently.
         let ahead = self.ahead(b);
         let mut coordinates = b.ranges().coordinates();
-        coordinates.push(number.clone());
+        coordinates.extend([round.clone(), step.clone()]);
         for (outer, depth, exists) in self.pieces(b.ranges(), length) {
             let accesses = self.accesses_ahead(&ahead, &outer, &depth, length);
             let (Some(buffer), Some((index, mask))) = (self.buffer(), accesses.into_iter().next()) else {
@@ -357,9 +357,13 @@ impl<'a> Loaders<'a> {
         self.loaders.iter().all(|loader| loader.copied)
     }
 
-    /// Starts copying what belongs to turn `number` of both factors to this slot of the arrays.
-    pub(super) fn copy(&self, b: &mut Builder, number: &Index, slot: &Index) {
-        self.loaders.iter().for_each(|loader| loader.copy(b, number, slot));
+    /// Starts copying what belongs to a step of both factors to this slot of the arrays. After the steps of a tile come
+    /// those of the group's next one.
+    pub(super) fn copy(&self, b: &mut Builder, round: &Index, step: &Index, slot: &Index) {
+        let Tile { shape, contraction, .. } = self.loaders[0].tile;
+        let steps = contraction.extent(3).div_ceil(shape.depth) as i64;
+        let at = [&round.add(&step.quotient(steps, b.ranges())), &step.remainder(steps, b.ranges())];
+        self.loaders.iter().for_each(|loader| loader.copy(b, at, slot));
         b.async_copy(AsyncCopy::Mark);
     }
 
@@ -387,7 +391,7 @@ impl<'a> Loaders<'a> {
             let number = Index::constant(slot as i64);
             for loader in self.loaders.iter().filter(|_| slot < steps) {
                 if loader.copied {
-                    loader.copy(b, &number, &number);
+                    loader.copy(b, [&Index::default(), &number], &number);
                 } else {
                     let pieces = loader.fetch(b, &number.scale(depth));
                     loader.put(b, pieces, &number);
@@ -406,7 +410,7 @@ impl<'a> Loaders<'a> {
             let slot = next.remainder(stages, b.ranges());
             let coming = || self.loaders.iter().filter(|_| steps > ahead);
             for loader in coming().filter(|loader| loader.copied) {
-                loader.copy(b, &next, &slot);
+                loader.copy(b, [&Index::default(), &next], &slot);
             }
             mark(b);
             let first = next.scale(depth);

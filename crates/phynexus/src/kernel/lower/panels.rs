@@ -119,10 +119,11 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile) -> bool {
     // What is copied next takes the place of terms whose products are settled for all teams.
     let ahead = STAGES - 1 - PENDING;
     for turn in 0..ahead {
-        let turn = Index::constant(turn as i64);
-        loaders.copy(b, &turn, &turn);
+        let step = Index::constant(turn as i64);
+        loaders.copy(b, &Index::default(), &step, &step);
     }
-    let multiply = |b: &mut Builder, turn: &Index| {
+    let multiply = |b: &mut Builder, round: &Index, step: &Index| {
+        let turn = round.scale(steps as i64).add(step);
         b.async_copy(AsyncCopy::Wait(ahead as u8 - 1));
         b.barrier();
         let slot = turn.remainder(STAGES as i64, b.ranges());
@@ -132,8 +133,8 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile) -> bool {
         };
         let (left, right) = (Factor::Panel(panel(0, &row)), panel(1, &Index::default()));
         b.matrix(Matrix::Product { sums: sums(Index::default()).fragment, left, right });
-        let next = turn.shift(ahead as i64);
-        loaders.copy(b, &next, &next.remainder(STAGES as i64, b.ranges()));
+        let slot = turn.shift(ahead as i64).remainder(STAGES as i64, b.ranges());
+        loaders.copy(b, round, &step.shift(ahead as i64), &slot);
         b.matrix(Matrix::Settle(PENDING as u8));
     };
     let finish = |b: &mut Builder, tile: &Tile| {
@@ -166,9 +167,13 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile) -> bool {
             b.repeat(fragments, |b| {
                 b.matrix(Matrix::Fill(sums(j.clone()), Scalar::Float(0.0).cast(contraction.held)));
             });
-            b.over(steps, AxisKind::Reduce, |b, step| {
-                multiply(b, &round.scale(steps as i64).add(step));
-            });
+            // The last steps copy terms of the next tile. In a loop without them, what belongs to this tile stays the
+            // same; for windows of images that is much, for matrices it costs too many registers.
+            let own = if contraction.has_windows() { steps.saturating_sub(ahead) } else { 0 };
+            if own > 0 {
+                b.over(own, AxisKind::Reduce, |b, step| multiply(b, round, step));
+            }
+            b.over(steps - own, AxisKind::Reduce, |b, step| multiply(b, round, &step.shift(own as i64)));
             b.matrix(Matrix::Settle(0));
             let [batch, row, column] = contraction.place(shape, &number, b.ranges());
             finish(b, &Tile { batch, row, column, ..tile.clone() });

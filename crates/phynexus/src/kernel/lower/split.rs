@@ -47,7 +47,7 @@ pub(super) fn parts(fused: &Fusion, target: &Target) -> Option<Parts> {
     let reduces = fused.instructions.iter().any(|i| matches!(i.operation, FusedOp::Reduce(..)));
     // Results are passed on in their accumulator type, so their bits must not be observed.
     let bits = fused.instructions.iter().any(|i| matches!(i.operation, FusedOp::Bitcast(_)));
-    if !reduces || bits {
+    if bits || fused.columns.is_empty() {
         return None;
     }
     let across = rows::neighbours_are_rows(fused);
@@ -62,6 +62,9 @@ pub(super) fn parts(fused: &Fusion, target: &Target) -> Option<Parts> {
     };
     if groups >= 2 * target.processors || is_short {
         return None;
+    }
+    if !reduces {
+        return Some(Parts { count: 1, runs: 1, length: columns, product: None });
     }
     let (most, least) = if across { (columns / PART_ACROSS, 1) } else { (columns / PART, columns / alone) };
     let wanted = (4 * target.processors / groups).max(least).min(most).max(1);
@@ -121,6 +124,9 @@ pub(super) fn lower(
     target: &Target,
     lowered: &mut Lowered,
 ) -> Result<(), Unsupported> {
+    if !fused.instructions.iter().any(|i| matches!(i.operation, FusedOp::Reduce(..))) {
+        return lower_rest(fused, sources, &[], target, lowered);
+    }
     let partials = reduce_parts(fused, sources, parts, target, lowered)?;
     let sums = if parts.product.is_some() { rows::partial_sums(parts.count) } else { parts.count };
     let count = fused.row_count();
@@ -157,25 +163,66 @@ pub(super) fn lower(
         let result = totals.draft.reduce(partial.combine, x);
         let source = lowered.temporary(count, partial.held);
         totals.output(partial.held, source, result, row);
-        results.push((partial, source));
+        results.push(Known { value: partial.value, dtype: partial.held, source });
     }
     totals.reduce(|_| false, sums, target, lowered);
-    let with_results = |rows: &[usize], columns: &[usize]| {
-        let mut rest = Rebuild::new(fused, sources, rows, columns);
-        for (partial, source) in &results {
-            let row = rest.row();
-            let result = rest.input(partial.held, *source, row);
-            rest.values.insert(partial.value, result);
-        }
-        rest
-    };
     let more = fused.instructions.iter().filter(|i| matches!(i.operation, FusedOp::Reduce(..))).count();
     if more > partials.len() {
-        return with_results(&fused.rows, &fused.columns).finish(|_| true, target, lowered);
+        let mut rest = Rebuild::new(fused, sources, &fused.rows, &fused.columns);
+        rest.load(&results);
+        return rest.finish(|_| true, target, lowered);
     }
+    lower_rest(fused, sources, &results, target, lowered)
+}
+
+/// A per-row value that an earlier launch stored.
+#[derive(Clone, Copy)]
+struct Known {
+    value: InstructionId,
+    dtype: DType,
+    source: Source,
+}
+
+/// Lowers what follows from reductions, if anything: first what has one value per row, then the rest, element by element.
+fn lower_rest(
+    fused: &Fusion,
+    sources: &[Source],
+    results: &[Known],
+    target: &Target,
+    lowered: &mut Lowered,
+) -> Result<(), Unsupported> {
+    let instruction = |value: InstructionId| &fused.instructions[value as usize];
+    let per_column = |value: InstructionId| instruction(value).per_column;
+    let mut rows = Rebuild::new(fused, sources, &fused.rows, &[]);
+    rows.load(results);
+    let mut known = results.to_vec();
+    // What elements need of their row is computed once.
+    for user in fused.instructions.iter().filter(|i| i.per_column) {
+        for value in user.operation.operands() {
+            let Instruction { operation, dtype, per_column } = instruction(value);
+            let is_computed =
+                !matches!(operation, FusedOp::Constant(_) | FusedOp::Load { .. } | FusedOp::Coordinate(_));
+            if !per_column && is_computed && !known.iter().any(|known| known.value == value) {
+                let source = lowered.temporary(fused.row_count(), *dtype);
+                let (result, row) = (rows.value(value), rows.row());
+                rows.output(*dtype, source, result, row);
+                known.push(Known { value, dtype: *dtype, source });
+            }
+        }
+    }
+    // Elements may still need what is stored over.
+    let waits = fused.stores.iter().any(|store| !per_column(store.value) && store.replaces.is_some());
+    rows.finish(|value| !waits && !per_column(value), target, lowered)?;
     let everything: Vec<usize> = fused.rows.iter().chain(&fused.columns).copied().collect();
-    with_results(&everything, &[]).finish(per_column, target, lowered)?;
-    with_results(&fused.rows, &[]).finish(|value| !per_column(value), target, lowered)
+    let mut rest = Rebuild::new(fused, sources, &everything, &[]);
+    rest.load(&known);
+    rest.finish(per_column, target, lowered)?;
+    if waits {
+        let mut rows = Rebuild::new(fused, sources, &fused.rows, &[]);
+        rows.load(results);
+        rows.finish(|value| !per_column(value), target, lowered)?;
+    }
+    Ok(())
 }
 
 /// The launch that reduces each part of each row.
@@ -298,6 +345,15 @@ impl<'a> Rebuild<'a> {
     fn row(&self) -> Index {
         let rows = self.fused.rows.len();
         flat(&self.at[..rows], &contiguous_strides(&self.fused.rows), 0)
+    }
+
+    /// Takes these values from where they were stored.
+    fn load(&mut self, known: &[Known]) {
+        for &Known { value, dtype, source } in known {
+            let row = self.row();
+            let loaded = self.input(dtype, source, row);
+            self.values.insert(value, loaded);
+        }
     }
 
     fn input(&mut self, dtype: DType, source: Source, index: Index) -> InstructionId {

@@ -149,7 +149,10 @@ fn yyy() {
                         o => format!("{o:?}"),
                     })
                     .collect::<Vec<_>>(),
-                f.stores.iter().map(|s| format!("%{} {} {}", s.value, f.parameters[s.parameter as usize].dtype, s.index)).collect::<Vec<_>>()
+                f.stores
+                    .iter()
+                    .map(|s| format!("%{} {} {}", s.value, f.parameters[s.parameter as usize].dtype, s.index))
+                    .collect::<Vec<_>>()
             );
         }
         for launch in lower(&step.step, &target()).unwrap().launches {
