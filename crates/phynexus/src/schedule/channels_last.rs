@@ -18,7 +18,7 @@ use crate::{
 /// Channels that are copied together: 16 bytes of 16-bit floats.
 const PIECE: usize = 8;
 /// Products of a convolution for which permuting its operands pays off.
-const LEAST: usize = 1 << 22;
+const LEAST: usize = 1 << 20;
 
 /// Rewrites the graph, if it has such convolutions and the device gains from it.
 pub(super) fn keep_channels_last(ir: Ir, target: Option<&Target>) -> Ir {

@@ -56,9 +56,9 @@ const KINDS: [ConvKind; 3] = [ConvKind::Forward, ConvKind::InputGradient, ConvKi
 
 fn sizes() -> Vec<Sizes> {
     vec![
-        Sizes::new([2, 40, 9, 12], 64, 3, 1, 1),
-        Sizes::new([1, 64, 17, 15], 128, 3, 2, 1),
-        Sizes::new([3, 128, 12, 9], 112, 1, 1, 0),
+        Sizes::new([2, 64, 6, 6], 72, 3, 1, 1),
+        Sizes::new([1, 72, 17, 15], 64, 3, 2, 1),
+        Sizes::new([2, 136, 9, 8], 72, 1, 1, 0),
     ]
 }
 
@@ -75,7 +75,7 @@ fn launches(sizes: &Sizes, kind: ConvKind) -> Vec<bool> {
     let node = IrNode { op, dtype: DTYPE, shape: result.as_slice().into(), inputs: Default::default() };
     let step =
         Step::Library(Library { node, operands: operands.iter().map(operand).collect(), epilogue: None });
-    lower(&step, &panels(132)).unwrap().launches.iter().map(|launch| launch.kernel.has_panels()).collect()
+    lower(&step, &panels(5)).unwrap().launches.iter().map(|launch| launch.kernel.has_panels()).collect()
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn leaf(case: &mut Case, choice: &mut Choice, shape: &[usize]) -> Id {
 #[test]
 fn convolutions_of_panels() {
     let mut choice = Choice::new(41);
-    let stem = Sizes::new([2, 3, 30, 30], 64, 7, 2, 3);
+    let stem = Sizes::new([2, 3, 16, 18], 64, 7, 2, 3);
     for sizes in sizes().into_iter().chain([stem]) {
         for kind in KINDS {
             let (operands, result) = sizes.shapes(kind);
@@ -116,8 +116,8 @@ fn convolutions_of_panels() {
 fn networks_of_convolutions() {
     let mut choice = Choice::new(42);
     let mut case = Case::new("network");
-    let first = Sizes::new([2, 64, 10, 12], 64, 3, 1, 1);
-    let second = Sizes::new([2, 128, 5, 6], 64, 3, 1, 1);
+    let first = Sizes::new([2, 64, 6, 8], 64, 3, 1, 1);
+    let second = Sizes::new([2, 128, 3, 4], 72, 3, 1, 1);
     let (x, w) = (leaf(&mut case, &mut choice, &first.x), leaf(&mut case, &mut choice, &first.w()));
     let ir = &mut case.ir;
     let square: Dims = first.x.as_slice().into();
@@ -132,7 +132,7 @@ fn networks_of_convolutions() {
     let centred = ir.push(Op::Binary(Binary::Sub), DType::F32, square.clone(), [wide, spread]);
     let centred = ir.push(Op::Cast, DTYPE, square.clone(), [centred]);
     let both = ir.push(Op::Binary(Binary::Max), DTYPE, square.clone(), [centred, x]);
-    let half: Dims = [2, 64, 5, 6].as_slice().into();
+    let half: Dims = [2, 64, 3, 4].as_slice().into();
     let window = |kind| {
         let geometry =
             Geometry { stride: Dims::from_slice(&[2, 2]), ..Sizes::new(first.x, 64, 2, 2, 0).geometry };
@@ -140,23 +140,10 @@ fn networks_of_convolutions() {
     };
     let most = ir.push(window(PoolKind::Max), DTYPE, half.clone(), [both]);
     let where_ = ir.push(window(PoolKind::ArgMax), DType::I64, half.clone(), [both]);
-    let joined: Dims = [2, 128, 5, 6].as_slice().into();
+    let joined: Dims = [2, 128, 3, 4].as_slice().into();
     let all = ir.push(Op::Cat(Cat { axis: 1 }), DTYPE, joined, [most, most]);
     let v = leaf(&mut case, &mut choice, &second.w());
-    let last = case.ir.push(conv(&second), DTYPE, half, [all, v]);
+    let last = case.ir.push(conv(&second), DTYPE, second.y().as_slice().into(), [all, v]);
     case.ir.outputs.extend([y, sum, where_, last]);
     check_all([case], &[panels(5)]);
-}
-#[test]
-fn zzz() {
-    for sizes in [
-        Sizes::new([64, 128, 28, 28], 128, 3, 1, 1),
-        Sizes::new([64, 64, 56, 56], 64, 3, 1, 1),
-        Sizes::new([64, 512, 7, 7], 512, 3, 1, 1),
-        Sizes::new([64, 8, 224, 224], 64, 7, 2, 3),
-    ] {
-        for kind in KINDS {
-            eprintln!("{:?} {kind:?} {:?}", sizes.x, launches(&sizes, kind));
-        }
-    }
 }
