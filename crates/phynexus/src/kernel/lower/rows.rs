@@ -227,8 +227,10 @@ fn geometry(fused: &Fusion, sums: usize, target: &Target) -> Geometry {
         let width = rows_of_group(fused, target);
         let busy = teams / width >= target.processors * 8;
         let block = if busy { BLOCK } else { 1024 }.min(largest);
-        let is_short = columns <= SHORT && rows >= target.processors * BLOCK;
-        let team = if is_short { 1 } else { power(columns.div_ceil(COLUMNS)).min(block / width).min(sums) };
+        if columns <= SHORT && teams >= target.processors * BLOCK {
+            return Geometry { lanes, team: 1, rows: BLOCK.min(largest), across: true };
+        }
+        let team = power(columns.div_ceil(COLUMNS)).min(block / width).min(sums);
         return Geometry { lanes, team, rows: width, across: true };
     }
     let lanes = access::lanes(fused, target, |lanes| {

@@ -60,7 +60,7 @@ pub(super) fn parts(fused: &Fusion, target: &Target) -> Option<Parts> {
         true => columns * lanes * rows::rows_of_group(fused, target) <= ALONE_ACROSS,
         false => columns < alone,
     };
-    if groups >= 2 * target.processors || is_short {
+    if groups >= 2 * target.processors || is_short && reduces {
         return None;
     }
     if !reduces {
@@ -322,7 +322,7 @@ struct Rebuild<'a> {
     draft: Draft,
     /// The old ranges in terms of the new ones.
     at: Coordinates,
-    /// The condition of all loads.
+    /// The condition of all loads that differ between columns.
     guard: Mask,
     /// New instructions by their old numbers.
     values: FastMap<InstructionId, InstructionId>,
@@ -399,12 +399,13 @@ impl<'a> Rebuild<'a> {
         if let Some(&new) = self.values.get(&old) {
             return new;
         }
-        let Instruction { operation, dtype, .. } = &self.fused.instructions[old as usize];
+        let Instruction { operation, dtype, per_column } = &self.fused.instructions[old as usize];
         let ranges = self.draft.ranges();
         let operation = match operation {
             FusedOp::Load { parameter, index, mask, fill } => {
                 let mask = mask.as_ref().map(|m| m.substitute(&self.at, &ranges)).unwrap_or_default();
-                let mask = mask.and(&self.guard);
+                // What is the same in all columns is loaded once.
+                let mask = if *per_column { mask.and(&self.guard) } else { mask };
                 FusedOp::Load {
                     parameter: self.parameter(*parameter),
                     index: index.substitute(&self.at, &ranges),

@@ -2,18 +2,18 @@
 
 use super::*;
 use crate::{
+    Tensor,
     kernel::{
         check::Limits,
+        fused::{FusedOp, Instruction, Parameter, Store},
+        index::{Index, Ranges},
         loops::{MatrixShape, Panel},
         lower::{Target, lower},
-        step::Step,
+        step::{Library, Step},
     },
-    op::{Conv, ConvKind, Geometry},
+    op::{Conv, ConvKind},
     oracle::lowered_device,
-    schedule::{
-        plan::{self, Leaf, Plan},
-        slots::Slots,
-    },
+    schedule::explain,
 };
 
 /// A device that multiplies panels of 16-bit floats.
@@ -21,149 +21,122 @@ fn target() -> Target {
     let product = MatrixShape { rows: Panel::ROWS, columns: 256, depth: 16 };
     let limits = Limits {
         device: "panels".to_owned(),
-        dtypes: DType::ALL.to_vec(),
         bindings: 64,
-        block: [1024; 3],
-        grid: [1 << 16; 3],
-        block_size: 1024,
         shared_bytes: 227 << 10,
+        block: [1024; 3],
+        block_size: 1024,
+        grid: [1 << 16; 3],
         subgroup: Some(32),
+        dtypes: DType::ALL.to_vec(),
         matrices: vec![(product, DType::BF16, DType::F32)],
         async_copies: true,
     };
     Target { limits, vector_bytes: 16, processors: 132, sums: 64 }
 }
 
-fn planned(ir: Ir) -> Plan {
-    let leaf = |&id: &Id| Leaf { layout: Layout::contiguous(&ir.node(id).shape), donatable: false };
-    let leaves: Vec<Leaf> = ir.leaves.iter().map(leaf).collect();
-    plan::plan(ir, &leaves, Slots::default(), lowered_device("panels", target())).unwrap()
+fn is_conv(step: &Step) -> Option<&Library> {
+    match step {
+        Step::Library(library) if matches!(library.node.op, Op::Conv(_)) => Some(library),
+        _ => None,
+    }
+}
+
+/// A training step of two convolutions with batch normalisation, ReLU and pooling in between.
+fn network() -> Tensor {
+    let device = lowered_device("panels", target());
+    let zeros = |shape: &[usize], dtype| Tensor::zeros(shape, dtype, device)?.evaluated()?.with_grad();
+    let made = || -> crate::Result<Tensor> {
+        let (x, w) = (zeros(&[8, 64, 16, 16], DType::BF16)?, zeros(&[64, 64, 3, 3], DType::BF16)?);
+        let (weight, bias) = (zeros(&[64], DType::F32)?, zeros(&[64], DType::F32)?);
+        let loss = {
+            let y = x.conv2d(&w, None, [1, 1], [1, 1], [1, 1], 1)?.to_dtype(DType::F32)?;
+            let y = y.batch_norm(None, None, Some(&weight), Some(&bias), true, 1e-5)?;
+            let y = y.relu()?.to_dtype(DType::BF16)?;
+            let y = y.max_pool2d([3, 3], Some([2, 2]), [1, 1], [1, 1], false)?;
+            y.conv2d(&w, None, [1, 1], [1, 1], [1, 1], 1)?.to_dtype(DType::F32)?.square()?.sum(&[], false)?
+        };
+        let one = Tensor::full(&[], 1.0, DType::F32, device)?;
+        let gradients = loss.vector_jacobian_product(&one, &[&w, &weight, &bias], false)?;
+        let sums = gradients.iter().map(|g| g.to_dtype(DType::F32)?.sum(&[], false));
+        sums.into_iter().try_fold(loss.detach()?, |sum, next| sum.add(&next?))
+    };
+    made().unwrap()
 }
 
 #[test]
-fn zzz() {
-    let mut ir = Ir::default();
-    let shape = Dims::from_slice(&[64, 128, 28, 28]);
-    let x = ir.push(Op::Buffer, DType::BF16, shape.clone(), []);
-    let w = ir.push(Op::Buffer, DType::F32, Dims::from_slice(&[128, 128, 3, 3]), []);
-    let w = ir.push(Op::Cast, DType::BF16, Dims::from_slice(&[128, 128, 3, 3]), [w]);
-    let both = |n: usize| Dims::from_slice(&[n, n]);
-    let geometry = Geometry {
-        kernel: both(3),
-        stride: both(1),
-        dilation: both(1),
-        padding: [(1, 1); 2].into_iter().collect(),
-        groups: 1,
+fn convolutions_read_and_store_channels_last() {
+    let plan = explain(&network()).unwrap().unwrap();
+    let convolutions: Vec<&Library> =
+        plan.steps.iter().filter_map(|planned| is_conv(&planned.step)).collect();
+    let kind = |library: &&Library| match library.node.op {
+        Op::Conv(Conv(kind, _)) => kind,
+        _ => unreachable!(),
     };
-    let x = ir.push(Op::Unary(Unary::Abs), DType::BF16, shape.clone(), [x]);
-    let y = ir.push(Op::Conv(Conv(ConvKind::Forward, geometry.clone())), DType::BF16, shape.clone(), [x, w]);
-    let wide = ir.push(Op::Cast, DType::F32, shape.clone(), [y]);
-    let per: Dims = Dims::from_slice(&[1, 128, 1, 1]);
-    let sum = |ir: &mut Ir, x| {
-        ir.push(
-            Op::Reduce(Reduce { combine: Combine::Sum, axes: Axes::of([0, 2, 3]) }),
-            DType::F32,
-            per.clone(),
-            [x],
-        )
-    };
-    let scale = ir.push(Op::Constant(Constant(Scalar::Float(0.0001))), DType::F32, per.clone(), []);
-    let mean = sum(&mut ir, wide);
-    let mean = ir.push(Op::Binary(Binary::Mul), DType::F32, per.clone(), [mean, scale]);
-    let mean = ir.push(Op::Expand, DType::F32, shape.clone(), [mean]);
-    let d = ir.push(Op::Binary(Binary::Sub), DType::F32, shape.clone(), [wide, mean]);
-    let dd = ir.push(Op::Binary(Binary::Mul), DType::F32, shape.clone(), [d, d]);
-    let var = sum(&mut ir, dd);
-    let var = ir.push(Op::Binary(Binary::Mul), DType::F32, per.clone(), [var, scale]);
-    let var = ir.push(Op::Expand, DType::F32, shape.clone(), [var]);
-    let y = ir.push(Op::Binary(Binary::Div), DType::F32, shape.clone(), [d, var]);
-    let y = ir.push(Op::Cast, DType::BF16, shape.clone(), [y]);
-    let y = ir.push(Op::Conv(Conv(ConvKind::Forward, geometry)), DType::BF16, shape.clone(), [y, w]);
-    ir.outputs.push(y);
-    let plan = planned(ir);
-    for step in &plan.steps {
-        if let Step::Library(library) = &step.step {
-            eprintln!("{:?} {:?} epilogue {}", library.node.op, library.operands, library.epilogue.is_some());
-        } else {
-            let f = step.step.fused().unwrap();
-            eprintln!(
-                "{:?} {:?} {:?}",
-                f.rows,
-                f.columns,
-                f.instructions.iter().map(|i| format!("{:?}", i.operation)).collect::<Vec<_>>()
-            );
-        }
-        for launch in lower(&step.step, &target()).unwrap().launches {
-            eprintln!(
-                "   {} panels {} grid {:?} block {:?} buffers {:?}",
-                launch.kernel.name,
-                launch.kernel.has_panels(),
-                launch.kernel.grid(),
-                launch.kernel.block(),
-                launch.kernel.buffers.iter().map(|b| b.length).collect::<Vec<_>>()
-            );
-        }
+    let kinds: Vec<ConvKind> = convolutions.iter().map(kind).collect();
+    assert_eq!(kinds.iter().filter(|kind| **kind == ConvKind::Forward).count(), 2);
+    assert_eq!(kinds.iter().filter(|kind| **kind == ConvKind::FilterGradient).count(), 2);
+    for library in convolutions {
+        assert!(library.operands.iter().all(|operand| operand.layout.strides[1] == 1), "{library:?}");
+        let step = Step::Library(library.clone());
+        assert!(lower(&step, &target()).unwrap().launches[0].kernel.has_panels(), "{library:?}");
     }
 }
 
 #[test]
-fn yyy() {
-    use crate::Tensor;
-    let device = lowered_device("panels", target());
-    let zeros = |shape: &[usize], dtype| Tensor::zeros(shape, dtype, device).unwrap().evaluated().unwrap();
-    let x = zeros(&[16, 64, 28, 28], DType::BF16).with_grad().unwrap();
-    let w = zeros(&[64, 64, 3, 3], DType::BF16).with_grad().unwrap();
-    let (g, b) =
-        (zeros(&[64], DType::F32).with_grad().unwrap(), zeros(&[64], DType::F32).with_grad().unwrap());
-    let y = x.conv2d(&w, None, [1, 1], [1, 1], [1, 1], 1).unwrap();
-    let y = y.to_dtype(DType::F32).unwrap().batch_norm(None, None, Some(&g), Some(&b), true, 1e-5).unwrap();
-    let y = y.relu().unwrap().to_dtype(DType::BF16).unwrap();
-    let y = y.conv2d(&w, None, [1, 1], [1, 1], [1, 1], 1).unwrap();
-    let loss = y.to_dtype(DType::F32).unwrap().sum(&[], false).unwrap();
-    let one = Tensor::full(&[], 1.0, DType::F32, device).unwrap();
-    let all = loss.vector_jacobian_product(&one, &[&w, &g, &b], false).unwrap();
-    let sum = all
-        .iter()
-        .map(|t| t.sum(&[], false).unwrap().to_dtype(DType::F32).unwrap())
-        .reduce(|a, b| a.add(&b).unwrap())
-        .unwrap();
-    let plan = crate::schedule::explain(&sum).unwrap().unwrap();
-    for step in &plan.steps {
-        if let Step::Library(library) = &step.step {
-            eprintln!(
-                "{:?} {:?} epilogue {}",
-                library.node.op,
-                library.operands.iter().map(|o| o.layout.strides.to_vec()).collect::<Vec<_>>(),
-                library.epilogue.is_some()
-            );
-        } else {
-            let Some(f) = step.step.fused() else { continue };
-            eprintln!(
-                "{:?} {:?} {:?} stores {:?}",
-                f.rows,
-                f.columns,
-                f.instructions
-                    .iter()
-                    .map(|i| match &i.operation {
-                        crate::kernel::fused::FusedOp::Load { index, .. } => format!("load {index}"),
-                        o => format!("{o:?}"),
-                    })
-                    .collect::<Vec<_>>(),
-                f.stores
-                    .iter()
-                    .map(|s| format!("%{} {} {}", s.value, f.parameters[s.parameter as usize].dtype, s.index))
-                    .collect::<Vec<_>>()
-            );
-        }
-        for launch in lower(&step.step, &target()).unwrap().launches {
-            eprintln!(
-                "   {} panels {} grid {:?} block {:?} buffers {:?}",
-                launch.kernel.name,
-                launch.kernel.has_panels(),
-                launch.kernel.grid(),
-                launch.kernel.block(),
-                launch.kernel.buffers.iter().map(|b| b.length).collect::<Vec<_>>()
-            );
-        }
+fn only_operands_from_outside_are_permuted() {
+    let plan = explain(&network()).unwrap().unwrap();
+    let copies = plan.steps.iter().filter_map(|planned| planned.step.fused()).filter(|fused| {
+        // A kernel that only loads and stores, and not in one order.
+        let [only] = fused.instructions.as_slice() else { return false };
+        matches!(&only.operation, FusedOp::Load { index, .. } if *index != fused.stores[0].index)
+    });
+    // The image and the filter.
+    assert_eq!(copies.count(), 2);
+}
+
+/// A kernel with few rows that reduces nothing, such as a normalisation whose sums another kernel needs too, computes
+/// what belongs to a row once and then all elements at once.
+#[test]
+fn few_rows_keep_all_processors_busy() {
+    let ranges = Ranges([64, 4096].into_iter().collect());
+    let (row, column) = (Index::range(0, &ranges), Index::range(1, &ranges));
+    let element = column.scale(64).add(&row);
+    let load = |parameter, index: &Index| FusedOp::Load {
+        parameter,
+        index: index.clone(),
+        mask: None,
+        fill: Scalar::Float(0.0),
+    };
+    let operations = [
+        (load(0, &element), true),
+        (load(1, &row), false),
+        (FusedOp::Unary(Unary::Rsqrt, 1), false),
+        (FusedOp::Binary(Binary::Mul, 0, 2), true),
+    ];
+    let instruction =
+        |(operation, per_column): (FusedOp, bool)| Instruction { operation, dtype: DType::F32, per_column };
+    let parameter = |written| Parameter { dtype: DType::F32, written };
+    let store = |parameter, value, index: &Index, replaces| Store {
+        parameter,
+        value,
+        index: index.clone(),
+        replaces,
+    };
+    for replaces in [None, Some(1)] {
+        let fused = Fusion {
+            rows: [64].into_iter().collect(),
+            columns: [4096].into_iter().collect(),
+            instructions: operations.clone().map(instruction).into(),
+            stores: vec![store(2, 3, &element, None), store(3, 2, &row, replaces)],
+            parameters: [false, false, true, true].map(parameter).into(),
+        };
+        let launches = lower(&Step::Fused(fused), &target()).unwrap().launches;
+        let sizes: Vec<(&str, usize)> = launches
+            .iter()
+            .map(|launch| (launch.kernel.name.as_str(), launch.kernel.grid().iter().product()))
+            .collect();
+        // A row's value may be stored over what the elements need only after them.
+        let expected = [("elementwise", 1), ("elementwise", 256), ("elementwise", 1)];
+        assert_eq!(sizes, expected[..2 + usize::from(replaces.is_some())]);
     }
 }
