@@ -17,8 +17,10 @@ const CHEAP_OPERATIONS: u32 = 6;
 /// The limit that replaces [`CHEAP_OPERATIONS`] for a chain of one load that two kernels need. Computing it twice is as
 /// fast as storing and loading it.
 const SHORT_OPERATIONS: u32 = 16;
-/// An operand that is broadcast at least this many times counts as free: it stays in cache.
+/// A parameter that is broadcast at least this many times counts as free: it stays in cache.
 const REPEATED: usize = 16;
+/// So do this many elements that are computed, such as statistics of channels.
+const FEW: usize = 4096;
 
 /// The cost of computing a node inline.
 #[derive(Clone, Default)]
@@ -77,8 +79,15 @@ pub(super) fn costs(ir: &Ir, answers: &Answers) -> Vec<Cost> {
                 };
                 let mut cost = Cost { operations, ..Cost::default() };
                 node.inputs.iter().for_each(|&input| cost.add(&costs[input as usize]));
-                let few = || ir.node(node.inputs[0]).len().saturating_mul(REPEATED) <= node.len();
-                if *op == Op::Expand && few() {
+                let parameter = || {
+                    let mut input = ir.node(node.inputs[0]);
+                    let few = input.len() <= FEW;
+                    while input.op.is_view() || input.op == Op::Cast {
+                        input = ir.node(input.inputs[0]);
+                    }
+                    (input.op == Op::Buffer || few) && input.len().saturating_mul(REPEATED) <= node.len()
+                };
+                if *op == Op::Expand && parameter() {
                     cost.loads.clear();
                 }
                 cost
