@@ -14,7 +14,7 @@ use crate::hash::FastMap;
 use crate::kernel::{
     Index, Mask, Ranges,
     build::Builder,
-    fused::Fusion,
+    fused::{FusedOp, Fusion},
     loops::AxisKind,
     view::{Coordinates, unflatten},
 };
@@ -139,12 +139,31 @@ impl Part<'_> {
     }
 }
 
-/// The row coordinates of element `flat`, which are numbered in the order in which they are stored.
-fn coordinates(fused: &Fusion, flat: &Index, ranges: &Ranges) -> Coordinates {
+/// The rows, from the slowest to the fastest: in an order in which neighbouring elements are neighbours in memory for
+/// most accesses.
+fn order(fused: &Fusion) -> SmallVec<[usize; 6]> {
     let mut order: SmallVec<[usize; 6]> = (0..fused.rows.len()).collect();
-    if let Some(store) = fused.stores.first() {
-        order.sort_by_key(|&row| Reverse(stride(&store.index, row).abs()));
+    let loads = fused.instructions.iter().filter_map(|instruction| match &instruction.operation {
+        FusedOp::Load { index, .. } => Some(index),
+        _ => None,
+    });
+    let all: SmallVec<[&Index; 8]> = fused.stores.iter().map(|store| &store.index).chain(loads).collect();
+    let along = |row: usize| move |index: &&&Index| stride(index, row).abs() == 1;
+    let count = |row: &usize| all.iter().filter(along(*row)).count();
+    // The last of equals.
+    let wide = (0..fused.rows.len()).filter(|&row| fused.rows[row] > 1);
+    let Some(fastest) = wide.clone().max_by_key(count) else { return order };
+    if wide.last() != Some(fastest)
+        && let Some(index) = all.iter().find(along(fastest))
+    {
+        order.sort_by_key(|&row| Reverse(stride(index, row).abs()));
     }
+    order
+}
+
+/// The row coordinates of element `flat`.
+fn coordinates(fused: &Fusion, flat: &Index, ranges: &Ranges) -> Coordinates {
+    let order = order(fused);
     let extents: SmallVec<[usize; 6]> = order.iter().map(|&row| fused.rows[row]).collect();
     let mut sorted = Coordinates::from_elem(Index::default(), fused.rows.len());
     unflatten(&extents, flat, ranges, &mut sorted);
