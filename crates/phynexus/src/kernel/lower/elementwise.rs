@@ -151,9 +151,9 @@ fn order(fused: &Fusion) -> SmallVec<[usize; 6]> {
     let along = |row: usize| move |index: &&&Index| stride(index, row).abs() == 1;
     let count = |row: &usize| all.iter().filter(along(*row)).count();
     // The last of equals.
-    let wide = (0..fused.rows.len()).filter(|&row| fused.rows[row] > 1);
+    let mut wide = (0..fused.rows.len()).filter(|&row| fused.rows[row] > 1);
     let Some(fastest) = wide.clone().max_by_key(count) else { return order };
-    if wide.last() != Some(fastest)
+    if wide.next_back() != Some(fastest)
         && let Some(index) = all.iter().find(along(fastest))
     {
         order.sort_by_key(|&row| Reverse(stride(index, row).abs()));
