@@ -74,8 +74,11 @@ def measure(device, images, channels, size, outputs, kernel, stride):
 
     passes = [
         ("forward", lambda: torch.conv2d(x, w, None, stride, kernel // 2), detached),
-        ("input gradient", lambda: theirs(True, False, False)[0],
-         lambda: gradient_of(image).permute(0, 2, 3, 1).contiguous().evaluate()),
+        (
+            "input gradient",
+            lambda: theirs(True, False, False)[0],
+            lambda: gradient_of(image).permute(0, 2, 3, 1).contiguous().evaluate(),
+        ),
         ("filter gradient", lambda: theirs(False, True, False)[1], lambda: gradient_of(filter).evaluate()),
     ]
     operations = 2 * images * outputs * out * out * channels * kernel * kernel
@@ -92,8 +95,8 @@ def measure(device, images, channels, size, outputs, kernel, stride):
             times[0].append(seconds(run, torch.cuda.synchronize))
             times[1].append(seconds(own, nx.synchronize))
         rates = [operations / statistics.median(each) / 1e12 for each in times]
-        shape = f"{images} x {channels} x {size}, {outputs}, {kernel}, {stride}"
-        print(f"| {shape} | {name} | {rates[0]:.0f} | {rates[1]:.0f} | {rates[1] / rates[0]:.2f} | {error:.1e} |", flush=True)
+        row = f"| {images} x {channels} x {size}, {outputs}, {kernel}, {stride} | {name} | {rates[0]:.0f} "
+        print(f"{row}| {rates[1]:.0f} | {rates[1] / rates[0]:.2f} | {error:.1e} |", flush=True)
 
 
 def main():
