@@ -6,14 +6,19 @@ use std::{
     sync::{Arc, Weak},
 };
 
+use super::capture::is_recording;
 use crate::{Device, Tensor, graph::node::Node};
 
 thread_local! {
     static COMPANIONS: RefCell<Vec<Weak<Node>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Computes the tensor with this thread's next evaluation on its device, if it is still held then.
+/// Computes the tensor with this thread's next evaluation on its device, if it is still held then. What is recorded for
+/// replay has no data yet, and its results are computed by every replay anyway.
 pub(crate) fn note_companion(tensor: &Tensor) {
+    if is_recording() {
+        return;
+    }
     // While the thread is torn down, nothing is evaluated.
     let _ = COMPANIONS.try_with(|all| all.borrow_mut().push(Arc::downgrade(tensor.node())));
 }

@@ -101,7 +101,13 @@ fn evaluate_roots(roots: &[&Tensor], given: &[Tensor]) -> Result<usize> {
         [device] => {
             let companions = companions::take_companions(device);
             let all: Vec<&Tensor> = roots.iter().copied().chain(&companions).collect();
-            evaluate_graph(&all, given)
+            match evaluate_graph(&all, given) {
+                // Failures of companions are not those of the roots.
+                Err(error) if !companions.is_empty() && !matches!(error, Error::Interrupted) => {
+                    evaluate_graph(roots, given)
+                }
+                done => done,
+            }
         }
         // One graph per device. Nothing is overwritten, because an earlier graph may succeed and a later one fail.
         _ => devices.iter().try_fold(0usize, |bytes, &device| {

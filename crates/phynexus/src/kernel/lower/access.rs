@@ -51,7 +51,7 @@ impl Buffer {
         let index = index.shift(-self.start);
         let mask = match self.contains(b, &index, &mask, lanes) {
             true => mask,
-            false => mask.and(&Mask::within(&index, 0, (self.length + 1 - lanes) as i64, b.ranges())),
+            false => mask.and(&Mask::within(&index, 0, self.length as i64 + 1 - lanes as i64, b.ranges())),
         };
         MemoryAccess { mask, ..MemoryAccess::at(self.array, &index) }
     }
