@@ -11,7 +11,6 @@ mod build;
 mod cache;
 pub mod capture;
 mod channels_last;
-mod companions;
 mod compile;
 mod cost;
 pub(crate) mod debug;
@@ -53,7 +52,6 @@ use crate::{
     shape::Layout,
 };
 pub use cache::plan_statistics;
-pub(crate) use companions::note_companion;
 pub(crate) use eager::is_eager;
 pub use eager::{EagerMode, eager};
 pub use memory_check::set_memory_checks;
@@ -98,17 +96,7 @@ fn evaluate_roots(roots: &[&Tensor], given: &[Tensor]) -> Result<usize> {
     }
     match devices[..] {
         [] => Ok(0),
-        [device] => {
-            let companions = companions::take_companions(device);
-            let all: Vec<&Tensor> = roots.iter().copied().chain(&companions).collect();
-            match evaluate_graph(&all, given) {
-                // Failures of companions are not those of the roots.
-                Err(error) if !companions.is_empty() && !matches!(error, Error::Interrupted) => {
-                    evaluate_graph(roots, given)
-                }
-                done => done,
-            }
-        }
+        [_] => evaluate_graph(roots, given),
         // One graph per device. Nothing is overwritten, because an earlier graph may succeed and a later one fail.
         _ => devices.iter().try_fold(0usize, |bytes, &device| {
             let roots: Vec<&Tensor> = roots.iter().copied().filter(|r| r.device() == device).collect();

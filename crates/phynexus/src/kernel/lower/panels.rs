@@ -45,8 +45,13 @@ pub(super) fn shape(contraction: &Contraction, target: &Target) -> Option<Shape>
             && shared_bytes(*shape) <= limits.shared_bytes
             && contraction.block(*shape, target) <= limits.block_size
     };
-    let used =
-        |shape: &Shape| contraction.extent(1) * 2 >= shape.rows && contraction.extent(2) >= shape.columns;
+    let used = |shape: &Shape| {
+        let [rows, columns] = [contraction.extent(1), contraction.extent(2)];
+        // The smallest tile is for results that are no wider.
+        rows * 2 >= shape.rows
+            && columns >= shape.columns
+            && (*shape != SHAPES[3] || columns == shape.columns)
+    };
     let usable = SHAPES.into_iter().filter(|shape| fits(shape) && used(shape));
     let fastest = |&shape: &Shape| time(contraction, shape, parts(contraction, shape, target), target);
     usable.min_by(|a, b| fastest(a).total_cmp(&fastest(b)))

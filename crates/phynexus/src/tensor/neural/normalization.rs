@@ -4,7 +4,6 @@ use super::functions::apply;
 use crate::{
     Error, Result, Scalar, Tensor, no_grad,
     op::composite::{BatchNorm, LayerNorm},
-    schedule::note_companion,
 };
 
 impl Tensor {
@@ -88,7 +87,7 @@ impl Tensor {
     }
 
     /// The running mean and (unbiased) variance after this batch `[N, C, ..]`: `(1 - momentum) * running + momentum *
-    /// batch`. No gradient flows through them. They are computed with the next evaluation, even of other tensors.
+    /// batch`. No gradient flows through them.
     pub fn running_statistics(
         &self,
         running_mean: &Tensor,
@@ -105,7 +104,6 @@ impl Tensor {
         };
         let mean = moved(running_mean, x.mean(&axes, false)?)?;
         let variance = moved(running_var, x.var(&axes, 1.0, false)?)?;
-        [&mean, &variance].into_iter().for_each(note_companion);
         Ok((mean, variance))
     }
 
