@@ -104,7 +104,7 @@ mod _engine {
             kthvalue, lerp, logaddexp, masked_scatter, median, mode, nan_to_num, nanmedian, nextafter,
             quantile, signbit, trapezoid, xlogy,
         },
-        optim::{PyOptimizer, half_cosine, optimizer_settings},
+        optim::{PyOptimizer, follow_step, half_cosine, optimizer_settings},
         picture::curves_png,
         placement::{PyPlacement, is_strict_placement, on_fallback, set_strict_placement},
         plan_count,

@@ -11,7 +11,7 @@ use pyo3::{prelude::*, sync::MutexExt};
 
 use crate::{
     error::{Result, value_error},
-    interrupt::compute_undisturbed,
+    interrupt::{compute, compute_undisturbed},
     placement,
     tensor::PyTensor,
 };
@@ -39,6 +39,13 @@ fn rule(name: &str, options: &Options) -> Result<Rule> {
         None => Ok(rule.with(|setting| options.get(setting).copied())),
         Some(unknown) => Err(value_error(format!("{name} has no setting {unknown:?}"))),
     }
+}
+
+/// Has the values of these buffers computed by the next step of an optimiser, or by the next call without one.
+#[pyfunction]
+pub(crate) fn follow_step(py: Python<'_>, buffers: Vec<Bound<'_, PyTensor>>) -> Result<()> {
+    let variables = variables(&buffers);
+    compute(py, || variables.iter().try_for_each(|variable| variable.follow_step()))
 }
 
 /// The names of the settings of a rule.

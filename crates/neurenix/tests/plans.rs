@@ -287,3 +287,34 @@ fn a_number_repeated_is_a_result_like_any_other() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn running_statistics_are_computed_by_the_step() -> Result<()> {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    neurenix::register_all();
+    let d = Device::default_device()?;
+    let g = Generator::new(3);
+    let inputs = g.randn(&[8, 6], DType::F32, d)?.evaluated()?;
+    let model = Sequential::new()
+        .with(Linear::new(6, 4, true, d, &g)?)
+        .with(BatchNorm1d::new(4, BatchNormOptions::default(), d)?);
+    let mut optimizer = Optimizer::new(Rule::sgd(), model.parameters(), 1e-3)?;
+    let pending = || {
+        let buffers = model.named_state().into_iter().filter(|(name, ..)| name.contains("running"));
+        buffers.filter(|(_, _, buffer)| !buffer.tensor().is_evaluated()).count()
+    };
+    let plans = || plan_statistics().0 + plan_statistics().1;
+    for _ in 0..3 {
+        let loss = model.forward(&inputs)?.square()?.sum(&[], false)?;
+        let gradients = loss.leaf_gradients()?;
+        let before = plans();
+        optimizer.step(gradients, &[])?;
+        assert_eq!((pending(), plans() - before), (0, 1), "in the step's own plan");
+    }
+    // Without steps, the next pass computes what the one before has left.
+    for _ in 0..3 {
+        model.forward(&inputs)?;
+    }
+    assert_eq!(pending(), 1, "the variance of the last pass");
+    Ok(())
+}

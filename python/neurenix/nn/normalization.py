@@ -6,7 +6,6 @@ from typing import Any
 
 from .. import _engine
 from .._engine import Tensor
-from .._pending import computed_with_step
 from . import functional as F
 from .functional import Sizes
 from .linear import new
@@ -86,7 +85,7 @@ class _BatchNorm(_Running):
         result = F.batch_norm(input, mean, variance, self.weight, self.bias, True, momentum, self.eps)
         # Counted only if the input was accepted.
         count.add_(1)
-        computed_with_step(mean, variance, count)
+        _engine.follow_step([mean, variance, count])
         return result
 
 
@@ -152,7 +151,7 @@ class _InstanceNorm(_Running):
             self.eps,
         )
         if self.training and mean is not None and variance is not None:
-            computed_with_step(mean, variance)
+            _engine.follow_step([mean, variance])
         return result.squeeze(0) if single else result
 
 

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from .. import _effects, _engine, _pending
+from .. import _effects, _engine
 from .._autograd import enable_grad
 from .._engine import Tensor
 from ..nn._state import as_value
@@ -138,7 +138,6 @@ class Optimizer:
         _effects.note_step(self)
         native, rates = self._stepping()
         native.step(rates, self._condition)
-        _pending.compute()
         return loss
 
     def _is_repeated(self) -> bool:

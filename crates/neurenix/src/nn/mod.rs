@@ -3,6 +3,7 @@
 pub mod activation;
 mod container;
 mod conv;
+pub(crate) mod follow;
 pub mod init;
 mod linear;
 mod module;

@@ -167,9 +167,11 @@ impl Running {
                 (towards(&mean, &batch_mean)?, towards(&var, &batch_var)?)
             }
         };
-        self.mean.set(new_mean)?;
-        self.var.set(new_var)?;
-        self.batches.set(batches)
+        for (buffer, value) in [(&self.mean, new_mean), (&self.var, new_var), (&self.batches, batches)] {
+            buffer.set(value)?;
+            buffer.follow_step()?;
+        }
+        Ok(())
     }
 }
 

@@ -15,7 +15,7 @@ use crate::Result;
 /// Clones share the variable, so that a layer and an optimiser see the same value. The tensor itself is immutable: a
 /// tensor read before an update keeps the old value.
 #[derive(Clone, Debug)]
-pub struct Parameter(Arc<Shared>);
+pub struct Parameter(pub(super) Arc<Shared>);
 
 /// A weak reference to a variable that tells whether the variable is still in use.
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ impl Watch {
 }
 
 #[derive(Debug)]
-struct Shared {
+pub(super) struct Shared {
     /// Unique among all variables of the process.
     id: u64,
     value: RwLock<Tensor>,

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Result,
-    nn::{Parameter, recording::unrecorded},
+    nn::{Parameter, follow::take_following, recording::unrecorded},
 };
 
 /// Whether a step is taken.
@@ -98,7 +98,10 @@ impl Optimizer {
             return Ok(true);
         }
         let result = recorded.and_then(|(updated, skipped)| {
-            let roots = updated.iter().chain(also.iter().copied()).chain(condition.tensor()).chain(&skipped);
+            let devices: Vec<Device> = updated.iter().map(Tensor::device).collect();
+            let following = take_following(&devices);
+            let roots = updated.iter().chain(&following).chain(also.iter().copied());
+            let roots = roots.chain(condition.tensor()).chain(&skipped);
             Tensor::evaluate_replacing(&roots.collect::<Vec<_>>(), &mut replaced)?;
             Ok(skipped)
         });

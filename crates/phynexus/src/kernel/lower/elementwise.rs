@@ -156,7 +156,7 @@ fn order(fused: &Fusion) -> SmallVec<[usize; 6]> {
     if wide.next_back() != Some(fastest)
         && let Some(index) = all.iter().find(along(fastest))
     {
-        order.sort_by_key(|&row| Reverse(stride(index, row).abs()));
+        order.sort_by_key(|&row| (row == fastest, Reverse(stride(index, row).abs())));
     }
     order
 }

@@ -200,7 +200,9 @@ impl Loader<'_> {
         let Tile { contraction, shape, ref group, groups, .. } = *self.tile;
         let (tiles, steps) = (contraction.tiles(shape), contraction.extent(3).div_ceil(shape.depth));
         let mut ranges = b.ranges().clone();
-        ranges.0.extend([tiles.div_ceil(groups) + 1, steps + STAGES]);
+        // Copies for the last tile's last steps would be for tiles that follow it.
+        let rounds = tiles.div_ceil(groups) + STAGES.div_ceil(steps);
+        ranges.0.extend([rounds, steps + STAGES]);
         let [round, step] = [2, 1].map(|last| Index::range(ranges.len() - last, &ranges));
         let first = step.scale(shape.depth as i64);
         if tiles <= groups {

@@ -47,10 +47,9 @@ pub(super) fn shape(contraction: &Contraction, target: &Target) -> Option<Shape>
     };
     let used = |shape: &Shape| {
         let [rows, columns] = [contraction.extent(1), contraction.extent(2)];
-        // The smallest tile is for results that are no wider.
-        rows * 2 >= shape.rows
-            && columns >= shape.columns
-            && (*shape != SHAPES[3] || columns == shape.columns)
+        // The smallest tile is for results that are too narrow for a wider one.
+        let narrow = *shape != SHAPES[3] || columns < SHAPES[1].columns;
+        rows * 2 >= shape.rows && columns >= shape.columns && narrow
     };
     let usable = SHAPES.into_iter().filter(|shape| fits(shape) && used(shape));
     let fastest = |&shape: &Shape| time(contraction, shape, parts(contraction, shape, target), target);

@@ -191,23 +191,19 @@ fn lower_rest(
     target: &Target,
     lowered: &mut Lowered,
 ) -> Result<(), Unsupported> {
-    let instruction = |value: InstructionId| &fused.instructions[value as usize];
-    let per_column = |value: InstructionId| instruction(value).per_column;
+    let per_column = |value: InstructionId| fused.instructions[value as usize].per_column;
     let mut rows = Rebuild::new(fused, sources, &fused.rows, &[]);
     rows.load(results);
     let mut known = results.to_vec();
-    // What elements need of their row is computed once.
-    for user in fused.instructions.iter().filter(|i| i.per_column) {
-        for value in user.operation.operands() {
-            let Instruction { operation, dtype, per_column } = instruction(value);
-            let is_computed =
-                !matches!(operation, FusedOp::Constant(_) | FusedOp::Load { .. } | FusedOp::Coordinate(_));
-            if !per_column && is_computed && !known.iter().any(|known| known.value == value) {
-                let source = lowered.temporary(fused.row_count(), *dtype);
-                let (result, row) = (rows.value(value), rows.row());
-                rows.output(*dtype, source, result, row);
-                known.push(Known { value, dtype: *dtype, source });
-            }
+    // What elements need of their row is computed once, if the buffers for it can be bound.
+    let shared = values_of_rows(fused, results);
+    if fused.parameters.len() + results.len() + shared.len() <= target.limits.bindings {
+        for value in shared {
+            let dtype = fused.instructions[value as usize].dtype;
+            let source = lowered.temporary(fused.row_count(), dtype);
+            let (result, row) = (rows.value(value), rows.row());
+            rows.output(dtype, source, result, row);
+            known.push(Known { value, dtype, source });
         }
     }
     // Elements may still need what is stored over.
@@ -223,6 +219,32 @@ fn lower_rest(
         rows.finish(|value| !per_column(value), target, lowered)?;
     }
     Ok(())
+}
+
+/// What has to be computed once per row for the elements that are stored.
+fn values_of_rows(fused: &Fusion, known: &[Known]) -> Vec<InstructionId> {
+    let mut needed = vec![false; fused.instructions.len()];
+    fused.stores.iter().for_each(|store| needed[store.value as usize] = true);
+    let mut of_rows = Vec::new();
+    for at in (0..fused.instructions.len()).rev() {
+        let Instruction { operation, per_column, .. } = &fused.instructions[at];
+        if needed[at] && *per_column {
+            for operand in operation.operands() {
+                needed[operand as usize] = true;
+                of_rows.push(operand);
+            }
+        }
+    }
+    let is_computed = |value: &InstructionId| {
+        let Instruction { operation, per_column, .. } = &fused.instructions[*value as usize];
+        !per_column
+            && !matches!(operation, FusedOp::Constant(_) | FusedOp::Load { .. } | FusedOp::Coordinate(_))
+            && !known.iter().any(|known| known.value == *value)
+    };
+    of_rows.retain(is_computed);
+    of_rows.sort_unstable();
+    of_rows.dedup();
+    of_rows
 }
 
 /// The launch that reduces each part of each row.

@@ -32,11 +32,9 @@ impl Definition for MaxPoolGradient {
         let [x, g] = operands else { return Err(Error::internal(self.name(), "two operands")) };
         check::float(self.name(), x)?;
         check::dtype(self.name(), g, x.dtype())?;
-        let mut shape: Dims = x.shape()[..2].into();
-        for (d, &size) in x.shape()[2..].iter().enumerate() {
-            shape.push(self.0.output_size(d, size).unwrap_or_default());
-        }
-        check::shape(self.name(), g, &shape, "the gradient")?;
+        let fits = self.0.check(x.shape(), g.shape());
+        let same = || if x.shape()[1] == g.shape()[1] { Ok(()) } else { Err("numbers of channels differ") };
+        fits.and_then(|_| same()).map_err(|wrong| Error::shape(self.name(), &[x.shape(), g.shape()], wrong))?;
         Ok((x.dtype(), x.shape().into()))
     }
 

@@ -30,7 +30,7 @@ impl Geometry {
     }
 
     /// Checks it for an input x and a result y, and returns the number of spatial dimensions.
-    pub(super) fn check(&self, x: &[usize], y: &[usize]) -> Result<usize, &'static str> {
+    pub(in crate::op) fn check(&self, x: &[usize], y: &[usize]) -> Result<usize, &'static str> {
         let spatial = self.kernel.len();
         need(
             x.len() == spatial + 2 && y.len() == spatial + 2 && x[0] == y[0],
