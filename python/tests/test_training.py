@@ -269,6 +269,8 @@ def test_autocast():
         assert nn.functional.softmax(low, -1).dtype == nx.float32
         assert nn.functional.mse_loss(low, low).dtype == nx.float32
         assert nn.functional.layer_norm(low, (4,)).dtype == nx.float32
+        norm = nn.BatchNorm1d(4)
+        assert norm(low).dtype == nx.float16 and norm.running_mean.dtype == nx.float32
         products = (x @ x.mT, x.matmul(x.mT), x.mm(x.mT), nx.matmul(x, x.mT), nx.einsum("ij,kj->ik", x, x))
         assert all(product.dtype == nx.float16 for product in products)
         assert nn.functional.matmul(x, x.mT).dtype == nx.float16

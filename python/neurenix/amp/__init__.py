@@ -25,7 +25,7 @@ _KINDS = (*(kind.value for kind in DeviceType), "mps", "xpu")
 class autocast:
     """A context manager and decorator. Within it, matrix products (``@``, ``matmul``, ``einsum``), linear layers,
     convolutions, attention and recurrent layers compute in ``dtype``; softmax, normalisations and losses of
-    ``nn.functional`` compute in ``float32``.
+    ``nn.functional`` compute in ``float32``, and their results have that dtype. Batch normalisation returns its input's.
 
     Weights are unchanged. ``device_type``, a kind of device, and ``cache_enabled`` have no effect: the default
     ``dtype`` is ``bfloat16`` on every device.

@@ -1,7 +1,7 @@
 """The functions that layers call, by PyTorch's names and signatures.
 
 Within :class:`neurenix.amp.autocast`, linear layers, convolutions and attention compute in its dtype; softmax,
-normalisations and losses compute in ``float32``.
+normalisations and losses compute in ``float32``, and but for batch normalisation their results have that dtype.
 """
 
 from __future__ import annotations
@@ -348,9 +348,9 @@ def batch_norm(
     eps: float = 1e-5,
 ) -> Tensor:
     """Normalises over the batch: in training with the batch's mean and variance, which also update the running
-    statistics in place; otherwise with the running statistics.
+    statistics in place; otherwise with the running statistics. The result has the input's dtype, also within
+    ``autocast``; 16-bit inputs are computed in ``float32``.
     """
-    input, weight, bias = full(input, weight, bias)
     return _engine.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
 
 

@@ -349,3 +349,25 @@ fn attention_and_transformer() -> Result<()> {
     check("encoder_causal", &TransformerEncoderLayer::new(8, 2, options, d, &g)?, one);
     Ok(())
 }
+
+/// Normalisations of 16-bit floats do not round `float32` parameters.
+#[test]
+fn parameters_of_normalisations_keep_their_dtype() -> Result<()> {
+    let (d, g) = (device(), Generator::new(8));
+    let x = g.randn(&[4, 6, 5], DType::F32, d)?.to_dtype(DType::BF16)?.evaluated()?;
+    let [scale, shift] = [g.randn(&[6], DType::F32, d)?, g.randn(&[6], DType::F32, d)?].map(|t| t.with_grad());
+    let (scale, shift) = (scale?, shift?);
+    type Norm<'a> = &'a dyn Fn(&Tensor) -> phynexus::Result<Tensor>;
+    let last = |x: &Tensor| x.transpose(1, 2)?.layer_norm(&[6], Some(&scale), Some(&shift), 1e-5);
+    let batch = |x: &Tensor| x.batch_norm(None, None, Some(&scale), Some(&shift), true, 1e-5);
+    let group = |x: &Tensor| x.group_norm(2, Some(&scale), Some(&shift), 1e-5);
+    for norm in [&last as Norm, &batch, &group] {
+        let (low, wide) = (norm(&x)?, norm(&x.to_dtype(DType::F32)?)?);
+        assert_eq!(low.dtype(), DType::BF16);
+        let wide = wide.to_dtype(DType::BF16)?.to_dtype(DType::F32)?;
+        assert_eq!(low.to_dtype(DType::F32)?.to_vec::<f32>()?, wide.to_vec::<f32>()?);
+        low.to_dtype(DType::F32)?.square()?.sum(&[], false)?.backward()?;
+        assert_eq!(scale.grad().map(|gradient| gradient.dtype()), Some(DType::F32));
+    }
+    Ok(())
+}

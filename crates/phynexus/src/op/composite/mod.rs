@@ -119,8 +119,9 @@ type Build<'a> = Box<dyn Fn(&[Term]) -> Result<Term> + 'a>;
 /// ```
 ///
 /// It makes a method of tensors in Rust and in Python, and a function of Python's `nn.functional`. An argument is an
-/// `Operand` (a tensor or nothing; the composite reads it in the first operand's dtype), a `Count` or a `Number`;
-/// defaults are Python's. The precision says what the function of `nn.functional` does:
+/// `Operand` (a tensor or nothing; the composite reads it in the first operand's dtype or in the one that this is
+/// computed in), a `Count` or a `Number`; defaults are Python's. The precision says what the function of
+/// `nn.functional` does:
 ///
 /// - `own`: it computes in the dtype of its operands;
 /// - `in_place`: the same, and it accepts PyTorch's argument `inplace`, which has no effect;

@@ -50,7 +50,7 @@ pub(super) fn check_channels(op: &'static str, x: &TensorType) -> Result<()> {
     Ok(())
 }
 
-/// `x`, then `parameters` tensors of shape `own`.
+/// `x`, then `parameters` tensors of shape `own`, each of x's dtype or of the one in which x is computed.
 pub(super) fn check_parameters(
     op: &'static str,
     operands: &[TensorType],
@@ -61,7 +61,9 @@ pub(super) fn check_parameters(
     check::count(op, operands, 1 + parameters)?;
     for parameter in &operands[1..] {
         check::shape(op, parameter, own, "weight, bias and statistics")?;
-        check::dtype(op, parameter, x.dtype())?;
+        if parameter.dtype() != x.dtype().compute() {
+            check::dtype(op, parameter, x.dtype())?;
+        }
     }
     Ok((x.dtype(), x.shape().into()))
 }
@@ -116,8 +118,9 @@ pub(super) fn gradient(plan: &Plan, call: &Call) -> Result<Option<InputGradients
     let bias_place = 1 + usize::from(plan.weight);
     let spread = Axes::of((0..shape.len()).filter(|&axis| plan.parameters[axis] == 1));
     let to_parameter = |per_element: Formula, place: usize| -> Result<(usize, Term)> {
-        let sum = per_element.sum(spread).reshape(call.inputs[place].shape());
-        Ok((place, sum.cast(dtype).term()?))
+        let parameter = &call.inputs[place];
+        let sum = per_element.sum(spread).reshape(parameter.shape());
+        Ok((place, sum.cast(parameter.dtype()).term()?))
     };
     let mut found = Vec::with_capacity(3);
     if call.needs[0] {

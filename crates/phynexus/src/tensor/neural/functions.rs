@@ -26,14 +26,19 @@ impl<'a> Argument<'a> for Operand<'a> {
     }
 }
 
-/// Records a composite of `x` and of other operands in the dtype of `x`.
+/// Records a composite of `x` and of other operands. Those that have the dtype in which `x` is computed keep it; the
+/// rest is converted to the dtype of `x`.
 pub(super) fn apply<'a>(
     composite: impl Into<Composite>,
     x: &Tensor,
     others: impl IntoIterator<Item = Option<&'a Tensor>>,
 ) -> Result<Tensor> {
-    let others = others.into_iter().flatten().map(|operand| operand.to_dtype(x.dtype()));
-    let others = others.collect::<Result<Vec<Tensor>>>()?;
+    let wide = x.dtype().compute();
+    let convert = |operand: &Tensor| match operand.dtype() == wide {
+        true => Ok(operand.clone()),
+        false => operand.to_dtype(x.dtype()),
+    };
+    let others = others.into_iter().flatten().map(convert).collect::<Result<Vec<Tensor>>>()?;
     let operands: Vec<&Tensor> = std::iter::once(x).chain(&others).collect();
     Composite::apply(composite, &operands)
 }
