@@ -1,6 +1,6 @@
 //! Keeps images channels last in memory around convolutions, on devices that copy pieces of channels to their matrix
-//! units. Permutations that do so sink through elementwise operations, pooling and concatenation, and reductions read
-//! through them, so that a network permutes its input and its output only.
+//! units. Permutations that do so sink through elementwise operations, pooling, concatenation and reductions, so that a
+//! network permutes its input and its output only.
 
 use smallvec::SmallVec;
 
@@ -8,7 +8,7 @@ use crate::{
     Scalar,
     kernel::lower::Target,
     op::{
-        Cat, Composite, Conv, ConvKind, Geometry, Op, Pad, Permute, Pool, PoolKind, Slice,
+        Axes, Cat, Composite, Conv, ConvKind, Geometry, Op, Pad, Permute, Pool, PoolKind, Reduce, Slice,
         composite::MaxPoolGradient,
         ir::{Id, Ir, IrNode},
     },
@@ -121,6 +121,15 @@ fn channels_to_front(rank: usize) -> SmallVec<[u8; 8]> {
     axes.clone().take(1).chain([rank as u8 - 1]).chain(axes.skip(1).take(rank - 2)).collect()
 }
 
+/// The position of an axis if the channels come last.
+fn axis_at_end(axis: usize, rank: usize) -> usize {
+    match axis {
+        0 => 0,
+        1 => rank - 1,
+        axis => axis - 1,
+    }
+}
+
 struct Rewriter<'a> {
     from: &'a Ir,
     /// Which nodes are computed channels last.
@@ -178,11 +187,16 @@ impl Rewriter<'_> {
                 let op = Op::Composite(MaxPoolGradient(with_channels(geometry)).into());
                 last = Some(self.pool(node, op));
             }
+            // Kernels that reduce several such tensors read them in one order.
+            Op::Reduce(Reduce { combine, axes }) if self.kept[node.inputs[0] as usize] => {
+                let axes = Axes::of(axes.iter().map(|axis| axis_at_end(axis, node.shape.len())));
+                let input = self.last(node.inputs[0]);
+                let op = Op::Reduce(Reduce { combine: *combine, axes });
+                last = Some(self.out.push(op, node.dtype, ended(&node.shape), [input]));
+            }
             op if self.kept[id as usize] => {
                 let op = match op {
-                    Op::Cat(Cat { axis: 0 }) => op.clone(),
-                    Op::Cat(Cat { axis: 1 }) => Op::Cat(Cat { axis: node.shape.len() - 1 }),
-                    Op::Cat(Cat { axis }) => Op::Cat(Cat { axis: axis - 1 }),
+                    Op::Cat(Cat { axis }) => Op::Cat(Cat { axis: axis_at_end(*axis, node.shape.len()) }),
                     other => other.clone(),
                 };
                 let inputs: SmallVec<[Id; 3]> = node.inputs.iter().map(|&input| self.last(input)).collect();

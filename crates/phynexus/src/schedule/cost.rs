@@ -7,7 +7,7 @@ use crate::{
     DType,
     op::{
         Class, Op,
-        ir::{Id, Ir},
+        ir::{Id, Ir, IrNode},
     },
 };
 
@@ -19,7 +19,7 @@ const CHEAP_OPERATIONS: u32 = 6;
 const SHORT_OPERATIONS: u32 = 16;
 /// A parameter that is broadcast at least this many times counts as free: it stays in cache.
 const REPEATED: usize = 16;
-/// So do this many elements that are computed, such as statistics of channels.
+/// So do this many elements that are computed, such as statistics of channels: what takes long for them is stored.
 const FEW: usize = 4096;
 
 /// The cost of computing a node inline.
@@ -32,11 +32,25 @@ pub(super) struct Cost {
 }
 
 impl Cost {
-    /// Returns whether computing it in this many kernels is cheaper than storing and loading it.
-    pub(super) fn is_cheap(&self, kernels: usize) -> bool {
+    /// Returns whether computing a node of this cost in several kernels is cheaper than storing and loading it.
+    pub(super) fn is_cheap(&self, ir: &Ir, node: &IrNode, kernels: usize) -> bool {
         let loads = self.loads.len();
-        loads <= CHEAP_LOADS && self.operations <= CHEAP_OPERATIONS
-            || loads <= 1 && kernels <= 2 && self.operations <= SHORT_OPERATIONS
+        let is_short = loads <= CHEAP_LOADS && self.operations <= CHEAP_OPERATIONS
+            || loads <= 1 && kernels <= 2 && self.operations <= SHORT_OPERATIONS;
+        // One kernel computes it in either case; the others load what it follows from, or it is stored and loaded.
+        let bytes: usize = self.loads.iter().map(|&load| ir.node(load).bytes()).sum();
+        let others = bytes.saturating_mul(kernels - 1);
+        is_short && others <= node.bytes().saturating_mul(kernels + 1)
+    }
+
+    /// Returns whether it loads nothing that does not stay in cache, and computes nothing.
+    pub(super) fn is_free(&self) -> bool {
+        self.loads.is_empty() && self.operations == 0
+    }
+
+    /// Returns whether it is that of loading this node.
+    pub(super) fn is_load_of(&self, id: Id) -> bool {
+        self.loads.as_slice() == [id] && self.operations == 0
     }
 
     fn loading(id: Id) -> Cost {
@@ -53,14 +67,27 @@ impl Cost {
     }
 }
 
+/// Returns which nodes get a buffer because a routine reads them.
+fn read_by_routines(ir: &Ir, answers: &Answers) -> Vec<bool> {
+    let mut read = vec![false; ir.nodes.len()];
+    for id in (0..ir.nodes.len()).rev() {
+        let node = &ir.nodes[id];
+        if read[id] && node.op.is_view() || answers.is_routine(ir, id as Id) {
+            node.inputs.iter().for_each(|&input| read[input as usize] = true);
+        }
+    }
+    read
+}
+
 /// Returns each node's inline cost, including the nodes that it pulls in.
 pub(super) fn costs(ir: &Ir, answers: &Answers) -> Vec<Cost> {
+    let read = read_by_routines(ir, answers);
     let mut costs: Vec<Cost> = Vec::with_capacity(ir.nodes.len());
     for (id, node) in ir.nodes.iter().enumerate() {
         let own = match node.op {
             Op::Constant(_) | Op::Iota(_) => Cost::default(),
             Op::Buffer | Op::Reduce(_) | Op::Contiguous => Cost::loading(id as Id),
-            _ if answers.is_routine(ir, id as Id) => Cost::loading(id as Id),
+            _ if read[id] || answers.is_routine(ir, id as Id) => Cost::loading(id as Id),
             ref op => {
                 let from = node.inputs.first().map(|&input| ir.node(input).dtype);
                 let operations = match op {
@@ -77,8 +104,6 @@ pub(super) fn costs(ir: &Ir, answers: &Answers) -> Vec<Cost> {
                     Op::Binary(_) | Op::Where | Op::Cast | Op::Bitcast | Op::Pad(_) => 1,
                     _ => 0,
                 };
-                let mut cost = Cost { operations, ..Cost::default() };
-                node.inputs.iter().for_each(|&input| cost.add(&costs[input as usize]));
                 let parameter = || {
                     let mut input = ir.node(node.inputs[0]);
                     let few = input.len() <= FEW;
@@ -87,8 +112,9 @@ pub(super) fn costs(ir: &Ir, answers: &Answers) -> Vec<Cost> {
                     }
                     (input.op == Op::Buffer || few) && input.len().saturating_mul(REPEATED) <= node.len()
                 };
-                if *op == Op::Expand && parameter() {
-                    cost.loads.clear();
+                let mut cost = Cost { operations, ..Cost::default() };
+                if *op != Op::Expand || !parameter() {
+                    node.inputs.iter().for_each(|&input| cost.add(&costs[input as usize]));
                 }
                 cost
             }

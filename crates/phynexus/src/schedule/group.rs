@@ -107,9 +107,6 @@ struct Use {
     masked: bool,
 }
 
-/// If several kernels read a node at most this many operations after a library operation, the operation's epilogue
-/// stores it. The nodes that follow are computed in each kernel.
-const NEAR_OPERATIONS: u32 = 2;
 /// Kernels with more nodes than this are split.
 const LARGEST_KERNEL: usize = 160;
 /// A node gets a buffer if its coordinates mention ranges more often than this.
@@ -212,10 +209,15 @@ impl Grouper<'_> {
             }
             return Ok(());
         }
-        let host = match self.host(id, &uses)? {
-            Some(host) => Some(host),
-            None => self.sibling(id, &uses)?,
-        };
+        // What reads the same elements is a better place than a kernel that reduces nothing yet.
+        let begins = uses.iter().all(|u| self.groups[u.group as usize].columns.is_none());
+        let mut host = if begins { self.sibling(id, &uses)? } else { None };
+        if host.is_none() {
+            host = self.host(id, &uses)?;
+        }
+        if host.is_none() && !begins {
+            host = self.sibling(id, &uses)?;
+        }
         self.store_in(host, id, &uses)
     }
 
@@ -249,12 +251,12 @@ impl Grouper<'_> {
             }
             return Ok(Some(uses.into()));
         }
-        if uses.len() > 1 {
+        // What is widened is stored instead, in fewer bytes.
+        if uses.len() > 1 && !self.widens(node) {
             // Otherwise several readers of an epilogue's result would read the bare result and repeat the work.
             let stored_for_free = |library: Id| node.bytes() <= self.ir.node(library).bytes();
-            let near = self.costs[i].operations <= NEAR_OPERATIONS && !self.follows_from_shared(node);
-            if !self.costs[i].is_cheap(uses.len())
-                || near && self.epilogue_of(id)?.is_some_and(stored_for_free)
+            if !self.costs[i].is_cheap(self.ir, node, uses.len())
+                || !self.follows_from_shared(node) && self.epilogue_of(id)?.is_some_and(stored_for_free)
             {
                 return Ok(None);
             }
@@ -265,12 +267,33 @@ impl Grouper<'_> {
         Ok(Some(uses.into()))
     }
 
-    /// Returns whether an elementwise operand of the node has several readers. In that case the operand is stored, not
-    /// this node.
+    /// Returns whether the node converts floats to a larger type, or combines such a result with what is free.
+    fn widens(&self, node: &IrNode) -> bool {
+        let converts = |node: &IrNode| {
+            let from = || self.ir.node(node.inputs[0]).dtype;
+            let floats = || node.dtype.is_float() && from().is_float();
+            node.op == Op::Cast && floats() && from().size() < node.dtype.size()
+        };
+        let is_free = |input: Id| self.costs[input as usize].is_free();
+        let operand = |&input: &Id| is_free(input) || converts(self.ir.node(input));
+        converts(node)
+            || matches!(node.op, Op::Binary(op) if !op.row().slow) && node.inputs.iter().all(operand)
+    }
+
+    /// Returns whether the node follows element by element from one that has several readers and that need not be
+    /// stored. In that case the other one is stored, not this node.
     fn follows_from_shared(&self, node: &IrNode) -> bool {
-        node.inputs
-            .iter()
-            .any(|&input| self.ir.node(input).op.is_elementwise() && self.reader_counts[input as usize] > 1)
+        let mut behind: SmallVec<[Id; 8]> = node.inputs.iter().copied().collect();
+        while let Some(id) = behind.pop() {
+            let (node, i) = (self.ir.node(id), id as usize);
+            if node.op.is_elementwise() && !self.costs[i].is_load_of(id) {
+                if self.reader_counts[i] > 1 {
+                    return true;
+                }
+                behind.extend(node.inputs.iter().copied());
+            }
+        }
+        false
     }
 
     /// Returns whether computing the node inside this kernel would repeat expensive work many times.
