@@ -94,6 +94,23 @@ fn only_operands_from_outside_are_permuted() {
     assert_eq!(copies.count(), 2);
 }
 
+/// Of a normalisation the input is stored, in 16 bits, and nothing that follows from it and from the statistics. The
+/// sums of its gradient are computed together.
+#[test]
+fn normalisations_store_their_input_only() {
+    let plan = explain(&network()).unwrap().unwrap();
+    let images = 8 * 64 * 16 * 16;
+    let stored = plan.steps.iter().flat_map(|step| &step.parameters).filter(|parameter| parameter.written);
+    assert_eq!(stored.map(|parameter| parameter.bytes).max(), Some(2 * images));
+    let sums = |step: &Step| -> usize {
+        let fused = step.fused().filter(|fused| fused.column_count() == 8 * 16 * 16);
+        let all = fused.iter().flat_map(|fused| &fused.instructions);
+        all.filter(|instruction| matches!(instruction.operation, FusedOp::Reduce(..))).count()
+    };
+    let sums: Vec<usize> = plan.steps.iter().map(|step| sums(&step.step)).filter(|&count| count > 0).collect();
+    assert_eq!(sums, [2, 2]);
+}
+
 /// A kernel with few rows that reduces nothing, such as a normalisation whose sums another kernel needs too, computes
 /// what belongs to a row once and then all elements at once.
 #[test]
