@@ -295,9 +295,11 @@ fn running_statistics_are_computed_by_the_step() -> Result<()> {
     let d = Device::default_device()?;
     let g = Generator::new(3);
     let inputs = g.randn(&[8, 6], DType::F32, d)?.evaluated()?;
-    let model = Sequential::new()
-        .with(Linear::new(6, 4, true, d, &g)?)
-        .with(BatchNorm1d::new(4, BatchNormOptions::default(), d)?);
+    let model = Sequential::new().with(Linear::new(6, 4, true, d, &g)?).with(BatchNorm1d::new(
+        4,
+        BatchNormOptions::default(),
+        d,
+    )?);
     let mut optimizer = Optimizer::new(Rule::sgd(), model.parameters(), 1e-3)?;
     let pending = || {
         let buffers = model.named_state().into_iter().filter(|(name, ..)| name.contains("running"));

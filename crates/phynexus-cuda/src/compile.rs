@@ -244,18 +244,13 @@ pub(crate) mod tests {
             let inputs = vec![matrix(DType::BF16), matrix(DType::BF16), matrix(DType::BF16)];
             let gradient = inputs.iter().cloned().chain([rows(), matrix(DType::BF16), rows()]).collect();
             let rows = 16 * 12 * 1024;
-            let calls: [(Composite, Vec<Operand>, usize); 2] = [
-                (attention.into(), inputs, rows * (features + 1)),
-                (AttentionGradient(attention).into(), gradient, 3 * rows * features),
+            let calls: [(Composite, Vec<Operand>, DType, usize); 2] = [
+                (attention.into(), inputs, DType::F32, rows * (features + 1)),
+                (AttentionGradient(attention).into(), gradient, DType::BF16, 3 * rows * features),
             ];
-            for (composite, operands, size) in calls {
+            for (composite, operands, dtype, size) in calls {
                 let shape = [size].as_slice().into();
-                let node = IrNode {
-                    op: Op::Composite(composite),
-                    dtype: DType::F32,
-                    shape,
-                    inputs: Default::default(),
-                };
+                let node = IrNode { op: Op::Composite(composite), dtype, shape, inputs: Default::default() };
                 let step = Step::Library(Library { node, operands, epilogue: None });
                 for launch in lower(&step, architecture.target()).unwrap().launches {
                     assert!(launch.kernel.has_panels());

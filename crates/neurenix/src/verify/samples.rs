@@ -114,7 +114,7 @@ fn attention(entries: &mut Vec<Entry>) {
                 let logarithms = case.ir.push(Op::Reshape, DType::F32, shape.as_slice().into(), [logarithms]);
                 let gradients = case.ir.push(
                     Op::Composite(AttentionGradient(of).into()),
-                    DType::F32,
+                    dtype,
                     [all * features].as_slice().into(),
                     shared.chain([logarithms, g, delta]),
                 );

@@ -355,7 +355,8 @@ fn attention_and_transformer() -> Result<()> {
 fn parameters_of_normalisations_keep_their_dtype() -> Result<()> {
     let (d, g) = (device(), Generator::new(8));
     let x = g.randn(&[4, 6, 5], DType::F32, d)?.to_dtype(DType::BF16)?.evaluated()?;
-    let [scale, shift] = [g.randn(&[6], DType::F32, d)?, g.randn(&[6], DType::F32, d)?].map(|t| t.with_grad());
+    let [scale, shift] =
+        [g.randn(&[6], DType::F32, d)?, g.randn(&[6], DType::F32, d)?].map(|t| t.with_grad());
     let (scale, shift) = (scale?, shift?);
     type Norm<'a> = &'a dyn Fn(&Tensor) -> phynexus::Result<Tensor>;
     let last = |x: &Tensor| x.transpose(1, 2)?.layer_norm(&[6], Some(&scale), Some(&shift), 1e-5);

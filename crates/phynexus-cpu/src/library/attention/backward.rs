@@ -75,12 +75,13 @@ impl Backward {
         let of_output = p.matrix_of(operands[rest + 1], DType::F32, &self.of_output.strides, head);
         let of = |operand: usize| operands[operand].cast::<f32>().wrapping_add(head * p.queries);
         let (logarithms, deltas) = (of(rest), of(rest + 2));
+        // The parts of the result, in which heads of one position are neighbours.
         let all = p.all_heads();
         let of_k = result.wrapping_add(all * p.queries * features);
         let of_v = of_k.wrapping_add(all * p.keys * features);
-        let of_q = result.wrapping_add(head * p.queries * features);
-        let of_k = of_k.wrapping_add(head * p.keys * features);
-        let of_v = of_v.wrapping_add(head * p.keys * width);
+        let of_queries = p.gradient(result, head, p.queries, features);
+        let of_keys = p.gradient(of_k, head, p.keys, features);
+        let of_values = p.gradient(of_v, head, p.keys, width);
 
         let key_length = Right::packed_length(features, p.keys);
         let memory = Scratch::new::<f32>(key_length + Right::packed_length(width, p.keys));
@@ -88,9 +89,9 @@ impl Backward {
         let (scores, products) = (tiles.start::<f32>(), tiles.start::<f32>().wrapping_add(QUERIES * pitch));
         // SAFETY: guaranteed by the caller; the memory has room.
         let (transposed_keys, transposed_values) = unsafe {
-            std::slice::from_raw_parts_mut(of_q, p.queries * features).fill(0.0);
-            std::slice::from_raw_parts_mut(of_k, p.keys * features).fill(0.0);
-            std::slice::from_raw_parts_mut(of_v, p.keys * width).fill(0.0);
+            for part in [of_queries, of_keys, of_values] {
+                part.clear();
+            }
             let (keys, values) = (k.transposed(), p.matrix(operands, 2, head).transposed());
             let start = memory.start::<f32>();
             (
@@ -101,7 +102,7 @@ impl Backward {
         for queries in (0..p.query_tiles()).map(|tile| p.query_tile(tile)) {
             let rows = queries.len();
             let (q, of_output) = (rows_of(&q, queries.start), rows_of(&of_output, queries.start));
-            let of_q = of_q.wrapping_add(queries.start * features);
+            let of_q = of_queries.row(queries.start);
             for keys in p.key_tiles(&queries) {
                 pool::check();
                 let count = keys.len();
@@ -126,13 +127,56 @@ impl Backward {
                         logarithm: logarithms.add(queries.start),
                         delta: deltas.add(queries.start),
                     });
-                    let (of_k, of_v) = (of_k.add(keys.start * features), of_v.add(keys.start * width));
+                    let (of_k, of_v) = (of_keys.row(keys.start), of_values.row(keys.start));
                     let k = rows_of(&k, keys.start);
-                    multiply(rows, along(products), k.right(count, features), of_q, features, true);
-                    multiply(count, across(products), q.right(rows, features), of_k, features, true);
-                    multiply(count, across(scores), of_output.right(rows, width), of_v, width, true);
+                    multiply(rows, along(products), k.right(count, features), of_q, of_queries.pitch, true);
+                    multiply(count, across(products), q.right(rows, features), of_k, of_keys.pitch, true);
+                    multiply(
+                        count,
+                        across(scores),
+                        of_output.right(rows, width),
+                        of_v,
+                        of_values.pitch,
+                        true,
+                    );
                 }
             }
+        }
+    }
+}
+
+/// The rows of a head in a part of the result.
+#[derive(Clone, Copy)]
+struct Gradient {
+    data: *mut f32,
+    rows: usize,
+    features: usize,
+    /// Elements from a row to the next.
+    pitch: usize,
+}
+
+impl Problem {
+    /// A head's rows in the part of the result that starts here.
+    fn gradient(&self, part: *mut f32, head: usize, rows: usize, features: usize) -> Gradient {
+        let (batch, head) = (head / self.heads, head % self.heads);
+        let pitch = self.heads * features;
+        Gradient { data: part.wrapping_add(batch * rows * pitch + head * features), rows, features, pitch }
+    }
+}
+
+impl Gradient {
+    fn row(self, row: usize) -> *mut f32 {
+        self.data.wrapping_add(row * self.pitch)
+    }
+
+    /// Sets the rows to 0.
+    ///
+    /// # Safety
+    /// No other task may access them.
+    unsafe fn clear(self) {
+        for row in 0..self.rows {
+            // SAFETY: the row is in the result, and nothing else accesses it.
+            unsafe { std::slice::from_raw_parts_mut(self.row(row), self.features).fill(0.0) };
         }
     }
 }

@@ -2,7 +2,9 @@
 //! the composites never do.
 
 use super::{
-    AttentionGradient, Build, Composite, Definition, check, gradients_for,
+    AttentionGradient, Build, Composite, Definition,
+    attention_gradient::SWAPPED,
+    check, gradients_for,
     pack::{Unpack, pack},
     sample::{Sample, SampleDType, SampleOperand},
 };
@@ -218,9 +220,9 @@ impl Definition for Attention {
         let mut parts = Unpack::new(&packed);
         let mut found = Vec::with_capacity(3);
         for (place, input) in call.inputs[..3].iter().enumerate() {
-            let part = parts.next(input.shape());
+            let part = parts.next(&SWAPPED.map(|axis| input.shape()[axis]));
             if call.needs[place] {
-                found.push((place, part.cast(input.dtype()).term()?));
+                found.push((place, part.permute(&SWAPPED).term()?));
             }
         }
         Ok(Some(gradients_for(call.inputs.len(), found)))

@@ -19,7 +19,8 @@ use crate::{
 
 /// Inputs q, k, v, the mask if there is one, the logarithms `[B, H, L]`, the output's gradient `[B, H, L, V]` and
 /// `delta = sum(output * output's gradient) - logarithms' gradient` `[B, H, L]`. The output's gradient has q's dtype,
-/// the others have the packed one. Packed: the gradients of q, k and v.
+/// the others have the one in which it is computed. Packed: the gradients of q `[B, L, H, E]`, k `[B, S, H, E]` and v
+/// `[B, S, H, V]` in q's dtype, positions before heads, as the layers that make them have them in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AttentionGradient(
     /// What it is the gradient of.
@@ -48,13 +49,15 @@ impl Definition for AttentionGradient {
         }
         let parts: Vec<Dims> = operands[..3].iter().map(|t| t.shape().into()).collect();
         let size = super::pack::packed_len(self.name(), &parts)?;
-        Ok((dtype, Dims::from_slice(&[size])))
+        Ok((operands[0].dtype(), Dims::from_slice(&[size])))
     }
 
     fn body(&self, operands: &[Term]) -> Result<Term> {
         let Parts { weights, derivatives, matrices: [q, k, g] } = self.parts(operands)?;
         let ds = derivatives * self.0.scale.as_f64();
-        pack(&[ds.dot(&k), ds.transpose().dot(&q), weights.transpose().dot(&g)]).term()
+        packed(&[ds.dot(&k), ds.transpose().dot(&q), weights.transpose().dot(&g)])
+            .cast(operands[0].dtype())
+            .term()
     }
 
     /// The weights and their derivatives.
@@ -64,7 +67,7 @@ impl Definition for AttentionGradient {
             let [q, k, g] = matrices.each_ref().map(attention::magnitude);
             let ds = (attention::magnitude(&derivatives) + LEAST) * self.0.scale.as_f64().abs();
             let weights = (weights + LEAST).transpose();
-            pack(&[ds.dot(&k), ds.transpose().dot(&q), weights.dot(&g)]).term()
+            packed(&[ds.dot(&k), ds.transpose().dot(&q), weights.dot(&g)]).term()
         }))
     }
 
@@ -84,6 +87,13 @@ impl Definition for AttentionGradient {
         };
         Attention::sampled().into_iter().map(call).collect()
     }
+}
+
+/// Swaps heads and positions.
+pub(super) const SWAPPED: [usize; 4] = [0, 2, 1, 3];
+
+fn packed(gradients: &[Formula; 3]) -> Formula {
+    pack(&gradients.each_ref().map(|gradient| gradient.permute(&SWAPPED)))
 }
 
 /// What the gradients are made of.

@@ -34,7 +34,8 @@ impl Definition for MaxPoolGradient {
         check::dtype(self.name(), g, x.dtype())?;
         let fits = self.0.check(x.shape(), g.shape());
         let same = || if x.shape()[1] == g.shape()[1] { Ok(()) } else { Err("numbers of channels differ") };
-        fits.and_then(|_| same()).map_err(|wrong| Error::shape(self.name(), &[x.shape(), g.shape()], wrong))?;
+        fits.and_then(|_| same())
+            .map_err(|wrong| Error::shape(self.name(), &[x.shape(), g.shape()], wrong))?;
         Ok((x.dtype(), x.shape().into()))
     }
 

@@ -119,12 +119,12 @@ impl Grouper<'_> {
         Ok(false)
     }
 
-    /// Returns where kernels use a node or its elementwise inputs, except constants.
+    /// Returns where kernels use a node or its elementwise inputs, except constants; the nearest first.
     fn uses_behind(&self, id: Id) -> Vec<Use> {
         let mut found: Vec<Use> = Vec::new();
-        let mut stack: SmallVec<[Id; 16]> = SmallVec::from_slice(&[id]);
+        let mut nodes: SmallVec<[Id; 16]> = SmallVec::from_slice(&[id]);
         let mut looked_at = 0;
-        while let Some(id) = stack.pop() {
+        while let Some(&id) = nodes.get(looked_at) {
             looked_at += 1;
             if looked_at > 64 {
                 break;
@@ -139,7 +139,7 @@ impl Grouper<'_> {
                 }
             }
             if node.op.is_elementwise() {
-                stack.extend(node.inputs.iter().copied());
+                nodes.extend(node.inputs.iter().copied());
             }
         }
         found

@@ -49,9 +49,8 @@ fn network() -> Tensor {
         let (x, w) = (zeros(&[8, 64, 16, 16], DType::BF16)?, zeros(&[64, 64, 3, 3], DType::BF16)?);
         let (weight, bias) = (zeros(&[64], DType::F32)?, zeros(&[64], DType::F32)?);
         let loss = {
-            let y = x.conv2d(&w, None, [1, 1], [1, 1], [1, 1], 1)?.to_dtype(DType::F32)?;
-            let y = y.batch_norm(None, None, Some(&weight), Some(&bias), true, 1e-5)?;
-            let y = y.relu()?.to_dtype(DType::BF16)?;
+            let y = x.conv2d(&w, None, [1, 1], [1, 1], [1, 1], 1)?;
+            let y = y.batch_norm(None, None, Some(&weight), Some(&bias), true, 1e-5)?.relu()?;
             let y = y.max_pool2d([3, 3], Some([2, 2]), [1, 1], [1, 1], false)?;
             y.conv2d(&w, None, [1, 1], [1, 1], [1, 1], 1)?.to_dtype(DType::F32)?.square()?.sum(&[], false)?
         };
@@ -107,7 +106,8 @@ fn normalisations_store_their_input_only() {
         let all = fused.iter().flat_map(|fused| &fused.instructions);
         all.filter(|instruction| matches!(instruction.operation, FusedOp::Reduce(..))).count()
     };
-    let sums: Vec<usize> = plan.steps.iter().map(|step| sums(&step.step)).filter(|&count| count > 0).collect();
+    let sums: Vec<usize> =
+        plan.steps.iter().map(|step| sums(&step.step)).filter(|&count| count > 0).collect();
     assert_eq!(sums, [2, 2]);
 }
 

@@ -95,7 +95,8 @@ impl Call {
             }
         };
         let op = Op::Composite(composite);
-        let output = case.ir.push(op, packed, [4 * size].as_slice().into(), inputs);
+        let result = if is_gradient { dtype } else { packed };
+        let output = case.ir.push(op, result, [4 * size].as_slice().into(), inputs);
         case.ir.outputs.push(output);
         case
     }

@@ -114,6 +114,8 @@ pub(super) struct Problem<'a> {
     pub(super) keys: usize,
     /// The type of scores and sums.
     pub(super) held: DType,
+    /// The type of the result.
+    pub(super) stored: DType,
     /// Bytes of the widest store.
     pub(super) vector_bytes: usize,
     /// Whether exponents are those of 2, which is faster, but rounds once more.
@@ -161,8 +163,8 @@ impl<'a> Problem<'a> {
         if pass == Pass::Keys {
             std::mem::swap(&mut left, &mut right);
         }
-        let held = library.node.dtype;
-        let result = work.buffer(held, library.node.len(), result, true);
+        let (held, stored) = (operands[0].dtype.compute(), library.node.dtype);
+        let result = work.buffer(stored, library.node.len(), result, true);
         // Weights for products of panels are rounded to 16 bits.
         let is_binary = left[0].dtype.size() == 2;
         Problem {
@@ -173,6 +175,7 @@ impl<'a> Problem<'a> {
             queries,
             keys,
             held,
+            stored,
             is_binary,
             left,
             right,
@@ -209,6 +212,17 @@ impl<'a> Problem<'a> {
             Pass::Queries => vec![(1, 0, 0)],
             Pass::Keys => vec![(1, 0, of_keys), (0, 1, of_values)],
         }
+    }
+
+    /// The number of a row of a part of the result. In gradients, positions come before heads.
+    pub(super) fn result_row(&self, b: &Builder, head: &Index, row: &Index) -> Index {
+        let rows = self.extents()[0] as i64;
+        if self.pass == Pass::Output {
+            return head.scale(rows).add(row);
+        }
+        let heads = self.left[0].heads;
+        let batch = head.quotient(heads, b.ranges());
+        batch.scale(rows).add(row).scale(heads).add(&head.remainder(heads, b.ranges()))
     }
 
     /// The tile of a group. Those with the most columns come first.

@@ -368,14 +368,15 @@ impl<E: Engine> Tile<'_, E> {
         values: [ValueId; 2],
     ) {
         let problem = self.problem;
-        let rows = self.place.head.scale(problem.extents()[0] as i64).add(row);
-        let at = rows.scale(features as i64).shift(start as i64).add(column);
+        let values = values.map(|value| b.cast(problem.stored, value));
+        let number = problem.result_row(b, &self.place.head, row);
+        let at = number.scale(features as i64).shift(start as i64).add(column);
         let exists =
             |b: &Builder, lane: i64| Mask::within(&column.shift(lane), 0, features as i64, b.ranges());
-        let is_wide = 2 * problem.held.size() <= problem.vector_bytes;
+        let is_wide = 2 * problem.stored.size() <= problem.vector_bytes;
         if is_wide && features.is_multiple_of(2) && is_aligned(&at, 2) && is_aligned(column, 2) {
             let access = problem.result.access(b, &at, exists(b, 1), row_exists, 2);
-            let of = Type { dtype: problem.held, lanes: 2 };
+            let of = Type { dtype: problem.stored, lanes: 2 };
             let both = b.bind(of, KernelOp::Pack(values.into_iter().collect()));
             return b.store_access(access, both);
         }
