@@ -3,11 +3,12 @@
 use phynexus::{
     DType, Scalar,
     op::{
-        Binary, Conv, ConvKind, Geometry, Op, Permute, Sample, Slice,
+        Axes, Binary, Combine, Conv, ConvKind, Geometry, Op, Permute, Reduce, Sample, Slice,
         composite::{Attention, AttentionGradient, Tf32},
         samples,
     },
     oracle::generate::{Case, CaseLeaf, Distribution, random_operand},
+    shape::Dims,
 };
 
 use super::{
@@ -30,6 +31,7 @@ pub(super) fn entries() -> Vec<Entry> {
     rounded(&mut entries);
     large(&mut entries);
     attention(&mut entries);
+    convolutions(&mut entries);
     entries
 }
 
@@ -162,6 +164,56 @@ fn large(entries: &mut Vec<Entry>) {
                 case.ir.outputs.push(sum);
                 case
             }));
+        }
+    }
+}
+
+/// Convolutions of 16-bit images that are large enough to be multiplied channels last, and their gradients, each with
+/// an addition and a sum over all but channels.
+fn convolutions(entries: &mut Vec<Entry>) {
+    for dtype in [DType::F16, DType::BF16] {
+        for (x, outputs, kernel, stride) in [
+            ([2, 64, 6, 6], 72, 3, 1),
+            ([1, 72, 17, 15], 64, 3, 2),
+            ([2, 136, 9, 8], 72, 1, 1),
+            ([2, 3, 16, 18], 64, 7, 2),
+        ] {
+            let both = |extent: usize| Dims::from_slice(&[extent; 2]);
+            let padding = [(kernel / 2, kernel / 2); 2].into_iter().collect();
+            let geometry = Geometry {
+                kernel: both(kernel),
+                stride: both(stride),
+                dilation: both(1),
+                padding,
+                groups: 1,
+            };
+            let extent = |d: usize| geometry.output_size(d, x[2 + d]).unwrap_or_default();
+            let (w, y) = ([outputs, x[1], kernel, kernel], [x[0], outputs, extent(0), extent(1)]);
+            for (kind, result, operands) in [
+                (ConvKind::Forward, y, [x, w]),
+                (ConvKind::InputGradient, x, [y, w]),
+                (ConvKind::FilterGradient, w, [x, y]),
+            ] {
+                let conv = Op::Conv(Conv(kind, geometry.clone()));
+                let name = format!("{conv:?} of {operands:?}, channels last");
+                entries.push(Entry::new(conv.name(), dtype.name(), move || {
+                    let mut choice = choice(&name);
+                    let mut case = Case::new(name.clone());
+                    let mut operand = |shape: [usize; 4]| {
+                        leaf(&mut case, &mut choice, Distribution::Tame, dtype, &shape, false)
+                    };
+                    let [a, b, more] = [operands[0], operands[1], result].map(&mut operand);
+                    let ir = &mut case.ir;
+                    let y = ir.push(conv.clone(), dtype, result.as_slice().into(), [a, b]);
+                    let sum = ir.push(Op::Binary(Binary::Add), dtype, result.as_slice().into(), [y, more]);
+                    let wide = ir.push(Op::Cast, DType::F32, result.as_slice().into(), [sum]);
+                    let channels = Op::Reduce(Reduce { combine: Combine::Sum, axes: Axes::of([0, 2, 3]) });
+                    let of_channels = [1, result[1], 1, 1].as_slice().into();
+                    let channels = ir.push(channels, DType::F32, of_channels, [wide]);
+                    ir.outputs.extend([sum, channels]);
+                    case
+                }));
+            }
         }
     }
 }
