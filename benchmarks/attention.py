@@ -9,12 +9,10 @@ mean square against attention in float32, relative to it: of the output, and the
 Usage: python benchmarks/attention.py [DEVICE]
 """
 
-import multiprocessing
 import statistics
-import sys
 
 import torch
-from products import OPERATIONS, seconds
+from timing import OPERATIONS, device_argument, in_processes, seconds
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import neurenix as nx
@@ -101,19 +99,12 @@ def measure(device, batch, heads, positions, features, causal):
 
 
 def main():
-    device = sys.argv[1] if len(sys.argv) > 1 else "cuda:0"
+    device = device_argument()
     print(f"PyTorch {torch.__version__}, {device}\n")
     print("| attention | forward: floor, us | PyTorch, TFLOP/s | ours | ours / PyTorch | both: floor, us |", end="")
     print(" PyTorch, TFLOP/s | ours | ours / PyTorch | error | of gradients |")
     print("|---" + "|---:" * 10 + "|", flush=True)
-    # A process for each, so that none runs kernels whose sizes are arguments.
-    processes = multiprocessing.get_context("fork")
-    for shape in SHAPES:
-        process = processes.Process(target=measure, args=(device, *shape))
-        process.start()
-        process.join()
-        if process.exitcode != 0:
-            sys.exit(f"{shape}: exit code {process.exitcode}")
+    in_processes(measure, device, SHAPES)
 
 
 if __name__ == "__main__":

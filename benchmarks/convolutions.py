@@ -8,11 +8,8 @@ to that.
 Usage: python benchmarks/convolutions.py [DEVICE]
 """
 
-import statistics
-import sys
-import time
-
 import torch
+from timing import device_argument, turns
 
 import neurenix as nx
 
@@ -26,25 +23,6 @@ SHAPES = [
     (64, 128, 56, 128, 3, 2),
     (64, 3, 224, 64, 7, 2),
 ]
-
-
-def seconds(run, wait):
-    """The fastest of five samples."""
-    for _ in range(3):
-        run()
-    wait()
-    begun = time.perf_counter()
-    run()
-    wait()
-    count = max(3, min(200, int(0.02 / max(time.perf_counter() - begun, 1e-5))))
-    samples = []
-    for _ in range(5):
-        begun = time.perf_counter()
-        for _ in range(count):
-            run()
-        wait()
-        samples.append((time.perf_counter() - begun) / count)
-    return min(samples)
 
 
 def measure(device, images, channels, size, outputs, kernel, stride):
@@ -90,17 +68,14 @@ def measure(device, images, channels, size, outputs, kernel, stride):
         expected, actual = run().float(), torch.from_dlpack(own()).float()
         actual = actual if name == "filter gradient" else actual.permute(0, 3, 1, 2)
         error = ((actual - expected).norm() / expected.norm()).item()
-        times = [[], []]
-        for _ in range(3):
-            times[0].append(seconds(run, torch.cuda.synchronize))
-            times[1].append(seconds(own, nx.synchronize))
-        rates = [operations / statistics.median(each) / 1e12 for each in times]
+        times = turns((run, torch.cuda.synchronize), (own, nx.synchronize))
+        rates = [operations / each / 1e12 for each in times]
         row = f"| {images} x {channels} x {size}, {outputs}, {kernel}, {stride} | {name} | {rates[0]:.0f} "
         print(f"{row}| {rates[1]:.0f} | {rates[1] / rates[0]:.2f} | {error:.1e} |", flush=True)
 
 
 def main():
-    device = sys.argv[1] if len(sys.argv) > 1 else "cuda:0"
+    device = device_argument()
     torch.backends.cudnn.benchmark = True
     print(f"PyTorch {torch.__version__}, {device}\n")
     print("| convolution | pass | PyTorch, TFLOP/s | ours | ours / PyTorch | difference |")

@@ -7,10 +7,8 @@ steps, the first of which is reported by itself. Peak memory is what each one's 
 Usage: python benchmarks/gpt2.py [DEVICE]
 """
 
-import sys
-import time
-
 import torch
+from timing import device_argument, training
 from torch import nn
 
 import neurenix as nx
@@ -52,23 +50,6 @@ class GPT2(nn.Module):
         return nn.functional.cross_entropy(logits.float(), targets)
 
 
-def report(name, step, wait, peak):
-    begun = time.perf_counter()
-    step().item()
-    first = time.perf_counter() - begun
-    for _ in range(3):
-        step()
-    wait()
-    begun = time.perf_counter()
-    for _ in range(8):
-        loss = step()
-    loss.item()
-    wait()
-    seconds = (time.perf_counter() - begun) / 8
-    tokens = BATCH * LENGTH / seconds
-    print(f"| {name} | {seconds * 1e3:.1f} | {tokens / 1e3:.0f} | {peak() / 1e9:.1f} | {first:.1f} |", flush=True)
-
-
 def ours(device):
     nx.set_default_device(device)
     config = nx.models.GPT2Config(vocab_size=VOCABULARY, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
@@ -86,7 +67,7 @@ def ours(device):
         optimizer.step()
         return loss
 
-    report("ours", step, nx.synchronize, lambda: nx.Device(device).memory()["peak"])
+    training("ours", BATCH * LENGTH, step, nx.synchronize, lambda: nx.Device(device).memory()["peak"])
     nx.Device(device).empty_cache()
 
 
@@ -107,13 +88,13 @@ def theirs(name, transform):
         optimizer.step()
         return loss
 
-    report(name, step, torch.cuda.synchronize, torch.cuda.max_memory_allocated)
+    training(name, BATCH * LENGTH, step, torch.cuda.synchronize, torch.cuda.max_memory_allocated)
 
 
 def main():
-    device = sys.argv[1] if len(sys.argv) > 1 else "cuda:0"
+    device = device_argument()
     print(f"PyTorch {torch.__version__}, {device}\n")
-    print("| GPT-2 124M | step, ms | thousand tokens/s | peak memory, GB | first step, s |")
+    print("| GPT-2 124M | step, ms | tokens/s | peak memory, GB | first step, s |")
     print("|---|---:|---:|---:|---:|", flush=True)
     ours(device)
     theirs("PyTorch eager", lambda model: model)

@@ -12,17 +12,11 @@ kernel.
 Usage: python benchmarks/products.py [DEVICE]
 """
 
-import multiprocessing
-import statistics
-import sys
-import time
-
 import torch
+from timing import BYTES, OPERATIONS, device_argument, in_processes, turns
 
 import neurenix as nx
 
-OPERATIONS = 989e12
-BYTES = 4.8e12
 SHAPES = [
     ("NN", 2048, 2048, 2048),
     ("NN", 4096, 4096, 4096),
@@ -47,25 +41,6 @@ SHAPES = [
 ]
 
 
-def seconds(run, wait):
-    """The fastest of five samples."""
-    for _ in range(3):
-        run()
-    wait()
-    begun = time.perf_counter()
-    run()
-    wait()
-    count = max(3, min(200, int(0.02 / max(time.perf_counter() - begun, 1e-5))))
-    samples = []
-    for _ in range(5):
-        begun = time.perf_counter()
-        for _ in range(count):
-            run()
-        wait()
-        samples.append((time.perf_counter() - begun) / count)
-    return min(samples)
-
-
 def measure(device, layout, m, k, n):
     stored = [(m, k) if layout[0] == "N" else (k, m), (k, n) if layout[1] == "N" else (n, k)]
     factors = [torch.randn(*shape, device="cuda", dtype=torch.bfloat16) for shape in stored]
@@ -76,29 +51,20 @@ def measure(device, layout, m, k, n):
     product = torch.from_dlpack((c @ d).evaluate().to("cuda:0")).float()
     error = ((product - exact).norm() / exact.norm()).item()
     del exact, product
-    theirs, ours = [], []
-    for _ in range(3):
-        theirs.append(seconds(lambda: a @ b, torch.cuda.synchronize))
-        ours.append(seconds(lambda: (c @ d).evaluate(), nx.synchronize))
+    times = turns((lambda: a @ b, torch.cuda.synchronize), (lambda: (c @ d).evaluate(), nx.synchronize))
     operations = 2 * m * k * n
     floor = max(operations / OPERATIONS, 2 * (m * k + k * n + m * n) / BYTES)
-    rates = [operations / statistics.median(times) / 1e12 for times in (theirs, ours)]
+    rates = [operations / each / 1e12 for each in times]
     row = f"| {layout} {m} x {k} x {n} | {floor * 1e6:.1f} | {rates[0]:.0f} | {rates[1]:.0f} |"
     print(f"{row} {rates[1] / rates[0]:.2f} | {error:.1e} |", flush=True)
 
 
 def main():
-    device = sys.argv[1] if len(sys.argv) > 1 else "cuda:0"
+    device = device_argument()
     print(f"PyTorch {torch.__version__}, {device}\n")
     print("| product | floor, us | PyTorch, TFLOP/s | ours | ours / PyTorch | error |")
     print("|---|---:|---:|---:|---:|---:|", flush=True)
-    processes = multiprocessing.get_context("fork")
-    for shape in SHAPES:
-        process = processes.Process(target=measure, args=(device, *shape))
-        process.start()
-        process.join()
-        if process.exitcode != 0:
-            sys.exit(f"{shape}: exit code {process.exitcode}")
+    in_processes(measure, device, SHAPES)
 
 
 if __name__ == "__main__":

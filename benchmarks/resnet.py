@@ -8,9 +8,9 @@ Usage: python benchmarks/resnet.py [DEVICE] [BATCH]
 """
 
 import sys
-import time
 
 import torch
+from timing import device_argument, training
 
 import neurenix as nx
 
@@ -48,22 +48,6 @@ def resnet50(nn):
     return nn.Sequential(*stem, nn.MaxPool2d(3, stride=2, padding=1), *blocks, *pooled)
 
 
-def report(name, batch, step, wait, peak):
-    begun = time.perf_counter()
-    step().item()
-    first = time.perf_counter() - begun
-    for _ in range(3):
-        step()
-    wait()
-    begun = time.perf_counter()
-    for _ in range(8):
-        loss = step()
-    loss.item()
-    wait()
-    seconds = (time.perf_counter() - begun) / 8
-    print(f"| {name} | {seconds * 1e3:.1f} | {batch / seconds:.0f} | {peak() / 1e9:.1f} | {first:.1f} |", flush=True)
-
-
 def ours(device, batch):
     nx.set_default_device(device)
     model = resnet50(nx.nn)
@@ -79,7 +63,7 @@ def ours(device, batch):
         optimizer.step()
         return loss
 
-    report("ours", batch, step, nx.synchronize, lambda: nx.Device(device).memory()["peak"])
+    training("ours", batch, step, nx.synchronize, lambda: nx.Device(device).memory()["peak"])
     nx.Device(device).empty_cache()
 
 
@@ -101,11 +85,11 @@ def theirs(name, batch, transform):
         optimizer.step()
         return loss
 
-    report(name, batch, step, torch.cuda.synchronize, torch.cuda.max_memory_allocated)
+    training(name, batch, step, torch.cuda.synchronize, torch.cuda.max_memory_allocated)
 
 
 def main():
-    device = sys.argv[1] if len(sys.argv) > 1 else "cuda:0"
+    device = device_argument()
     batch = int(sys.argv[2]) if len(sys.argv) > 2 else 256
     print(f"PyTorch {torch.__version__}, {device}, batch {batch}\n")
     print("| ResNet-50 | step, ms | images/s | peak memory, GB | first step, s |")
