@@ -1,4 +1,4 @@
-//! Workloads that fill a GPU. `benchmarks/torch_gpu.py` has the same workloads under the same names.
+//! Workloads that fill a GPU. `benchmarks/workloads.py` has the same workloads under the same names.
 
 use neurenix::{
     Result,

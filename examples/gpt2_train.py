@@ -1,0 +1,128 @@
+"""Trains a GPT-2 on a text and lets it write.
+
+    python examples/gpt2_train.py --text FILE --device cuda:0 --layers 12 --width 768 --heads 12 --length 1024 --batch 16
+
+Tokens are bytes, so that any text will do; without --text, the model learns from this project's documents. The default sizes
+suit a processor: a few minutes on two cores. On a GPU, products are computed in bfloat16 unless --precision says otherwise.
+Prints the loss, tokens per second and memory, draws the loss curve to gpt2_train.png, and ends with a sample.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import neurenix as nx
+from neurenix import models, nn, optim
+
+
+def read_text(path: Path | None) -> bytes:
+    """The text to learn from."""
+    if path is not None:
+        return path.read_bytes()
+    folder = Path(__file__).parents[1] / "docs"
+    return b"\n".join(page.read_bytes() for page in sorted(folder.glob("*.md")))
+
+
+def learning_rate(step: int, steps: int, most: float) -> float:
+    """A linear warm-up over a tenth of the steps, then a linear decay to a tenth."""
+    warm = max(1, steps // 10)
+    return most * (step + 1) / warm if step < warm else most * (1 - 0.9 * (step - warm) / max(1, steps - warm))
+
+
+def train(arguments: argparse.Namespace) -> models.GPT2:
+    """Trains a new model and returns it."""
+    device = nx.Device(arguments.device) if arguments.device else nx.get_default_device()
+    nx.set_default_device(device)
+    nx.manual_seed(arguments.seed)
+    text = read_text(arguments.text)
+    if len(text) <= arguments.length + 1:
+        raise ValueError(f"the text has {len(text)} bytes, and a piece needs {arguments.length + 1}: use a shorter --length")
+    data = nx.tensor(list(text))
+    config = models.GPT2Config(
+        vocab_size=256,
+        n_positions=arguments.length,
+        n_embd=arguments.width,
+        n_layer=arguments.layers,
+        n_head=arguments.heads,
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+    )
+    model = models.GPT2(config)
+    count = sum(parameter.numel() for parameter in model.parameters())
+    print(f"{len(text):,} bytes of text, {count:,} parameters, on {device.name}", file=sys.stderr)
+    precision = arguments.precision or ("float32" if device.name == "cpu" else "bfloat16")
+    # Norms and embeddings do not decay.
+    matrices = [parameter for parameter in model.parameters() if parameter.ndim > 1]
+    others = [parameter for parameter in model.parameters() if parameter.ndim <= 1]
+    groups = [{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
+    optimizer = optim.AdamW(groups, lr=arguments.learning_rate, betas=(0.9, 0.95))
+    history, offsets = nx.data.History(), nx.arange(arguments.length)
+    tokens, begun = 0, time.perf_counter()
+    for step in nx.data.progress(range(arguments.steps), "training"):
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(step, arguments.steps, arguments.learning_rate)
+        places = nx.randint(0, len(text) - arguments.length - 1, (arguments.batch, 1)) + offsets
+        low: Any = contextlib.nullcontext() if precision == "float32" else nx.autocast(dtype=precision)
+        with low:
+            logits = model(data[places])
+            loss = nn.functional.cross_entropy(logits.reshape(-1, 256), data[places + 1].reshape(-1))
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        if step == 0:
+            # The first step also compiles its kernels.
+            tokens, begun = -arguments.batch * arguments.length, time.perf_counter()
+        tokens += arguments.batch * arguments.length
+        if step % arguments.every == arguments.every - 1 or step == arguments.steps - 1:
+            value = loss.item()
+            history.record(loss=value)
+            rate = tokens / (time.perf_counter() - begun)
+            peak = device.memory()["peak"] / 1e6
+            print(f"step {step + 1}: loss {value:.3f}, {rate:,.0f} tokens/s, at most {peak:,.0f} MB", file=sys.stderr)
+    history.plot(arguments.curve)
+    print(f"the loss curve is in {arguments.curve}", file=sys.stderr)
+    return model
+
+
+def write(model: models.GPT2, arguments: argparse.Namespace) -> str:
+    """Continues the prompt."""
+    model.eval()
+    prompt = list(arguments.prompt.encode())
+    room = arguments.length - len(prompt)
+    made = models.generate(model, prompt, min(arguments.sample, room), temperature=0.8, top_k=40)
+    return bytes([*prompt, *made]).decode("utf-8", "replace")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--text", type=Path, help="the file to learn from (default: this project's documents)")
+    parser.add_argument("--device", help="such as cpu or cuda:0 (default: the first accelerator, else cpu)")
+    parser.add_argument("--precision", choices=["float32", "bfloat16", "float16"], help="of products")
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--batch", type=int, default=8, help="pieces of the text per step")
+    parser.add_argument("--length", type=int, default=128, help="bytes of a piece")
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--width", type=int, default=128)
+    parser.add_argument("--heads", type=int, default=4)
+    parser.add_argument("--learning-rate", type=float, default=1e-3)
+    parser.add_argument("--every", type=int, default=20, help="steps between two lines of output")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--prompt", default="The ", help="how the sample begins")
+    parser.add_argument("--sample", type=int, default=120, help="bytes of the sample")
+    parser.add_argument("--curve", type=Path, default=Path("gpt2_train.png"))
+    arguments = parser.parse_args()
+    try:
+        print(write(train(arguments), arguments))
+    except (ValueError, RuntimeError, OSError) as error:
+        sys.exit(f"gpt2_train: {error}")
+
+
+if __name__ == "__main__":
+    main()
