@@ -19,15 +19,17 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--neurenix", default="target/release/neurenix")
+here = os.path.dirname(os.path.abspath(__file__))
+parser.add_argument("--neurenix", default=os.path.join(here, "..", "target", "release", "neurenix"))
 parser.add_argument("device", nargs="?", default="cuda:0")
 parser.add_argument("--filter", default="")
 parser.add_argument("--no-compile", action="store_true")
 arguments = parser.parse_args()
+if not os.path.exists(arguments.neurenix):
+    parser.error(f"{arguments.neurenix} does not exist: run cargo build --release, or name the program with --neurenix")
 
 # Use the definitions of `torch_cpu.py` on the GPU. No workload matches the filter, so it measures nothing itself.
 sys.argv = ["torch_cpu.py", str(torch.get_num_threads()), "\0"]
-here = os.path.dirname(os.path.abspath(__file__))
 torch.set_default_device("cuda")
 with open(os.path.join(here, "torch_cpu.py")) as file:
     workloads = {"__name__": "workloads"}
@@ -79,6 +81,7 @@ def mlp_graph(batch):
     inputs, targets = torch.randn(batch, 784), torch.randint(0, 10, (batch,))
     step = workloads["trainer"](model, inputs, targets, optimizer)
     side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(5):
             step()

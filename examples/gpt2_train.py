@@ -40,8 +40,10 @@ def train(arguments: argparse.Namespace) -> models.GPT2:
     nx.set_default_device(device)
     nx.manual_seed(arguments.seed)
     text = read_text(arguments.text)
-    if len(text) <= arguments.length + 1:
+    if len(text) <= arguments.length:
         raise ValueError(f"the text has {len(text)} bytes, and a piece needs {arguments.length + 1}: use a shorter --length")
+    if not 0 < len(arguments.prompt.encode()) < arguments.length or arguments.sample < 1:
+        raise ValueError(f"--prompt must have 1 to {arguments.length - 1} bytes, and --sample must be at least 1")
     data = nx.tensor(list(text))
     config = models.GPT2Config(
         vocab_size=256,
@@ -57,7 +59,7 @@ def train(arguments: argparse.Namespace) -> models.GPT2:
     count = sum(parameter.numel() for parameter in model.parameters())
     print(f"{len(text):,} bytes of text, {count:,} parameters, on {device.name}", file=sys.stderr)
     precision = arguments.precision or ("float32" if device.name == "cpu" else "bfloat16")
-    # Norms and embeddings do not decay.
+    # Norms and biases do not decay.
     matrices = [parameter for parameter in model.parameters() if parameter.ndim > 1]
     others = [parameter for parameter in model.parameters() if parameter.ndim <= 1]
     groups = [{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
@@ -67,7 +69,7 @@ def train(arguments: argparse.Namespace) -> models.GPT2:
     for step in nx.data.progress(range(arguments.steps), "training"):
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step, arguments.steps, arguments.learning_rate)
-        places = nx.randint(0, len(text) - arguments.length - 1, (arguments.batch, 1)) + offsets
+        places = nx.randint(0, len(text) - arguments.length, (arguments.batch, 1)) + offsets
         low: Any = contextlib.nullcontext() if precision == "float32" else nx.autocast(dtype=precision)
         with low:
             logits = model(data[places])
@@ -104,7 +106,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--text", type=Path, help="the file to learn from (default: this project's documents)")
     parser.add_argument("--device", help="such as cpu or cuda:0 (default: the first accelerator, else cpu)")
-    parser.add_argument("--precision", choices=["float32", "bfloat16", "float16"], help="of products")
+    parser.add_argument("--precision", choices=["float32", "bfloat16"], help="of products")
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--batch", type=int, default=8, help="pieces of the text per step")
     parser.add_argument("--length", type=int, default=128, help="bytes of a piece")

@@ -106,6 +106,8 @@ def train(arguments: argparse.Namespace) -> float:
     nx.set_default_device(device)
     nx.manual_seed(arguments.seed)
     if arguments.synthetic:
+        if arguments.synthetic < 5:
+            raise ValueError("--synthetic needs at least 5 images, of which a fifth is the test set")
         images, labels = synthetic(arguments.synthetic)
         held = len(labels) // 5
         training, test = (images[held:], labels[held:]), (images[:held], labels[:held])
@@ -119,7 +121,8 @@ def train(arguments: argparse.Namespace) -> float:
     precision = arguments.precision or ("float32" if device.name == "cpu" else "bfloat16")
     model = network(arguments.width, arguments.blocks)
     optimizer = optim.SGD(model.parameters(), lr=arguments.learning_rate, momentum=0.9, weight_decay=5e-4, nesterov=True)
-    schedule = optim.lr_scheduler.OneCycleLR(optimizer, arguments.learning_rate, total_steps=steps * arguments.epochs)
+    most, total_steps = arguments.learning_rate, steps * arguments.epochs
+    schedule = optim.lr_scheduler.OneCycleLR(optimizer, most, total_steps=total_steps, cycle_momentum=False)
     history, found = nx.data.History(), 0.0
     for epoch in range(arguments.epochs):
         begun, total = time.perf_counter(), nx.zeros(())
@@ -151,7 +154,7 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", type=Path, help="the binary version of CIFAR-10")
     parser.add_argument("--synthetic", type=int, default=0, metavar="N", help="learn from N generated images")
     parser.add_argument("--device", help="such as cpu or cuda:0 (default: the first accelerator, else cpu)")
-    parser.add_argument("--precision", choices=["float32", "bfloat16", "float16"], help="of convolutions")
+    parser.add_argument("--precision", choices=["float32", "bfloat16"], help="of convolutions")
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--width", type=int, default=32, help="channels of the first stage")

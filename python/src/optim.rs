@@ -41,7 +41,7 @@ fn rule(name: &str, options: &Options) -> Result<Rule> {
     }
 }
 
-/// Has the values of these buffers computed by the next step of an optimiser, or by the next call without one.
+/// Has the values that these buffers get next computed by the next step of an optimiser, or by the next call.
 #[pyfunction]
 pub(crate) fn follow_step(py: Python<'_>, buffers: Vec<Bound<'_, PyTensor>>) -> Result<()> {
     let variables = variables(&buffers);

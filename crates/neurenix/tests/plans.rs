@@ -10,6 +10,7 @@ use neurenix::{
 };
 use phynexus::{
     DType, Device, Scalar, Tensor,
+    gradient::Gradients,
     schedule::{capture::Captured, explain, plan_statistics},
     tensor::Generator,
 };
@@ -313,10 +314,17 @@ fn running_statistics_are_computed_by_the_step() -> Result<()> {
         optimizer.step(gradients, &[])?;
         assert_eq!((pending(), plans() - before), (0, 1), "in the step's own plan");
     }
-    // Without steps, the next pass computes what the one before has left.
+    // Without steps, each pass computes what the one before has left, once.
+    let before = plans();
     for _ in 0..3 {
         model.forward(&inputs)?;
     }
-    assert_eq!(pending(), 1, "the variance of the last pass");
+    assert_eq!((pending(), plans() - before), (2, 2), "the last pass's statistics are pending");
+    // A step that updates nothing leaves them.
+    optimizer.step(Gradients::default(), &[])?;
+    assert_eq!(pending(), 2);
+    let loss = model.forward(&inputs)?.square()?.sum(&[], false)?;
+    optimizer.step(loss.leaf_gradients()?, &[])?;
+    assert_eq!(pending(), 0);
     Ok(())
 }

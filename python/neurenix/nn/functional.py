@@ -1,7 +1,7 @@
 """The functions that layers call, by PyTorch's names and signatures.
 
 Within :class:`neurenix.amp.autocast`, linear layers, convolutions and attention compute in its dtype; softmax,
-normalisations and losses compute in ``float32``, and but for batch normalisation their results have that dtype.
+normalisations and losses compute in ``float32`` and return it, except batch normalisation, which returns its input's dtype.
 """
 
 from __future__ import annotations

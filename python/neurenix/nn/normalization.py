@@ -82,10 +82,10 @@ class _BatchNorm(_Running):
             by_batch = self.training or mean is None
             return F.batch_norm(input, mean, variance, self.weight, self.bias, by_batch, 0.0, self.eps)
         momentum = 1.0 / (count.item() + 1) if self.momentum is None else self.momentum
+        _engine.follow_step([mean, variance, count])
         result = F.batch_norm(input, mean, variance, self.weight, self.bias, True, momentum, self.eps)
         # Counted only if the input was accepted.
         count.add_(1)
-        _engine.follow_step([mean, variance, count])
         return result
 
 
@@ -140,6 +140,8 @@ class _InstanceNorm(_Running):
         single = input.ndim < max(self._ranks)
         mean, variance, momentum = self.running_mean, self.running_var, self.momentum
         by_sample = self.training or mean is None
+        if self.training and mean is not None and variance is not None:
+            _engine.follow_step([mean, variance])
         result = F.instance_norm(
             input.unsqueeze(0) if single else input,
             mean,
@@ -150,8 +152,6 @@ class _InstanceNorm(_Running):
             0.0 if momentum is None else momentum,
             self.eps,
         )
-        if self.training and mean is not None and variance is not None:
-            _engine.follow_step([mean, variance])
         return result.squeeze(0) if single else result
 
 

@@ -18,9 +18,9 @@ thread_local! {
 }
 
 impl Parameter {
-    /// Has the variable's value computed by this thread's next optimiser step on its device. Without a step between two
-    /// calls, the second computes what the first ones asked for, so that the pending graph does not grow. A recorded
-    /// function computes the value anyway.
+    /// Has the value that the variable gets next computed by this thread's next optimiser step on its device. Without a
+    /// step between two calls, the second first computes what is pending of the values of all such variables, so that
+    /// the pending graph does not grow. A recorded function computes the value anyway.
     ///
     /// # Errors
     /// If that computation fails.
@@ -28,7 +28,13 @@ impl Parameter {
         if is_recording() {
             return Ok(());
         }
-        let before = FOLLOWING.with_borrow_mut(|all| all.insert(self.id(), Arc::downgrade(&self.0)));
+        let before = FOLLOWING.with_borrow_mut(|all| {
+            // Of networks that never take a step, nothing is kept.
+            if all.len().is_power_of_two() {
+                all.retain(|_, buffer| buffer.strong_count() > 0);
+            }
+            all.insert(self.id(), Arc::downgrade(&self.0))
+        });
         if before.is_none() {
             return Ok(());
         }
@@ -44,7 +50,10 @@ pub(crate) fn take_following(devices: &[Device]) -> Vec<Tensor> {
 }
 
 fn take(wanted: impl Fn(&Tensor) -> bool) -> Vec<Tensor> {
-    let all = FOLLOWING.take();
-    let values = all.values().filter_map(Weak::upgrade).map(|buffer| Parameter(buffer).stored());
-    values.filter(|value| !value.is_evaluated() && wanted(value)).collect()
+    let buffers = FOLLOWING.take();
+    let held = buffers.iter().filter_map(|(&id, buffer)| Some((id, Parameter(buffer.upgrade()?).stored())));
+    let (taken, others): (Vec<_>, Vec<_>) = held.partition(|(_, value)| wanted(value));
+    let others = others.into_iter().filter_map(|(id, _)| Some((id, buffers.get(&id)?.clone())));
+    FOLLOWING.with_borrow_mut(|all| all.extend(others));
+    taken.into_iter().map(|(_, value)| value).filter(|value| !value.is_evaluated()).collect()
 }

@@ -168,8 +168,8 @@ impl Running {
             }
         };
         for (buffer, value) in [(&self.mean, new_mean), (&self.var, new_var), (&self.batches, batches)] {
-            buffer.set(value)?;
             buffer.follow_step()?;
+            buffer.set(value)?;
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Optimiser steps: record the updates of all parameters, on one device or several, and compute them together.
 
 use phynexus::{
-    DType, Device, Tensor, gradient::Gradients, interrupt::Shield, no_grad, schedule::capture::is_recording,
+    DType, Device, Error, Tensor, gradient::Gradients, interrupt::Shield, no_grad, schedule::capture::is_recording,
 };
 
 use super::{
@@ -100,9 +100,16 @@ impl Optimizer {
         let result = recorded.and_then(|(updated, skipped)| {
             let devices: Vec<Device> = updated.iter().map(Tensor::device).collect();
             let following = take_following(&devices);
-            let roots = updated.iter().chain(&following).chain(also.iter().copied());
-            let roots = roots.chain(condition.tensor()).chain(&skipped);
-            Tensor::evaluate_replacing(&roots.collect::<Vec<_>>(), &mut replaced)?;
+            let mut evaluate = |following: &[Tensor]| {
+                let roots = updated.iter().chain(following).chain(also.iter().copied());
+                let roots = roots.chain(condition.tensor()).chain(&skipped);
+                Tensor::evaluate_replacing(&roots.collect::<Vec<_>>(), &mut replaced)
+            };
+            match evaluate(&following) {
+                // They may be another network's. Their failures are not this step's.
+                Err(error) if !following.is_empty() && !matches!(error, Error::Interrupted) => evaluate(&[])?,
+                done => done?,
+            }
             Ok(skipped)
         });
         match result {

@@ -168,8 +168,8 @@ fn large(entries: &mut Vec<Entry>) {
     }
 }
 
-/// Convolutions of 16-bit images that are large enough to be multiplied channels last, and their gradients, each with
-/// an addition and a sum over all but channels.
+/// Convolutions of 16-bit images that are large enough to be multiplied channels last, and their gradients (of colours,
+/// those of images are computed as usual), each with an addition and a sum over all but channels.
 fn convolutions(entries: &mut Vec<Entry>) {
     for dtype in [DType::F16, DType::BF16] {
         for (x, outputs, kernel, stride) in [

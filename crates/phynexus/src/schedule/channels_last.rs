@@ -188,7 +188,7 @@ impl Rewriter<'_> {
                 last = Some(self.pool(node, op));
             }
             // Kernels that reduce several such tensors read them in one order.
-            Op::Reduce(Reduce { combine, axes }) if self.kept[node.inputs[0] as usize] => {
+            Op::Reduce(Reduce { combine, axes }) if self.sinks_below(node, *axes) => {
                 let axes = Axes::of(axes.iter().map(|axis| axis_at_end(axis, node.shape.len())));
                 let input = self.last(node.inputs[0]);
                 let op = Op::Reduce(Reduce { combine: *combine, axes });
@@ -209,6 +209,14 @@ impl Rewriter<'_> {
         }
         self.plain.push(plain);
         self.last.push(last);
+    }
+
+    /// Whether a reduction can read its operand channels last and still combine the same elements in the same order.
+    fn sinks_below(&self, node: &IrNode, axes: Axes) -> bool {
+        let input = node.inputs[0];
+        let shape = &self.from.node(input).shape;
+        let mut spatial = axes.iter().filter(|&axis| axis > 1 && shape[axis] != 1);
+        self.kept[input as usize] && (!axes.contains(1) || shape[1] == 1 || spatial.next().is_none())
     }
 
     /// Whether the only reader of a convolution's result is an operation that is stored in its place.

@@ -6,7 +6,7 @@ use super::answers::Answers;
 use crate::{
     DType,
     op::{
-        Class, Op,
+        Binary, Class, Op,
         ir::{Id, Ir, IrNode},
     },
 };
@@ -38,7 +38,7 @@ impl Cost {
         let is_short = loads <= CHEAP_LOADS && self.operations <= CHEAP_OPERATIONS
             || loads <= 1 && kernels <= 2 && self.operations <= SHORT_OPERATIONS;
         // One kernel computes it in either case; the others load what it follows from, or it is stored and loaded.
-        let bytes: usize = self.loads.iter().map(|&load| ir.node(load).bytes()).sum();
+        let bytes = self.loads.iter().fold(0usize, |sum, &load| sum.saturating_add(ir.node(load).bytes()));
         let others = bytes.saturating_mul(kernels - 1);
         is_short && others <= node.bytes().saturating_mul(kernels + 1)
     }
@@ -100,6 +100,7 @@ pub(super) fn costs(ir: &Ir, answers: &Answers) -> Vec<Cost> {
                     }
                     Op::Unary(_) => 4,
                     Op::Binary(op) if op.row().slow => 4,
+                    Op::Binary(Binary::Div) => 3,
                     Op::Composite(_) => 8,
                     Op::Binary(_) | Op::Where | Op::Cast | Op::Bitcast | Op::Pad(_) => 1,
                     _ => 0,

@@ -6,8 +6,8 @@
 //! - A node that needs a buffer joins the kernel of a user as an additional output. That user must compute it at every
 //!   element exactly once, and no path between the two may leave the kernel. Otherwise the node becomes the root of a
 //!   new kernel.
-//! - A reduction joins a kernel as a phase if its result is constant along the kernel's columns. Otherwise it joins a
-//!   kernel that reads the same elements along the same columns, if there is one.
+//! - A reduction with one use joins the kernel as a phase if its result is constant along the kernel's columns. Others
+//!   join a kernel that reads the same elements along the same columns, if there is one.
 //! - A cheap chain with several uses is recomputed in each of them; an expensive one gets a buffer.
 //!
 //! At the end, elementwise kernels on the results of library operations become their epilogues.
@@ -209,15 +209,11 @@ impl Grouper<'_> {
             }
             return Ok(());
         }
-        // What reads the same elements is a better place than a kernel that reduces nothing yet.
-        let begins = uses.iter().all(|u| self.groups[u.group as usize].columns.is_none());
-        let mut host = if begins { self.sibling(id, &uses)? } else { None };
-        if host.is_none() {
-            host = self.host(id, &uses)?;
-        }
-        if host.is_none() && !begins {
-            host = self.sibling(id, &uses)?;
-        }
+        // A kernel that reads a reduction's elements anyway is a better place than one that reads its result.
+        let host = match self.sibling(id, &uses)? {
+            Some(sibling) => Some(sibling),
+            None => self.host(id, &uses)?,
+        };
         self.store_in(host, id, &uses)
     }
 
@@ -280,8 +276,8 @@ impl Grouper<'_> {
             || matches!(node.op, Op::Binary(op) if !op.row().slow) && node.inputs.iter().all(operand)
     }
 
-    /// Returns whether the node follows element by element from one that has several readers and that need not be
-    /// stored. In that case the other one is stored, not this node.
+    /// Returns whether the node follows element by element from one that has several readers and no buffer yet. That
+    /// one is stored then, not this node.
     fn follows_from_shared(&self, node: &IrNode) -> bool {
         let mut behind: SmallVec<[Id; 8]> = node.inputs.iter().copied().collect();
         while let Some(id) = behind.pop() {

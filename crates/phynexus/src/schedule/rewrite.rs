@@ -255,19 +255,23 @@ impl Rewriter {
 
     /// What a cast gives that narrows a float again which was widened before some views: these views of the float.
     fn without_widening(&mut self, node: &IrNode) -> Result<Option<Id>> {
-        let mut views: SmallVec<[IrNode; 4]> = SmallVec::new();
-        let mut widened = self.out.node(node.inputs[0]);
-        while widened.op.is_view() {
-            views.push(widened.clone());
-            widened = self.out.node(widened.inputs[0]);
+        let mut views: SmallVec<[Id; 4]> = SmallVec::new();
+        let mut below = node.inputs[0];
+        while self.out.node(below).op.is_view() {
+            views.push(below);
+            below = self.out.node(below).inputs[0];
         }
+        let widened = self.out.node(below);
         let Some(&source) = widened.inputs.first() else { return Ok(None) };
         let (from, to) = (self.out.node(source).dtype, widened.dtype);
         let is_exact = from.is_float() && to.is_float() && from.size() < to.size();
         if widened.op != Op::Cast || from != node.dtype || !is_exact {
             return Ok(None);
         }
-        let view = |source, view: IrNode| self.add(IrNode { dtype: from, inputs: smallvec![source], ..view });
+        let view = |source, view: Id| {
+            let view = self.out.node(view).clone();
+            self.add(IrNode { dtype: from, inputs: smallvec![source], ..view })
+        };
         views.into_iter().rev().try_fold(source, view).map(Some)
     }
 

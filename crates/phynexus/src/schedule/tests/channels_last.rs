@@ -111,6 +111,19 @@ fn normalisations_store_their_input_only() {
     assert_eq!(sums, [2, 2]);
 }
 
+/// Sums of all elements run in the usual order of axes, as they do if the images are computed before.
+#[test]
+fn the_order_of_sums_stays() {
+    let plan = explain(&network()).unwrap().unwrap();
+    let all = 8 * 64 * 8 * 8;
+    let mut sums = plan.steps.iter().filter_map(|step| step.step.fused()).filter(|f| f.column_count() == all);
+    let fused = sums.next().expect("the loss");
+    let FusedOp::Load { index, .. } = &fused.instructions[0].operation else { panic!("{fused}") };
+    let ranges = fused.rows.len() + fused.columns.len();
+    let (_, strides) = index.strides(ranges).expect("a strided load");
+    assert_eq!(strides[ranges - 3..], [1, 8 * 64, 64], "channels, height, width");
+}
+
 /// A kernel with few rows that reduces nothing, such as a normalisation whose sums another kernel needs too, computes
 /// what belongs to a row once and then all elements at once.
 #[test]

@@ -60,8 +60,8 @@ impl Tensor {
 
     /// Normalises each channel of `[N, C, ..]`. Uses the statistics of the batch if `training` or if no running
     /// statistics are given, otherwise `running_mean` and `running_var` `[C]`. The running statistics are not updated,
-    /// because tensors are immutable values: see [`Tensor::running_statistics`]. 16-bit floats are computed in `float32`;
-    /// weight, bias and statistics may be `float32` then.
+    /// because tensors are immutable values: see [`Tensor::running_statistics`]. 16-bit floats are computed in
+    /// `float32`; weight, bias and statistics may be `float32` then.
     pub fn batch_norm(
         &self,
         running_mean: Option<&Tensor>,
