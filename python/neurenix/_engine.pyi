@@ -1638,6 +1638,9 @@ def eye(n: SupportsIndex, m: SupportsIndex | None=None, *, dtype: DTypeLike | No
 def fmod(input: Tensor, other: Any) -> Tensor:
     ...
 
+def follow_step(buffers: Sequence[Tensor]) -> None:
+    ...
+
 def frac(input: Tensor) -> Tensor:
     ...
 
