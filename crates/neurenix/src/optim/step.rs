@@ -1,7 +1,8 @@
 //! Optimiser steps: record the updates of all parameters, on one device or several, and compute them together.
 
 use phynexus::{
-    DType, Device, Error, Tensor, gradient::Gradients, interrupt::Shield, no_grad, schedule::capture::is_recording,
+    DType, Device, Error, Tensor, gradient::Gradients, interrupt::Shield, no_grad,
+    schedule::capture::is_recording,
 };
 
 use super::{

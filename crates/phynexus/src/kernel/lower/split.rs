@@ -183,7 +183,8 @@ struct Known {
     source: Source,
 }
 
-/// Lowers what follows from reductions, if anything: first what has one value per row, then the rest, element by element.
+/// Lowers what follows from reductions, if anything: first what has one value per row, then the rest, element by
+/// element.
 fn lower_rest(
     fused: &Fusion,
     sources: &[Source],
