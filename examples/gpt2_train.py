@@ -3,7 +3,7 @@
     python examples/gpt2_train.py --text FILE --device cuda:0 --layers 12 --width 768 --heads 12 --length 1024 --batch 16
 
 Tokens are bytes, so that any text will do; without --text, the model learns from this project's documents. The default sizes
-suit a processor: a few minutes on two cores. On a GPU, products are computed in bfloat16 unless --precision says otherwise.
+suit a processor: less than a minute on two cores. On a GPU, products are computed in bfloat16 unless --precision is float32.
 Prints the loss, tokens per second and memory, draws the loss curve to gpt2_train.png, and ends with a sample.
 """
 
@@ -28,6 +28,26 @@ def read_text(path: Path | None) -> bytes:
     return b"\n".join(page.read_bytes() for page in sorted(folder.glob("*.md")))
 
 
+def check(arguments: argparse.Namespace, text: bytes) -> None:
+    """Refuses settings before anything is computed."""
+    if arguments.length < 2 or len(text) <= arguments.length:
+        raise ValueError(f"--length must be at least 2 and less than the {len(text)} bytes of the text, got {arguments.length}")
+    if not 0 < len(arguments.prompt.encode()) < arguments.length:
+        raise ValueError(f"--prompt must have 1 to {arguments.length - 1} bytes")
+    if arguments.width % arguments.heads:
+        raise ValueError(f"--width {arguments.width} must be a multiple of --heads {arguments.heads}")
+    if not arguments.curve.absolute().parent.is_dir():
+        raise ValueError(f"--curve: there is no folder {arguments.curve.absolute().parent}")
+
+
+def positive(text: str) -> int:
+    """A number from 1 on."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
+    return number
+
+
 def learning_rate(step: int, steps: int, most: float) -> float:
     """A linear warm-up over a tenth of the steps, then a linear decay to a tenth."""
     warm = max(1, steps // 10)
@@ -40,10 +60,7 @@ def train(arguments: argparse.Namespace) -> models.GPT2:
     nx.set_default_device(device)
     nx.manual_seed(arguments.seed)
     text = read_text(arguments.text)
-    if len(text) <= arguments.length:
-        raise ValueError(f"the text has {len(text)} bytes, and a piece needs {arguments.length + 1}: use a shorter --length")
-    if not 0 < len(arguments.prompt.encode()) < arguments.length or arguments.sample < 1:
-        raise ValueError(f"--prompt must have 1 to {arguments.length - 1} bytes, and --sample must be at least 1")
+    check(arguments, text)
     data = nx.tensor(list(text))
     config = models.GPT2Config(
         vocab_size=256,
@@ -85,9 +102,9 @@ def train(arguments: argparse.Namespace) -> models.GPT2:
         if step % arguments.every == arguments.every - 1 or step == arguments.steps - 1:
             value = loss.item()
             history.record(loss=value)
-            rate = tokens / (time.perf_counter() - begun)
+            rate = f"{tokens / (time.perf_counter() - begun):,.0f} tokens/s, " if tokens else ""
             peak = device.memory()["peak"] / 1e6
-            print(f"step {step + 1}: loss {value:.3f}, {rate:,.0f} tokens/s, at most {peak:,.0f} MB", file=sys.stderr)
+            print(f"step {step + 1}: loss {value:.3f}, {rate}at most {peak:,.0f} MB", file=sys.stderr)
     history.plot(arguments.curve)
     print(f"the loss curve is in {arguments.curve}", file=sys.stderr)
     return model
@@ -107,23 +124,25 @@ def main() -> None:
     parser.add_argument("--text", type=Path, help="the file to learn from (default: this project's documents)")
     parser.add_argument("--device", help="such as cpu or cuda:0 (default: the first accelerator, else cpu)")
     parser.add_argument("--precision", choices=["float32", "bfloat16"], help="of products")
-    parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--batch", type=int, default=8, help="pieces of the text per step")
-    parser.add_argument("--length", type=int, default=128, help="bytes of a piece")
-    parser.add_argument("--layers", type=int, default=4)
-    parser.add_argument("--width", type=int, default=128)
-    parser.add_argument("--heads", type=int, default=4)
+    parser.add_argument("--steps", type=positive, default=300)
+    parser.add_argument("--batch", type=positive, default=8, help="pieces of the text per step")
+    parser.add_argument("--length", type=positive, default=128, help="bytes of a piece")
+    parser.add_argument("--layers", type=positive, default=4)
+    parser.add_argument("--width", type=positive, default=128)
+    parser.add_argument("--heads", type=positive, default=4)
     parser.add_argument("--learning-rate", type=float, default=1e-3)
-    parser.add_argument("--every", type=int, default=20, help="steps between two lines of output")
+    parser.add_argument("--every", type=positive, default=20, help="steps between two lines of output")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--prompt", default="The ", help="how the sample begins")
-    parser.add_argument("--sample", type=int, default=120, help="bytes of the sample")
+    parser.add_argument("--sample", type=positive, default=120, help="bytes of the sample")
     parser.add_argument("--curve", type=Path, default=Path("gpt2_train.png"))
     arguments = parser.parse_args()
     try:
         print(write(train(arguments), arguments))
-    except (ValueError, RuntimeError, OSError) as error:
+    except (ValueError, RuntimeError, MemoryError, OSError) as error:
         sys.exit(f"gpt2_train: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,13 @@ def read(folder: Path, names: list[str]) -> Images:
     """Images (N, 3, 32, 32) and labels (N) of files whose records are a label and 3,072 bytes."""
     inner = folder / "cifar-10-batches-bin"
     folder = inner if inner.is_dir() else folder
-    records = np.concatenate([np.fromfile(folder / name, np.uint8).reshape(-1, 3073) for name in names])
+    if missing := [name for name in names if not (folder / name).is_file()]:
+        raise ValueError(f"{folder} must contain the binary version of CIFAR-10, and has no {', '.join(missing)}")
+    contents = [np.fromfile(folder / name, np.uint8) for name in names]
+    for name, content in zip(names, contents):
+        if content.size % 3073 or not content.size or content[::3073].max() > 9:
+            raise ValueError(f"{folder / name} is not a file of CIFAR-10 (binary version), or it is incomplete")
+    records = np.concatenate(contents).reshape(-1, 3073)
     return records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0].astype(np.int64)
 
 
@@ -89,6 +95,14 @@ def low(precision: str) -> Any:
     return contextlib.nullcontext() if precision == "float32" else nx.autocast(dtype=precision)
 
 
+def positive(text: str) -> int:
+    """A number from 1 on."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
+    return number
+
+
 def accuracy(model: nn.Module, images: nx.Tensor, labels: nx.Tensor, batch: int, precision: str) -> float:
     model.eval()
     right = 0
@@ -102,6 +116,8 @@ def accuracy(model: nn.Module, images: nx.Tensor, labels: nx.Tensor, batch: int,
 
 def train(arguments: argparse.Namespace) -> float:
     """Trains a network and returns its accuracy on the test set."""
+    if not arguments.curve.absolute().parent.is_dir():
+        raise ValueError(f"--curve: there is no folder {arguments.curve.absolute().parent}")
     device = nx.Device(arguments.device) if arguments.device else nx.get_default_device()
     nx.set_default_device(device)
     nx.manual_seed(arguments.seed)
@@ -155,20 +171,22 @@ def main() -> None:
     parser.add_argument("--synthetic", type=int, default=0, metavar="N", help="learn from N generated images")
     parser.add_argument("--device", help="such as cpu or cuda:0 (default: the first accelerator, else cpu)")
     parser.add_argument("--precision", choices=["float32", "bfloat16"], help="of convolutions")
-    parser.add_argument("--epochs", type=int, default=20)
-    parser.add_argument("--batch", type=int, default=128)
-    parser.add_argument("--width", type=int, default=32, help="channels of the first stage")
-    parser.add_argument("--blocks", type=int, default=2, help="blocks of a stage")
+    parser.add_argument("--epochs", type=positive, default=20)
+    parser.add_argument("--batch", type=positive, default=128)
+    parser.add_argument("--width", type=positive, default=32, help="channels of the first stage")
+    parser.add_argument("--blocks", type=positive, default=2, help="blocks of a stage")
     parser.add_argument("--learning-rate", type=float, default=0.1)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--curve", type=Path, default=Path("resnet_cifar.png"))
     arguments = parser.parse_args()
     if bool(arguments.folder) == bool(arguments.synthetic):
-        parser.error("name the folder of CIFAR-10, or pass --synthetic N")
+        parser.error("name either the folder of CIFAR-10 or --synthetic N")
     try:
         print(f"accuracy on the test set: {train(arguments):.1%}")
-    except (ValueError, RuntimeError, OSError) as error:
+    except (ValueError, RuntimeError, MemoryError, OSError) as error:
         sys.exit(f"resnet_cifar: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 if __name__ == "__main__":

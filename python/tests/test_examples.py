@@ -35,6 +35,20 @@ def test_gpt2_refuses_a_text_that_is_too_short(tmp_path: Path) -> None:
     assert result.returncode == 1 and "5 bytes" in result.stderr and "Traceback" not in result.stderr
 
 
+def test_settings_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    for script, arguments, words in [
+        ("gpt2_train.py", "--heads 3", "--heads 3"),
+        ("gpt2_train.py", "--batch 0", "at least 1, got 0"),
+        ("gpt2_train.py", "--prompt=", "--prompt"),
+        ("resnet_cifar.py", "--synthetic 20 --batch 0", "at least 1, got 0"),
+        ("resnet_cifar.py", "--synthetic 20 --curve nowhere/curve.png", "--curve"),
+        ("resnet_cifar.py", "", "--synthetic"),
+    ]:
+        result = run(script, *arguments.split())
+        assert result.returncode in (1, 2) and words in result.stderr, result.stderr
+        assert "Traceback" not in result.stderr
+
+
 def test_resnet_learns_images(tmp_path: Path) -> None:
     curve = tmp_path / "curve.png"
     sizes = "--synthetic 400 --epochs 3 --batch 32 --width 8 --blocks 1 --learning-rate 0.05".split()

@@ -135,7 +135,7 @@ impl Tensor {
         let mask = |mask: &Tensor| -> Result<Tensor> {
             let mask = match mask.dtype() {
                 DType::Bool => mask.clone(),
-                dtype if dtype.is_float() => mask.to_dtype(q.dtype())?,
+                dtype if dtype.is_float() => near_zero(&mask.to_dtype(q.dtype())?)?,
                 dtype => {
                     let hint =
                         "the mask must be bool (true takes part) or floats, which are added to the scores";
@@ -162,6 +162,16 @@ impl Tensor {
         let shape: Dims = common.iter().copied().chain([l, v]).collect();
         output.reshape(&shape)
     }
+}
+
+/// A mask that is added, less each row's greatest value. That changes no weight, but scores that are all far from 0 would
+/// not tell the gradient how they differ from their logarithm.
+fn near_zero(mask: &Tensor) -> Result<Tensor> {
+    if mask.rank() == 0 || mask.is_empty() {
+        return Ok(mask.clone());
+    }
+    let greatest = mask.detach()?.max(&[-1], true)?;
+    mask.sub(&greatest.isfinite()?.where_(&greatest, &greatest.zeros_like()?)?)
 }
 
 /// Attention with dropout of the weights, composed of tensor methods.
