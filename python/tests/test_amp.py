@@ -153,3 +153,9 @@ def test_the_greatest_gradient_is_found_on_several_devices() -> None:
     ((weights[0] * 3).sum() + (weights[1] * nx.tensor([2.0, 8.0]).to(other)).sum().cpu()).backward()
     assert nx.nn.utils.clip_grad_norm_(weights, 4.0, float("inf")).item() == 8.0
     assert [w.grad.cpu().tolist() for w in weights] == [pytest.approx([1.5]), pytest.approx([1.0, 4.0])]
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf"), 2.0**130])
+def test_a_scale_that_would_skip_every_step_is_refused(scale: float) -> None:
+    with pytest.raises(ValueError, match="init_scale"):
+        nx.amp.GradScaler(init_scale=scale)

@@ -68,6 +68,18 @@ def test_instances_have_running_statistics() -> None:
         F.instance_norm(nx.Tensor(a), use_input_stats=False)
 
 
+def test_running_statistics_are_reset() -> None:
+    layer = nn.BatchNorm1d(2)
+    layer(nx.randn(4, 2) + 3.0)
+    layer.weight.data.fill_(5.0)
+    layer.reset_running_stats()
+    assert layer.running_mean.tolist() == [0.0, 0.0] and layer.running_var.tolist() == [1.0, 1.0]
+    assert layer.num_batches_tracked.item() == 0 and layer.weight.tolist() == [5.0, 5.0]
+    layer.reset_parameters()
+    assert layer.weight.tolist() == [1.0, 1.0] and layer.bias.tolist() == [0.0, 0.0]
+    nn.BatchNorm1d(2, affine=False, track_running_stats=False).reset_parameters()
+
+
 def test_instances_without_variance_leave_running_statistics() -> None:
     layer = nn.InstanceNorm2d(3, track_running_stats=True)
     for shape in ((2, 3, 1, 1), (3, 1, 1), (2, 3, 0, 4), (0, 3, 4, 4)):

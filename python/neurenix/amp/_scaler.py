@@ -32,6 +32,8 @@ class GradScaler:
     ) -> None:
         if growth_factor <= 1.0 or not 0.0 < backoff_factor < 1.0:
             raise ValueError("GradScaler: growth_factor must be greater than 1, and backoff_factor between 0 and 1")
+        if not 0.0 < init_scale < 2.0**128:
+            raise ValueError(f"GradScaler: init_scale must be positive and finite as float32, got {init_scale}")
         self._growth_factor, self._backoff_factor = growth_factor, backoff_factor
         self._growth_interval, self._enabled = growth_interval, enabled
         # The scale stays on the host until the first loss determines the device.

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from .. import _engine
+from .._autograd import no_grad
 from .._engine import Tensor
-from . import functional as F
+from . import functional as F, init
 from .functional import Sizes
 from .linear import new
 from .module import Module
@@ -62,6 +63,21 @@ class _Running(Module):
         self.register_buffer("num_batches_tracked", count)
 
     _ranks: tuple[int, ...]
+
+    def reset_running_stats(self) -> None:
+        """Sets the running means to 0, the variances to 1, and the count of batches to 0."""
+        with no_grad():
+            for buffer, value in ((self.running_mean, 0), (self.running_var, 1), (self.num_batches_tracked, 0)):
+                if buffer is not None:
+                    buffer.fill_(value)
+
+    def reset_parameters(self) -> None:
+        """Resets the running statistics, and sets the weights to 1 and the biases to 0."""
+        self.reset_running_stats()
+        if self.weight is not None:
+            init.ones_(self.weight)
+        if self.bias is not None:
+            init.zeros_(self.bias)
 
     def _check(self, input: Tensor) -> None:
         kind = type(self).__name__
