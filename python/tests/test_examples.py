@@ -23,7 +23,7 @@ def test_gpt2_learns_a_text(tmp_path: Path) -> None:
     result = run("gpt2_train.py", "--text", str(text), "--curve", str(curve), "--learning-rate", "0.01", *sizes)
     assert result.returncode == 0, result.stderr
     first, last = (float(loss) for loss in re.findall(r"loss (\d+\.\d+)", result.stderr))
-    assert last < 0.6 * first < 5, result.stderr
+    assert last < 0.75 * first < 4, result.stderr
     assert "tokens/s" in result.stderr and curve.read_bytes().startswith(b"\x89PNG")
     assert result.stdout.startswith("the") and len(result.stdout) == len("the") + 12 + 1
 
@@ -55,7 +55,7 @@ def test_resnet_learns_images(tmp_path: Path) -> None:
     result = run("resnet_cifar.py", "--curve", str(curve), *sizes)
     assert result.returncode == 0, result.stderr
     accuracy = float(re.findall(r"accuracy on the test set: (\d+\.\d+)%", result.stdout)[0])
-    assert accuracy > 50, result.stderr
+    assert accuracy > 40, result.stderr  # 10 by chance
     assert curve.read_bytes().startswith(b"\x89PNG")
 
 
