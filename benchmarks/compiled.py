@@ -16,6 +16,7 @@ import neurenix as nx
 import torch
 import torch.nn as tnn
 import torch.nn.functional as F
+from timing import graph_of
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--device", default="cuda:0")
@@ -49,20 +50,6 @@ def timed(step, read, count=300):
         read(result)
         times.append((time.perf_counter() - begun) / (count // 7) * 1e3)
     return statistics.median(times)
-
-
-def graph_of(step):
-    side = torch.cuda.Stream()
-    # The step's inputs are still being made on the current stream.
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(5):
-            step()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        result = step()
-    return lambda: (graph.replay(), result)[1]
 
 
 def ours_mlp(batch):

@@ -9,25 +9,11 @@ Usage: python benchmarks/recurrent.py [DEVICE]
 """
 
 import torch
-from timing import OPERATIONS, device_argument, turns
+from timing import OPERATIONS, device_argument, graph_of, turns
 
 import neurenix as nx
 
 LAYERS, UNITS, BATCH, STEPS = 2, 512, 64, 256
-
-
-def graph_of(run):
-    """Replays what a function does."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            run()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        run()
-    return graph.replay
 
 
 def measure(device):

@@ -17,6 +17,7 @@ import time
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+from timing import graph_of
 
 parser = argparse.ArgumentParser()
 here = os.path.dirname(os.path.abspath(__file__))
@@ -79,17 +80,7 @@ def mlp_graph(batch):
     model = nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 10))
     optimizer = torch.optim.Adam(model.parameters(), fused=True, capturable=True)
     inputs, targets = torch.randn(batch, 784), torch.randint(0, 10, (batch,))
-    step = workloads["trainer"](model, inputs, targets, optimizer)
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(5):
-            step()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-    return graph.replay
+    return graph_of(workloads["trainer"](model, inputs, targets, optimizer))
 
 
 def training(name, make, graph=None):

@@ -328,3 +328,21 @@ fn running_statistics_are_computed_by_the_step() -> Result<()> {
     assert_eq!(pending(), 0);
     Ok(())
 }
+
+#[test]
+fn a_step_does_not_fail_with_what_follows_another_pass() -> Result<()> {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    neurenix::register_all();
+    let d = Device::default_device()?;
+    let buffer = Parameter::buffer(Tensor::zeros(&[1], DType::F32, d)?.evaluated()?);
+    buffer.follow_step()?;
+    // The index is known to be out of range only when it is read.
+    let index = Tensor::from_slice(&[2.0f32], &[1], d)?.evaluated()?.mul_scalar(3.0)?.to_dtype(DType::I64)?;
+    buffer.set(Tensor::zeros(&[4], DType::F32, d)?.take(&index, Some(0))?)?;
+    let weight = Parameter::new(&Tensor::zeros(&[3], DType::F32, d)?)?;
+    let mut optimizer = Optimizer::new(Rule::sgd(), vec![weight.clone()], 1.0)?;
+    optimizer.step(weight.leaf()?.sum(&[], false)?.leaf_gradients()?, &[])?;
+    assert_eq!(weight.tensor().to_vec::<f32>()?, [-1.0; 3]);
+    assert!(buffer.tensor().evaluate().is_err(), "whoever reads it learns of the failure");
+    Ok(())
+}
