@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     DType, Scalar,
+    hash::FastMap,
     op::{Binary, Combine, Unary},
 };
 
@@ -19,6 +20,8 @@ pub struct Builder {
     kernel: Kernel,
     ranges: Ranges,
     types: Vec<Type>,
+    /// The 16-bit floats that values were widened from.
+    narrow: FastMap<ValueId, ValueId>,
     open: Vec<Statement>,
 }
 
@@ -26,7 +29,13 @@ impl Builder {
     /// An empty kernel.
     pub fn new(name: &str) -> Builder {
         let kernel = Kernel { name: name.to_owned(), ..Kernel::default() };
-        Builder { kernel, ranges: Ranges::default(), types: Vec::new(), open: Vec::new() }
+        Builder {
+            kernel,
+            ranges: Ranges::default(),
+            types: Vec::new(),
+            narrow: FastMap::default(),
+            open: Vec::new(),
+        }
     }
 
     /// The finished kernel.
@@ -265,10 +274,22 @@ impl Builder {
         self.binary(Binary::Add, product, c)
     }
 
-    /// Converts a value.
+    /// Converts a value. Nothing is computed to undo a widening.
     pub fn cast(&mut self, dtype: DType, a: ValueId) -> ValueId {
         let of = self.type_of(a);
-        if of.dtype == dtype { a } else { self.bind(Type { dtype, ..of }, KernelOp::Cast(a)) }
+        if of.dtype == dtype {
+            return a;
+        }
+        if let Some(&narrow) = self.narrow.get(&a)
+            && self.type_of(narrow).dtype == dtype
+        {
+            return narrow;
+        }
+        let cast = self.bind(Type { dtype, ..of }, KernelOp::Cast(a));
+        if of.dtype.compute() == dtype {
+            self.narrow.insert(cast, a);
+        }
+        cast
     }
 
     /// `register[index] = register[index] op value`.

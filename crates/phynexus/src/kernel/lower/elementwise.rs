@@ -140,21 +140,30 @@ impl Part<'_> {
 }
 
 /// The rows, from the slowest to the fastest: in an order in which neighbouring elements are neighbours in memory for
-/// most accesses.
+/// most of the bytes accessed.
 fn order(fused: &Fusion) -> SmallVec<[usize; 6]> {
     let mut order: SmallVec<[usize; 6]> = (0..fused.rows.len()).collect();
     let loads = fused.instructions.iter().filter_map(|instruction| match &instruction.operation {
-        FusedOp::Load { index, .. } => Some(index),
+        FusedOp::Load { index, parameter, .. } => Some((index, *parameter)),
         _ => None,
     });
-    let all: SmallVec<[&Index; 8]> = fused.stores.iter().map(|store| &store.index).chain(loads).collect();
-    let along = |row: usize| move |index: &&&Index| stride(index, row).abs() == 1;
-    let count = |row: &usize| all.iter().filter(along(*row)).count();
+    let stores = fused.stores.iter().map(|store| (&store.index, store.parameter));
+    let all: SmallVec<[(&Index, u16); 8]> = stores.chain(loads).collect();
+    let along = |index: &Index, row: usize| stride(index, row).abs() == 1;
+    // What is the same along a row is accessed once.
+    let bytes = |&(index, parameter): &(&Index, u16)| {
+        let rows = (0..fused.rows.len()).filter(|&row| index.depends_on(row)).map(|row| fused.rows[row]);
+        rows.product::<usize>() * fused.parameters[usize::from(parameter)].dtype.size()
+    };
+    let bytes_along = |row: &usize| {
+        all.iter().filter(|(index, _)| along(index, *row)).map(bytes).fold(0, usize::saturating_add)
+    };
     // The last of equals.
     let mut wide = (0..fused.rows.len()).filter(|&row| fused.rows[row] > 1);
-    let Some(fastest) = wide.clone().max_by_key(count) else { return order };
+    let Some(fastest) = wide.clone().max_by_key(bytes_along) else { return order };
     if wide.next_back() != Some(fastest)
-        && let Some(index) = all.iter().find(along(fastest))
+        && let Some((index, _)) =
+            all.iter().filter(|(index, _)| along(index, fastest)).max_by_key(|at| bytes(at))
     {
         order.sort_by_key(|&row| (row == fastest, Reverse(stride(index, row).abs())));
     }
