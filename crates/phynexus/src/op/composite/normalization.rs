@@ -82,8 +82,14 @@ pub(super) fn channels(shape: &[usize]) -> Dims {
 
 /// `x` standardised, and the reciprocal deviation it was multiplied by (axes kept as size 1).
 fn standardise(x: &Formula, plan: &Plan) -> (Formula, Formula) {
-    let x = if plan.centred { x - x.mean(plan.axes) } else { x.clone() };
-    let reciprocal = ((&x * &x).mean(plan.axes) + plan.epsilon).rsqrt();
+    let (x, square) = match plan.centred {
+        true => {
+            let (mean, variance) = x.moments(plan.axes);
+            (x - mean, variance)
+        }
+        false => (x.clone(), (x * x).mean(plan.axes)),
+    };
+    let reciprocal = (square + plan.epsilon).rsqrt();
     (x * &reciprocal, reciprocal)
 }
 

@@ -86,7 +86,12 @@ impl Grouper<'_> {
             for axis in axes.iter() {
                 Rc::make_mut(&mut candidate.coordinates)[axis] = Index::constant(0);
             }
-            if !self.has_room(&candidate, readers.iter().copied()) {
+            // The kernel itself may use the result where it computes it.
+            let own = |u: &&Use| u.group == candidate.group;
+            let others = readers.iter().copied().filter(|&reader| reader != candidate.group);
+            let own_elsewhere =
+                uses.iter().filter(own).any(|u| u.masked || u.coordinates != candidate.coordinates);
+            if own_elsewhere || !self.has_room(&candidate, others) {
                 continue;
             }
             let group = &self.groups[candidate.group as usize];

@@ -3,7 +3,11 @@
 use super::functions::apply;
 use crate::{
     Error, Result, Scalar, Tensor, no_grad,
-    op::composite::{BatchNorm, LayerNorm},
+    op::{
+        Axes,
+        composite::{BatchNorm, LayerNorm},
+        formula::Formula,
+    },
 };
 
 impl Tensor {
@@ -97,15 +101,16 @@ impl Tensor {
     ) -> Result<(Tensor, Tensor)> {
         self.check_batch("running_statistics")?;
         let _guard = no_grad();
-        let axes: Vec<i64> = (0..self.rank() as i64).filter(|&axis| axis != 1).collect();
-        let x = self.to_dtype(self.dtype().compute())?;
-        let moved = |running: &Tensor, batch: Tensor| -> Result<Tensor> {
-            let batch = batch.to_dtype(running.dtype())?;
+        let axes = Axes::of((0..self.rank()).filter(|&axis| axis != 1));
+        let x = Formula::of(self).cast(self.dtype().compute());
+        // As the normalisation computes them, so that a step that does both computes them once.
+        let (mean, variance) = x.moments(axes);
+        let count = x.count(axes);
+        let moved = |running: &Tensor, batch: Formula| -> Result<Tensor> {
+            let batch = batch.reshape(&self.shape()[1..2]).tensor()?.to_dtype(running.dtype())?;
             running.mul_scalar(1.0 - momentum)?.add(&batch.mul_scalar(momentum)?)
         };
-        let mean = moved(running_mean, x.mean(&axes, false)?)?;
-        let variance = moved(running_var, x.var(&axes, 1.0, false)?)?;
-        Ok((mean, variance))
+        Ok((moved(running_mean, mean)?, moved(running_var, variance * (count / (count - 1.0)))?))
     }
 
     fn check_last_axes(&self, op: &'static str, normalized_shape: &[usize]) -> Result<()> {
