@@ -42,8 +42,13 @@ impl Rewriter {
         let mut uses = vec![0u32; ir.nodes.len()];
         let inputs = ir.nodes.iter().flat_map(|n| &n.inputs);
         inputs.chain(&ir.outputs).for_each(|&i| uses[i as usize] += 1);
+        // Whether a node has one reader, and if it is a cast, what it converts has no other either.
+        let mut alone: Vec<bool> = uses.iter().map(|&uses| uses == 1).collect();
+        for (id, node) in ir.nodes.iter().enumerate().filter(|(_, node)| node.op == Op::Cast) {
+            alone[id] &= alone[node.inputs[0] as usize];
+        }
         for mut node in ir.nodes {
-            let is_only_use = node.inputs.first().is_some_and(|&input| uses[input as usize] == 1);
+            let is_only_use = node.inputs.first().is_some_and(|&input| alone[input as usize]);
             node.inputs.iter_mut().for_each(|input| *input = renamed[*input as usize]);
             renamed.push(match &node.op {
                 Op::Buffer => {
@@ -293,10 +298,22 @@ impl Rewriter {
         }
     }
 
-    /// Replaces the transpose of a product by the product of the transposes in reverse order. This is free: products
-    /// read operands in any layout, while a reader of a transposed result would have to gather it.
-    fn transpose(&mut self, node: IrNode) -> Result<Id> {
-        let product = self.out.node(node.inputs[0]).clone();
+    /// Replaces the transpose of a product, or of what one is converted to, by the product of the transposes in reverse
+    /// order. This is free: products read operands in any layout, while a reader of a transposed result would have to
+    /// gather it.
+    fn transpose(&mut self, mut node: IrNode) -> Result<Id> {
+        let input = self.out.node(node.inputs[0]).clone();
+        if input.op == Op::Cast {
+            let dtype = self.out.node(input.inputs[0]).dtype;
+            let transposed =
+                self.transpose(IrNode { dtype, inputs: input.inputs.clone(), ..node.clone() })?;
+            if !matches!(self.out.node(transposed).op, Op::Permute(_)) {
+                node.inputs = smallvec![transposed];
+                return self.add(IrNode { op: Op::Cast, ..node });
+            }
+            return self.add(node);
+        }
+        let product = input;
         let op = match product.op {
             Op::Dot => Op::Dot,
             Op::Composite(Composite::Tf32(Tf32 { op, .. })) if *op == Op::Dot => {

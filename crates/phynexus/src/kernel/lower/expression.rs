@@ -98,11 +98,17 @@ impl Scope<'_> {
             FusedOp::Constant(scalar) => smallvec![b.constant(dtype.compute(), scalar.cast(dtype))],
             FusedOp::Coordinate(index) => self.coordinate(b, index, dtype),
             FusedOp::Unary(op, a) => self.each(b, &[*a], |b, v| b.unary(*op, v[0])),
+            FusedOp::Binary(Binary::And, x, y) if self.truth(b, *x) == Some(true) => self.value(b, *y),
+            FusedOp::Binary(Binary::And, x, y) if self.truth(b, *y) == Some(true) => self.value(b, *x),
             FusedOp::Binary(op, x, y) => match self.narrow(b, *op, *x, *y) {
                 Some(lanes) => lanes,
                 None => self.each(b, &[*x, *y], |b, v| b.binary(*op, v[0], v[1])),
             },
-            FusedOp::Select(c, x, y) => self.each(b, &[*c, *x, *y], |b, v| b.select(v[0], v[1], v[2])),
+            FusedOp::Select(c, x, y) => match self.truth(b, *c) {
+                Some(true) => self.value(b, *x),
+                Some(false) => self.value(b, *y),
+                None => self.each(b, &[*c, *x, *y], |b, v| b.select(v[0], v[1], v[2])),
+            },
             // `lower` has replaced named calls by their bodies. The checker would refuse a kernel with this value.
             FusedOp::Call(..) => {
                 smallvec![b.bind(Type::scalar(dtype.compute()), KernelOp::Pack(Lanes::new()))]
@@ -144,6 +150,38 @@ impl Scope<'_> {
             convert(b, value, dtype)
         };
         each[..count].iter().map(value).collect()
+    }
+
+    /// Whether a condition on coordinates holds at all points, if the ranges decide that.
+    fn truth(&self, b: &Builder, value: InstructionId) -> Option<bool> {
+        let FusedOp::Binary(op, x, y) = self.fused.instructions[value as usize].operation else {
+            return None;
+        };
+        if op == Binary::And {
+            return match (self.truth(b, x), self.truth(b, y)) {
+                (Some(true), other) | (other, Some(true)) => other,
+                (Some(false), _) | (_, Some(false)) => Some(false),
+                (None, None) => None,
+            };
+        }
+        let bounds = |value: InstructionId| match &self.fused.instructions[value as usize] {
+            Instruction { operation: FusedOp::Coordinate(index), dtype: DType::I64, .. } => {
+                let each = self.points.iter().map(|at| index.substitute(at, b.ranges()).bounds(b.ranges()));
+                each.reduce(|(low, high), (l, h)| (low.min(l), high.max(h)))
+            }
+            Instruction { operation: FusedOp::Constant(scalar), dtype: DType::I64, .. } => {
+                Some((scalar.as_i64(), scalar.as_i64()))
+            }
+            _ => None,
+        };
+        let ((x_low, x_high), (y_low, y_high)) = (bounds(x)?, bounds(y)?);
+        match op {
+            Binary::Lt if x_high < y_low => Some(true),
+            Binary::Lt if x_low >= y_high => Some(false),
+            Binary::Le if x_high <= y_low => Some(true),
+            Binary::Le if x_low > y_high => Some(false),
+            _ => None,
+        }
     }
 
     /// A comparison of 64-bit coordinates with constants, done in 32 bits if they fit.

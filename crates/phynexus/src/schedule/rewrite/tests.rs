@@ -25,6 +25,17 @@ fn the_transpose_of_a_product_becomes_the_product_of_the_transposes() {
     assert_eq!((&result.op, result.shape.as_slice()), (&Op::Dot, &[5, 3][..]));
     let shapes: Vec<&[usize]> = result.inputs.iter().map(|&i| out.node(i).shape.as_slice()).collect();
     assert_eq!(shapes, [&[5, 4][..], &[4, 3]]);
+    // Also what a product is converted to.
+    let mut converted = ir.clone();
+    converted.nodes.pop();
+    let narrow = converted.push(Op::Cast, DType::BF16, [3, 5][..].into(), [product]);
+    let turned =
+        converted.push(Op::Permute(Permute([1, 0][..].into())), DType::BF16, [5, 3][..].into(), [narrow]);
+    converted.outputs = vec![turned];
+    let out = rewrite(converted, crate::tensor::null_device()).unwrap();
+    let result = out.node(out.outputs[0]);
+    assert_eq!((&result.op, result.dtype), (&Op::Cast, DType::BF16));
+    assert_eq!(out.node(result.inputs[0]).op, Op::Dot);
     // A product that is itself an output is computed once and read transposed.
     ir.outputs.push(product);
     let out = rewrite(ir.clone(), crate::tensor::null_device()).unwrap();
