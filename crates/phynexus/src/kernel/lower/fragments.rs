@@ -4,7 +4,7 @@
 use super::{
     Target,
     contraction::{Contraction, Shape, Tile, Unit},
-    load::{Layout, Loaders, along_depth},
+    load::{Layout, Loaders, STAGES, along_depth},
     tile::quad_at,
 };
 use crate::{
@@ -92,7 +92,7 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile, Instruction { dtype, depth }: 
             Layout { dtype, outer: 1, depth: pitch, size: shape.depth * pitch, panels: false }
         }
     });
-    let loaders = Loaders::new(b, tile, layouts);
+    let loaders = Loaders::new(b, tile, layouts, STAGES);
     let arrays = loaders.arrays();
     let through = b.shared(contraction.held, tile.block / width * SIDE * PITCH);
     let (down, across) = (shape.part[0] / SIDE, shape.part[1] / SIDE);

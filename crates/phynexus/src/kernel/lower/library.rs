@@ -193,6 +193,13 @@ fn join(first: [Index; 2], rest: &[Index]) -> Coordinates {
     first.into_iter().chain(rest.iter().cloned()).collect()
 }
 
+/// Whether the channels of a convolution's first operand are neighbours in memory. Sums over channels and a window add
+/// terms in the order in which they are in memory: the channels come last or first.
+pub(super) fn has_channels_last(library: &Library) -> bool {
+    let strides = &library.operands[0].layout.strides;
+    strides[2..].iter().all(|stride| strides[1] < *stride)
+}
+
 fn conv(library: &Library, kind: ConvKind, geometry: &Geometry) -> (Draft, Product) {
     let shape = &library.node.shape;
     let [a, b] = [0, 1].map(|i| &library.operands[i].layout.shape);
@@ -204,9 +211,7 @@ fn conv(library: &Library, kind: ConvKind, geometry: &Geometry) -> (Draft, Produ
         ConvKind::InputGradient => outputs,
         ConvKind::FilterGradient => b[0],
     };
-    // The terms in the order in which they are in memory: channels come first or last.
-    let strides = &library.operands[0].layout.strides;
-    let is_last = kind != ConvKind::FilterGradient && strides[2..].iter().all(|stride| strides[1] < *stride);
+    let is_last = kind != ConvKind::FilterGradient && has_channels_last(library);
     let mut columns: Vec<usize> = [summed].iter().chain(&b[2..]).copied().collect();
     columns.rotate_left(usize::from(is_last));
     let mut draft = over(library, &columns);

@@ -16,7 +16,7 @@ use crate::{
 
 /// Elements that an invocation loads together.
 const PIECE: usize = 4;
-/// The number of tiles in shared memory at once if copies are asynchronous; otherwise there are two.
+/// The usual number of tiles in shared memory at once if copies are asynchronous; otherwise there are two.
 pub(super) const STAGES: usize = 4;
 
 /// The layout of a factor's tile in a shared array.
@@ -70,6 +70,8 @@ struct Loader<'a> {
     along_depth: bool,
     /// Whether its tiles are copied asynchronously.
     copied: bool,
+    /// The number of its tiles in shared memory at once, if they are.
+    stages: usize,
 }
 
 /// Whether a factor's elements are contiguous in memory along the terms.
@@ -201,8 +203,8 @@ impl Loader<'_> {
         let (tiles, steps) = (contraction.tiles(shape), contraction.extent(3).div_ceil(shape.depth));
         let mut ranges = b.ranges().clone();
         // Copies for the last tile's last steps would be for tiles that follow it.
-        let rounds = tiles.div_ceil(groups) + STAGES.div_ceil(steps);
-        ranges.0.extend([rounds, steps + STAGES]);
+        let rounds = tiles.div_ceil(groups) + self.stages.div_ceil(steps);
+        ranges.0.extend([rounds, steps + self.stages]);
         let [round, step] = [2, 1].map(|last| Index::range(ranges.len() - last, &ranges));
         let first = step.scale(shape.depth as i64);
         if tiles <= groups {
@@ -329,8 +331,13 @@ pub(super) struct Loaders<'a> {
 }
 
 impl<'a> Loaders<'a> {
-    /// Creates loaders, each with its own shared array.
-    pub(super) fn new(b: &mut Builder, tile: &'a Tile<'a>, layouts: [Layout; 2]) -> Loaders<'a> {
+    /// Creates loaders, each with its own shared array of so many tiles if they are copied asynchronously.
+    pub(super) fn new(
+        b: &mut Builder,
+        tile: &'a Tile<'a>,
+        layouts: [Layout; 2],
+        stages: usize,
+    ) -> Loaders<'a> {
         let mut loaders = [0, 1].map(|factor| {
             let along_depth = along_depth(tile.contraction, factor);
             Loader {
@@ -340,12 +347,13 @@ impl<'a> Loaders<'a> {
                 array: ArrayId::Shared(0),
                 along_depth,
                 copied: false,
+                stages,
             }
         });
         for loader in &mut loaders {
             loader.copied = loader.can_copy(b);
         }
-        let stages = if loaders.iter().any(|loader| loader.copied) { STAGES } else { 2 };
+        let stages = if loaders.iter().any(|loader| loader.copied) { stages } else { 2 };
         for loader in &mut loaders {
             let Layout { dtype, size, panels, .. } = loader.layout;
             loader.array =

@@ -23,12 +23,14 @@ mod library;
 mod load;
 mod operand;
 mod panels;
+mod rebuild;
 mod reduce;
 mod rows;
 mod scan;
 mod scatter;
 mod sort;
 mod split;
+mod strided;
 mod tile;
 
 pub(crate) use attention::reads as attention_reads;
@@ -210,9 +212,12 @@ fn reason(error: Error) -> String {
 fn lower_library(library: &Library, target: &Target, lowered: &mut Lowered) -> Result<(), Unsupported> {
     if let Some((fused, product)) = library::fused(library) {
         let sources: Vec<Source> = (0..fused.parameters.len()).map(Source::Binding).collect();
-        return match product {
-            Some(product) => lower_product(&fused, product, &sources, target, true, lowered),
-            None => lower_fused(&fused, &sources, target, lowered),
+        return match (product, strided::geometry(library.node.op.exact())) {
+            (Some(product), Some(geometry)) => {
+                strided::lower(library, (&fused, product), geometry, &sources, target, lowered)
+            }
+            (Some(product), None) => lower_product(&fused, product, &sources, target, true, lowered),
+            (None, _) => lower_fused(&fused, &sources, target, lowered),
         };
     }
     let operands = library.operands.len();

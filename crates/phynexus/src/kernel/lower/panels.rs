@@ -4,7 +4,7 @@
 use super::{
     Target,
     contraction::{Contraction, Shape, Tile, Unit},
-    load::{Layout, Loaders, STAGES, along_depth},
+    load::{Layout, Loaders, along_depth},
     split::FEW_PARTS,
     tile::quad_at,
 };
@@ -31,6 +31,9 @@ const COLUMNS: usize = 32;
 const PITCH: usize = COLUMNS + 8;
 /// Products that are under way while the next one is prepared.
 const PENDING: usize = 1;
+/// The number of tiles in shared memory at once that pays off, and the most that are used.
+const LEAST_STAGES: usize = 4;
+const MOST_STAGES: usize = 8;
 
 /// The shape of a product of panels, if the device has them and it pays off.
 pub(super) fn shape(contraction: &Contraction, target: &Target) -> Option<Shape> {
@@ -42,7 +45,7 @@ pub(super) fn shape(contraction: &Contraction, target: &Target) -> Option<Shape>
             size && factor == left && left == right && left.size() == 2 && sum == contraction.held
         };
         limits.matrices.iter().any(has)
-            && shared_bytes(*shape) <= limits.shared_bytes
+            && stages(*shape, target) >= LEAST_STAGES
             && contraction.block(*shape, target) <= limits.block_size
     };
     let used = |shape: &Shape| {
@@ -85,10 +88,13 @@ fn time(contraction: &Contraction, shape: Shape, parts: usize, target: &Target) 
     rounds * (begin + store * area + steps.div_ceil(parts) as f64 * step) + more
 }
 
-/// Bytes of shared memory per group.
-fn shared_bytes(shape: Shape) -> usize {
+/// The number of tiles of each factor in shared memory at once: as many as fit. Those of small tiles are multiplied in
+/// less time than it takes to copy one.
+fn stages(shape: Shape, target: &Target) -> usize {
     let teams = shape.rows / shape.part[0];
-    STAGES * (shape.rows + shape.columns) * shape.depth * 2 + teams * Panel::ROWS * PITCH * DType::F32.size()
+    let through = teams * Panel::ROWS * PITCH * DType::F32.size();
+    let tile = (shape.rows + shape.columns) * shape.depth * 2;
+    (target.limits.shared_bytes.saturating_sub(through) / tile).min(MOST_STAGES)
 }
 
 /// Emits the statements of a group. Returns false if the factors cannot be copied to panels.
@@ -102,7 +108,8 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile) -> bool {
         let (outer, depth) = if along[factor] { (Panel::WIDTH, 1) } else { (1, Panel::WIDTH) };
         Layout { dtype, outer, depth, size: extents[factor] * shape.depth, panels: true }
     });
-    let loaders = Loaders::new(b, tile, layouts);
+    let stages = stages(shape, tile.target);
+    let loaders = Loaders::new(b, tile, layouts, stages);
     if !loaders.are_copied() {
         return false;
     }
@@ -121,7 +128,7 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile) -> bool {
 
     let steps = contraction.extent(3).div_ceil(shape.depth);
     // What is copied next takes the place of terms whose products are settled for all teams.
-    let ahead = STAGES - 1 - PENDING;
+    let ahead = stages - 1 - PENDING;
     for turn in 0..ahead {
         let step = Index::constant(turn as i64);
         loaders.copy(b, &Index::default(), &step, &step);
@@ -130,14 +137,14 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile) -> bool {
         let turn = round.scale(steps as i64).add(step);
         b.async_copy(AsyncCopy::Wait(ahead as u8 - 1));
         b.barrier();
-        let slot = turn.remainder(STAGES as i64, b.ranges());
+        let slot = turn.remainder(stages as i64, b.ranges());
         let panel = |factor: usize, first: &Index| {
             let index = slot.scale(layouts[factor].size as i64).add(&first.scale(Panel::WIDTH as i64));
             Panel { access: MemoryAccess::at(arrays[factor], &index), along_terms: along[factor] }
         };
         let (left, right) = (Factor::Panel(panel(0, &row)), panel(1, &Index::default()));
         b.matrix(Matrix::Product { sums: sums(Index::default()).fragment, left, right });
-        let slot = turn.shift(ahead as i64).remainder(STAGES as i64, b.ranges());
+        let slot = turn.shift(ahead as i64).remainder(stages as i64, b.ranges());
         loaders.copy(b, round, &step.shift(ahead as i64), &slot);
         b.matrix(Matrix::Settle(PENDING as u8));
     };

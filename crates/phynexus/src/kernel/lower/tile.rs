@@ -2,7 +2,7 @@
 
 use super::{
     contraction::{Shape, Tile, Unit},
-    load::{Layout, Loaders},
+    load::{Layout, Loaders, STAGES},
 };
 use crate::{
     DType,
@@ -50,7 +50,7 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile, y: &Index, x: &Index) {
         let size = shape.depth * pitch(extent);
         Layout { dtype: held, outer: 1, depth: pitch(extent), size, panels: false }
     });
-    let loaders = Loaders::new(b, tile, layouts);
+    let loaders = Loaders::new(b, tile, layouts, STAGES);
     let arrays = loaders.arrays();
     let [height, width] = shape.part;
     let sums = b.registers(held, height * width);
