@@ -285,11 +285,12 @@ pub(super) fn max_pool_gradient(library: &Library, geometry: &Geometry) -> ([Fus
     let [x, g] = [0, 1].map(|operand| &library.operands[operand]);
     let size = geometry.kernel.iter().product();
     let held = position_type(size);
+    let stored = if u8::try_from(size).is_ok() { DType::U8 } else { held };
     let strides = contiguous_strides(&geometry.kernel);
     let (input, output) = (&x.layout.shape, &g.layout.shape);
 
     let mut firsts = Draft::new(output, &geometry.kernel);
-    let (from, to) = (firsts.parameter(x.dtype, false), firsts.parameter(held, true));
+    let (from, to) = (firsts.parameter(x.dtype, false), firsts.parameter(stored, true));
     let ranges = firsts.ranges();
     let at = ranges.coordinates();
     let (row, taps) = at.split_at(output.len());
@@ -297,10 +298,11 @@ pub(super) fn max_pool_gradient(library: &Library, geometry: &Geometry) -> ([Fus
     let place = flat(&join([row[0].clone(), row[1].clone()], &positions), &x.layout.strides, 0);
     let value = firsts.load(from, place, mask.clone(), Combine::Max.identity(x.dtype));
     let number = first(&mut firsts, Combine::Max, value, flat(taps, &strides, 0), size, &mask);
+    let number = firsts.cast(number, stored);
     firsts.store(to, number, flat(row, &contiguous_strides(output), 0));
 
     let mut sums = Draft::new(input, &windows_of_element(geometry));
-    let from = [held, g.dtype].map(|dtype| sums.parameter(dtype, false));
+    let from = [stored, g.dtype].map(|dtype| sums.parameter(dtype, false));
     let to = sums.parameter(library.node.dtype, true);
     let ranges = sums.ranges();
     let at = ranges.coordinates();
@@ -309,6 +311,7 @@ pub(super) fn max_pool_gradient(library: &Library, geometry: &Geometry) -> ([Fus
     let place = join([row[0].clone(), row[1].clone()], &windows);
     let number = flat(&place, &contiguous_strides(output), 0);
     let number = sums.load(from[0], number, mask.clone(), Scalar::Int(size as i64));
+    let number = sums.cast(number, held);
     let own = sums.emit(FusedOp::Coordinate(flat(&taps, &strides, 0)), held);
     let is_own = sums.binary(Binary::Eq, number, own);
     let value = sums.load(from[1], flat(&place, &g.layout.strides, 0), mask, Scalar::Int(0));
@@ -316,7 +319,7 @@ pub(super) fn max_pool_gradient(library: &Library, geometry: &Geometry) -> ([Fus
     let value = sums.select(is_own, value, zero);
     let sum = sums.reduce(Combine::Sum, value);
     sums.store(to, sum, flat(row, &contiguous_strides(input), 0));
-    ([firsts.fused, sums.fused], held)
+    ([firsts.fused, sums.fused], stored)
 }
 
 fn arg_reduce(library: &Library, combine: Combine, axis: usize) -> (Draft, InstructionId) {

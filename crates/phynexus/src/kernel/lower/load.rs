@@ -102,7 +102,22 @@ impl Loader<'_> {
         let Tile { shape, block, .. } = *self.tile;
         let extent = [shape.rows, shape.columns][self.factor];
         let pieces = extent * shape.depth / length;
+        // Neighbours in a panel, and panels beside each other. An invocation copies the same term to all of them, so that
+        // it finds the place of few terms.
+        let (across, panels) = (Panel::WIDTH / length, extent / Panel::WIDTH);
+        let divides = pieces % block == 0 && block % across == 0 && block / across <= shape.depth;
+        let by_panels = divides && self.layout.panels && !self.along_depth;
         let piece = |at: usize| {
+            if by_panels {
+                let (panel, turn) = (at % panels, at / panels);
+                let outer = self.tile.invocation.remainder(across as i64, ranges).scale(length as i64);
+                let depth = self.tile.invocation.quotient(across as i64, ranges);
+                return (
+                    outer.shift((panel * Panel::WIDTH) as i64),
+                    depth.shift((turn * block / across) as i64),
+                    Mask::default(),
+                );
+            }
             let piece = self.tile.invocation.shift((at * block) as i64);
             let exists = Mask::within(&piece, 0, pieces as i64, ranges);
             let split = |extent: usize| {

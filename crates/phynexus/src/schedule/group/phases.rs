@@ -86,12 +86,11 @@ impl Grouper<'_> {
             for axis in axes.iter() {
                 Rc::make_mut(&mut candidate.coordinates)[axis] = Index::constant(0);
             }
-            // The kernel itself may use the result where it computes it.
-            let own = |u: &&Use| u.group == candidate.group;
+            if !self.may_use_itself(&candidate, uses) {
+                continue;
+            }
             let others = readers.iter().copied().filter(|&reader| reader != candidate.group);
-            let own_elsewhere =
-                uses.iter().filter(own).any(|u| u.masked || u.coordinates != candidate.coordinates);
-            if own_elsewhere || !self.has_room(&candidate, others) {
+            if !self.has_room(&candidate, others) {
                 continue;
             }
             let group = &self.groups[candidate.group as usize];
@@ -110,6 +109,18 @@ impl Grouper<'_> {
             (group.ranges, group.columns) = (ranges, columns);
         }
         Ok(None)
+    }
+
+    /// Returns whether a kernel that computes a reduction here may use it: in the same place, and only for results of
+    /// rows. What it needs for each column it would read and compute a second time.
+    fn may_use_itself(&self, candidate: &Use, uses: &[Use]) -> bool {
+        let FusionGroup { roots, columns, .. } = &self.groups[candidate.group as usize];
+        let per_column =
+            |at: &Coordinates| columns.iter().flatten().any(|&c| at.iter().any(|index| index.depends_on(c)));
+        let mut own = uses.iter().filter(|u| u.group == candidate.group).peekable();
+        own.peek().is_none()
+            || own.all(|u| !u.masked && u.coordinates == candidate.coordinates)
+                && !roots.iter().any(|(_, coordinates)| per_column(coordinates))
     }
 
     /// Returns whether the kernel's results follow from reductions along its rows, which could have been its phases.
