@@ -28,7 +28,14 @@ pub(super) fn keep_channels_last(ir: Ir, target: Option<&Target>) -> Ir {
         return ir;
     }
     let kept = kept(&ir, &suited);
-    let mut rewriter = Rewriter { from: &ir, kept, out: Ir::default(), plain: Vec::new(), last: Vec::new() };
+    let mut rewriter = Rewriter {
+        from: &ir,
+        kept,
+        out: Ir::default(),
+        plain: Vec::new(),
+        last: Vec::new(),
+        padded: Vec::new(),
+    };
     for (id, suited) in suited.into_iter().enumerate() {
         rewriter.add(id as Id, suited);
     }
@@ -138,6 +145,8 @@ struct Rewriter<'a> {
     /// Nodes in the usual order, and channels last: what is computed, or a view of it.
     plain: Vec<Option<Id>>,
     last: Vec<Option<Id>>,
+    /// Operands with channels that were added: the node, their number, and the view.
+    padded: Vec<(Id, usize, Id)>,
 }
 
 impl Rewriter<'_> {
@@ -219,12 +228,17 @@ impl Rewriter<'_> {
         self.kept[input as usize] && (!axes.contains(1) || shape[1] == 1 || spatial.next().is_none())
     }
 
-    /// Whether the only reader of a convolution's result is an operation that is stored in its place.
+    /// Whether the only reader of a convolution's result is an operation that is stored in its place. Of several
+    /// convolutions with the same reader, that is the last one.
     fn is_followed(&self, id: Id) -> bool {
         let mut readers = (self.from.nodes.iter().enumerate()).filter(|(_, node)| node.inputs.contains(&id));
         let (Some((reader, node)), None) = (readers.next(), readers.next()) else { return false };
         let is_elementwise = node.op.is_elementwise() && !matches!(node.op, Op::Cast);
-        is_elementwise && self.kept[reader] && !self.from.outputs.contains(&id)
+        let is_last = |&input: &Id| input <= id || !matches!(self.from.node(input).op, Op::Conv(_));
+        is_elementwise
+            && self.kept[reader]
+            && !self.from.outputs.contains(&id)
+            && node.inputs.iter().all(is_last)
     }
 
     /// Gives a view memory of its own.
@@ -236,6 +250,10 @@ impl Rewriter<'_> {
     /// An operand of a convolution, with this many channels: a view of memory that is channels last.
     fn operand(&mut self, id: Id, channels: usize) -> Id {
         let lacks = channels - self.from.node(id).shape[1];
+        let known = |(node, count, _): &&(Id, usize, Id)| (*node, *count) == (id, channels);
+        if let Some(&(.., view)) = self.padded.iter().find(known) {
+            return view;
+        }
         let is_made = self.kept[id as usize];
         let mut last = self.last(id);
         if lacks > 0 {
@@ -258,6 +276,8 @@ impl Rewriter<'_> {
             // The next convolution reads the same memory.
             let at = id as usize;
             (self.plain[at], self.last[at], self.kept[at]) = (Some(view), Some(last), true);
+        } else {
+            self.padded.push((id, channels, view));
         }
         view
     }

@@ -312,6 +312,10 @@ impl Grouper<'_> {
         if node.is_empty() {
             return Ok(None);
         }
+        // A copy of a library operation's result is stored in place of the result.
+        if node.op == Op::Contiguous && self.epilogue_of(id)?.is_some() {
+            return Ok(None);
+        }
         // If a library operation's epilogue can store the node, do not leave it to a kernel that also reduces.
         let reduces = |grouper: &Self, u: &Use| grouper.groups[u.group as usize].columns.is_some();
         let in_epilogue =
