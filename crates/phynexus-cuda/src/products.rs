@@ -7,6 +7,9 @@ use phynexus::kernel::loops::{Fragment, Panel};
 pub(crate) const PRODUCTS: &str = r#"
 __device__ static inline int permuted(int element) { return element ^ (element >> 6 & 7) << 3; }
 __device__ static inline void panels_are_ready() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+// A value that is not computed again to save its register.
+template <typename T> __device__ static __forceinline__ T kept(T value) { asm volatile("" : "+r"(value)); return value; }
+template <> __device__ __forceinline__ long long kept(long long value) { asm volatile("" : "+l"(value)); return value; }
 template <int most> __device__ static inline void settle() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(most) : "memory");
 }

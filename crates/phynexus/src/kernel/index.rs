@@ -114,6 +114,15 @@ impl Index {
         &self.terms
     }
 
+    /// The summands that do not depend on a range, and the rest, with the constant.
+    pub fn split(&self, range: usize) -> (Index, Index) {
+        let varies = |term: &Term| {
+            Index { constant: 0, terms: [term.clone()].into_iter().collect() }.depends_on(range)
+        };
+        let (varying, fixed) = self.terms.iter().cloned().partition(varies);
+        (Index { constant: 0, terms: fixed }, Index { constant: self.constant, terms: varying })
+    }
+
     /// The value, if it is constant.
     pub fn as_constant(&self) -> Option<i64> {
         self.terms.is_empty().then_some(self.constant)

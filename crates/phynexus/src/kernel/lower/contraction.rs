@@ -134,11 +134,6 @@ impl Contraction<'_> {
         self.factors.map(|f| self.fused.instructions[f as usize].dtype)
     }
 
-    /// Whether the rows of a factor, or its columns, are windows of an image rather than rows of a matrix.
-    pub(super) fn has_windows(&self) -> bool {
-        (1..3).any(|group| self.extents(group).iter().filter(|&&extent| extent > 1).count() > 1)
-    }
-
     /// The number of tiles.
     pub(super) fn tiles(&self, shape: Shape) -> usize {
         self.extent(0) * self.extent(1).div_ceil(shape.rows) * self.extent(2).div_ceil(shape.columns)

@@ -17,18 +17,19 @@ use crate::{
     },
 };
 
-/// Candidate shapes, those for large results first. Copies to shared memory bound the small ones: two groups for each
-/// processor with 128 x 128 sums each reached 420 TFLOP/s on an H200, one with 128 x 256 reaches 690.
-const SHAPES: [Shape; 5] = [
+/// Candidate shapes, those for large results first. Copies to shared memory bound the small ones: on an H200, two groups
+/// for each processor with 128 x 128 sums each reached 420 TFLOP/s, 256 x 128 sums 500 and 128 x 256 sums 690.
+const SHAPES: [Shape; 4] = [
     Shape { rows: 128, columns: 256, depth: Panel::WIDTH, part: [Panel::ROWS, 256], unit: Unit::Team },
-    Shape { rows: 256, columns: 128, depth: Panel::WIDTH, part: [Panel::ROWS, 128], unit: Unit::Team },
     Shape { rows: 128, columns: 128, depth: Panel::WIDTH, part: [Panel::ROWS, 128], unit: Unit::Team },
     Shape { rows: 256, columns: 64, depth: Panel::WIDTH, part: [Panel::ROWS, 64], unit: Unit::Team },
     Shape { rows: 128, columns: 64, depth: Panel::WIDTH, part: [Panel::ROWS, 64], unit: Unit::Team },
 ];
 
-/// Padding of the rows of the array that passes sums on, in elements, which spreads them over the memory banks.
-const PAD: usize = 8;
+/// Columns of a fragment of the sums: so many are passed on at a time. Fewer are slower.
+const COLUMNS: usize = 32;
+/// Elements between rows of the array that passes them on, chosen to spread over the memory banks.
+const PITCH: usize = COLUMNS + 8;
 /// Products that are under way while the next one is prepared.
 const PENDING: usize = 1;
 /// The number of tiles in shared memory at once that pays off, and the most that are used.
@@ -51,7 +52,7 @@ pub(super) fn shape(contraction: &Contraction, target: &Target) -> Option<Shape>
     let used = |shape: &Shape| {
         let [rows, columns] = [contraction.extent(1), contraction.extent(2)];
         // The smallest tile is for results that are too narrow for a wider one.
-        let narrow = *shape != SHAPES[4] || columns < SHAPES[2].columns;
+        let narrow = *shape != SHAPES[3] || columns < SHAPES[1].columns;
         rows * 2 >= shape.rows && columns >= shape.columns && narrow
     };
     let usable = SHAPES.into_iter().filter(|shape| fits(shape) && used(shape));
@@ -88,15 +89,10 @@ fn time(contraction: &Contraction, shape: Shape, parts: usize, target: &Target) 
     rounds * (begin + store * area + steps.div_ceil(parts) as f64 * step) + more
 }
 
-/// Columns of a fragment of the sums: so many are passed on at a time.
-fn columns(shape: Shape) -> usize {
-    if shape.rows > 128 { 16 } else { 32 }
-}
-
 /// The number of tiles of each factor in shared memory at once: as many as fit. Those of small tiles are multiplied in
 /// less time than it takes to copy one.
 fn stages(shape: Shape, target: &Target) -> usize {
-    let through = shape.rows * (columns(shape) + PAD) * DType::F32.size();
+    let through = shape.rows * PITCH * DType::F32.size();
     let tile = (shape.rows + shape.columns) * shape.depth * 2;
     (target.limits.shared_bytes.saturating_sub(through) / tile).min(MOST_STAGES)
 }
@@ -118,13 +114,11 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile) -> bool {
         return false;
     }
     let arrays = loaders.arrays();
-    let columns = columns(shape);
-    let pitch = columns + PAD;
-    let through = b.shared(contraction.held, shape.rows * pitch);
-    let count = shape.columns / columns;
+    let through = b.shared(contraction.held, shape.rows * PITCH);
+    let count = shape.columns / COLUMNS;
     let sums = b.fragments(Fragment {
         role: Role::Accumulator,
-        shape: MatrixShape { rows: Panel::ROWS, columns, depth: 16 },
+        shape: MatrixShape { rows: Panel::ROWS, columns: COLUMNS, depth: 16 },
         dtype: contraction.held,
         length: count,
     });
@@ -161,18 +155,18 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile) -> bool {
         let share = Panel::ROWS / Panel::SUBGROUPS;
         let subgroup = invocation.quotient(width as i64, b.ranges());
         let top = subgroup.remainder(Panel::SUBGROUPS as i64, b.ranges()).scale(share as i64);
-        let first = team.scale((Panel::ROWS * pitch) as i64);
+        let first = team.scale((Panel::ROWS * PITCH) as i64);
         b.repeat(fragments, |b| {
             let access = MemoryAccess::at(through, &first);
-            b.matrix(Matrix::Store { tile: sums(j.clone()), access, stride: pitch });
-            b.over(share * columns / 4 / width, AxisKind::Unroll, |b, turn| {
+            b.matrix(Matrix::Store { tile: sums(j.clone()), access, stride: PITCH });
+            b.over(share * COLUMNS / 4 / width, AxisKind::Unroll, |b, turn| {
                 let quad = turn.scale(width as i64).add(&lane);
-                let down = top.add(&quad.quotient(columns as i64 / 4, b.ranges()));
-                let across = quad.remainder(columns as i64 / 4, b.ranges()).scale(4);
-                let element = first.add(&down.scale(pitch as i64)).add(&across);
+                let down = top.add(&quad.quotient(COLUMNS as i64 / 4, b.ranges()));
+                let across = quad.remainder(COLUMNS as i64 / 4, b.ranges()).scale(4);
+                let element = first.add(&down.scale(PITCH as i64)).add(&across);
                 let values = quad_at(b, tile, through, contraction.held, &element);
                 let row = tile.row.add(&row).add(&down);
-                let column = tile.column.add(&j.scale(columns as i64)).add(&across);
+                let column = tile.column.add(&j.scale(COLUMNS as i64)).add(&across);
                 tile.finish_quad(b, &row, &column, &values);
             });
         });
@@ -185,8 +179,8 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile) -> bool {
                 b.matrix(Matrix::Fill(sums(j.clone()), Scalar::Float(0.0).cast(contraction.held)));
             });
             // The last steps copy terms of the next tile. In a loop without them, what belongs to this tile stays the
-            // same; for windows of images that is much, for matrices it costs too many registers.
-            let own = if contraction.has_windows() { steps.saturating_sub(ahead) } else { 0 };
+            // same.
+            let own = steps.saturating_sub(ahead);
             if own > 0 {
                 b.over(own, AxisKind::Reduce, |b, step| multiply(b, round, step));
             }

@@ -47,6 +47,9 @@ pub(super) trait Dialect: Sized {
     /// last buffer.
     fn argument(&self) -> String;
 
+    /// Computes parts of indices before a loop over an axis, if that helps its compilers.
+    fn keep(&mut self, _axis: u8, _body: &[Statement]) {}
+
     /// Converts an argument `#`, an `int32`, to another type: its bits or its value.
     fn converted(&mut self, to: DType, bits: bool) -> String;
 

@@ -30,8 +30,18 @@ where
         let (low, high) = index.bounds(&self.ranges);
         self.too_wide |= low < i32::MIN.into() || high > i32::MAX.into();
         let mut text = String::new();
+        let mut rest = None;
+        if let Some((axis, kept)) = &self.kept {
+            let (fixed, varying) = index.split(usize::from(*axis));
+            if let Some(number) = kept.iter().position(|kept| *kept == fixed) {
+                text = format!("kept{axis}_{number}");
+                rest = Some(varying);
+            }
+        }
+        let index = rest.as_ref().unwrap_or(index);
+        let continued = usize::from(rest.is_some());
         for (i, term) in index.terms().iter().enumerate() {
-            text.push_str(match (i, term.factor < 0) {
+            text.push_str(match (i + continued, term.factor < 0) {
                 (0, false) => "",
                 (0, true) => "-",
                 (_, false) => " + ",
@@ -77,6 +87,14 @@ where
 
     /// The conditions of a mask; nothing if it always holds.
     pub(super) fn mask(&mut self, mask: &Mask) -> String {
+        self.conditions(mask).join(" && ")
+    }
+
+    /// The conditions of a mask, each by itself.
+    pub(super) fn conditions(&mut self, mask: &Mask) -> Vec<String> {
+        if mask.is_never() {
+            return vec!["false".to_owned()];
+        }
         let mut conditions = Vec::new();
         for c in mask.conditions() {
             let (least, greatest) = c.index.bounds(&self.ranges);
@@ -88,7 +106,7 @@ where
                 conditions.push(format!("{index} < {}", self.size(c.high)));
             }
         }
-        if mask.is_never() { "false".to_owned() } else { conditions.join(" && ") }
+        conditions
     }
 
     /// The name of an array.

@@ -55,6 +55,8 @@ struct Printer<'a, D> {
     marks: bool,
     /// Whether some index does not fit 32 bits.
     too_wide: bool,
+    /// A loop, and parts of indices that are computed before it.
+    kept: Option<(u8, Vec<super::Index>)>,
     values: FastMap<ValueId, Bound>,
     /// The values that a compiler may compute.
     known: FastSet<ValueId>,
@@ -72,6 +74,7 @@ impl<'a, D> Printer<'a, D> {
             ranges: kernel.ranges(),
             marks,
             too_wide: false,
+            kept: None,
             values: FastMap::default(),
             known: FastSet::default(),
             functions: Vec::new(),
@@ -242,10 +245,15 @@ where
         if !before.is_empty() {
             self.line(before);
         }
-        match header {
-            Some(header) => self.block(header, |p| p.body(body)),
-            None => self.body(body),
+        if described.kind == AxisKind::Reduce {
+            self.keep(axis, body);
         }
+        match header {
+            Some(header) => self.block(header, |p| p.body(body))?,
+            None => self.body(body)?,
+        }
+        self.kept = None;
+        Ok(())
     }
 
     fn bind(&mut self, value: ValueId, of: Type, operation: &KernelOp) -> Result<Bound> {

@@ -131,3 +131,28 @@ impl Tensor {
         Err(Error::shape(op, &[self.shape()], hint))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{DType, Result, Tensor, oracle::reference_device};
+
+    /// The batch's variance is computed from deviations from the mean of its first images, which may lie far off.
+    #[test]
+    fn variances_are_right_if_the_first_images_are_unlike_the_others() -> Result<()> {
+        for first in [0.0, 1000.0, -3e6] {
+            let value = |i: usize| if i < 8 { first + i as f32 } else { 5.0 + (i * i % 13) as f32 };
+            let values: Vec<f32> = (0..160).map(value).collect();
+            let x = Tensor::from_slice(&values, &[40, 1, 4], reference_device())?;
+            let zero = Tensor::zeros(&[1], DType::F32, reference_device())?;
+            let (mean, variance) = x.running_statistics(&zero, &zero, 1.0)?;
+            let count = values.len() as f64;
+            let expected = values.iter().map(|&v| f64::from(v)).sum::<f64>() / count;
+            let squares = values.iter().map(|&v| (f64::from(v) - expected).powi(2)).sum::<f64>();
+            let close = |found: &Tensor, expected: f64| -> Result<bool> {
+                Ok((f64::from(found.item::<f32>()?) - expected).abs() <= 1e-5 * expected.abs())
+            };
+            assert!(close(&mean, expected)? && close(&variance, squares / (count - 1.0))?, "{first}");
+        }
+        Ok(())
+    }
+}

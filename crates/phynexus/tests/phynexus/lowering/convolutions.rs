@@ -110,6 +110,33 @@ fn convolutions_of_panels() {
     }
 }
 
+/// Elements between strides have launches of their own, some of which have no terms.
+#[test]
+fn gradients_of_strided_convolutions() {
+    let mut choice = Choice::new(43);
+    for (sizes, parts) in [
+        (Sizes::new([1, 72, 17, 15], 64, 3, 2, 1), 4),
+        (Sizes::new([2, 64, 11, 10], 64, 1, 2, 0), 4),
+        (Sizes::new([1, 3, 10, 11], 64, 3, 2, 1), 4),
+        (Sizes::new([1, 64, 10, 11], 64, 5, 3, 2), 1),
+    ] {
+        let kind = ConvKind::InputGradient;
+        assert_eq!(launches(&sizes, kind).len(), parts, "{:?}", sizes.x);
+        let (operands, result) = sizes.shapes(kind);
+        let mut case = Case::new(format!("strided {:?}", sizes.x));
+        let [a, b] = operands.map(|shape| leaf(&mut case, &mut choice, &shape));
+        let y = case.ir.push(
+            Op::Conv(Conv(kind, sizes.geometry.clone())),
+            DTYPE,
+            result.as_slice().into(),
+            [a, b],
+        );
+        let positive = case.ir.push(Op::Unary(Unary::Abs), DTYPE, result.as_slice().into(), [y]);
+        case.ir.outputs.push(positive);
+        check_all([case], &[panels(5)]);
+    }
+}
+
 /// What surrounds convolutions: elementwise operations with several readers, sums over all but channels, pooling,
 /// concatenation, results in the usual order.
 #[test]

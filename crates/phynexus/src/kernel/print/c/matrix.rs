@@ -3,8 +3,15 @@
 use super::{CFamily, Printer};
 use crate::{
     DType, Error, Result,
-    kernel::loops::{AsyncCopy, Factor, Fragment, Matrix, MemoryAccess, Role, Tile},
+    kernel::{
+        Index,
+        index::Atom,
+        loops::{AsyncCopy, Factor, Fragment, Matrix, MemoryAccess, Role, Statement, Tile},
+    },
 };
+
+/// Iterations of a loop from which on it pays to compute what its addresses have in common before it.
+const LONG_LOOP: usize = 24;
 
 impl Printer<'_, CFamily> {
     /// Notes that the language's functions for fragments and copies are called, if it has them.
@@ -38,6 +45,29 @@ impl Printer<'_, CFamily> {
         };
         self.line(format!("{kind};"));
         Ok(())
+    }
+
+    /// Computes what the addresses of copies to panels have in common in all iterations of a loop before it. Left to
+    /// itself, the compiler computes that again in each one to save registers, while the matrix units wait.
+    pub(super) fn keep_addresses(&mut self, axis: u8, body: &[Statement]) {
+        let mut found: Vec<Index> = Vec::new();
+        let is_long = self.kernel.axes[usize::from(axis)].extent >= LONG_LOOP;
+        for statement in body.iter().filter(|_| self.kernel.has_panels() && is_long) {
+            let Statement::AsyncCopy(AsyncCopy::Begin { from, .. }) = statement else { continue };
+            for index in from.mask.conditions().iter().map(|c| &c.index).chain([&from.index]) {
+                let (fixed, _) = index.split(usize::from(axis));
+                let is_short = fixed.terms().len() < 2
+                    && fixed.terms().iter().all(|term| matches!(term.atom, Atom::Range(_)));
+                if !is_short && !found.contains(&fixed) {
+                    found.push(fixed);
+                }
+            }
+        }
+        for (number, fixed) in found.iter().enumerate() {
+            let (t, value) = (self.index_type(), self.index(fixed));
+            self.line(format!("const {t} kept{axis}_{number} = kept({value});"));
+        }
+        self.kept = Some((axis, found));
     }
 
     fn tile(&mut self, tile: &Tile) -> String {
@@ -109,7 +139,8 @@ impl Printer<'_, CFamily> {
                 let (source, target) = (self.pointer(from, "const void")?, self.copy_target(to)?);
                 let holds = match from.mask.is_always() {
                     true => "true".to_owned(),
-                    false => self.mask(&from.mask),
+                    // All of them are computed, because branches would take longer.
+                    false => self.conditions(&from.mask).join(" & "),
                 };
                 format!("copy_begin({target}, {source}, {holds})")
             }

@@ -164,6 +164,10 @@ impl Printer<'_, CFamily> {
 impl Dialect for Printer<'_, CFamily> {
     const VECTORS: bool = true;
 
+    fn keep(&mut self, axis: u8, body: &[Statement]) {
+        self.keep_addresses(axis, body);
+    }
+
     fn only_if(condition: &str, statement: &str) -> String {
         format!("if ({condition}) {statement}")
     }
