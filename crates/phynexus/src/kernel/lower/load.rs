@@ -105,7 +105,8 @@ impl Loader<'_> {
         // Neighbours in a panel, and panels beside each other. An invocation copies the same term to all of them, so that
         // it finds the place of few terms.
         let (across, panels) = (Panel::WIDTH / length, extent / Panel::WIDTH);
-        let divides = pieces % block == 0 && block % across == 0 && block / across <= shape.depth;
+        let divides =
+            pieces.is_multiple_of(block) && block.is_multiple_of(across) && block / across <= shape.depth;
         let by_panels = divides && self.layout.panels && !self.along_depth;
         let piece = |at: usize| {
             if by_panels {
