@@ -343,11 +343,11 @@ impl Formula {
 
     /// The mean and the (biased) variance over axes, which become size 1.
     ///
-    /// If batches are summed, in one pass over the elements: the mean `s` of the first sixteenth of the batch is
-    /// subtracted, and the variance is the mean of squares less the square of the mean. If a share `f` of the elements
-    /// has mean `s`, the variance is at least `f (mean - s)^2`, so the subtraction enlarges the relative error of a
-    /// sum at most `1 + 1 / f`, 17 times. Within a row, which kernels keep in registers, deviations from the mean are
-    /// squared.
+    /// If batches are summed, in one pass over the elements, after one over a sixteenth of them: the mean `s` of the first
+    /// sixteenth of the batch is subtracted, and the variance is the mean of squares less the square of the mean. If a
+    /// share `f` of the elements has mean `s`, the variance is at least `f (mean - s)^2`, so the subtraction enlarges
+    /// the relative error of a sum at most `1 + 1 / f`, 17 times. Within a row, which kernels keep in registers,
+    /// deviations from the mean are squared.
     pub(crate) fn moments(&self, axes: Axes) -> (Formula, Formula) {
         let square = |x: &Formula| (x * x).mean(axes);
         if !axes.contains(0) {

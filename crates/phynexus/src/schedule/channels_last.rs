@@ -234,7 +234,7 @@ impl Rewriter<'_> {
         let mut readers = (self.from.nodes.iter().enumerate()).filter(|(_, node)| node.inputs.contains(&id));
         let (Some((reader, node)), None) = (readers.next(), readers.next()) else { return false };
         let is_elementwise = node.op.is_elementwise() && !matches!(node.op, Op::Cast);
-        let is_last = |&input: &Id| input <= id || !matches!(self.from.node(input).op, Op::Conv(_));
+        let is_last = |&input: &Id| input <= id || !suits(self.from, self.from.node(input));
         is_elementwise
             && self.kept[reader]
             && !self.from.outputs.contains(&id)

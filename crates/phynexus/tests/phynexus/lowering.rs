@@ -5,6 +5,7 @@ mod attention;
 #[path = "../lowering/cases.rs"]
 mod cases;
 mod convolutions;
+mod elementwise;
 mod in_place;
 mod panels;
 mod rows;

@@ -17,6 +17,9 @@ use crate::{
     op::Binary,
 };
 
+/// Conjunctions of conditions that are looked at for what ranges decide. Masks have fewer.
+const DEEPEST: usize = 8;
+
 /// The value of an instruction: one per lane, or one for all lanes.
 pub(super) type Lanes = SmallVec<[ValueId; 4]>;
 
@@ -154,11 +157,18 @@ impl Scope<'_> {
 
     /// Whether a condition on coordinates holds at all points, if the ranges decide that.
     fn truth(&self, b: &Builder, value: InstructionId) -> Option<bool> {
+        self.truth_within(b, value, DEEPEST)
+    }
+
+    /// The same, looking through conjunctions so deep. Deeper ones may share operands, which would be looked at again and
+    /// again.
+    fn truth_within(&self, b: &Builder, value: InstructionId, depth: usize) -> Option<bool> {
         let FusedOp::Binary(op, x, y) = self.fused.instructions[value as usize].operation else {
             return None;
         };
         if op == Binary::And {
-            return match (self.truth(b, x), self.truth(b, y)) {
+            let below = depth.checked_sub(1)?;
+            return match (self.truth_within(b, x, below), self.truth_within(b, y, below)) {
                 (Some(true), other) | (other, Some(true)) => other,
                 (Some(false), _) | (_, Some(false)) => Some(false),
                 (None, None) => None,

@@ -105,8 +105,7 @@ impl Loader<'_> {
         // Neighbours in a panel, and panels beside each other. An invocation copies the same term to all of them, so that
         // it finds the place of few terms.
         let (across, panels) = (Panel::WIDTH / length, extent / Panel::WIDTH);
-        let divides =
-            pieces.is_multiple_of(block) && block.is_multiple_of(across) && block / across <= shape.depth;
+        let divides = (shape.depth * across).is_multiple_of(block) && block.is_multiple_of(across);
         let by_panels = divides && self.layout.panels && !self.along_depth;
         let piece = |at: usize| {
             if by_panels {

@@ -29,7 +29,7 @@ pub(super) struct Rebuild<'a> {
 }
 
 impl<'a> Rebuild<'a> {
-    /// Starts with new ranges whose first ones are the old ranges.
+    /// Starts with new ranges. The first ones stand for the old ranges, unless `at` is changed.
     pub(super) fn new(
         fused: &'a Fusion,
         old_sources: &'a [Source],

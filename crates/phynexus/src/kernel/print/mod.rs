@@ -245,6 +245,7 @@ where
         if !before.is_empty() {
             self.line(before);
         }
+        let outer = self.kept.take();
         if described.kind == AxisKind::Reduce {
             self.keep(axis, body);
         }
@@ -252,7 +253,7 @@ where
             Some(header) => self.block(header, |p| p.body(body))?,
             None => self.body(body)?,
         }
-        self.kept = None;
+        self.kept = outer;
         Ok(())
     }
 

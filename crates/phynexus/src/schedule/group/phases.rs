@@ -86,9 +86,6 @@ impl Grouper<'_> {
             for axis in axes.iter() {
                 Rc::make_mut(&mut candidate.coordinates)[axis] = Index::constant(0);
             }
-            if !self.may_use_itself(&candidate, uses) {
-                continue;
-            }
             let others = readers.iter().copied().filter(|&reader| reader != candidate.group);
             if !self.has_room(&candidate, others) {
                 continue;
@@ -96,6 +93,7 @@ impl Grouper<'_> {
             let group = &self.groups[candidate.group as usize];
             let (ranges, columns) = (group.ranges.clone(), group.columns.clone());
             let joins = self.join_phase(&candidate, node, axes)
+                && self.may_use_itself(&candidate, uses)
                 && (columns.is_some() || !self.waits_for_other_columns(candidate.group)?);
             let group = &mut self.groups[candidate.group as usize];
             let shape = &self.ir.node(input).shape;
