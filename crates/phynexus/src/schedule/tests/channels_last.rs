@@ -111,6 +111,57 @@ fn normalisations_store_their_input_only() {
     assert_eq!(sums, [2, 2]);
 }
 
+/// A batch is read once for its mean and its variance, also if running statistics follow from them.
+#[test]
+fn statistics_share_their_sums() {
+    let made = || -> crate::Result<Tensor> {
+        let device = lowered_device("panels", target());
+        let zeros = |shape: &[usize], dtype| Tensor::zeros(shape, dtype, device)?.evaluated();
+        let (x, w) = (zeros(&[32, 64, 16, 16], DType::BF16)?, zeros(&[64, 64, 3, 3], DType::BF16)?);
+        let y = x.conv2d(&w, None, [1, 1], [1, 1], [1, 1], 1)?;
+        let running = zeros(&[64], DType::F32)?;
+        let (mean, variance) = y.running_statistics(&running, &running, 0.1)?;
+        let normal = y.batch_norm(None, None, None, None, true, 1e-5)?.relu()?;
+        let sum = normal
+            .conv2d(&w, None, [1, 1], [1, 1], [1, 1], 1)?
+            .to_dtype(DType::F32)?
+            .sum(&[0, 2, 3], false)?;
+        Tensor::cat(&[&mean, &variance, &sum], 0)
+    };
+    let plan = explain(&made().unwrap()).unwrap().unwrap();
+    let sums =
+        plan.steps.iter().filter_map(|step| step.step.fused()).filter(|f| f.column_count() == 32 * 16 * 16);
+    let is_sum = |i: &&Instruction| matches!(i.operation, FusedOp::Reduce(..));
+    let counts: Vec<usize> = sums.map(|fused| fused.instructions.iter().filter(is_sum).count()).collect();
+    // The last one is the sum of the second convolution.
+    assert_eq!(counts, [2, 1]);
+}
+
+/// Of two convolutions whose results are added, one adds them and the other stores its own channels last.
+#[test]
+fn results_that_are_added_are_stored_channels_last() {
+    let made = || -> crate::Result<Vec<Tensor>> {
+        let device = lowered_device("panels", target());
+        let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::BF16, device)?.evaluated()?.with_grad();
+        let (x, first, second) = (zeros(&[8, 64, 16, 16])?, zeros(&[64, 64, 1, 1])?, zeros(&[64, 64, 1, 1])?);
+        let loss = {
+            let rectified = x.relu()?;
+            let conv = |w: &Tensor, stride| rectified.conv2d(w, None, [stride; 2], [0, 0], [1, 1], 1);
+            let loss = |y: Tensor| y.to_dtype(DType::F32)?.square()?.sum(&[], false);
+            loss(conv(&first, 1)?)?.add(&loss(conv(&second, 2)?)?)?
+        };
+        let one = Tensor::full(&[], 1.0, DType::F32, device)?;
+        loss.vector_jacobian_product(&one, &[&x], false)
+    };
+    let plan = explain(&made().unwrap()[0]).unwrap().unwrap();
+    let gradients: Vec<&Library> = (plan.steps.iter())
+        .filter_map(|step| is_conv(&step.step))
+        .filter(|library| matches!(&library.node.op, Op::Conv(Conv(ConvKind::InputGradient, _))))
+        .collect();
+    assert_eq!(gradients.len(), 2);
+    assert!(gradients.iter().all(|library| library.epilogue.is_some()), "{plan}");
+}
+
 /// Sums of all elements run in the usual order of axes, as they do if the images are computed before.
 #[test]
 fn the_order_of_sums_stays() {
