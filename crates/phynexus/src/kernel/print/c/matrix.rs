@@ -50,9 +50,11 @@ impl Printer<'_, CFamily> {
     /// Computes what the addresses of copies to panels have in common in all iterations of a loop before it. Left to
     /// itself, the compiler computes that again in each one to save registers, while the matrix units wait.
     pub(super) fn keep_addresses(&mut self, axis: u8, body: &[Statement]) {
+        if !self.kernel.has_panels() || self.kernel.axes[usize::from(axis)].extent < LONG_LOOP {
+            return;
+        }
         let mut found: Vec<Index> = Vec::new();
-        let is_long = self.kernel.axes[usize::from(axis)].extent >= LONG_LOOP;
-        for statement in body.iter().filter(|_| self.kernel.has_panels() && is_long) {
+        for statement in body {
             let Statement::AsyncCopy(AsyncCopy::Begin { from, .. }) = statement else { continue };
             for index in from.mask.conditions().iter().map(|c| &c.index).chain([&from.index]) {
                 let (fixed, _) = index.split(usize::from(axis));
