@@ -304,7 +304,7 @@ impl Context {
 
     /// Loads machine code and looks up its kernel.
     pub(crate) fn load(&self, code: &[u8], kernel: &Kernel) -> Result<Module, NotCompiled> {
-        let mut loaded = self.load_named(code, &kernel.name, kernel.block())?;
+        let mut loaded = self.load_named(code, &kernel.name, kernel.launched_block())?;
         let shared_bytes = kernel.shared_bytes();
         loaded.shared_bytes = shared_bytes as u32;
         if shared_bytes > 48 << 10 {
@@ -367,18 +367,17 @@ impl Context {
     /// Submits a kernel. The context must be current.
     ///
     /// # Safety
-    /// The addresses must be those of the kernel's buffer parameters, in order, and valid for its accesses.
+    /// The parameters must point to values of the kernel's, with buffers that are valid for its accesses.
     pub(crate) unsafe fn launch(
         &self,
         module: &Module,
         kernel: &Kernel,
-        addresses: &mut Addresses,
+        parameters: &mut [*mut c_void],
     ) -> Result<()> {
-        let mut parameters = parameters(addresses);
         let [grid, block] = [grid_of(kernel), module.block].map(|[x, y, z]| (x, y, z));
         let bytes = module.shared_bytes;
         // SAFETY: guaranteed by the caller; the driver copies the parameters.
-        unsafe { result::launch_kernel(module.function, grid, block, bytes, self.stream, &mut parameters) }
+        unsafe { result::launch_kernel(module.function, grid, block, bytes, self.stream, parameters) }
             .map_err(|e| self.error("launching a kernel", e))
     }
 
@@ -402,11 +401,6 @@ impl Context {
 /// The number of groups. Kernels that share a module may have different ones.
 fn grid_of(kernel: &Kernel) -> [u32; 3] {
     kernel.grid().map(|extent| extent as u32)
-}
-
-/// Pointers to the addresses, as the driver expects them.
-pub(crate) fn parameters(addresses: &mut Addresses) -> SmallVec<[*mut c_void; 8]> {
-    addresses.iter_mut().map(|address| std::ptr::from_mut(address).cast()).collect()
 }
 
 impl Module {

@@ -5,10 +5,11 @@ use std::ffi::c_void;
 use crate::{
     context::{Event, Module, is_ordinary, start},
     cubin,
-    gpu::{Block, Cuda, addresses},
+    gpu::{Block, Cuda},
     graph::Recording,
     language::{CUDA, CUDA_C},
     library,
+    parameters::Parameters,
     versions::{Nvrtc, Version},
 };
 use cudarc::driver::{result, sys::CUdevice_attribute as Attribute};
@@ -204,9 +205,11 @@ impl Driver for Cuda {
 
     fn launch(&self, submission: &Submission<'_, Cuda>) -> Result<()> {
         self.context.bind()?;
+        let parameters = Parameters::of(submission);
+        let mut parameters = parameters.map_err(|e| self.context.error("describing a tensor", e))?;
         // SAFETY: the checker proved every access of the kernel in bounds of its parameters' lengths, and the plan
         // binds memory of these lengths with the requested alignment.
-        unsafe { self.context.launch(submission.module, submission.kernel, &mut addresses(submission)) }
+        unsafe { self.context.launch(submission.module, submission.kernel, &mut parameters.pointers()) }
     }
 
     fn launch_all(&self, submissions: &[Submission<'_, Cuda>], recording: &Recording) -> Result<()> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cudarc::driver::sys::{CUdevice_attribute as Attribute, CUdeviceptr};
 use phynexus::{
     DType,
-    gpu::{Staging, Submission},
+    gpu::Staging,
     kernel::{
         check::Limits,
         loops::{MatrixShape, Panel},
@@ -15,7 +15,7 @@ use phynexus::{
 
 use crate::{
     compile::Compiler,
-    context::{Addresses, Context, capability},
+    context::{Context, capability},
     versions::{Nvrtc, Version},
 };
 
@@ -70,11 +70,6 @@ impl Cuda {
         let staging = Staging::new(context.clone(), &context.name);
         Ok(Cuda { context, compiler, target, staging })
     }
-}
-
-/// The buffer addresses of a launch.
-pub(crate) fn addresses(submission: &Submission<'_, Cuda>) -> Addresses {
-    submission.arguments.iter().map(|(block, start)| block.address.wrapping_add_signed(*start)).collect()
 }
 
 /// The features that kernels of this GPU may use. Limits that the driver does not report default to those of every GPU.

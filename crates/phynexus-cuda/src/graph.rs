@@ -13,8 +13,9 @@ use phynexus::{
 use smallvec::SmallVec;
 
 use crate::{
-    context::{Addresses, parameters},
-    gpu::{Cuda, addresses},
+    context::Addresses,
+    gpu::Cuda,
+    parameters::{Parameters, addresses},
 };
 
 /// The recorded launches that repeat together.
@@ -56,8 +57,8 @@ impl LaunchGraph for Graph {
         // SAFETY: the pointer is valid for the call.
         unsafe { sys::cuGraphCreate(&mut made.graph, 0) }.result().ok()?;
         for (submission, before) in submissions.iter().zip(waits) {
-            let mut addresses = addresses(submission);
-            let mut parameters = parameters(&mut addresses);
+            let mut parameters = Parameters::of(submission).ok()?;
+            let mut parameters = parameters.pointers();
             let node = submission.module.node(submission.kernel, &mut parameters);
             let before: SmallVec<[CUgraphNode; 8]> =
                 before.iter().map(|&earlier| made.nodes[earlier]).collect();
@@ -77,8 +78,8 @@ impl LaunchGraph for Graph {
 
     /// The context must be current.
     fn patch(&mut self, at: usize, submission: &Submission<'_, Cuda>) -> bool {
-        let mut addresses = addresses(submission);
-        let mut parameters = parameters(&mut addresses);
+        let Ok(mut parameters) = Parameters::of(submission) else { return false };
+        let mut parameters = parameters.pointers();
         let node = submission.module.node(submission.kernel, &mut parameters);
         // SAFETY: the node belongs to the instantiated graph; the driver copies the parameters.
         unsafe { sys::cuGraphExecKernelNodeSetParams_v2(self.executable, self.nodes[at], &node) }

@@ -6,6 +6,7 @@ use phynexus::{
 };
 
 use crate::{
+    bulk::{BULK_COPIES, bulk_copy},
     instructions::{EXTREMES, MATRICES, ROUND_TO_BF16},
     products::{PRODUCTS, product},
 };
@@ -27,7 +28,13 @@ pub static CUDA: Language = Language {
     ],
     extremes: Some(EXTREMES),
     matrices: Some(MATRICES),
-    products: Some(Products { common: PRODUCTS, functions: product }),
+    products: Some(Products {
+        common: PRODUCTS,
+        bulk: BULK_COPIES,
+        bulk_copy,
+        tensor: "const __grid_constant__ bulk_tensor {name}",
+        functions: product,
+    }),
     async_copies: true,
     ..Language::CPP
 };

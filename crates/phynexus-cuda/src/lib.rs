@@ -21,6 +21,7 @@
 
 #[cfg(feature = "driver")]
 mod architecture;
+mod bulk;
 #[cfg(feature = "driver")]
 mod compile;
 #[cfg(feature = "driver")]
@@ -39,6 +40,8 @@ mod instructions;
 mod language;
 #[cfg(feature = "driver")]
 mod library;
+#[cfg(feature = "driver")]
+mod parameters;
 mod products;
 #[cfg(feature = "driver")]
 mod versions;

@@ -1,5 +1,6 @@
 //! Validates a loop tree before it is printed or interpreted, also against the limits of a device.
 
+mod bulk;
 mod fragments;
 
 use super::{
@@ -35,6 +36,13 @@ pub struct Limits {
     pub matrices: Vec<(MatrixShape, DType, DType)>,
     /// Whether asynchronous copies to shared memory are supported.
     pub async_copies: bool,
+}
+
+impl Limits {
+    /// Whether the device multiplies panels, for which it also has bulk copies.
+    pub fn has_panels(&self) -> bool {
+        self.matrices.iter().any(|(shape, ..)| shape.rows == Panel::ROWS)
+    }
 }
 
 /// Checks that the kernel is well formed and within the limits:
@@ -92,7 +100,7 @@ fn check_limits(kernel: &Kernel, limits: &Limits) -> Result<()> {
     };
     refuse("bindings", kernel.buffers.len(), limits.bindings)?;
     refuse("bytes of shared memory", kernel.shared_bytes(), limits.shared_bytes)?;
-    refuse("invocations in a group", kernel.block().iter().product(), limits.block_size)?;
+    refuse("invocations in a group", kernel.launched_block().iter().product(), limits.block_size)?;
     for d in 0..3 {
         refuse("invocations along a dimension of a group", kernel.block()[d], limits.block[d])?;
         refuse("groups along a dimension of the grid", kernel.grid()[d], limits.grid[d])?;

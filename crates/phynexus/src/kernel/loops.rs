@@ -6,11 +6,15 @@
 //! arrays shared by a group, and registers of an invocation (accumulators). Extents are constants, so control flow is
 //! static, and [`check`](super::check::check) proves every access in bounds.
 
+mod bulk;
 mod matrix;
 
 use smallvec::SmallVec;
 
-pub use self::matrix::{Factor, Fragment, Matrix, MatrixShape, Panel, Role, Tile};
+pub use self::{
+    bulk::{BulkCopy, BulkPart, BulkTensor, Walk, divided},
+    matrix::{Factor, Fragment, Matrix, MatrixShape, Panel, Role, Tile},
+};
 use super::{
     index::{Index, Ranges},
     view::Mask,
@@ -225,16 +229,26 @@ pub enum AsyncCopy {
         /// The destination: a shared array, without a mask.
         to: Box<MemoryAccess>,
     },
+    /// Starts a copy that the group makes as a whole.
+    Bulk(Box<BulkCopy>),
     /// Groups the copies since the last mark into a batch, which may be empty.
     Mark,
     /// Waits until at most this many of the latest batches are pending. Other invocations see the copied data after the
     /// next barrier.
     Wait(u8),
+    /// The same for bulk copies, at the end of which the group sees the copied data. Bulk copies that follow may overwrite
+    /// what the group used before. It orders no other accesses, so invocations need not wait for each other.
+    Turn(u8),
 }
 
 impl AsyncCopy {
     /// The size of a copy in bytes, and the alignment of both addresses.
     pub const BYTES: usize = 16;
+
+    /// Whether it is an operation of the whole group.
+    pub fn is_joint(&self) -> bool {
+        matches!(self, AsyncCopy::Bulk(_) | AsyncCopy::Turn(_))
+    }
 }
 
 /// A statement of an invocation.
@@ -332,6 +346,11 @@ impl Kernel {
     /// Bytes of shared memory per group. Every array starts at a multiple of [`Kernel::SHARED_ALIGNMENT`]. Those of
     /// panels come first, each a multiple of [`Panel::ALIGNMENT`].
     pub fn shared_bytes(&self) -> usize {
+        self.array_bytes() + self.barrier_bytes()
+    }
+
+    /// The same without the barriers of bulk copies, which come last.
+    pub fn array_bytes(&self) -> usize {
         self.shared.iter().map(Array::aligned_bytes).sum()
     }
 

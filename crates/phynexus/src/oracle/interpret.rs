@@ -5,6 +5,7 @@
 //! without a barrier between them, if one is a write. Accesses out of bounds and reads of unwritten memory are errors
 //! too.
 
+mod bulk;
 mod fragments;
 mod memory;
 
@@ -12,7 +13,10 @@ use std::{collections::HashSet, ops::Range};
 
 use smallvec::SmallVec;
 
-use self::memory::{Accessor, Cell, Value};
+use self::{
+    bulk::Turns,
+    memory::{Accessor, Cell, Value},
+};
 use super::scalar;
 use crate::{
     DType, Error, Result, Scalar,
@@ -68,6 +72,7 @@ pub fn interpret(
             scalars,
             group,
             interval: 0,
+            turns: Turns::default(),
             turn: 0,
             left: HashSet::new(),
             points: (0..size).map(point).collect(),
@@ -103,6 +108,8 @@ struct WorkGroup<'a> {
     group: usize,
     /// The number of barriers passed.
     interval: usize,
+    /// The turns of bulk copies passed.
+    turns: Turns,
     /// The number of operations passed that order the invocations of a subgroup.
     turn: usize,
     /// Invocations that left the innermost loop, or an enclosing loop that continues without them.
@@ -236,7 +243,13 @@ impl WorkGroup<'_> {
                 self.interval += 1;
                 Ok(())
             }
-            Statement::AsyncCopy(copy) => active.iter().try_for_each(|&i| self.async_copy(copy, i)),
+            Statement::AsyncCopy(copy) if active.is_empty() || !copy.is_joint() => {
+                active.iter().try_for_each(|&i| self.async_copy(copy, i))
+            }
+            Statement::AsyncCopy(_) if active.len() < self.points.len() => {
+                self.fail("a bulk copy or a turn that only part of the group reaches")
+            }
+            Statement::AsyncCopy(copy) => self.joint_copy(copy),
             Statement::Matrix(matrix) => {
                 let team = self.team(matrix);
                 for first in (0..self.points.len()).step_by(team) {
@@ -374,9 +387,10 @@ impl WorkGroup<'_> {
         invocation: usize,
         offset: usize,
     ) -> Result<(&mut Cell, Accessor)> {
+        let turns = if self.kernel.holds_panels(access.array) { self.turns.passed } else { 0 };
         let accessor = Accessor {
             group: self.group,
-            interval: self.interval,
+            interval: self.interval + turns,
             invocation,
             subgroup: invocation / self.subgroup,
             turn: self.turn,

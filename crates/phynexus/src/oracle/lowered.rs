@@ -20,7 +20,13 @@ use crate::{
 /// A language that has everything. Its sources are not compiled.
 static COMPLETE: Language = Language {
     matrices: Some(""),
-    products: Some(Products { common: "", functions: |_| String::new() }),
+    products: Some(Products {
+        common: "",
+        functions: |_| String::new(),
+        bulk: "",
+        bulk_copy: |_, _| String::new(),
+        tensor: "{name}",
+    }),
     async_copies: true,
     ..Language::CPP
 };

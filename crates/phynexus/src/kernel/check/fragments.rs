@@ -117,7 +117,14 @@ impl Checker<'_> {
             let message = format!("kernel {} needs copies to shared memory", self.kernel.name);
             return Err(Error::Unsupported { device: self.limits.device.clone(), message });
         }
-        let AsyncCopy::Begin { from, to } = copy else { return Ok(()) };
+        let (from, to) = match copy {
+            AsyncCopy::Begin { from, to } => (from, to),
+            AsyncCopy::Bulk(copy) => return self.bulk_copy(copy),
+            AsyncCopy::Turn(_) => {
+                return self.require(self.group_uniform, || "part of a group takes turns".to_owned());
+            }
+            AsyncCopy::Mark | AsyncCopy::Wait(_) => return Ok(()),
+        };
         let kinds = matches!((from.array, to.array), (ArrayId::Buffer(_), ArrayId::Shared(_)));
         let dtypes = [from, to].map(|access| self.kernel.array(access.array).map(|(dtype, _)| dtype));
         let Some(dtype) = dtypes[0] else { return self.fail(format!("no {:?}", from.array)) };

@@ -233,9 +233,12 @@ pub(super) fn alignment(kernel: &Kernel, argument: usize) -> usize {
             }
         }
         Statement::AsyncCopy(copy) => {
-            if let AsyncCopy::Begin { from, .. } = copy
-                && from.array == array
-            {
+            let from = match copy {
+                AsyncCopy::Begin { from, .. } => Some(from.array),
+                AsyncCopy::Bulk(copy) => Some(ArrayId::Buffer(copy.tensor.buffer)),
+                _ => None,
+            };
+            if from == Some(array) {
                 widest = widest.max(AsyncCopy::BYTES);
             }
         }

@@ -37,6 +37,8 @@ pub(super) struct Contraction<'a> {
     pub(super) held: DType,
     /// The row ranges of both factors, of the left one only, of the right one only; then the columns.
     groups: [Vec<usize>; 4],
+    /// The terms of each part; see [`Product::part`].
+    part: Option<usize>,
 }
 
 /// The tile shape.
@@ -70,12 +72,14 @@ pub(super) struct Product {
     pub(super) sum: InstructionId,
     /// The loads of the factors.
     pub(super) factors: [InstructionId; 2],
+    /// If sums of parts are wanted, the terms of each; the first row range is then the number of the part.
+    pub(super) part: Option<usize>,
 }
 
 impl<'a> Contraction<'a> {
     /// The contraction of this product, if there is something to reuse.
     pub(super) fn of(fused: &'a Fusion, product: Product) -> Option<Contraction<'a>> {
-        let Product { sum, mut factors } = product;
+        let Product { sum, mut factors, part } = product;
         let depends = |value: InstructionId, range: usize| match &fused.instructions[value as usize].operation
         {
             FusedOp::Load { index, mask, .. } => {
@@ -87,6 +91,7 @@ impl<'a> Contraction<'a> {
         let mut groups: [Vec<usize>; 4] = Default::default();
         for range in 0..fused.rows.len() {
             let group = match factors.map(|f| depends(f, range)) {
+                _ if range == 0 && part.is_some() => 0,
                 [true, true] => 0,
                 [true, false] => 1,
                 [false, true] => 2,
@@ -113,7 +118,7 @@ impl<'a> Contraction<'a> {
             }
         }
         let held = super::reduce::accumulator(fused.instructions[sum as usize].dtype);
-        let found = Contraction { fused, sum, factors, held, groups };
+        let found = Contraction { fused, sum, factors, held, groups, part };
         (1..4).all(|group| found.extent(group) >= LEAST).then_some(found)
     }
 }
@@ -124,9 +129,31 @@ impl Contraction<'_> {
         self.groups[group].iter().map(|&r| ranges.0[r]).collect()
     }
 
-    /// The number of batches (0), rows (1), columns (2) or terms (3).
+    /// The ranges of batches (0), rows (1), columns (2) or terms (3), the slowest first.
+    pub(super) fn group(&self, group: usize) -> &[usize] {
+        &self.groups[group]
+    }
+
+    /// The number of batches (0), rows (1), columns (2) or terms (3): those of a part.
     pub(super) fn extent(&self, group: usize) -> usize {
-        self.extents(group).iter().product()
+        match self.part {
+            Some(length) if group == 3 => length,
+            _ => self.extents(group).iter().product(),
+        }
+    }
+
+    /// The number of a term among those of all parts.
+    pub(super) fn term(&self, batch: &Index, term: &Index, ranges: &Ranges) -> Index {
+        let Some(length) = self.part else { return term.clone() };
+        let within: usize = self.extents(0)[1..].iter().product();
+        term.add(&batch.quotient(within as i64, ranges).scale(length as i64))
+    }
+
+    /// Whether a term exists.
+    pub(super) fn holds_term(&self, batch: &Index, term: &Index, ranges: &Ranges) -> Mask {
+        let all: usize = self.extents(3).iter().product();
+        let whole = Mask::within(&self.term(batch, term, ranges), 0, all as i64, ranges);
+        whole.and(&Mask::within(term, 0, self.extent(3) as i64, ranges))
     }
 
     /// The element type of the factors.
@@ -143,7 +170,8 @@ impl Contraction<'_> {
     pub(super) fn point(&self, at: [&Index; 4], ranges: &Ranges) -> Coordinates {
         let mut point =
             Coordinates::from_elem(Index::default(), self.fused.rows.len() + self.fused.columns.len());
-        for (group, index) in at.into_iter().enumerate() {
+        let term = self.term(at[0], at[3], ranges);
+        for (group, index) in [at[0], at[1], at[2], &term].into_iter().enumerate() {
             let extents = self.extents(group);
             let mut coordinates = Coordinates::from_elem(Index::default(), extents.len());
             unflatten(&extents, index, ranges, &mut coordinates);
@@ -152,6 +180,47 @@ impl Contraction<'_> {
             }
         }
         point
+    }
+
+    /// The specification, in which accesses to matrices of rows and columns are in terms of two further ranges: the
+    /// numbers of the row and the column. Their addresses are then found without finding the place in an image.
+    fn epilogue(&self) -> Fusion {
+        let mut fused = self.fused.clone();
+        let own = access::ranges(self.fused);
+        let mut ranges = own.clone();
+        ranges.0.extend([self.extent(1), self.extent(2)]);
+        let flat = |index: &Index| -> Option<Index> {
+            let (offset, strides) = index.strides(own.len())?;
+            let mut index = Index::constant(offset);
+            for &range in &self.groups[0] {
+                index = index.add(&Index::range(range, &own).scale(strides[range]));
+            }
+            for (number, group) in [(own.len(), 1), (own.len() + 1, 2)] {
+                let mut apart = None;
+                for &range in self.groups[group].iter().rev().filter(|&&range| own.0[range] > 1) {
+                    let (stride, next) = apart.unwrap_or((strides[range], strides[range]));
+                    if strides[range] != next {
+                        return None;
+                    }
+                    apart = Some((stride, next * own.0[range] as i64));
+                }
+                let stride = apart.map_or(0, |(stride, _)| stride);
+                index = index.add(&Index::range(number, &ranges).scale(stride));
+            }
+            Some(index)
+        };
+        let stores = fused.stores.iter_mut().map(|store| &mut store.index);
+        let loads =
+            fused.instructions.iter_mut().filter_map(|instruction| match &mut instruction.operation {
+                FusedOp::Load { index, mask: None, .. } => Some(index),
+                _ => None,
+            });
+        for index in stores.chain(loads) {
+            if let Some(flat) = flat(index) {
+                *index = flat;
+            }
+        }
+        fused
     }
 
     /// The batch, the first row and the first column of a tile.
@@ -231,12 +300,14 @@ impl Contraction<'_> {
         };
         let mut fits = true;
         let tiles = self.tiles(shape);
+        let epilogue = self.epilogue();
         // Teams copy the first terms of a group's next tile while they store this one.
         let groups = if shape.unit == Unit::Team { tiles.min(target.processors.max(1)) } else { tiles };
         access::launch(&mut b, &target.limits, groups, block, |b, group, y, x| {
             let [batch, row, column] = self.place(shape, group, b.ranges());
             let tile = Tile {
                 contraction: self,
+                epilogue: &epilogue,
                 shape,
                 buffers: &buffers,
                 target,
@@ -262,6 +333,8 @@ impl Contraction<'_> {
 #[derive(Clone)]
 pub(super) struct Tile<'a> {
     pub(super) contraction: &'a Contraction<'a>,
+    /// What follows a sum; see [`Contraction::epilogue`].
+    pub(super) epilogue: &'a Fusion,
     pub(super) shape: Shape,
     pub(super) buffers: &'a [Buffer],
     pub(super) target: &'a Target,
@@ -299,7 +372,9 @@ impl Tile<'_> {
         b.when(whole.clone(), |b| {
             let point = |lane: i64| {
                 let column = column.shift(lane);
-                contraction.point([&self.batch, row, &column, &Index::default()], &ranges)
+                let mut point = contraction.point([&self.batch, row, &column, &Index::default()], &ranges);
+                point.extend([row.clone(), column]);
+                point
             };
             let dtype = contraction.fused.instructions[contraction.sum as usize].dtype;
             let sums = sums.iter().map(|&sum| match dtype.is_float() {
@@ -307,7 +382,7 @@ impl Tile<'_> {
                 false => super::expression::convert(b, sum, dtype),
             });
             let known = [(contraction.sum, sums.collect())].into_iter().collect();
-            let (fused, buffers) = (contraction.fused, self.buffers);
+            let (fused, buffers) = (self.epilogue, self.buffers);
             let points = (0..lanes).map(point).collect();
             let mut scope = Scope {
                 fused,
@@ -318,10 +393,10 @@ impl Tile<'_> {
                 known,
                 kept: None,
             };
-            for store in &contraction.fused.stores {
+            for store in &fused.stores {
                 scope.value(b, store.value);
             }
-            for store in &contraction.fused.stores {
+            for store in &fused.stores {
                 scope.store(b, store, &Mask::default());
             }
         });

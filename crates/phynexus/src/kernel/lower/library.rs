@@ -100,7 +100,7 @@ fn product(draft: &mut Draft, library: &Library, left: (&[Index], Mask), right: 
     let factors = [a, b];
     let (a, b) = (draft.cast(a, library.node.dtype), draft.cast(b, library.node.dtype));
     let product = draft.binary(Binary::Mul, a, b);
-    Product { sum: draft.reduce(Combine::Sum, product), factors }
+    Product { sum: draft.reduce(Combine::Sum, product), factors, part: None }
 }
 
 fn dot(library: &Library) -> (Draft, Product) {

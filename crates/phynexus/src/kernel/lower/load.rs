@@ -2,6 +2,7 @@
 
 use super::{
     access::{Buffer, Pattern, is_aligned, pattern, stride},
+    bulk::Bulk,
     contraction::{Contraction, Tile},
 };
 use crate::{
@@ -10,7 +11,7 @@ use crate::{
         Index, Mask, Ranges,
         build::Builder,
         fused::FusedOp,
-        loops::{ArrayId, AsyncCopy, AxisKind, KernelOp, MemoryAccess, Panel, Type, ValueId},
+        loops::{ArrayId, AsyncCopy, AxisKind, BulkCopy, KernelOp, MemoryAccess, Panel, Type, ValueId},
     },
 };
 
@@ -70,6 +71,8 @@ struct Loader<'a> {
     along_depth: bool,
     /// Whether its tiles are copied asynchronously.
     copied: bool,
+    /// How bulk copies take its tiles, if they do.
+    bulk: Option<Bulk>,
     /// The number of its tiles in shared memory at once, if they are.
     stages: usize,
 }
@@ -166,7 +169,8 @@ impl Loader<'_> {
             let within = |index: &Index, group: usize| {
                 Mask::within(index, 0, contraction.extent(group) as i64, ranges)
             };
-            let inside = within(&outer, 1 + self.factor).and(&within(&summand, 3));
+            let inside =
+                within(&outer, 1 + self.factor).and(&contraction.holds_term(batch, &summand, ranges));
             let mask = mask.as_ref().map(|m| m.substitute(&point, ranges)).unwrap_or_default().and(&inside);
             (index.substitute(&point, ranges), mask)
         };
@@ -247,8 +251,50 @@ impl Loader<'_> {
         accesses.into_iter().map(|(index, mask)| (index, mask.and(exists))).collect()
     }
 
+    /// The rows or columns of a bulk copy.
+    fn bulk_extent(&self) -> usize {
+        let Tile { shape, .. } = self.tile;
+        if self.along_depth { [shape.rows, shape.columns][self.factor] } else { Panel::WIDTH }
+    }
+
+    /// How bulk copies take all tiles, if they can.
+    fn bulk(&self) -> Option<Bulk> {
+        let target = self.tile.target;
+        let can = self.layout.panels && target.limits.has_panels() && target.vector_bytes >= AsyncCopy::BYTES;
+        let buffer = self.buffer().filter(|_| can)?;
+        Bulk::of(self.tile.contraction, self.factor, buffer, self.along_depth, self.bulk_extent())
+    }
+
+    /// Starts bulk copies of what belongs to a step of one of the group's tiles to this slot of the array.
+    fn copy_bulk(&self, b: &mut Builder, bulk: &Bulk, [round, step]: [&Index; 2], slot: &Index) {
+        let Tile { shape, contraction, .. } = self.tile;
+        let Ahead { place: [batch, row, column], first, exists, ranges } = self.ahead(b);
+        let mut coordinates = b.ranges().coordinates();
+        coordinates.extend([round.clone(), step.clone()]);
+        let mask = exists.substitute(&coordinates, b.ranges());
+        for at in (0..[shape.rows, shape.columns][self.factor]).step_by(self.bulk_extent()) {
+            let outer = [&row, &column][self.factor].shift(at as i64);
+            let zero = Index::default();
+            let [row, column] = if self.factor == 0 { [&outer, &zero] } else { [&zero, &outer] };
+            let point = contraction.point([&batch, row, column, &first], &ranges);
+            let term = contraction.term(&batch, &first, &ranges);
+            let place = bulk.at(&point, &outer, &term, &ranges);
+            let to = self.layout.place(slot, &Index::constant(at as i64), &Index::default(), b.ranges());
+            let copy = BulkCopy {
+                tensor: bulk.tensor.clone(),
+                at: place.iter().map(|index| index.substitute(&coordinates, b.ranges())).collect(),
+                mask: mask.clone(),
+                to: MemoryAccess::at(self.array, &to),
+            };
+            b.async_copy(AsyncCopy::Bulk(Box::new(copy)));
+        }
+    }
+
     /// Starts copying what belongs to a step of one of the group's tiles to this slot of the array.
     fn copy(&self, b: &mut Builder, [round, step]: [&Index; 2], slot: &Index) {
+        if let Some(bulk) = &self.bulk {
+            return self.copy_bulk(b, bulk, [round, step], slot);
+        }
         let length = self.copy_length();
         // Use the indices for a general step, whose alignment was checked. For a specific one they may be simplified
         // differently.
@@ -362,11 +408,18 @@ impl<'a> Loaders<'a> {
                 array: ArrayId::Shared(0),
                 along_depth,
                 copied: false,
+                bulk: None,
                 stages,
             }
         });
         for loader in &mut loaders {
             loader.copied = loader.can_copy(b);
+        }
+        let [left, right] = loaders.each_ref().map(Loader::bulk);
+        if let (Some(left), Some(right)) = (left, right) {
+            for (loader, bulk) in loaders.iter_mut().zip([left, right]) {
+                (loader.copied, loader.bulk) = (true, Some(bulk));
+            }
         }
         let stages = if loaders.iter().any(|loader| loader.copied) { stages } else { 2 };
         for loader in &mut loaders {
@@ -380,6 +433,15 @@ impl<'a> Loaders<'a> {
     /// Whether the tiles of both factors are copied asynchronously.
     pub(super) fn are_copied(&self) -> bool {
         self.loaders.iter().all(|loader| loader.copied)
+    }
+
+    /// Waits until the tiles of the next step are there, and all but `pending` later ones.
+    pub(super) fn turn(&self, b: &mut Builder, pending: u8) {
+        if self.loaders.iter().all(|loader| loader.bulk.is_some()) {
+            return b.async_copy(AsyncCopy::Turn(pending));
+        }
+        b.async_copy(AsyncCopy::Wait(pending));
+        b.barrier();
     }
 
     /// Starts copying what belongs to a step of both factors to this slot of the arrays. After the steps of a tile come

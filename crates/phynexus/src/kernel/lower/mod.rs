@@ -13,6 +13,7 @@
 
 mod access;
 mod attention;
+mod bulk;
 mod contraction;
 mod draft;
 mod elementwise;
@@ -278,8 +279,12 @@ fn lower_product(
     may_split: bool,
     lowered: &mut Lowered,
 ) -> Result<(), Unsupported> {
+    let untiled = |lowered: &mut Lowered| match product.part {
+        Some(_) => Err(Unsupported("a sum in parts has no tiles".to_owned())),
+        None => lower_fused(fused, sources, target, lowered),
+    };
     let Some(contraction) = Contraction::of(fused, product).filter(|_| fused.row_count() > 0) else {
-        return lower_fused(fused, sources, target, lowered);
+        return untiled(lowered);
     };
     for shape in [panels::shape(&contraction, target), contraction.shape(target)].into_iter().flatten() {
         let parts = split::parts_of_contraction(&contraction, product, shape, target);
@@ -296,7 +301,7 @@ fn lower_product(
         }
         return Ok(());
     }
-    lower_fused(fused, sources, target, lowered)
+    untiled(lowered)
 }
 
 fn lower_fused(

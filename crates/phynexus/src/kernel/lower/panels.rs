@@ -13,7 +13,7 @@ use crate::{
     kernel::{
         Index,
         build::Builder,
-        loops::{AsyncCopy, AxisKind, Factor, Fragment, Matrix, MatrixShape, MemoryAccess, Panel, Role},
+        loops::{AxisKind, Factor, Fragment, Matrix, MatrixShape, MemoryAccess, Panel, Role},
     },
 };
 
@@ -135,8 +135,7 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile) -> bool {
     }
     let multiply = |b: &mut Builder, round: &Index, step: &Index| {
         let turn = round.scale(steps as i64).add(step);
-        b.async_copy(AsyncCopy::Wait(ahead as u8 - 1));
-        b.barrier();
+        loaders.turn(b, ahead as u8 - 1);
         let slot = turn.remainder(stages as i64, b.ranges());
         let panel = |factor: usize, first: &Index| {
             let index = slot.scale(layouts[factor].size as i64).add(&first.scale(Panel::WIDTH as i64));

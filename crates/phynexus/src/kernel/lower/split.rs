@@ -258,15 +258,20 @@ fn reduce_parts(
 ) -> Result<Vec<Partial>, Unsupported> {
     let Parts { count, runs, length, product } = parts;
     let rows: Vec<usize> = [count].iter().chain(&fused.rows).copied().collect();
-    let mut rebuild = Rebuild::new(fused, sources, &rows, &[runs, length]);
+    // The tiles of a product know the terms of their part.
+    let columns = if product.is_some() { &fused.columns[..] } else { &[runs, length] };
+    let mut rebuild = Rebuild::new(fused, sources, &rows, columns);
     let ranges = rebuild.draft.ranges();
     let coordinates = ranges.coordinates();
-    let run = coordinates[rows.len()].scale(count as i64).add(&coordinates[0]);
-    let column = run.scale(length as i64).add(&coordinates[rows.len() + 1]);
-    let mut columns = Coordinates::from_elem(Index::default(), fused.columns.len());
-    unflatten(&fused.columns, &column, &ranges, &mut columns);
-    rebuild.at = coordinates[1..rows.len()].iter().chain(&columns).cloned().collect();
-    rebuild.guard = Mask::within(&column, 0, fused.column_count() as i64, &ranges);
+    rebuild.at = coordinates[1..].iter().cloned().collect();
+    if product.is_none() {
+        let run = coordinates[rows.len()].scale(count as i64).add(&coordinates[0]);
+        let column = run.scale(length as i64).add(&coordinates[rows.len() + 1]);
+        let mut columns = Coordinates::from_elem(Index::default(), fused.columns.len());
+        unflatten(&fused.columns, &column, &ranges, &mut columns);
+        rebuild.at = coordinates[1..rows.len()].iter().chain(&columns).cloned().collect();
+        rebuild.guard = Mask::within(&column, 0, fused.column_count() as i64, &ranges);
+    }
     let position = flat(&coordinates[..rows.len()], &contiguous_strides(&rows), 0);
     let inside = rebuild.guard.clone();
     let mut partials = Vec::new();
@@ -287,8 +292,8 @@ fn reduce_parts(
         let held = dtype.compute();
         let result = rebuild.draft.reduce(combine, operand);
         if let Some(product) = product.filter(|product| product.sum == value) {
-            rebuilt =
-                Some(Product { sum: result, factors: product.factors.map(|factor| rebuild.value(factor)) });
+            let factors = product.factors.map(|factor| rebuild.value(factor));
+            rebuilt = Some(Product { sum: result, factors, part: Some(length) });
         }
         let source = lowered.temporary(count * fused.row_count(), held);
         rebuild.output(held, source, result, position.clone());

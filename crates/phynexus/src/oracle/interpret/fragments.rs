@@ -39,12 +39,7 @@ impl WorkGroup<'_> {
                 let zero = Scalar::Int(0).cast(dtype);
                 let first = to.index.evaluate(&self.points[invocation]);
                 let count = (AsyncCopy::BYTES / dtype.size()) as i64;
-                let overlaps = |(array, elements): &(ArrayId, Range<i64>)| {
-                    *array == to.array && elements.start < first + count && first < elements.end
-                };
-                if self.products.iter().flatten().any(|product| product.panels.iter().any(overlaps)) {
-                    return self.fail("a copy to a panel whose product is not settled");
-                }
+                self.require_unused(to.array, first..first + count)?;
                 for i in 0..AsyncCopy::BYTES / dtype.size() {
                     let scalar = if holds { self.read(from, invocation, i)? } else { zero };
                     let index = Index::constant(first + i as i64);
@@ -54,7 +49,9 @@ impl WorkGroup<'_> {
             AsyncCopy::Mark => {
                 let (begun, batches) = &mut self.copies[invocation];
                 batches.push(std::mem::take(begun));
+                self.mark(invocation)?;
             }
+            AsyncCopy::Bulk(_) | AsyncCopy::Turn(_) => {}
             AsyncCopy::Wait(most) => {
                 let batches = &mut self.copies[invocation].1;
                 let done = batches.len().saturating_sub(usize::from(*most));

@@ -10,6 +10,12 @@ use crate::{
 pub struct Products {
     /// What every product needs.
     pub common: &'static str,
+    /// What bulk copies need.
+    pub bulk: &'static str,
+    /// The function that copies parts of tensors with so many dimensions: windows, or boxes.
+    pub bulk_copy: fn(dimensions: usize, windows: bool) -> String,
+    /// The parameter that describes a tensor of bulk copies.
+    pub tensor: &'static str,
     /// The functions that multiply into an array of fragments like this one.
     pub functions: fn(&Fragment) -> String,
 }

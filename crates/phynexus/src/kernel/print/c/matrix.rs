@@ -136,7 +136,13 @@ impl Printer<'_, CFamily> {
 
     pub(super) fn async_copy(&mut self, copy: &AsyncCopy) -> Result<()> {
         self.needs(self.language().async_copies, "copies to shared memory that go on by themselves")?;
+        if self.kernel.bulk_batches() > 0 {
+            return self.bulk_copy(copy);
+        }
         let call = match copy {
+            AsyncCopy::Bulk(_) | AsyncCopy::Turn(_) => {
+                return Err(Error::internal("kernel::print", "a turn without bulk copies"));
+            }
             AsyncCopy::Begin { from, to } => {
                 let (source, target) = (self.pointer(from, "const void")?, self.copy_target(to)?);
                 let holds = match from.mask.is_always() {

@@ -1,5 +1,6 @@
 //! The dialect of the C family. Each language is a table, which a device crate fills.
 
+mod bulk;
 mod language;
 mod matrix;
 mod operation;
@@ -32,8 +33,9 @@ pub fn print_variable(kernel: &Kernel, language: &'static Language) -> Result<Va
 
 fn printed(kernel: &Kernel, language: &'static Language, marks: bool) -> Result<String> {
     let print = |wide| {
-        let mut printer =
-            Printer::new(kernel, CFamily { language, wide, matrices: false, products: String::new() }, marks);
+        let dialect =
+            CFamily { language, wide, matrices: false, products: String::new(), makes_copies: false };
+        let mut printer = Printer::new(kernel, dialect, marks);
         printer.kernel().map(|()| printer)
     };
     let mut printer = print(false)?;
@@ -53,6 +55,8 @@ struct CFamily {
     matrices: bool,
     /// The functions that multiply panels.
     products: String,
+    /// Whether this is the part of the kernel that makes bulk copies.
+    makes_copies: bool,
 }
 
 impl Printer<'_, CFamily> {
@@ -64,7 +68,7 @@ impl Printer<'_, CFamily> {
         let (kernel, language) = (self.kernel, self.language());
         let block = kernel.block();
         let [x, y, z] = block.map(|extent| extent.to_string());
-        let size = block.iter().product::<usize>().to_string();
+        let size = kernel.launched_block().iter().product::<usize>().to_string();
         let declaration = fill(language.kernel, &[("x", &x), ("y", &y), ("z", &z), ("size", &size)]);
         let mut parameters = Vec::new();
         let mut begins = Vec::new();
@@ -84,13 +88,14 @@ impl Printer<'_, CFamily> {
         let scalars = kernel.scalars.iter().enumerate();
         let scalars = scalars.map(|(i, &dtype)| format!("const {} scalar{i}", language.value_type(dtype)));
         parameters.extend(scalars);
+        parameters.extend(self.tensor_parameters());
         self.block(format!("{declaration} {}({}) {{", kernel.name, parameters.join(", ")), |p| {
             begins.iter().for_each(|begin| p.line(begin));
             if p.marks {
                 p.text += &variable::declaration(&p.argument());
             }
             p.arrays()?;
-            p.body(&kernel.body)
+            if kernel.bulk_batches() > 0 { p.bulk_body() } else { p.body(&kernel.body) }
         })
     }
 
