@@ -31,7 +31,7 @@ impl Parameters {
             let dtype = submission.kernel.buffers[buffer].dtype;
             describe(tensor, dtype, addresses[buffer] + (tensor.start * dtype.size()) as u64)
         };
-        let tensors = submission.kernel.bulk_tensors().into_iter().map(describe).collect::<Result<_, _>>()?;
+        let tensors = submission.kernel.tensors.iter().map(describe).collect::<Result<_, _>>()?;
         Ok(Parameters { addresses, tensors })
     }
 

@@ -25,7 +25,7 @@ template <int share> __device__ static __forceinline__ void fragment_fill(float 
   for (int i = 0; i < share; ++i) sum[i] = value;
 }
 template <int share>
-__device__ static __forceinline__ void team_fragment_store(float *to, const float (&sum)[share], int stride) {
+__device__ static __forceinline__ void team_fragment_store_float32(float *to, const float (&sum)[share], int stride) {
   float *first = to + (threadIdx.x / 32 % 4 * 16 + lane() / 4) * stride + lane() % 4 * 2;
   __syncwarp();
   #pragma unroll
@@ -34,6 +34,32 @@ __device__ static __forceinline__ void team_fragment_store(float *to, const floa
     *(float2 *)(first + 8 * stride) = make_float2(sum[4 * i + 2], sum[4 * i + 3]);
   }
   __syncwarp();
+}
+// The same, rounded to 16 bits.
+template <bool brain> __device__ static __forceinline__ unsigned int pair(float a, float b) {
+  unsigned int pair;
+  if (brain) asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(b), "f"(a));
+  else asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(b), "f"(a));
+  return pair;
+}
+template <bool brain, int share>
+__device__ static __forceinline__ void store_pairs(unsigned short *to, const float (&sum)[share], int stride) {
+  unsigned short *first = to + (threadIdx.x / 32 % 4 * 16 + lane() / 4) * stride + lane() % 4 * 2;
+  __syncwarp();
+  #pragma unroll
+  for (int i = 0; i < share / 4; ++i, first += 8) {
+    *(unsigned int *)first = pair<brain>(sum[4 * i], sum[4 * i + 1]);
+    *(unsigned int *)(first + 8 * stride) = pair<brain>(sum[4 * i + 2], sum[4 * i + 3]);
+  }
+  __syncwarp();
+}
+template <int share>
+__device__ static __forceinline__ void team_fragment_store_float16(unsigned short *to, const float (&sum)[share], int stride) {
+  store_pairs<false>(to, sum, stride);
+}
+template <int share>
+__device__ static __forceinline__ void team_fragment_store_bfloat16(unsigned short *to, const float (&sum)[share], int stride) {
+  store_pairs<true>(to, sum, stride);
 }
 // The descriptor of a panel: its address, the bytes between groups of 64 rows or columns, and between groups of 8.
 template <bool turned> __device__ static inline unsigned long long panel(const void *first) {

@@ -3,8 +3,8 @@
 use super::{
     index::{Index, Ranges},
     loops::{
-        Array, ArrayId, AsyncCopy, Axis, AxisKind, BufferParameter, Fragment, Kernel, KernelOp, Matrix,
-        MemoryAccess, Row, Statement, Tile, Type, ValueId,
+        Array, ArrayId, AsyncCopy, Axis, AxisKind, BufferParameter, BulkTensor, Fragment, Kernel, KernelOp,
+        Matrix, MemoryAccess, Row, Statement, Tile, Type, ValueId,
     },
     view::Mask,
 };
@@ -36,6 +36,21 @@ impl Builder {
             narrow: FastMap::default(),
             open: Vec::new(),
         }
+    }
+
+    /// Adds a tensor of bulk copies, unless there is one like it.
+    pub fn tensor(&mut self, tensor: &BulkTensor) -> u16 {
+        let known = self.kernel.tensors.iter().position(|known| known == tensor);
+        let number = known.unwrap_or_else(|| {
+            self.kernel.tensors.push(tensor.clone());
+            self.kernel.tensors.len() - 1
+        });
+        number as u16
+    }
+
+    /// Sets the number of groups that a processor is to run at once.
+    pub fn residents(&mut self, residents: usize) {
+        self.kernel.residents = residents;
     }
 
     /// The finished kernel.

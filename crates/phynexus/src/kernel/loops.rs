@@ -42,6 +42,10 @@ pub struct Kernel {
     pub registers: Vec<Array>,
     /// Arrays of matrix fragments of each subgroup.
     pub fragments: Vec<Fragment>,
+    /// The tensors of bulk copies, which are parameters after all others.
+    pub tensors: Vec<BulkTensor>,
+    /// The groups that a processor is to run at once; 0 if that is left to the compiler.
+    pub residents: usize,
     /// The axes; range `i` of every index is axis `i`.
     pub axes: Vec<Axis>,
     /// The statements.

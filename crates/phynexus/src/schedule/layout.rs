@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Inserts `Contiguous` nodes before operands of routines that are views or leaves in a layout that the device cannot
-/// read. Returns the new graph and the device's support for its nodes. `leaves` are the layouts of the leaves, in slot
+/// read, and removes those whose operand is a row-major view of a leaf. Returns the new graph and the device's support for its nodes. `leaves` are the layouts of the leaves, in slot
 /// order.
 pub(super) fn lay_out(ir: Ir, leaves: &[Layout], device: Device) -> (Ir, Answers) {
     let backend = device.backend();
@@ -28,7 +28,14 @@ pub(super) fn lay_out(ir: Ir, leaves: &[Layout], device: Device) -> (Ir, Answers
     let needs_copy = |(id, node): (usize, &IrNode)| {
         answers.is_routine(&ir, id as Id) && (0..node.inputs.len()).any(|at| is_copied(node, at))
     };
-    if !ir.nodes.iter().enumerate().any(needs_copy) {
+    let of_leaves = of_leaves(&ir, &layouts);
+    let is_needless = |(id, node): (usize, &IrNode)| {
+        matches!(node.op, Op::Contiguous)
+            && of_leaves[node.inputs[0] as usize]
+            && layouts[node.inputs[0] as usize].as_ref().is_some_and(Layout::is_contiguous)
+            && !ir.outputs.contains(&(id as Id))
+    };
+    if !ir.nodes.iter().enumerate().any(|node| needs_copy(node) || is_needless(node)) {
         return (ir, answers);
     }
     let mut laid_out = Ir::default();
@@ -36,6 +43,10 @@ pub(super) fn lay_out(ir: Ir, leaves: &[Layout], device: Device) -> (Ir, Answers
     let mut copies: FastMap<Id, Id> = FastMap::default();
     let mut after: Vec<Support> = Vec::with_capacity(ir.nodes.len());
     for (id, node) in ir.nodes.iter().enumerate() {
+        if is_needless((id, node)) {
+            places.push(places[node.inputs[0] as usize]);
+            continue;
+        }
         let is_routine = answers.is_routine(&ir, id as Id);
         let mut inputs = Vec::with_capacity(node.inputs.len());
         for (at, &input) in node.inputs.iter().enumerate() {
@@ -56,6 +67,23 @@ pub(super) fn lay_out(ir: Ir, leaves: &[Layout], device: Device) -> (Ir, Answers
     laid_out.leaves = ir.leaves.iter().map(|&leaf| places[leaf as usize]).collect();
     laid_out.outputs = ir.outputs.iter().map(|&output| places[output as usize]).collect();
     (laid_out, Answers(after))
+}
+
+/// Whether each node is a leaf, or a view of one.
+fn of_leaves(ir: &Ir, layouts: &[Option<Layout>]) -> Vec<bool> {
+    let mut found: Vec<bool> = Vec::with_capacity(ir.nodes.len());
+    for (id, node) in ir.nodes.iter().enumerate() {
+        found.push(match &node.op {
+            // Others have a buffer of their own.
+            op if op.is_view() => {
+                let layout = layouts[node.inputs[0] as usize].as_ref();
+                let is_view = layout.is_some_and(|layout| view_layout(op, &node.shape, layout).is_some());
+                found[node.inputs[0] as usize] && is_view
+            }
+            _ => ir.leaves.contains(&(id as Id)),
+        });
+    }
+    found
 }
 
 /// Returns each node's layout in the buffer of the leaf or node that it is a view of. A view that strides cannot

@@ -60,6 +60,9 @@ impl Checker<'_> {
             return Err(Error::Unsupported { device: self.limits.device.clone(), message });
         }
         let BulkCopy { tensor, at, mask, to } = copy;
+        let Some(tensor) = self.kernel.tensors.get(usize::from(*tensor)) else {
+            return self.fail(format!("no tensor {tensor}"));
+        };
         let buffer = ArrayId::Buffer(tensor.buffer);
         let Some((dtype, length)) = self.kernel.array(buffer) else {
             return self.fail(format!("no {buffer:?}"));

@@ -148,11 +148,15 @@ impl Checker<'_> {
         stride: usize,
     ) -> Result<()> {
         let dtype = self.kernel.array(access.array).map(|(dtype, _)| dtype);
-        let loadable = dtype == Some(fragment.dtype)
+        // Sums of teams are rounded where they are stored.
+        let rounds =
+            fragment.share().is_some() && dtype.is_some_and(|dtype| dtype.is_float() && dtype.size() == 2);
+        let loadable = (dtype == Some(fragment.dtype) || rounds)
             && !self.kernel.holds_panels(access.array)
             && matches!(access.array, ArrayId::Buffer(_) | ArrayId::Shared(_));
         // Rows start at multiples of 16 bytes.
-        let (size, alignment) = (fragment.dtype.size() as i64, Kernel::MATRIX_ALIGNMENT as i64);
+        let size = dtype.map_or(1, DType::size) as i64;
+        let alignment = Kernel::MATRIX_ALIGNMENT as i64;
         let offsets = [access.index.common_factor(), access.index.offset()];
         let aligned = (stride as i64 * size) % 16 == 0 && offsets.iter().all(|o| (o * size) % alignment == 0);
         let same = constant_in_subgroup(self.kernel, self.team(fragment)?, &access.index);

@@ -50,8 +50,8 @@ pub struct Walk {
 /// A copy that a group makes once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct BulkCopy {
-    /// The tensor.
-    pub tensor: BulkTensor,
+    /// The tensor in [`Kernel::tensors`].
+    pub tensor: u16,
     /// Of a box, its place along each dimension. Of windows, the place along the first dimension, the number of the
     /// first window, then for each walk the distance from its windows' beginnings, which is not negative.
     pub at: SmallVec<[Index; 5]>,
@@ -100,10 +100,12 @@ impl BulkPart {
 impl BulkCopy {
     /// The invocations that a group has in addition, one of which makes its copies.
     pub const INVOCATIONS: usize = 32;
+}
 
-    /// The coordinates of element number `element`, if the copy is at these numbers.
+impl BulkTensor {
+    /// The coordinates of element number `element` of a copy at these numbers.
     pub fn coordinates(&self, at: &[i64], mut element: usize) -> SmallVec<[i64; 5]> {
-        match &self.tensor.part {
+        match &self.part {
             BulkPart::Box(extents) => {
                 let coordinate = |(first, extent): (&i64, &usize)| {
                     let along = element % extent;
@@ -129,44 +131,33 @@ impl BulkCopy {
 }
 
 impl Kernel {
-    /// The bulk copies.
-    pub fn bulk_copies(&self) -> Vec<&BulkCopy> {
-        let mut copies = Vec::new();
-        self.visit(&mut |statement| {
-            if let Statement::AsyncCopy(AsyncCopy::Bulk(copy)) = statement {
-                copies.push(&**copy);
-            }
-        });
-        copies
-    }
-
-    /// The different tensors of the bulk copies, which are parameters after all others.
-    pub fn bulk_tensors(&self) -> Vec<&BulkTensor> {
-        let mut tensors: Vec<&BulkTensor> = Vec::new();
-        for BulkCopy { tensor, .. } in self.bulk_copies() {
-            if !tensors.contains(&tensor) {
-                tensors.push(tensor);
-            }
-        }
-        tensors
+    /// The tensor of a bulk copy.
+    ///
+    /// # Panics
+    /// If the kernel has no such tensor, which the checker refuses.
+    pub fn tensor(&self, copy: &BulkCopy) -> &BulkTensor {
+        &self.tensors[usize::from(copy.tensor)]
     }
 
     /// The most batches of copies that are not waited for at once, rounded up to a power of two; 0 if there are no
     /// bulk copies.
     pub fn bulk_batches(&self) -> usize {
-        let (mut most, mut is_bulk) = (0, false);
-        self.visit(&mut |statement| match statement {
-            Statement::AsyncCopy(AsyncCopy::Turn(pending)) => most = most.max(usize::from(*pending)),
-            Statement::AsyncCopy(AsyncCopy::Bulk(_)) => is_bulk = true,
-            _ => {}
+        if self.tensors.is_empty() {
+            return 0;
+        }
+        let mut most = 0;
+        self.visit(&mut |statement| {
+            if let Statement::AsyncCopy(AsyncCopy::Turn(pending)) = statement {
+                most = most.max(usize::from(*pending));
+            }
         });
-        if is_bulk { (most + 2).next_power_of_two() } else { 0 }
+        (most + 2).next_power_of_two()
     }
 
     /// The number of invocations of a group as it is launched: those of its block, and those that make its bulk copies.
     pub fn launched_block(&self) -> [usize; 3] {
         let [x, y, z] = self.block();
-        [if self.bulk_batches() > 0 { x + BulkCopy::INVOCATIONS } else { x }, y, z]
+        [if !self.tensors.is_empty() { x + BulkCopy::INVOCATIONS } else { x }, y, z]
     }
 
     /// Bytes of the barriers at the end of shared memory that tell of bulk copies.

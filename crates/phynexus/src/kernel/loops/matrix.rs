@@ -101,7 +101,8 @@ pub enum Matrix {
         /// The right factor.
         right: Tile,
     },
-    /// Stores an accumulator as a row-major matrix. Each subgroup of a team stores its share of the rows, in their
+    /// Stores an accumulator as a row-major matrix; that of a team is rounded if the array's elements have 16 bits. Each
+    /// subgroup of a team stores its share of the rows, in their
     /// order; this orders the accesses of its invocations to memory before and after, as a barrier does.
     Store {
         /// The fragment.

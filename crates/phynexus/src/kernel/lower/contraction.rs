@@ -142,6 +142,11 @@ impl Contraction<'_> {
         }
     }
 
+    /// Whether it sums a part of the terms only.
+    pub(super) fn is_part(&self) -> bool {
+        self.part.is_some()
+    }
+
     /// The number of a term among those of all parts.
     pub(super) fn term(&self, batch: &Index, term: &Index, ranges: &Ranges) -> Index {
         let Some(length) = self.part else { return term.clone() };
@@ -301,8 +306,15 @@ impl Contraction<'_> {
         let mut fits = true;
         let tiles = self.tiles(shape);
         let epilogue = self.epilogue();
+        let setup = panels::Setup::of(self, shape, tiles, target);
         // Teams copy the first terms of a group's next tile while they store this one.
-        let groups = if shape.unit == Unit::Team { tiles.min(target.processors.max(1)) } else { tiles };
+        let groups = match shape.unit {
+            Unit::Team => tiles.min(setup.residents * target.processors.max(1)),
+            _ => tiles,
+        };
+        if setup.residents > 1 && shape.unit == Unit::Team {
+            b.residents(setup.residents);
+        }
         access::launch(&mut b, &target.limits, groups, block, |b, group, y, x| {
             let [batch, row, column] = self.place(shape, group, b.ranges());
             let tile = Tile {
@@ -315,6 +327,7 @@ impl Contraction<'_> {
                 invocation: y.scale(block[1] as i64).add(x),
                 group: group.clone(),
                 groups,
+                setup,
                 batch,
                 row,
                 column,
@@ -344,6 +357,7 @@ pub(super) struct Tile<'a> {
     /// The group, and their number: the distance between its tiles.
     pub(super) group: Index,
     pub(super) groups: usize,
+    pub(super) setup: panels::Setup,
     pub(super) batch: Index,
     /// The first row and column.
     pub(super) row: Index,

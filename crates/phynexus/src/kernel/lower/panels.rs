@@ -4,7 +4,7 @@
 use super::{
     Target,
     contraction::{Contraction, Shape, Tile, Unit},
-    load::{Layout, Loaders, along_depth},
+    load::{self, Layout, Loaders, along_depth},
     split::FEW_PARTS,
     tile::quad_at,
 };
@@ -13,18 +13,24 @@ use crate::{
     kernel::{
         Index,
         build::Builder,
-        loops::{AxisKind, Factor, Fragment, Matrix, MatrixShape, MemoryAccess, Panel, Role},
+        loops::{AxisKind, BulkCopy, Factor, Fragment, Matrix, MatrixShape, MemoryAccess, Panel, Role},
     },
 };
 
-/// Candidate shapes, those for large results first. For 16384 x 768 x 50304, an H200 reached 550 TFLOP/s with the first
-/// one, 504 with 256 x 128 sums, and 405 with two groups of 128 x 128 for each processor.
-const SHAPES: [Shape; 4] = [
-    Shape { rows: 128, columns: 256, depth: Panel::WIDTH, part: [Panel::ROWS, 256], unit: Unit::Team },
-    Shape { rows: 128, columns: 128, depth: Panel::WIDTH, part: [Panel::ROWS, 128], unit: Unit::Team },
-    Shape { rows: 256, columns: 64, depth: Panel::WIDTH, part: [Panel::ROWS, 64], unit: Unit::Team },
-    Shape { rows: 128, columns: 64, depth: Panel::WIDTH, part: [Panel::ROWS, 64], unit: Unit::Team },
+/// Candidate shapes, those for large results first: rows and columns of a tile, and the columns of a team.
+const SHAPES: [Shape; 7] = [
+    of_teams(128, 256, 256),
+    of_teams(192, 128, 128),
+    of_teams(128, 128, 128),
+    of_teams(256, 64, 64),
+    of_teams(128, 64, 64),
+    of_teams(64, 256, 128),
+    of_teams(64, 192, 64),
 ];
+
+const fn of_teams(rows: usize, columns: usize, of_team: usize) -> Shape {
+    Shape { rows, columns, depth: Panel::WIDTH, part: [Panel::ROWS, of_team], unit: Unit::Team }
+}
 
 /// Columns of a fragment of the sums: so many are passed on at a time. Fewer are slower.
 const COLUMNS: usize = 32;
@@ -32,9 +38,56 @@ const COLUMNS: usize = 32;
 const PITCH: usize = COLUMNS + 8;
 /// Products that are under way while the next one is prepared.
 const PENDING: usize = 1;
-/// The number of tiles in shared memory at once that pays off, and the most that are used.
+/// The number of tiles in shared memory at once that pays off, also if a processor runs several groups, and the most that
+/// are used.
 const LEAST_STAGES: usize = 4;
+const LEAST_STAGES_OF_SEVERAL: usize = 3;
 const MOST_STAGES: usize = 8;
+/// The greatest group of which a processor's registers hold two, and the columns of its teams.
+const OF_TWO: (usize, usize) = (256, 128);
+/// Bytes of shared memory that barriers take, and that the device takes for each group of several on a processor.
+const BARRIERS: usize = 256;
+const OF_A_GROUP: usize = 1024;
+
+/// How the groups of a product of panels run.
+#[derive(Clone, Copy)]
+pub(super) struct Setup {
+    /// The groups that a processor runs at once. While one stores its sums, another one multiplies.
+    pub(super) residents: usize,
+    /// The number of tiles of each factor in shared memory at once: as many as fit. Those of small tiles are multiplied
+    /// in less time than it takes to copy one.
+    stages: usize,
+    /// The type of the sums on their way to other invocations.
+    passed: DType,
+}
+
+impl Setup {
+    /// For this shape and this number of tiles, of all parts.
+    pub(super) fn of(contraction: &Contraction, shape: Shape, tiles: usize, target: &Target) -> Setup {
+        let sum = contraction.fused.instructions[contraction.sum as usize].dtype;
+        // The sums of parts are added before they are rounded.
+        let is_rounded = sum.is_float() && sum.size() == 2 && !contraction.is_part();
+        let passed = if is_rounded { sum } else { contraction.held };
+        let teams = shape.rows / shape.part[0] * (shape.columns / shape.part[1]);
+        let through = teams * Panel::ROWS * PITCH * passed.size();
+        let stages = |shared: usize| {
+            let tile = (shape.rows + shape.columns) * shape.depth * 2;
+            (shared.saturating_sub(through + BARRIERS) / tile).min(MOST_STAGES)
+        };
+        let (alone, shared) = (target.limits.shared_bytes, target.limits.shared_bytes);
+        let of_two = (shared + OF_A_GROUP) / 2 - OF_A_GROUP;
+        let (block, columns) = OF_TWO;
+        let two = contraction.block(shape, target) <= block
+            && shape.part[1] <= columns
+            && tiles > target.processors
+            && stages(of_two) >= LEAST_STAGES_OF_SEVERAL
+            && load::is_bulk(contraction, shape, target);
+        match two {
+            true => Setup { residents: 2, stages: stages(of_two), passed },
+            false => Setup { residents: 1, stages: stages(alone), passed },
+        }
+    }
+}
 
 /// The shape of a product of panels, if the device has them and it pays off.
 pub(super) fn shape(contraction: &Contraction, target: &Target) -> Option<Shape> {
@@ -42,22 +95,19 @@ pub(super) fn shape(contraction: &Contraction, target: &Target) -> Option<Shape>
     let limits = &target.limits;
     let fits = |shape: &Shape| {
         let has = |&(matrix, factor, sum): &(MatrixShape, DType, DType)| {
-            let size = matrix.rows == Panel::ROWS && matrix.columns >= shape.columns;
+            let size = matrix.rows == Panel::ROWS && matrix.columns >= shape.part[1];
             size && factor == left && left == right && left.size() == 2 && sum == contraction.held
         };
         limits.matrices.iter().any(has)
-            && stages(*shape, target) >= LEAST_STAGES
-            && contraction.block(*shape, target) <= limits.block_size
+            && Setup::of(contraction, *shape, 1, target).stages >= LEAST_STAGES
+            && contraction.block(*shape, target) + BulkCopy::INVOCATIONS <= limits.block_size
     };
-    let used = |shape: &Shape| {
-        let [rows, columns] = [contraction.extent(1), contraction.extent(2)];
-        // The smallest tile is for results that are too narrow for a wider one.
-        let narrow = *shape != SHAPES[3] || columns < SHAPES[1].columns;
-        rows * 2 >= shape.rows && columns >= shape.columns && narrow
-    };
-    let usable = SHAPES.into_iter().filter(|shape| fits(shape) && used(shape));
+    let [rows, columns] = [contraction.extent(1), contraction.extent(2)];
+    if rows < Panel::ROWS || columns < Panel::WIDTH {
+        return None;
+    }
     let fastest = |&shape: &Shape| time(contraction, shape, parts(contraction, shape, target), target);
-    usable.min_by(|a, b| fastest(a).total_cmp(&fastest(b)))
+    SHAPES.into_iter().filter(fits).min_by(|a, b| fastest(a).total_cmp(&fastest(b)))
 }
 
 /// The parts in which to sum the terms: more parts keep more processors busy if there are few tiles, but their sums
@@ -77,24 +127,25 @@ pub(super) fn parts(contraction: &Contraction, shape: Shape, target: &Target) ->
 /// An estimate of the time of a contraction in some parts, in steps of the largest tile: 0.6 microseconds on an H200.
 fn time(contraction: &Contraction, shape: Shape, parts: usize, target: &Target) -> f64 {
     let (tiles, steps) = (contraction.tiles(shape), contraction.extent(3).div_ceil(shape.depth));
-    let rounds = (tiles * parts).div_ceil(target.processors.max(1)) as f64;
+    let residents = match parts {
+        1 => Setup::of(contraction, shape, tiles, target).residents,
+        _ => 1,
+    };
+    let rounds = (tiles * parts).div_ceil(residents * target.processors.max(1)) as f64;
     let sums = shape.rows * shape.columns;
     let area = sums as f64 / (128.0 * 256.0);
-    // Copies to shared memory take the time of a step. Storing a tile takes several steps.
-    let step = (shape.rows + shape.columns) as f64 / (128.0 + 256.0);
-    let (begin, store) = (1.0, 5.0);
+    // Copies to shared memory take the time of a step of small tiles. Storing a tile takes several steps, in which other
+    // groups multiply.
+    let step = area.max((shape.rows + shape.columns) as f64 / 512.0);
+    let (begin, store) = (1.0, 5.0 * area);
+    let multiply = (residents * steps.div_ceil(parts)) as f64 * step;
     // The sums of parts are stored and added at 3.5 TB/s by a further launch.
     let add = (tiles * sums * 2 * DType::F32.size()) as f64 / 2.1e6;
     let more = if parts > 1 { 8.0 + add * parts as f64 } else { 0.0 };
-    rounds * (begin + store * area + steps.div_ceil(parts) as f64 * step) + more
-}
-
-/// The number of tiles of each factor in shared memory at once: as many as fit. Those of small tiles are multiplied in
-/// less time than it takes to copy one.
-fn stages(shape: Shape, target: &Target) -> usize {
-    let through = shape.rows * PITCH * DType::F32.size();
-    let tile = (shape.rows + shape.columns) * shape.depth * 2;
-    (target.limits.shared_bytes.saturating_sub(through) / tile).min(MOST_STAGES)
+    match residents {
+        1 => rounds * (begin + store + multiply) + more,
+        _ => begin + rounds * (multiply.max(store) + begin / 2.0) + store + more,
+    }
 }
 
 /// Emits the statements of a group. Returns false if the factors cannot be copied to panels.
@@ -108,14 +159,15 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile) -> bool {
         let (outer, depth) = if along[factor] { (Panel::WIDTH, 1) } else { (1, Panel::WIDTH) };
         Layout { dtype, outer, depth, size: extents[factor] * shape.depth, panels: true }
     });
-    let stages = stages(shape, tile.target);
+    let Setup { stages, passed, .. } = tile.setup;
     let loaders = Loaders::new(b, tile, layouts, stages);
     if !loaders.are_copied() {
         return false;
     }
     let arrays = loaders.arrays();
-    let through = b.shared(contraction.held, shape.rows * PITCH);
-    let count = shape.columns / COLUMNS;
+    let [down, across] = [shape.rows / Panel::ROWS, shape.columns / shape.part[1]];
+    let through = b.shared(passed, down * across * Panel::ROWS * PITCH);
+    let count = shape.part[1] / COLUMNS;
     let sums = b.fragments(Fragment {
         role: Role::Accumulator,
         shape: MatrixShape { rows: Panel::ROWS, columns: COLUMNS, depth: 16 },
@@ -123,7 +175,8 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile) -> bool {
         length: count,
     });
     let team = invocation.quotient((width * Panel::SUBGROUPS) as i64, b.ranges());
-    let row = team.scale(Panel::ROWS as i64);
+    let row = team.remainder(down as i64, b.ranges()).scale(Panel::ROWS as i64);
+    let column = team.quotient(down as i64, b.ranges()).scale(shape.part[1] as i64);
     let (fragments, j) = b.axis(count, AxisKind::Unroll);
 
     let steps = contraction.extent(3).div_ceil(shape.depth);
@@ -141,7 +194,7 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile) -> bool {
             let index = slot.scale(layouts[factor].size as i64).add(&first.scale(Panel::WIDTH as i64));
             Panel { access: MemoryAccess::at(arrays[factor], &index), along_terms: along[factor] }
         };
-        let (left, right) = (Factor::Panel(panel(0, &row)), panel(1, &Index::default()));
+        let (left, right) = (Factor::Panel(panel(0, &row)), panel(1, &column));
         b.matrix(Matrix::Product { sums: sums(Index::default()).fragment, left, right });
         let slot = turn.shift(ahead as i64).remainder(stages as i64, b.ranges());
         loaders.copy(b, round, &step.shift(ahead as i64), &slot);
@@ -163,9 +216,10 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile) -> bool {
                 let down = top.add(&quad.quotient(COLUMNS as i64 / 4, b.ranges()));
                 let across = quad.remainder(COLUMNS as i64 / 4, b.ranges()).scale(4);
                 let element = first.add(&down.scale(PITCH as i64)).add(&across);
-                let values = quad_at(b, tile, through, contraction.held, &element);
+                let values = quad_at(b, tile, through, passed, &element);
+                let values: Vec<_> = values.into_iter().map(|v| b.cast(contraction.held, v)).collect();
                 let row = tile.row.add(&row).add(&down);
-                let column = tile.column.add(&j.scale(COLUMNS as i64)).add(&across);
+                let column = tile.column.add(&column).add(&j.scale(COLUMNS as i64)).add(&across);
                 tile.finish_quad(b, &row, &column, &values);
             });
         });

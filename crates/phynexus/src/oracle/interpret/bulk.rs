@@ -53,7 +53,8 @@ impl WorkGroup<'_> {
 
     /// Invalidates what it overwrites at once, which is the earliest a device may do it.
     fn bulk_copy(&mut self, copy: &BulkCopy) -> Result<()> {
-        let BulkCopy { tensor, at, mask, to } = copy;
+        let BulkCopy { at, mask, to, .. } = copy;
+        let tensor = self.kernel.tensor(copy);
         let point = &self.points[0];
         if !mask.evaluate(point) {
             return Ok(());
@@ -64,7 +65,7 @@ impl WorkGroup<'_> {
         let dtype = self.kernel.array(buffer).map_or(DType::F32, |(dtype, _)| dtype);
         self.require_unused(to.array, first..first + tensor.part.len() as i64)?;
         for element in 0..tensor.part.len() {
-            let scalar = match tensor.element(&copy.coordinates(&at, element)) {
+            let scalar = match tensor.element(&tensor.coordinates(&at, element)) {
                 Some(place) => self.read(&MemoryAccess::at(buffer, &Index::constant(place as i64)), 0, 0)?,
                 None => Scalar::Int(0).cast(dtype),
             };

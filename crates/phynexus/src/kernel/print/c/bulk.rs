@@ -15,7 +15,7 @@ impl Printer<'_, CFamily> {
     /// The parameters that describe the tensors.
     pub(super) fn tensor_parameters(&self) -> Vec<String> {
         let template = self.language().products.map_or("", |products| products.tensor);
-        let number = 0..self.kernel.bulk_tensors().len();
+        let number = 0..self.kernel.tensors.len();
         number.map(|number| fill(template, &[("name", &format!("tensor{number}"))])).collect()
     }
 
@@ -47,7 +47,7 @@ impl Printer<'_, CFamily> {
         self.dialect.makes_copies = false;
         self.line("unsigned int awaited = 0;");
         self.body(&divided(&self.kernel.body, false))?;
-        let mut kinds: Vec<(usize, bool)> = self.kernel.bulk_tensors().into_iter().map(kind).collect();
+        let mut kinds: Vec<(usize, bool)> = self.kernel.tensors.iter().map(kind).collect();
         kinds.sort_unstable();
         kinds.dedup();
         let functions: String =
@@ -73,8 +73,9 @@ impl Printer<'_, CFamily> {
         Ok(())
     }
 
-    fn copy(&mut self, BulkCopy { tensor, at, mask, to }: &BulkCopy, batches: usize) -> Result<()> {
-        let number = self.kernel.bulk_tensors().iter().position(|known| *known == tensor).unwrap_or_default();
+    fn copy(&mut self, copy: &BulkCopy, batches: usize) -> Result<()> {
+        let BulkCopy { tensor: number, at, mask, to } = copy;
+        let tensor = self.kernel.tensor(copy);
         let size = self.kernel.array(to.array).map_or(0, |(dtype, _)| dtype.size());
         let (mut coordinates, mut distances): (Vec<Index>, &[Index]) = (at.to_vec(), &[]);
         if let BulkPart::Windows { walks, .. } = &tensor.part {

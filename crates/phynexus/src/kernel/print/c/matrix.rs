@@ -96,9 +96,13 @@ impl Printer<'_, CFamily> {
                 format!("fragment_multiply_add_{dtype}({sum}, {left}, {right})")
             }
             Matrix::Store { tile, access, stride } => {
-                let pointer = self.pointer(access, "float")?;
-                let team = if fragment(tile).subgroups() > 1 { "team_" } else { "" };
-                format!("{team}fragment_store({pointer}, {}, {stride})", self.tile(tile))
+                let dtype = self.kernel.array(access.array).map_or(DType::F32, |(dtype, _)| dtype);
+                let pointer = self.pointer(access, self.language().memory_type(dtype))?;
+                let name = match fragment(tile).subgroups() > 1 {
+                    true => format!("team_fragment_store_{dtype}"),
+                    false => "fragment_store".to_owned(),
+                };
+                format!("{name}({pointer}, {}, {stride})", self.tile(tile))
             }
             Matrix::Product { sums, left, right } => {
                 let dtype = self.kernel.array(right.access.array).map_or(DType::F32, |(dtype, _)| dtype);
@@ -136,7 +140,7 @@ impl Printer<'_, CFamily> {
 
     pub(super) fn async_copy(&mut self, copy: &AsyncCopy) -> Result<()> {
         self.needs(self.language().async_copies, "copies to shared memory that go on by themselves")?;
-        if self.kernel.bulk_batches() > 0 {
+        if !self.kernel.tensors.is_empty() {
             return self.bulk_copy(copy);
         }
         let call = match copy {

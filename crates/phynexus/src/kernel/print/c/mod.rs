@@ -68,7 +68,10 @@ impl Printer<'_, CFamily> {
         let (kernel, language) = (self.kernel, self.language());
         let block = kernel.block();
         let [x, y, z] = block.map(|extent| extent.to_string());
-        let size = kernel.launched_block().iter().product::<usize>().to_string();
+        let mut size = kernel.launched_block().iter().product::<usize>().to_string();
+        if kernel.residents > 0 {
+            size += &format!(", {}", kernel.residents);
+        }
         let declaration = fill(language.kernel, &[("x", &x), ("y", &y), ("z", &z), ("size", &size)]);
         let mut parameters = Vec::new();
         let mut begins = Vec::new();
@@ -95,7 +98,7 @@ impl Printer<'_, CFamily> {
                 p.text += &variable::declaration(&p.argument());
             }
             p.arrays()?;
-            if kernel.bulk_batches() > 0 { p.bulk_body() } else { p.body(&kernel.body) }
+            if !kernel.tensors.is_empty() { p.bulk_body() } else { p.body(&kernel.body) }
         })
     }
 
