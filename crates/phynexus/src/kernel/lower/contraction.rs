@@ -187,6 +187,29 @@ impl Contraction<'_> {
         point
     }
 
+    /// The bytes that are loaded and stored for each sum, besides its factors.
+    pub(super) fn epilogue_bytes(&self) -> usize {
+        let sums = self.extent(0) * self.extent(1) * self.extent(2);
+        let of_sums = |parameter: u16, index: &Index| {
+            let ranges = access::ranges(self.fused);
+            let count: usize = (0..self.fused.rows.len())
+                .filter(|&range| index.depends_on(range))
+                .map(|range| ranges.0[range])
+                .product();
+            if count == sums { self.fused.parameters[usize::from(parameter)].dtype.size() } else { 0 }
+        };
+        let loads = self.fused.instructions.iter().enumerate().filter_map(|(at, instruction)| {
+            match &instruction.operation {
+                FusedOp::Load { parameter, index, .. } if !self.factors.contains(&(at as u32)) => {
+                    Some(of_sums(*parameter, index))
+                }
+                _ => None,
+            }
+        });
+        let stores = self.fused.stores.iter().map(|store| of_sums(store.parameter, &store.index));
+        loads.sum::<usize>() + stores.sum::<usize>()
+    }
+
     /// The specification, in which accesses to matrices of rows and columns are in terms of two further ranges: the
     /// numbers of the row and the column. Their addresses are then found without finding the place in an image.
     fn epilogue(&self) -> Fusion {
