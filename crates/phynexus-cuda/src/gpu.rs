@@ -110,10 +110,10 @@ pub(crate) fn target(
 fn matrices(major: usize, panels: bool) -> Vec<(MatrixShape, DType, DType)> {
     // `float32` operands are rounded to TF32.
     let factors = [(DType::F16, 16), (DType::BF16, 16), (DType::F32, 8)].into_iter().filter(|_| major >= 8);
-    let product = MatrixShape { rows: Panel::ROWS, columns: 256, depth: 16 };
-    let products = [DType::F16, DType::BF16].into_iter().filter(|_| panels);
+    let product = |depth| MatrixShape { rows: Panel::ROWS, columns: 256, depth };
+    let products = factors.clone().filter(|_| panels);
     factors
         .map(|(factor, depth)| (MatrixShape { rows: 16, columns: 16, depth }, factor, DType::F32))
-        .chain(products.map(|factor| (product, factor, DType::F32)))
+        .chain(products.map(|(factor, depth)| (product(depth), factor, DType::F32)))
         .collect()
 }

@@ -51,6 +51,8 @@ fn describe(tensor: &BulkTensor, dtype: DType, address: u64) -> Result<sys::CUte
     };
     let kind = match dtype {
         DType::F16 => Type::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+        // Numbers are rounded while they are copied.
+        DType::F32 => Type::CU_TENSOR_MAP_DATA_TYPE_TFLOAT32,
         _ => Type::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
     };
     let rank = tensor.dimensions.len() as u32;

@@ -1,7 +1,7 @@
 //! Products of panels in CUDA C: `wgmma` (PTX ISA 8.0, `sm_90a`), whose factors are in shared memory, in rows of 128
 //! bytes whose groups of 16 bytes are permuted.
 
-use phynexus::kernel::loops::{Fragment, Panel};
+use phynexus::kernel::loops::Fragment;
 
 /// What every product needs.
 pub(crate) const PRODUCTS: &str = r#"
@@ -77,7 +77,8 @@ pub(crate) fn product(sums: &Fragment) -> String {
     let registers = list(&|i| format!("%{i}"));
     let outputs = list(&|i| format!("\"+f\"(sums[{}][{}])", i / share, i % share));
     let [a, b, turned_a, turned_b] = [0, 1, 2, 3].map(|i| count + i);
-    let steps = Panel::WIDTH / 16;
+    // Each instruction multiplies 32 bytes of a row.
+    let steps = 4;
     let length = sums.length;
     let mut text = String::new();
     let registers_of_left = [0, 1, 2, 3].map(|i| format!("%{}", count + i)).join(", ");
@@ -118,5 +119,20 @@ __device__ static __forceinline__ void product_{name}(
 "#
         );
     }
-    text
+    text + &format!(
+        r#"
+template <bool, bool>
+__device__ static __forceinline__ void product_float32(
+    float (&sums)[{length}][{share}], const void *left, const void *right) {{
+  const unsigned long long a = panel<false>(left), b = panel<false>(right);
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+  #pragma unroll
+  for (int step = 0; step < {steps}; ++step)
+    asm volatile("{{ .reg .pred add; setp.eq.u32 add, 0, 0; "
+      "wgmma.mma_async.sync.aligned.m64n{columns}k8.f32.tf32.tf32 {{{registers}}}, %{a}, %{b}, add, 1, 1; }}"
+      : {outputs} : "l"(a + step * 2), "l"(b + step * 2));
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}}
+"#
+    )
 }

@@ -2,7 +2,11 @@
 
 use phynexus::{
     DType, Device, Error, MatmulPrecision, Result, Tensor, float32_matmul_precision,
-    kernel::{check::Limits, loops::MatrixShape, lower::Target},
+    kernel::{
+        check::Limits,
+        loops::{MatrixShape, Panel},
+        lower::Target,
+    },
     no_grad,
     oracle::{lowered_device, reference_device},
     schedule::capture::Captured,
@@ -10,13 +14,22 @@ use phynexus::{
     tensor::Generator,
 };
 
-/// A device that multiplies in TF32.
+/// A device that multiplies fragments in TF32.
 fn rounding() -> Device {
-    let matrices = vec![(MatrixShape { rows: 16, columns: 16, depth: 8 }, DType::F32, DType::F32)];
+    device("rounding", MatrixShape { rows: 16, columns: 16, depth: 8 })
+}
+
+/// A device that multiplies panels in TF32.
+fn rounding_panels() -> Device {
+    device("rounding panels", MatrixShape { rows: Panel::ROWS, columns: 256, depth: 8 })
+}
+
+fn device(name: &str, shape: MatrixShape) -> Device {
+    let matrices = vec![(shape, DType::F32, DType::F32)];
     let limits = Limits {
-        device: "rounding".to_owned(),
+        device: name.to_owned(),
         bindings: 31,
-        shared_bytes: 100 << 10,
+        shared_bytes: 200 << 10,
         block: [1024, 1024, 64],
         block_size: 1024,
         grid: [65535; 3],
@@ -25,7 +38,7 @@ fn rounding() -> Device {
         matrices,
         async_copies: true,
     };
-    lowered_device("rounding", Target { limits, vector_bytes: 16, processors: 4, sums: 64 })
+    lowered_device(name, Target { limits, vector_bytes: 16, processors: 4, sums: 64 })
 }
 
 fn precisions() -> [MatmulPrecision; 2] {
@@ -61,9 +74,9 @@ fn products_have_the_precision_that_was_set() -> Result<()> {
 
 /// A product with the identity matrix is exactly the other factor, or exactly that factor rounded.
 fn factors_are_rounded_where_that_is_allowed() -> Result<()> {
-    for (device, has_units) in [(reference_device(), false), (rounding(), true)] {
-        let x = Generator::new(1).randn(&[32, 32], DType::F32, device)?;
-        let unit = Tensor::eye(32, 32, DType::F32, device)?;
+    for (device, has_units) in [(reference_device(), false), (rounding(), true), (rounding_panels(), true)] {
+        let x = Generator::new(1).randn(&[64, 64], DType::F32, device)?;
+        let unit = Tensor::eye(64, 64, DType::F32, device)?;
         let numbers = x.to_vec::<f32>()?;
         let rounded = |x: &f32| f32::from_bits((x.to_bits() + 0x1000) & !0x1fff);
         for precision in precisions() {

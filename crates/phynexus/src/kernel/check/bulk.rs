@@ -22,7 +22,7 @@ impl BulkTensor {
             .all(|&(_, stride)| aligned(stride) && stride > 0 && ((stride * element) as u64) < 1 << 40);
         let plain = self.dimensions.first().is_some_and(|&(_, stride)| stride == 1) && aligned(self.start);
         // A copy's rows are those of a panel.
-        let row = |elements: usize| elements * element == Panel::WIDTH * 2;
+        let row = |elements: usize| elements * element == 2 * Panel::WIDTH;
         let part = match &self.part {
             BulkPart::Box(extents) => {
                 (2..=5).contains(&rank)

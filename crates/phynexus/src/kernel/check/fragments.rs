@@ -80,16 +80,18 @@ impl Checker<'_> {
             Factor::Panel(panel) => Some((panel, Panel::ROWS)),
             Factor::Fragments(_) => None,
         };
-        for (Panel { access, .. }, extent) in of_left.into_iter().chain([(right, columns)]) {
-            let aligned = |offset: i64| (offset * 2) % Panel::ALIGNMENT as i64 == 0;
-            let fits = self.kernel.holds_panels(access.array)
+        for (&Panel { ref access, along_terms }, extent) in of_left.into_iter().chain([(right, columns)]) {
+            let Some(dtype) = dtypes[0] else { return Ok(()) };
+            let aligned = |offset: i64| (offset * dtype.size() as i64) % Panel::ALIGNMENT as i64 == 0;
+            let fits = (along_terms || dtype.size() == 2)
+                && self.kernel.holds_panels(access.array)
                 && aligned(access.index.common_factor())
                 && aligned(access.index.offset())
                 && constant_in_subgroup(self.kernel, team, &access.index)
                 && access.row.is_none()
                 && access.mask.is_always();
             self.require(fits, || format!("a panel at {access:?}"))?;
-            self.in_bounds(access, extent * Panel::WIDTH)?;
+            self.in_bounds(access, extent * Panel::width(dtype))?;
         }
         Ok(())
     }

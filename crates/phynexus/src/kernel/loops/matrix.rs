@@ -117,7 +117,7 @@ pub enum Matrix {
     Product {
         /// An array of accumulators of [`Panel::ROWS`] rows; together they have the columns of the right factor.
         sums: u16,
-        /// The left factor: [`Panel::ROWS`] rows of [`Panel::WIDTH`] terms.
+        /// The left factor: [`Panel::ROWS`] rows of [`Panel::width`] terms.
         left: Factor,
         /// The right factor: as many columns as the sums have.
         right: Panel,
@@ -136,20 +136,20 @@ pub enum Factor {
 }
 
 /// A factor of a product in a shared array: some rows of a left factor, or columns of a right one, and
-/// [`Panel::WIDTH`] terms.
+/// [`Panel::width`] terms. `float32` factors are rounded to TF32.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Panel {
     /// The first element, in an array of panels, at a multiple of [`Panel::ALIGNMENT`] bytes.
     pub access: MemoryAccess,
-    /// Whether the terms of a row or column are neighbours in memory. If not, groups of [`Panel::WIDTH`] rows or
-    /// columns are, and the terms of such a group follow each other.
+    /// Whether the terms of a row or column are neighbours in memory. If not, which is for numbers of 16 bits only,
+    /// groups of [`Panel::WIDTH`] rows or columns are, and the terms of such a group follow each other.
     pub along_terms: bool,
 }
 
 impl Panel {
     /// Rows of the left factor.
     pub const ROWS: usize = 64;
-    /// The number of terms, and of neighbouring elements in memory: 128 bytes of 16-bit numbers.
+    /// The number of neighbouring elements of 16 bits in memory: 128 bytes.
     pub const WIDTH: usize = 64;
     /// The alignment of panels in bytes.
     pub const ALIGNMENT: usize = 1024;
@@ -158,10 +158,15 @@ impl Panel {
     /// The number of their invocations.
     pub const INVOCATIONS: usize = 32 * Panel::SUBGROUPS;
 
-    /// The distance of an element from the first one: row or column `outer`, term `term`.
-    pub fn offset(&self, outer: usize, term: usize) -> usize {
+    /// The number of terms, and of neighbouring elements in memory, of this type: 128 bytes.
+    pub const fn width(dtype: DType) -> usize {
+        2 * Panel::WIDTH / dtype.size()
+    }
+
+    /// The distance of an element of this type from the first one: row or column `outer`, term `term`.
+    pub fn offset(&self, dtype: DType, outer: usize, term: usize) -> usize {
         match self.along_terms {
-            true => outer * Panel::WIDTH + term,
+            true => outer * Panel::width(dtype) + term,
             false => (outer / Panel::WIDTH * Panel::WIDTH + term) * Panel::WIDTH + outer % Panel::WIDTH,
         }
     }

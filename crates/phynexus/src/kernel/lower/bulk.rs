@@ -161,15 +161,16 @@ impl Bulk {
         let is_used = |range: &usize| memory.strides[*range] != 0 || memory.is_of_image(*range);
         let batches = memory.dimensions(contraction.group(0).iter().copied().filter(is_used))?;
         // The neighbours of a copy are never at the end of a row.
-        let whole = |row: &Dimension| rows.len() == 1 && !has_taps || row.extent.is_multiple_of(Panel::WIDTH);
+        let width = Panel::width(contraction.dtypes()[factor]);
+        let whole = |row: &Dimension| rows.len() == 1 && !has_taps || row.extent.is_multiple_of(width);
         let row = rows.first().filter(|row| row.stride == 1 && whole(row))?;
-        let count = if along_terms { outer } else { Panel::WIDTH };
+        let count = if along_terms { outer } else { width };
 
         let extents = boxes(&lines, count).filter(|_| memory.images.is_empty());
         let (all, part): (SmallVec<[&Dimension; 5]>, _) = match extents {
             Some(extents) => {
                 let all: SmallVec<[&Dimension; 5]> = rows.iter().chain(&lines).chain(&batches).collect();
-                let of_rows = (0..rows.len()).map(|at| if at == 0 { Panel::WIDTH } else { 1 });
+                let of_rows = (0..rows.len()).map(|at| if at == 0 { width } else { 1 });
                 let mut part: SmallVec<[usize; 5]> = of_rows.chain(extents).collect();
                 part.resize(all.len().max(2), 1);
                 (all, BulkPart::Box(part))
@@ -181,11 +182,8 @@ impl Bulk {
                 }
                 let last = lines.last().filter(|line| !line.is_image);
                 let walks = lines[..lines.len() - usize::from(last.is_some())].iter();
-                let part = BulkPart::Windows {
-                    length: Panel::WIDTH,
-                    count,
-                    walks: walks.map(|line| line.walk).collect(),
-                };
+                let part =
+                    BulkPart::Windows { length: width, count, walks: walks.map(|line| line.walk).collect() };
                 ([row].into_iter().chain(&lines).collect(), part)
             }
         };
@@ -206,7 +204,7 @@ impl Bulk {
             }
         };
         if dimensions.len() < places_needed {
-            dimensions.push((1, Panel::WIDTH));
+            dimensions.push((1, width));
             places.resize(places_needed, Index::default());
         }
         let tensor = BulkTensor { buffer: number, start, dimensions, part };

@@ -1,11 +1,12 @@
 //! Library operations as fused kernels: products and windows are reductions, the others are elementwise.
 
-use super::{contraction::Product, draft::Draft};
+use super::{Target, contraction::Product, draft::Draft};
 use crate::{
     DType, Scalar,
     kernel::{
         Index, Mask, Ranges,
         fused::{FusedOp, Fusion, Instruction, InstructionId, Store},
+        loops::{MatrixShape, Panel},
         step::{Library, Operand},
         view::{Coordinates, flat},
     },
@@ -27,6 +28,50 @@ pub(super) fn fused(library: &Library) -> Option<(Fusion, Option<Product>)> {
         Op::ArgReduce(ArgReduce { combine, axis }) => other(arg_reduce(library, *combine, *axis)),
         _ => return None,
     })
+}
+
+/// A product whose factors panels can hold only if the terms of a row or column are neighbours, with copies of the
+/// operands in which they are, by the operand's number. `None` if nothing has to be copied.
+pub(super) fn with_neighbouring_terms(
+    library: &Library,
+    target: &Target,
+) -> Option<(Library, Vec<(usize, Fusion)>)> {
+    let rank = library.node.shape.len();
+    let wide = |&(shape, factor, _): &(MatrixShape, DType, DType)| {
+        shape.rows == Panel::ROWS && factor == library.operands[0].dtype && factor.size() != 2
+    };
+    let is_product = matches!(library.node.op.exact(), Op::Dot) && target.limits.matrices.iter().any(wide);
+    if !is_product || library.node.shape[rank - 2..].iter().any(|&extent| extent < Panel::ROWS) {
+        return None;
+    }
+    let (mut turned, mut copies) = (library.clone(), Vec::new());
+    for (number, operand) in turned.operands.iter_mut().enumerate() {
+        let terms = rank - 1 - number;
+        if operand.layout.strides[terms] == 1 {
+            continue;
+        }
+        // Stored with the terms last.
+        let mut shape = operand.layout.shape.clone();
+        let last = shape.remove(terms);
+        shape.push(last);
+        let mut draft = Draft::new(&shape, &[]);
+        let at = draft.ranges().coordinates();
+        let mut place: Coordinates = at.clone();
+        if let Some(term) = place.pop() {
+            place.insert(terms, term);
+        }
+        let (from, to) = (draft.parameter(operand.dtype, false), draft.parameter(operand.dtype, true));
+        let element =
+            draft.load(from, flat(&place, &operand.layout.strides, 0), Mask::default(), Scalar::Int(0));
+        let mut strides = contiguous_strides(&shape);
+        draft.store(to, element, flat(&at, &strides, 0));
+        copies.push((number, draft.fused));
+        if let Some(stride) = strides.pop() {
+            strides.insert(terms, stride);
+        }
+        operand.layout.strides = strides;
+    }
+    (!copies.is_empty()).then_some((turned, copies))
 }
 
 /// A specification over the elements of the result, with the operands as its first parameters.

@@ -211,8 +211,15 @@ fn reason(error: Error) -> String {
 }
 
 fn lower_library(library: &Library, target: &Target, lowered: &mut Lowered) -> Result<(), Unsupported> {
+    let turned = library::with_neighbouring_terms(library, target);
+    let library = turned.as_ref().map_or(library, |(library, _)| library);
     if let Some((fused, product)) = library::fused(library) {
-        let sources: Vec<Source> = (0..fused.parameters.len()).map(Source::Binding).collect();
+        let mut sources: Vec<Source> = (0..fused.parameters.len()).map(Source::Binding).collect();
+        for (operand, copy) in turned.iter().flat_map(|(_, copies)| copies) {
+            let copied = lowered.temporary(copy.row_count(), copy.parameters[0].dtype);
+            lower_fused(copy, &[Source::Binding(*operand), copied], target, lowered)?;
+            sources[*operand] = copied;
+        }
         return match (product, strided::geometry(library.node.op.exact())) {
             (Some(product), Some(geometry)) => {
                 strided::lower(library, (&fused, product), geometry, &sources, target, lowered)

@@ -28,6 +28,7 @@ const SHAPES: [Shape; 7] = [
     of_teams(64, 192, 64),
 ];
 
+/// The depth is that of factors of 16 bits.
 const fn of_teams(rows: usize, columns: usize, of_team: usize) -> Shape {
     Shape { rows, columns, depth: Panel::WIDTH, part: [Panel::ROWS, of_team], unit: Unit::Team }
 }
@@ -71,7 +72,7 @@ impl Setup {
         let teams = shape.rows / shape.part[0] * (shape.columns / shape.part[1]);
         let through = teams * Panel::ROWS * PITCH * passed.size();
         let stages = |shared: usize| {
-            let tile = (shape.rows + shape.columns) * shape.depth * 2;
+            let tile = (shape.rows + shape.columns) * 2 * Panel::WIDTH;
             (shared.saturating_sub(through + BARRIERS) / tile).min(MOST_STAGES)
         };
         let (alone, shared) = (target.limits.shared_bytes, target.limits.shared_bytes);
@@ -96,9 +97,14 @@ pub(super) fn shape(contraction: &Contraction, target: &Target) -> Option<Shape>
     let fits = |shape: &Shape| {
         let has = |&(matrix, factor, sum): &(MatrixShape, DType, DType)| {
             let size = matrix.rows == Panel::ROWS && matrix.columns >= shape.part[1];
-            size && factor == left && left == right && left.size() == 2 && sum == contraction.held
+            size && factor == left && left == right && sum == contraction.held
         };
-        limits.matrices.iter().any(has)
+        // Only bulk copies round, and only numbers of 16 bits need not be neighbours along the terms.
+        let copied = left.size() == 2
+            || [0, 1].iter().all(|&factor| along_depth(contraction, factor))
+                && load::is_bulk(contraction, *shape, target);
+        copied
+            && limits.matrices.iter().any(has)
             && Setup::of(contraction, *shape, 1, target).stages >= LEAST_STAGES
             && contraction.block(*shape, target) + BulkCopy::INVOCATIONS <= limits.block_size
     };
@@ -107,7 +113,12 @@ pub(super) fn shape(contraction: &Contraction, target: &Target) -> Option<Shape>
         return None;
     }
     let fastest = |&shape: &Shape| time(contraction, shape, parts(contraction, shape, target), target);
-    SHAPES.into_iter().filter(fits).min_by(|a, b| fastest(a).total_cmp(&fastest(b)))
+    let depth = Panel::width(left);
+    SHAPES
+        .into_iter()
+        .map(|shape| Shape { depth, ..shape })
+        .filter(fits)
+        .min_by(|a, b| fastest(a).total_cmp(&fastest(b)))
 }
 
 /// The parts in which to sum the terms: more parts keep more processors busy if there are few tiles, but their sums
@@ -158,7 +169,7 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile) -> bool {
     let along = [0, 1].map(|factor| along_depth(contraction, factor));
     let extents = [shape.rows, shape.columns];
     let layouts = [0, 1].map(|factor| {
-        let (outer, depth) = if along[factor] { (Panel::WIDTH, 1) } else { (1, Panel::WIDTH) };
+        let (outer, depth) = if along[factor] { (shape.depth, 1) } else { (1, shape.depth) };
         Layout { dtype, outer, depth, size: extents[factor] * shape.depth, panels: true }
     });
     let Setup { stages, passed, .. } = tile.setup;
@@ -172,7 +183,7 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile) -> bool {
     let count = shape.part[1] / COLUMNS;
     let sums = b.fragments(Fragment {
         role: Role::Accumulator,
-        shape: MatrixShape { rows: Panel::ROWS, columns: COLUMNS, depth: 16 },
+        shape: MatrixShape { rows: Panel::ROWS, columns: COLUMNS, depth: shape.depth / 4 },
         dtype: contraction.held,
         length: count,
     });
@@ -193,7 +204,7 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile) -> bool {
         loaders.turn(b, ahead as u8 - 1);
         let slot = turn.remainder(stages as i64, b.ranges());
         let panel = |factor: usize, first: &Index| {
-            let index = slot.scale(layouts[factor].size as i64).add(&first.scale(Panel::WIDTH as i64));
+            let index = slot.scale(layouts[factor].size as i64).add(&first.scale(shape.depth as i64));
             Panel { access: MemoryAccess::at(arrays[factor], &index), along_terms: along[factor] }
         };
         let (left, right) = (Factor::Panel(panel(0, &row)), panel(1, &column));

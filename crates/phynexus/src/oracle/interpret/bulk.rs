@@ -70,7 +70,9 @@ impl WorkGroup<'_> {
                 None => Scalar::Int(0).cast(dtype),
             };
             let target = MemoryAccess::at(to.array, &Index::constant(first + element as i64));
-            self.write(&target, 0, 0, Scalar::Float(f64::NAN))?;
+            let kernel = self.kernel;
+            let (cell, accessor) = self.element(&target, 0, 0)?;
+            cell.begin_write(accessor).map_err(|fault| broken(kernel, format!("{:?} {fault}", to.array)))?;
             self.copies[0].0.push((target, scalar));
         }
         Ok(())

@@ -124,11 +124,16 @@ impl WorkGroup<'_> {
     fn product(&mut self, sums: u16, left: &Factor, right: &Panel, first: usize) -> Result<()> {
         let &Fragment { shape, dtype, length, .. } = &self.kernel.fragments[usize::from(sums)];
         let team = self.subgroup * Panel::SUBGROUPS;
+        let of = self.kernel.array(right.access.array).map_or(DType::BF16, |(dtype, _)| dtype);
+        let width = Panel::width(of);
         let mut read = |panel: &Panel, extent: usize| -> Result<Vec<f64>> {
             self.same_in_team(&panel.access.index, first, team)?;
-            let places = (0..extent).flat_map(|outer| (0..Panel::WIDTH).map(move |term| (outer, term)));
-            let mut element = |(outer, term)| self.read(&panel.access, first, panel.offset(outer, term));
-            places.map(|place| element(place).map(|scalar| scalar.as_f64())).collect()
+            let places = (0..extent).flat_map(|outer| (0..width).map(move |term| (outer, term)));
+            let mut element = |(outer, term)| {
+                let read = self.read(&panel.access, first, panel.offset(of, outer, term))?;
+                Ok(if of == DType::F32 { rounded_to_tf32(read) } else { read }.as_f64())
+            };
+            places.map(&mut element).collect()
         };
         let columns = shape.columns * length;
         let of_right = read(right, columns)?;
@@ -141,8 +146,7 @@ impl WorkGroup<'_> {
             let mut elements = self.tile_elements(&tile, first)?;
             for (i, sum) in elements.iter_mut().enumerate() {
                 let (row, column) = (i / shape.columns, at * shape.columns + i % shape.columns);
-                let terms =
-                    |factor: &[f64], outer: usize| factor[outer * Panel::WIDTH..][..Panel::WIDTH].to_vec();
+                let terms = |factor: &[f64], outer: usize| factor[outer * width..][..width].to_vec();
                 let (left, right) = (terms(&of_left, row), terms(&of_right, column));
                 let total: f64 = left.iter().zip(right).map(|(a, b)| a * b).sum();
                 *sum = Scalar::Float(total + sum.as_f64()).cast(dtype);
@@ -155,7 +159,7 @@ impl WorkGroup<'_> {
         };
         let elements = |(Panel { access, .. }, extent): (&Panel, usize)| {
             let begin = access.index.evaluate(&self.points[first]);
-            (access.array, begin..begin + (extent * Panel::WIDTH) as i64)
+            (access.array, begin..begin + (extent * width) as i64)
         };
         let panels = left_panel.into_iter().chain([(right, columns)]).map(elements).collect();
         self.products[first / team].push(Pending { sums, left, panels });

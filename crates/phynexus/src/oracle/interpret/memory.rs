@@ -65,6 +65,13 @@ impl Cell {
         (self.value, self.writer) = (Some(value), Some(by));
         Ok(())
     }
+
+    /// Notes that a device may begin to write it.
+    pub(super) fn begin_write(&mut self, by: Accessor) -> Result<(), &'static str> {
+        self.write(Scalar::Int(0), by)?;
+        self.value = None;
+        Ok(())
+    }
 }
 
 /// A bound value.

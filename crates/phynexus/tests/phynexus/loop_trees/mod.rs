@@ -1,5 +1,6 @@
 //! Loop trees: the checker, and the interpreter's results against plain computations.
 
+mod bulk;
 mod checks;
 mod kernels;
 

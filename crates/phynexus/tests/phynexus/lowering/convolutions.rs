@@ -3,6 +3,7 @@
 use phynexus::{
     DType,
     kernel::{
+        loops::{BulkPart, BulkTensor, Kernel},
         lower::lower,
         step::{Library, Operand, Step},
     },
@@ -62,8 +63,7 @@ fn sizes() -> Vec<Sizes> {
     ]
 }
 
-/// Whether each launch multiplies panels.
-fn launches(sizes: &Sizes, kind: ConvKind) -> Vec<bool> {
+fn kernels(sizes: &Sizes, kind: ConvKind) -> Vec<Kernel> {
     let (operands, result) = sizes.shapes(kind);
     let operand = |shape: &[usize; 4]| {
         let [_, channels, height, width] = shape.map(|extent| extent as isize);
@@ -75,7 +75,44 @@ fn launches(sizes: &Sizes, kind: ConvKind) -> Vec<bool> {
     let node = IrNode { op, dtype: DTYPE, shape: result.as_slice().into(), inputs: Default::default() };
     let step =
         Step::Library(Library { node, operands: operands.iter().map(operand).collect(), epilogue: None });
-    lower(&step, &panels(5)).unwrap().launches.iter().map(|launch| launch.kernel.has_panels()).collect()
+    lower(&step, &panels(5)).unwrap().launches.into_iter().map(|launch| launch.kernel).collect()
+}
+
+/// Whether each launch multiplies panels.
+fn launches(sizes: &Sizes, kind: ConvKind) -> Vec<bool> {
+    kernels(sizes, kind).iter().map(Kernel::has_panels).collect()
+}
+
+/// Images are copied as windows if a copy's terms, or channels, belong to one place of the windows; filters, and images
+/// that are matrices of pixels, as boxes.
+#[test]
+fn images_are_copied_in_bulk() {
+    use ConvKind::{FilterGradient, Forward, InputGradient};
+    let small = Sizes::new([2, 64, 6, 6], 64, 3, 1, 1);
+    let strided = Sizes::new([2, 64, 12, 12], 128, 3, 2, 1);
+    let single = Sizes::new([2, 128, 12, 12], 64, 1, 2, 0);
+    let pixels = Sizes::new([2, 64, 12, 12], 64, 1, 1, 0);
+    let uneven = Sizes::new([2, 72, 12, 12], 64, 3, 1, 1);
+    for (sizes, kind, expected) in [
+        (&small, Forward, "box windows"),
+        (&small, InputGradient, "box windows"),
+        (&small, FilterGradient, "box windows"),
+        (&strided, Forward, "box windows"),
+        (&single, Forward, "box windows"),
+        (&single, FilterGradient, "box windows"),
+        (&pixels, Forward, "box box"),
+        (&pixels, FilterGradient, "box box"),
+        (&uneven, Forward, ""),
+    ] {
+        let kernel = &kernels(sizes, kind)[0];
+        let part = |tensor: &BulkTensor| match tensor.part {
+            BulkPart::Box(_) => "box",
+            BulkPart::Windows { .. } => "windows",
+        };
+        let mut parts: Vec<&str> = kernel.tensors.iter().map(part).collect();
+        parts.sort_unstable();
+        assert_eq!(parts.join(" "), expected, "{kind:?} of {:?}", sizes.x);
+    }
 }
 
 #[test]

@@ -4,13 +4,13 @@ use phynexus::{
     DType,
     kernel::{
         check::Limits,
-        loops::{MatrixShape, Panel},
+        loops::{Kernel, MatrixShape, Panel},
         lower::{Target, lower},
         step::{Library, Operand, Step},
     },
-    op::{Op, Permute, ir::IrNode},
+    op::{Composite, Op, Permute, composite::Tf32, ir::IrNode},
     oracle::generate::{Case, CaseLeaf, Choice, Distribution, random_array},
-    shape::Layout,
+    shape::{Dims, Layout},
 };
 
 use super::{big, cases, check_all, tensor};
@@ -79,6 +79,52 @@ fn products_of_panels() {
     ]);
     large.iter().for_each(|case| assert_eq!(launches(case, &panels(2)), [true], "{}", case.name));
     check_all(cases::products().into_iter().chain(large), &[panels(2)]);
+}
+
+/// Lowers the product of matrices of this type, neither of which is transposed.
+fn product(dtype: DType, rounds: bool, [m, k, n]: [usize; 3], target: &Target) -> Vec<Kernel> {
+    let shape: Dims = [m, n].as_slice().into();
+    let op = match rounds {
+        true => Op::Composite(Composite::Tf32(Tf32 { op: Box::new(Op::Dot), shape: shape.clone() })),
+        false => Op::Dot,
+    };
+    let node = IrNode { op, dtype, shape, inputs: Default::default() };
+    let operand = |shape: &[usize]| Operand { dtype, layout: Layout::contiguous(shape) };
+    let operands = vec![operand(&[m, k]), operand(&[k, n])];
+    let step = Step::Library(Library { node, operands, epilogue: None });
+    lower(&step, target).unwrap().launches.into_iter().map(|launch| launch.kernel).collect()
+}
+
+/// Short sums of many tiles take less time if another group multiplies while one stores its sums.
+#[test]
+fn groups_share_a_processor() {
+    for (sizes, residents, launched) in [
+        ([4096, 128, 4096], 2, 288),
+        ([4096, 4096, 4096], 0, 288),
+        ([128, 64, 128], 0, 288),
+        // Rows that cannot be copied in bulk.
+        ([4096, 124, 4096], 0, 256),
+    ] {
+        let kernel = &product(DType::BF16, false, sizes, &panels(32))[0];
+        let found = (kernel.residents, kernel.launched_block()[0]);
+        assert_eq!(found, (residents, launched), "{sizes:?}");
+    }
+}
+
+/// Panels of `float32` need the terms of a column beside each other.
+#[test]
+fn rounded_products_of_panels() {
+    let mut target = panels(8);
+    target.limits.matrices.push((
+        MatrixShape { rows: Panel::ROWS, columns: 256, depth: 8 },
+        DType::F32,
+        DType::F32,
+    ));
+    let names = |rounds| -> Vec<bool> {
+        product(DType::F32, rounds, [256, 128, 256], &target).iter().map(Kernel::has_panels).collect()
+    };
+    assert_eq!(names(true), [false, true]);
+    assert_eq!(names(false), [false]);
 }
 
 #[test]
