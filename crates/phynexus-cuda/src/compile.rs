@@ -139,16 +139,17 @@ pub(crate) mod tests {
     use phynexus::{
         DType, Scalar,
         kernel::{
+            loops::Kernel,
             lower::lower,
             print::print,
             step::{Library, Operand, Step},
         },
         op::{
             Composite, Conv, ConvKind, Geometry, Op,
-            composite::{Attention, AttentionGradient},
+            composite::{Attention, AttentionGradient, Tf32},
             ir::IrNode,
         },
-        shape::Layout,
+        shape::{Dims, Layout},
     };
 
     use super::*;
@@ -176,27 +177,44 @@ pub(crate) mod tests {
     #[test]
     #[ignore = "needs NVRTC"]
     fn products_of_panels_compile_without_spilling() {
-        let architecture = crate::Architecture::new("sm_90a").unwrap();
         let turned = [(false, false), (false, true), (true, false), (true, true)];
         for ((left, right), columns) in turned.into_iter().flat_map(|turned| [(turned, 4096), (turned, 64)]) {
-            let operand = |shape: [usize; 2], turned: bool| {
-                let mut layout = Layout::contiguous(&shape);
-                if turned {
-                    layout.strides = [1, shape[0] as isize].into_iter().collect();
-                }
-                Operand { dtype: DType::BF16, layout }
-            };
-            let (dtype, shape) = (DType::BF16, [4096, columns].as_slice().into());
-            let node = IrNode { op: Op::Dot, dtype, shape, inputs: Default::default() };
-            let operands = vec![operand([4096, 768], left), operand([768, columns], right)];
-            let step = Step::Library(Library { node, operands, epilogue: None });
-            let lowered = lower(&step, architecture.target()).unwrap();
-            let kernel = &lowered.launches[0].kernel;
-            assert!(kernel.shared[0].panels);
-            let source = print(kernel, &CUDA).unwrap();
-            let log = log_of(&source);
-            assert!(log.contains(" 0 bytes spill stores") && !log.contains("serialized"), "{log}");
+            product_of_panels(DType::BF16, [4096, 768, columns], left, right);
         }
+        // Several groups for each processor, and a result with few rows.
+        let kernel = product_of_panels(DType::BF16, [16384, 128, 4096], false, false);
+        assert_eq!(kernel.residents, 2);
+        product_of_panels(DType::F16, [64, 4096, 49152], true, false);
+        // TF32.
+        product_of_panels(DType::F32, [4096, 768, 4096], false, true);
+    }
+
+    /// Compiles the product of matrices with these rows, terms and columns, which may be transposed in memory.
+    fn product_of_panels(dtype: DType, [m, k, n]: [usize; 3], left: bool, right: bool) -> Kernel {
+        let architecture = crate::Architecture::new("sm_90a").unwrap();
+        let operand = |shape: [usize; 2], turned: bool| {
+            let mut layout = Layout::contiguous(&shape);
+            if turned {
+                layout.strides = [1, shape[0] as isize].into_iter().collect();
+            }
+            Operand { dtype, layout }
+        };
+        let shape: Dims = [m, n].as_slice().into();
+        let op = match dtype {
+            DType::F32 => {
+                Op::Composite(Composite::Tf32(Tf32 { op: Box::new(Op::Dot), shape: shape.clone() }))
+            }
+            _ => Op::Dot,
+        };
+        let node = IrNode { op, dtype, shape, inputs: Default::default() };
+        let operands = vec![operand([m, k], left), operand([k, n], right)];
+        let step = Step::Library(Library { node, operands, epilogue: None });
+        let mut lowered = lower(&step, architecture.target()).unwrap();
+        let kernel = lowered.launches.swap_remove(0).kernel;
+        assert!(kernel.shared[0].panels && kernel.tensors.len() == 2);
+        let log = log_of(&print(&kernel, &CUDA).unwrap());
+        assert!(log.contains(" 0 bytes spill stores") && !log.contains("serialized"), "{log}");
+        kernel
     }
 
     #[test]

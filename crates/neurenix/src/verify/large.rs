@@ -90,6 +90,24 @@ const WORK: &[Work] = &[
         multiplies: true,
     },
     Work {
+        name: "product 8192x72x6144",
+        operands: &[&[8192, 72], &[72, 6144]],
+        compute: |x| Ok(vec![x[0].matmul(&x[1])?]),
+        multiplies: true,
+    },
+    Work {
+        name: "convolution 8x128x29x31 to 64 by steps of 2 with its gradients",
+        operands: &[&[8, 128, 29, 31], &[64, 128, 3, 3], &[8, 64, 15, 16]],
+        compute: |x| {
+            let (image, filter) = (x[0].with_grad()?, x[1].with_grad()?);
+            let result = image.conv2d(&filter, None, [2, 2], [1, 1], [1, 1], 1)?;
+            let mut all = result.vector_jacobian_product(&x[2], &[&image, &filter], false)?;
+            all.push(result.detach()?);
+            Ok(all)
+        },
+        multiplies: true,
+    },
+    Work {
         name: "convolution 16x64x56x56 to 128 with its gradients",
         operands: &[&[16, 64, 56, 56], &[128, 64, 3, 3], &[16, 128, 56, 56]],
         compute: |x| {

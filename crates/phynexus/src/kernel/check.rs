@@ -298,7 +298,11 @@ impl Checker<'_> {
                 self.require_bool(*when)
             }
             Statement::Barrier => {
-                self.require(self.group_uniform, || "a barrier that only part of a group reaches".to_owned())
+                self.require(self.group_uniform, || {
+                    "a barrier that only part of a group reaches".to_owned()
+                })?;
+                // The invocations that make bulk copies would not reach it.
+                self.require(self.kernel.tensors.is_empty(), || "a barrier beside bulk copies".to_owned())
             }
             Statement::Matrix(matrix) => self.matrix(matrix),
             Statement::AsyncCopy(copy) => self.async_copy(copy),

@@ -86,6 +86,7 @@ enum Fault {
     UnsettledProduct,
     TooManyBatches,
     PlaceOfInvocations,
+    Barrier,
 }
 
 /// Multiplies 64 rows of 128 terms by themselves, in two steps, each of which has its panels.
@@ -139,6 +140,9 @@ fn kernel(fault: Fault) -> Kernel {
             }
         }
         b.matrix(Matrix::Settle(0));
+        if fault == Fault::Barrier {
+            b.barrier();
+        }
         let access = MemoryAccess::at(Buffer(1), &Index::default());
         b.matrix(Matrix::Store { tile: sums(Index::default()), access, stride: 64 });
     });
@@ -177,6 +181,8 @@ fn copies_that_the_checker_refuses() {
     let refusal = |kernel: &Kernel, limits: &Limits| check(kernel, limits).unwrap_err().to_string();
     let message = refusal(&kernel(Fault::PlaceOfInvocations), &targets());
     assert!(message.contains("differs within a group"), "{message}");
+    let message = refusal(&kernel(Fault::Barrier), &targets());
+    assert!(message.contains("a barrier beside bulk copies"), "{message}");
     let mut beyond = kernel(Fault::Nothing);
     beyond.tensors[0].dimensions[1].0 = 65;
     let message = refusal(&beyond, &targets());
