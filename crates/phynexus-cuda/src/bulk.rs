@@ -7,12 +7,13 @@ __device__ static __forceinline__ unsigned long long *barriers(void *memory) { r
 __device__ static __forceinline__ void arrive(unsigned long long *barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(shared_address(barrier)) : "memory");
 }
-// Waits for the end of the barrier's first phase, then for that of its second one, and so on.
+// Waits until phase number `phase`, from 0 on, has ended.
 __device__ static __forceinline__ void await(unsigned long long *barrier, unsigned int phase) {
   asm volatile("{ .reg .pred done; AGAIN: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1; @!done bra AGAIN; }"
     :: "r"(shared_address(barrier)), "r"(phase & 1) : "memory");
 }
-template <unsigned int batches, int subgroups> __device__ static __forceinline__ void begin_barriers(unsigned long long *copied) {
+template <unsigned int batches, int subgroups>
+__device__ static __forceinline__ void begin_barriers(unsigned long long *copied) {
   if (threadIdx.x == 0) {
     #pragma unroll
     for (unsigned int i = 0; i < 2 * batches; ++i)

@@ -25,7 +25,8 @@ template <int share> __device__ static __forceinline__ void fragment_fill(float 
   for (int i = 0; i < share; ++i) sum[i] = value;
 }
 template <int share>
-__device__ static __forceinline__ void team_fragment_store_float32(float *to, const float (&sum)[share], int stride) {
+__device__ static __forceinline__ void team_fragment_store_float32(
+    float *to, const float (&sum)[share], int stride) {
   float *first = to + (threadIdx.x / 32 % 4 * 16 + lane() / 4) * stride + lane() % 4 * 2;
   __syncwarp();
   #pragma unroll
@@ -54,11 +55,13 @@ __device__ static __forceinline__ void store_pairs(unsigned short *to, const flo
   __syncwarp();
 }
 template <int share>
-__device__ static __forceinline__ void team_fragment_store_float16(unsigned short *to, const float (&sum)[share], int stride) {
+__device__ static __forceinline__ void team_fragment_store_float16(
+    unsigned short *to, const float (&sum)[share], int stride) {
   store_pairs<false>(to, sum, stride);
 }
 template <int share>
-__device__ static __forceinline__ void team_fragment_store_bfloat16(unsigned short *to, const float (&sum)[share], int stride) {
+__device__ static __forceinline__ void team_fragment_store_bfloat16(
+    unsigned short *to, const float (&sum)[share], int stride) {
   store_pairs<true>(to, sum, stride);
 }
 // The descriptor of a panel: its address, the bytes between groups of 64 rows or columns, and between groups of 8.

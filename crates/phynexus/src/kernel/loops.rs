@@ -240,8 +240,8 @@ pub enum AsyncCopy {
     /// Waits until at most this many of the latest batches are pending. Other invocations see the copied data after the
     /// next barrier.
     Wait(u8),
-    /// The same for bulk copies, at the end of which the group sees the copied data. Bulk copies that follow may overwrite
-    /// what the group used before. It orders no other accesses, so invocations need not wait for each other.
+    /// The same for bulk copies, at the end of which the group sees the copied data. Bulk copies that follow may
+    /// overwrite what the group used before. It orders no other accesses, so invocations need not wait for each other.
     Turn(u8),
 }
 

@@ -13,9 +13,12 @@ use crate::{
     shape::Layout,
 };
 
+/// The alignment of a view in bytes that wide loads need.
+const ALIGNMENT: usize = 16;
+
 /// Inserts `Contiguous` nodes before operands of routines that are views or leaves in a layout that the device cannot
-/// read, and removes those whose operand is a row-major view of a leaf. Returns the new graph and the device's support for its nodes. `leaves` are the layouts of the leaves, in slot
-/// order.
+/// read, and removes those whose operand is a row-major view of a leaf. Returns the new graph and the device's support
+/// for its nodes. `leaves` are the layouts of the leaves, in slot order.
 pub(super) fn lay_out(ir: Ir, leaves: &[Layout], device: Device) -> (Ir, Answers) {
     let backend = device.backend();
     let answers = Answers::of(&ir, device);
@@ -32,7 +35,9 @@ pub(super) fn lay_out(ir: Ir, leaves: &[Layout], device: Device) -> (Ir, Answers
     let is_needless = |(id, node): (usize, &IrNode)| {
         matches!(node.op, Op::Contiguous)
             && of_leaves[node.inputs[0] as usize]
-            && layouts[node.inputs[0] as usize].as_ref().is_some_and(Layout::is_contiguous)
+            && layouts[node.inputs[0] as usize].as_ref().is_some_and(|layout| {
+                layout.is_contiguous() && (layout.offset * node.dtype.size()).is_multiple_of(ALIGNMENT)
+            })
             && !ir.outputs.contains(&(id as Id))
     };
     if !ir.nodes.iter().enumerate().any(|node| needs_copy(node) || is_needless(node)) {

@@ -136,7 +136,7 @@ pub(crate) fn products() -> Vec<Case> {
 pub(crate) fn rounded() -> Vec<Case> {
     let mut choice = Choice::new(21);
     let mut cases = Vec::new();
-    for (m, k, n) in [(40, 41, 36), (66, 40, 50), (24, 264, 16), (130, 20, 140)] {
+    for (m, k, n) in [(40, 41, 36), (66, 40, 50), (24, 264, 16), (130, 20, 140), (72, 1030, 68)] {
         let product = || {
             let shape = [m, n].as_slice().into();
             Op::Composite(Tf32 { op: Box::new(Op::Dot), shape }.into())

@@ -112,7 +112,7 @@ fn products_of_matrices() {
 
 #[test]
 fn products_that_may_round_their_factors() {
-    check_all(cases::rounded(), &[tensor(), wide(), many()]);
+    check_all(cases::rounded(), &[tensor(), wide(), many(), panels::rounding(5)]);
 }
 
 /// The instruction that rounds factors is used only where rounding is allowed.

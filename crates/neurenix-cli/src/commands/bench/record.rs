@@ -176,8 +176,9 @@ fn target_devices() -> [TargetDevice; 4] {
         async_copies: true,
     };
     let mut hopper = cuda.clone();
-    let product = MatrixShape { rows: Panel::ROWS, columns: 256, depth: 16 };
-    hopper.matrices.extend([DType::F16, DType::BF16].map(|factor| (product, factor, DType::F32)));
+    let product = |depth| MatrixShape { rows: Panel::ROWS, columns: 256, depth };
+    let factors = [(DType::F16, 16), (DType::BF16, 16), (DType::F32, 8)];
+    hopper.matrices.extend(factors.map(|(factor, depth)| (product(depth), factor, DType::F32)));
     let hip = Limits {
         device: "hip".to_owned(),
         shared_bytes: 64 << 10,

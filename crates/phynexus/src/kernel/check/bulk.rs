@@ -83,13 +83,13 @@ impl Checker<'_> {
         self.require(together, || "a bulk copy that differs within a group".to_owned())?;
         at.iter().try_for_each(|index| self.index(index))?;
         mask.conditions().iter().try_for_each(|c| self.index(&c.index))?;
-        if let BulkPart::Windows { walks, .. } = &tensor.part {
+        if let BulkPart::Windows { .. } = &tensor.part {
             let known = self.conditions.and(mask);
-            let bits = 16 / walks.len() as u32;
             for index in &at[1..] {
                 let (low, high) = known.bounds_of(index, &self.ranges);
-                let most = if std::ptr::eq(index, &at[1]) { i64::from(i32::MAX) } else { 1 << bits };
-                self.require(known.is_never() || low >= 0 && high < most, || {
+                let is_window = std::ptr::eq(index, &at[1]);
+                let most = if is_window { i64::from(i32::MAX) } else { tensor.greatest_distance() };
+                self.require(known.is_never() || low >= 0 && high <= most, || {
                     format!("windows from {low} to {high}")
                 })?;
             }

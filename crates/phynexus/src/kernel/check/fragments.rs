@@ -125,8 +125,19 @@ impl Checker<'_> {
             AsyncCopy::Turn(_) => {
                 return self.require(self.group_uniform, || "part of a group takes turns".to_owned());
             }
-            AsyncCopy::Mark | AsyncCopy::Wait(_) => return Ok(()),
+            // All invocations count batches, also the one that makes bulk copies.
+            AsyncCopy::Mark if !self.kernel.tensors.is_empty() => {
+                return self
+                    .require(self.group_uniform, || "a mark that only part of a group makes".to_owned());
+            }
+            AsyncCopy::Mark | AsyncCopy::Wait(_) if self.kernel.tensors.is_empty() => return Ok(()),
+            AsyncCopy::Mark | AsyncCopy::Wait(_) => {
+                return self.fail("copies by invocations beside bulk copies");
+            }
         };
+        self.require(self.kernel.tensors.is_empty(), || {
+            "copies by invocations beside bulk copies".to_owned()
+        })?;
         let kinds = matches!((from.array, to.array), (ArrayId::Buffer(_), ArrayId::Shared(_)));
         let dtypes = [from, to].map(|access| self.kernel.array(access.array).map(|(dtype, _)| dtype));
         let Some(dtype) = dtypes[0] else { return self.fail(format!("no {:?}", from.array)) };

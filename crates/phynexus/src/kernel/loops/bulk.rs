@@ -62,6 +62,32 @@ pub struct BulkCopy {
 }
 
 impl BulkTensor {
+    /// The coordinates of element number `element` of a copy at these numbers.
+    pub fn coordinates(&self, at: &[i64], mut element: usize) -> SmallVec<[i64; 5]> {
+        match &self.part {
+            BulkPart::Box(extents) => {
+                let coordinate = |(first, extent): (&i64, &usize)| {
+                    let along = element % extent;
+                    element /= extent;
+                    first + along as i64
+                };
+                at.iter().zip(extents).map(coordinate).collect()
+            }
+            BulkPart::Windows { length, walks, .. } => {
+                let mut window = at[1] + (element / length) as i64;
+                let mut coordinates: SmallVec<[i64; 5]> =
+                    [at[0] + (element % length) as i64].into_iter().collect();
+                for (walk, offset) in walks.iter().zip(&at[2..]) {
+                    let count = walk.count as i64;
+                    coordinates.push(walk.low + window.rem_euclid(count) * walk.step as i64 + offset);
+                    window = window.div_euclid(count);
+                }
+                coordinates.push(window);
+                coordinates
+            }
+        }
+    }
+
     /// The element of the tensor at these coordinates, or `None` beyond the tensor.
     pub fn element(&self, coordinates: &[i64]) -> Option<usize> {
         let place = |(&at, &(extent, stride)): (&i64, &(usize, usize))| {
@@ -69,6 +95,12 @@ impl BulkTensor {
         };
         let places = coordinates.iter().zip(&self.dimensions).map(place);
         places.sum::<Option<usize>>().map(|place| self.start + place)
+    }
+
+    /// The greatest distance from the beginnings of windows that devices can tell: it has fewer bits the more
+    /// dimensions there are.
+    pub fn greatest_distance(&self) -> i64 {
+        (1 << (16 / self.dimensions.len().saturating_sub(2).max(1))) - 1
     }
 
     /// The greatest element.
@@ -100,34 +132,6 @@ impl BulkPart {
 impl BulkCopy {
     /// The invocations that a group has in addition, one of which makes its copies.
     pub const INVOCATIONS: usize = 32;
-}
-
-impl BulkTensor {
-    /// The coordinates of element number `element` of a copy at these numbers.
-    pub fn coordinates(&self, at: &[i64], mut element: usize) -> SmallVec<[i64; 5]> {
-        match &self.part {
-            BulkPart::Box(extents) => {
-                let coordinate = |(first, extent): (&i64, &usize)| {
-                    let along = element % extent;
-                    element /= extent;
-                    first + along as i64
-                };
-                at.iter().zip(extents).map(coordinate).collect()
-            }
-            BulkPart::Windows { length, walks, .. } => {
-                let mut window = at[1] + (element / length) as i64;
-                let mut coordinates: SmallVec<[i64; 5]> =
-                    [at[0] + (element % length) as i64].into_iter().collect();
-                for (walk, offset) in walks.iter().zip(&at[2..]) {
-                    let count = walk.count as i64;
-                    coordinates.push(walk.low + window.rem_euclid(count) * walk.step as i64 + offset);
-                    window = window.div_euclid(count);
-                }
-                coordinates.push(window);
-                coordinates
-            }
-        }
-    }
 }
 
 impl Kernel {

@@ -156,12 +156,16 @@ impl Bulk {
             return None;
         }
         let has_taps = rows[..taps].iter().any(is_tap);
+        // Copies of a part may go beyond the last term, where a window's elements do exist.
+        let width = Panel::width(contraction.dtypes()[factor]);
+        if !contraction.parts_fit(width, along_terms && has_taps) {
+            return None;
+        }
         let rows = memory.dimensions(rows[taps..].iter().copied())?;
         let lines = memory.dimensions(contraction.group(lines).iter().copied())?;
         let is_used = |range: &usize| memory.strides[*range] != 0 || memory.is_of_image(*range);
         let batches = memory.dimensions(contraction.group(0).iter().copied().filter(is_used))?;
-        // The neighbours of a copy are never at the end of a row.
-        let width = Panel::width(contraction.dtypes()[factor]);
+        // A copy never crosses the end of a row, except past the tensor, where it is zero.
         let whole = |row: &Dimension| rows.len() == 1 && !has_taps || row.extent.is_multiple_of(width);
         let row = rows.first().filter(|row| row.stride == 1 && whole(row))?;
         let count = if along_terms { outer } else { width };
@@ -172,7 +176,7 @@ impl Bulk {
                 let all: SmallVec<[&Dimension; 5]> = rows.iter().chain(&lines).chain(&batches).collect();
                 let of_rows = (0..rows.len()).map(|at| if at == 0 { width } else { 1 });
                 let mut part: SmallVec<[usize; 5]> = of_rows.chain(extents).collect();
-                part.resize(all.len().max(2), 1);
+                part.resize(all.len(), 1);
                 (all, BulkPart::Box(part))
             }
             None => {
@@ -209,7 +213,15 @@ impl Bulk {
         }
         let tensor = BulkTensor { buffer: number, start, dimensions, part };
         let element = contraction.dtypes()[factor].size();
-        let fits = tensor.is_supported(element) && tensor.last() < buffer.length;
+        let bounded = |(number, place): (usize, &Index)| match tensor.part {
+            BulkPart::Windows { .. } if number > 1 => {
+                place.bounds(&memory.ranges).1 <= tensor.greatest_distance()
+            }
+            _ => true,
+        };
+        let fits = tensor.is_supported(element)
+            && tensor.last() < buffer.length
+            && places.iter().enumerate().all(bounded);
         fits.then_some(Bulk { tensor, places, terms_are_windows: !along_terms })
     }
 

@@ -142,6 +142,13 @@ impl Contraction<'_> {
         }
     }
 
+    /// Whether parts, if there are any, are whole panels of this width, and `whole` ones if that is needed: none goes
+    /// beyond the last term.
+    pub(super) fn parts_fit(&self, width: usize, whole: bool) -> bool {
+        let all: usize = self.extents(3).iter().product();
+        self.part.is_none_or(|length| length.is_multiple_of(width) && (!whole || all.is_multiple_of(length)))
+    }
+
     /// Whether it sums a part of the terms only.
     pub(super) fn is_part(&self) -> bool {
         self.part.is_some()

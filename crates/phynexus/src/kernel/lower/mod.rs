@@ -37,6 +37,7 @@ mod tile;
 pub(crate) use attention::reads as attention_reads;
 use contraction::{Contraction, Product, Unit};
 use elementwise::Task;
+use library::Turned;
 
 use super::{
     check::{Limits, check},
@@ -215,8 +216,8 @@ fn lower_library(library: &Library, target: &Target, lowered: &mut Lowered) -> R
     let library = turned.as_ref().map_or(library, |(library, _)| library);
     if let Some((fused, product)) = library::fused(library) {
         let mut sources: Vec<Source> = (0..fused.parameters.len()).map(Source::Binding).collect();
-        for (operand, copy) in turned.iter().flat_map(|(_, copies)| copies) {
-            let copied = lowered.temporary(copy.row_count(), copy.parameters[0].dtype);
+        for Turned { operand, copy, elements } in turned.iter().flat_map(|(_, copies)| copies) {
+            let copied = lowered.temporary(*elements, copy.parameters[0].dtype);
             lower_fused(copy, &[Source::Binding(*operand), copied], target, lowered)?;
             sources[*operand] = copied;
         }

@@ -1,5 +1,5 @@
-//! Contraction tiles of 16-bit floats by products of panels: the matrix units read both factors from shared memory,
-//! while the next tiles are copied there. Each team of subgroups computes a band of rows.
+//! Contraction tiles of 16-bit floats, or of `float32` that may be rounded, by products of panels: the matrix units read
+//! both factors from shared memory, while the next tiles are copied there. Each team of subgroups computes some rows.
 
 use super::{
     Target,
@@ -39,8 +39,8 @@ const COLUMNS: usize = 32;
 const PITCH: usize = COLUMNS + 8;
 /// Products that are under way while the next one is prepared.
 const PENDING: usize = 1;
-/// The number of tiles in shared memory at once that pays off, also if a processor runs several groups, and the most that
-/// are used.
+/// The number of tiles in shared memory at once that pays off, the same if a processor runs several groups, and the most
+/// that are used.
 const LEAST_STAGES: usize = 4;
 const LEAST_STAGES_OF_SEVERAL: usize = 3;
 const MOST_STAGES: usize = 8;
@@ -75,11 +75,12 @@ impl Setup {
             let tile = (shape.rows + shape.columns) * 2 * Panel::WIDTH;
             (shared.saturating_sub(through + BARRIERS) / tile).min(MOST_STAGES)
         };
-        let (alone, shared) = (target.limits.shared_bytes, target.limits.shared_bytes);
-        let of_two = (shared + OF_A_GROUP) / 2 - OF_A_GROUP;
+        let alone = target.limits.shared_bytes;
+        let of_two = ((alone + OF_A_GROUP) / 2).saturating_sub(OF_A_GROUP);
         let (block, columns) = OF_TWO;
         let two = contraction.block(shape, target) <= block
             && shape.part[1] <= columns
+            && !contraction.is_part()
             && tiles > target.processors
             && stages(of_two) >= LEAST_STAGES_OF_SEVERAL
             && load::is_bulk(contraction, shape, target);

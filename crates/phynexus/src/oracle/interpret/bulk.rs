@@ -3,14 +3,17 @@
 use super::*;
 use crate::kernel::loops::BulkCopy;
 
-/// The turns that a group has taken, and the batches that it has waited for.
-#[derive(Clone, Copy, Default)]
+/// The turns that a group has taken, and its bulk copies.
+#[derive(Default)]
 pub(super) struct Turns {
     /// The number of turns.
     pub(super) passed: usize,
     /// The number of batches marked, and of those waited for by the end of the last turn and of the one before.
     marked: usize,
     done: [usize; 2],
+    /// Copies that are not in a batch yet, and the pending batches.
+    begun: Vec<Copied>,
+    batches: Vec<Vec<Copied>>,
 }
 
 impl WorkGroup<'_> {
@@ -25,12 +28,18 @@ impl WorkGroup<'_> {
         }
     }
 
-    /// Counts a batch. While a device waits for all invocations to begin a turn, some may still have to wait for the
-    /// batches of the one before.
+    /// Counts a batch, once for the group. While a device waits for all invocations to begin a turn, some may still
+    /// have to wait for the batches of the one before.
     pub(super) fn mark(&mut self, invocation: usize) -> Result<()> {
         let batches = self.kernel.bulk_batches();
-        self.turns.marked += usize::from(invocation == 0);
-        match batches > 0 && self.turns.marked - self.turns.done[1] > batches {
+        if batches == 0 || invocation > 0 {
+            return Ok(());
+        }
+        let turns = &mut self.turns;
+        turns.marked += 1;
+        let batch = std::mem::take(&mut turns.begun);
+        turns.batches.push(batch);
+        match turns.marked - turns.done[1] > batches {
             true => self.fail(format!("more than {batches} batches of bulk copies at once")),
             false => Ok(()),
         }
@@ -40,21 +49,47 @@ impl WorkGroup<'_> {
     pub(super) fn joint_copy(&mut self, copy: &AsyncCopy) -> Result<()> {
         match copy {
             AsyncCopy::Bulk(copy) => self.bulk_copy(copy),
-            AsyncCopy::Turn(most) => {
-                (0..self.points.len()).try_for_each(|i| self.async_copy(&AsyncCopy::Wait(*most), i))?;
-                self.turns.passed += 1;
-                let done = self.turns.marked.saturating_sub(usize::from(*most)).max(self.turns.done[0]);
-                self.turns.done = [done, self.turns.done[0]];
-                Ok(())
-            }
+            AsyncCopy::Turn(most) => self.take_turn((*most).into()),
             _ => Ok(()),
+        }
+    }
+
+    /// Copied data becomes visible at the end of a turn. Invocations that have nothing to wait for, or many batches at
+    /// their disposal, could be ahead of the copies by more turns than there are barriers.
+    fn take_turn(&mut self, most: usize) -> Result<()> {
+        let Turns { marked, passed, done, .. } = self.turns;
+        let arrived = marked.saturating_sub(most);
+        if arrived <= done[0] || marked >= passed + self.kernel.bulk_batches() {
+            return self.fail("a turn that waits for no batch, or after too many");
+        }
+        let (kernel, by) = (self.kernel, self.copier());
+        let count = self.turns.batches.len().saturating_sub(most);
+        let batches: Vec<Vec<Copied>> = self.turns.batches.drain(..count).collect();
+        for (access, scalar) in batches.into_iter().flatten() {
+            let (cell, _) = self.element(&access, 0, 0)?;
+            cell.write(scalar, by).map_err(|fault| broken(kernel, format!("{:?} {fault}", access.array)))?;
+        }
+        self.turns.passed += 1;
+        self.turns.done = [arrived, done[0]];
+        Ok(())
+    }
+
+    /// What makes the bulk copies: none of the invocations.
+    fn copier(&self) -> Accessor {
+        Accessor {
+            group: self.group,
+            interval: self.interval + self.turns.passed,
+            invocation: usize::MAX,
+            subgroup: usize::MAX,
+            turn: self.turn,
+            atomic: false,
         }
     }
 
     /// Invalidates what it overwrites at once, which is the earliest a device may do it.
     fn bulk_copy(&mut self, copy: &BulkCopy) -> Result<()> {
         let BulkCopy { at, mask, to, .. } = copy;
-        let tensor = self.kernel.tensor(copy);
+        let (kernel, tensor) = (self.kernel, self.kernel.tensor(copy));
         let point = &self.points[0];
         if !mask.evaluate(point) {
             return Ok(());
@@ -62,18 +97,18 @@ impl WorkGroup<'_> {
         let at: Vec<i64> = at.iter().map(|index| index.evaluate(point)).collect();
         let first = to.index.evaluate(point);
         let buffer = ArrayId::Buffer(tensor.buffer);
-        let dtype = self.kernel.array(buffer).map_or(DType::F32, |(dtype, _)| dtype);
+        let dtype = kernel.array(buffer).map_or(DType::F32, |(dtype, _)| dtype);
         self.require_unused(to.array, first..first + tensor.part.len() as i64)?;
+        let by = self.copier();
         for element in 0..tensor.part.len() {
             let scalar = match tensor.element(&tensor.coordinates(&at, element)) {
                 Some(place) => self.read(&MemoryAccess::at(buffer, &Index::constant(place as i64)), 0, 0)?,
                 None => Scalar::Int(0).cast(dtype),
             };
             let target = MemoryAccess::at(to.array, &Index::constant(first + element as i64));
-            let kernel = self.kernel;
-            let (cell, accessor) = self.element(&target, 0, 0)?;
-            cell.begin_write(accessor).map_err(|fault| broken(kernel, format!("{:?} {fault}", to.array)))?;
-            self.copies[0].0.push((target, scalar));
+            let (cell, _) = self.element(&target, 0, 0)?;
+            cell.begin_write(by).map_err(|fault| broken(kernel, format!("{:?} {fault}", to.array)))?;
+            self.turns.begun.push((target, scalar));
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use phynexus::{
         check::{Limits, check},
         loops::{
             ArrayId::Buffer, AsyncCopy, AxisKind, BulkCopy, BulkPart, BulkTensor, Factor, Fragment, Kernel,
-            Matrix, MatrixShape, MemoryAccess, Panel, Role, Walk,
+            Matrix, MatrixShape, MemoryAccess, Panel, Role, Statement, Walk, divided,
         },
     },
     oracle::interpret::interpret,
@@ -87,6 +87,8 @@ enum Fault {
     TooManyBatches,
     PlaceOfInvocations,
     Barrier,
+    SameTurn,
+    IdleTurn,
 }
 
 /// Multiplies 64 rows of 128 terms by themselves, in two steps, each of which has its panels.
@@ -140,6 +142,12 @@ fn kernel(fault: Fault) -> Kernel {
             }
         }
         b.matrix(Matrix::Settle(0));
+        if fault == Fault::SameTurn {
+            copy(b, 0, 1);
+        }
+        if fault == Fault::IdleTurn {
+            b.async_copy(AsyncCopy::Turn(0));
+        }
         if fault == Fault::Barrier {
             b.barrier();
         }
@@ -169,11 +177,43 @@ fn products_of_panels_that_are_copied_in_bulk() {
 #[test]
 fn copies_that_are_not_waited_for() {
     let message = run(Fault::NoTurn).unwrap_err();
-    assert!(message.contains("is read before it is written"), "{message}");
+    assert!(message.contains("is read and written without a barrier"), "{message}");
     let message = run(Fault::UnsettledProduct).unwrap_err();
     assert!(message.contains("whose product is not settled"), "{message}");
     let message = run(Fault::TooManyBatches).unwrap_err();
     assert!(message.contains("more than 2 batches"), "{message}");
+    // The product has ended, but a device may copy as soon as the turn begins.
+    let message = run(Fault::SameTurn).unwrap_err();
+    assert!(message.contains("without a barrier between"), "{message}");
+    let message = run(Fault::IdleTurn).unwrap_err();
+    assert!(message.contains("waits for no batch"), "{message}");
+}
+
+/// Both parts of a kernel count the same batches and turns, and one of them does nothing but copy.
+#[test]
+fn kernels_are_divided() {
+    let steps = |body: &[Statement]| {
+        let mut found = Vec::new();
+        let kernel = Kernel { body: body.to_vec(), ..Kernel::default() };
+        kernel.visit(&mut |statement| match statement {
+            Statement::AsyncCopy(AsyncCopy::Bulk(_)) => {}
+            Statement::AsyncCopy(copy) => found.push(format!("{copy:?}")),
+            _ => {}
+        });
+        found
+    };
+    let kernel = kernel(Fault::Nothing);
+    let [copies, others] = [true, false].map(|copies| divided(&kernel.body, copies));
+    assert_eq!(steps(&copies), steps(&others));
+    assert_eq!(steps(&copies), steps(&kernel.body));
+    let all = |body: &[Statement], wanted: &dyn Fn(&Statement) -> bool| {
+        let mut all = true;
+        Kernel { body: body.to_vec(), ..Kernel::default() }.visit(&mut |statement| all &= wanted(statement));
+        all
+    };
+    assert!(all(&copies, &|s| matches!(s, Statement::Loop { .. } | Statement::AsyncCopy(_))));
+    assert!(all(&others, &|s| !matches!(s, Statement::AsyncCopy(AsyncCopy::Bulk(_)))));
+    assert_eq!(kernel.launched_block(), [Panel::INVOCATIONS + BulkCopy::INVOCATIONS, 1, 1]);
 }
 
 #[test]

@@ -115,6 +115,27 @@ fn images_are_copied_in_bulk() {
     }
 }
 
+/// Sums over 27 panels of terms, of which no few parts have equally many: a copy beyond the last term would take a pixel
+/// that exists, so such parts are copied by invocations.
+#[test]
+fn parts_of_windows_are_whole() {
+    let sizes = Sizes::new([2, 192, 6, 6], 64, 3, 1, 1);
+    let mut choice = Choice::new(44);
+    for kind in [ConvKind::Forward, ConvKind::FilterGradient] {
+        assert!(launches(&sizes, kind)[0], "{kind:?}");
+        let (operands, result) = sizes.shapes(kind);
+        let mut case = Case::new(format!("parts of {kind:?}"));
+        let [a, b] = operands.map(|shape| leaf(&mut case, &mut choice, &shape));
+        let op = Op::Conv(Conv(kind, sizes.geometry.clone()));
+        let y = case.ir.push(op, DTYPE, result.as_slice().into(), [a, b]);
+        case.ir.outputs.push(y);
+        check_all([case], &[panels(5)]);
+    }
+    let gradient = Sizes::new([2, 64, 6, 6], 192, 3, 1, 1);
+    let kernel = &kernels(&gradient, ConvKind::InputGradient)[0];
+    assert!(kernel.has_panels() && kernel.tensors.is_empty());
+}
+
 #[test]
 fn channels_are_copied_to_panels() {
     for sizes in sizes() {
@@ -134,7 +155,10 @@ fn leaf(case: &mut Case, choice: &mut Choice, shape: &[usize]) -> Id {
 fn convolutions_of_panels() {
     let mut choice = Choice::new(41);
     let stem = Sizes::new([2, 3, 16, 18], 64, 7, 2, 3);
-    for sizes in sizes().into_iter().chain([stem]) {
+    let strided = Sizes::new([2, 64, 12, 13], 64, 3, 2, 1);
+    let single = Sizes::new([3, 64, 11, 12], 64, 1, 2, 0);
+    let unpadded = Sizes::new([1, 64, 11, 12], 64, 3, 1, 0);
+    for sizes in sizes().into_iter().chain([stem, strided, single, unpadded]) {
         for kind in KINDS {
             let (operands, result) = sizes.shapes(kind);
             let mut case = Case::new(format!("{kind:?} of {:?}", sizes.x));

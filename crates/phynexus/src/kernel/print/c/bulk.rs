@@ -1,5 +1,5 @@
-//! Kernels with bulk copies. One more subgroup makes the copies; barriers in shared memory tell the others what has come,
-//! and that subgroup what may be overwritten.
+//! Kernels with bulk copies. One more subgroup makes the copies; barriers in shared memory tell the others what has
+//! come, and that subgroup what may be overwritten.
 
 use super::{CFamily, Printer, fill};
 use crate::{

@@ -27,7 +27,8 @@ pub struct Language {
     pub name: &'static str,
     /// The beginning of every source.
     pub header: &'static str,
-    /// The declaration of a kernel; `{x}`, `{y}`, `{z}` are the block's extents and `{size}` their product.
+    /// The declaration of a kernel; `{x}`, `{y}`, `{z}` are the block's extents and `{size}` the number of its
+    /// invocations, with those that make bulk copies, and of groups that a processor is to run if that is given.
     pub kernel: &'static str,
     /// The declaration of a device function.
     pub function: &'static str,
