@@ -11,7 +11,11 @@ use crate::{
         generate::{CaseLeaf, Choice, Distribution, random_array},
         reference_device,
     },
-    schedule::plan::{Allocation, Plan},
+    schedule::{
+        plan::{self, Allocation, Leaf, Plan},
+        slots::Slots,
+    },
+    shape::Layout,
 };
 
 fn swapped(g: &mut Graph, x: Id) -> Id {
@@ -182,4 +186,31 @@ fn what_is_made_of_leaves_alone_is_made_when_it_is_needed() {
     assert!(
         plan.steps[2].parameters.iter().all(|p| !matches!(p.allocation, Allocation::Arena(_)) || !p.written)
     );
+}
+
+/// A copy of what is row-major in memory already is left out before a routine, but not if somebody wants it.
+#[test]
+fn row_major_leaves_are_not_copied() {
+    let mut g = Graph::default();
+    let (x, w) = (g.leaf(&[16, 8]), g.leaf(&[16, 8]));
+    let turned = swapped(&mut g, x);
+    let stored = g.add(Op::Contiguous, &[8, 16], &[turned]);
+    let product = g.dot(stored, w);
+    let plan_of = |mut g: Graph, outputs: &[Id], strides: [isize; 2]| {
+        g.0.outputs.extend(outputs);
+        let layout = |leaf: Id| {
+            let mut layout = Layout::contiguous(&g.0.node(leaf).shape);
+            if leaf == x {
+                layout.strides = strides.into_iter().collect();
+            }
+            layout
+        };
+        let leaves: Vec<Leaf> =
+            g.0.leaves.iter().map(|&leaf| Leaf { layout: layout(leaf), donatable: false }).collect();
+        names(&plan::plan(g.0.clone(), &leaves, Slots::default(), reference_device()).unwrap())
+    };
+    let graph = || Graph(g.0.clone());
+    assert_eq!(plan_of(graph(), &[product], [1, 16]).len(), 1);
+    assert_eq!(plan_of(graph(), &[product], [8, 1]).len(), 2);
+    assert_eq!(plan_of(graph(), &[product, stored], [1, 16]).len(), 2);
 }
