@@ -102,8 +102,8 @@ pub enum Matrix {
         right: Tile,
     },
     /// Stores an accumulator as a row-major matrix; that of a team is rounded if the array's elements have 16 bits.
-    /// Each subgroup of a team stores its share of the rows, in their order; this orders the accesses of its invocations
-    /// to memory before and after, as a barrier does.
+    /// Each subgroup of a team stores its share of the rows, in their order; this orders the accesses of its
+    /// invocations to memory before and after, as a barrier does.
     Store {
         /// The fragment.
         tile: Tile,

@@ -1,5 +1,6 @@
-//! Contraction tiles of 16-bit floats, or of `float32` that may be rounded, by products of panels: the matrix units read
-//! both factors from shared memory, while the next tiles are copied there. Each team of subgroups computes some rows.
+//! Contraction tiles of 16-bit floats, or of `float32` that may be rounded, by products of panels: the matrix units
+//! read both factors from shared memory, while the next tiles are copied there. Each team of subgroups computes some
+//! rows.
 
 use super::{
     Target,
@@ -39,8 +40,8 @@ const COLUMNS: usize = 32;
 const PITCH: usize = COLUMNS + 8;
 /// Products that are under way while the next one is prepared.
 const PENDING: usize = 1;
-/// The number of tiles in shared memory at once that pays off, the same if a processor runs several groups, and the most
-/// that are used.
+/// The number of tiles in shared memory at once that pays off, the same if a processor runs several groups, and the
+/// most that are used.
 const LEAST_STAGES: usize = 4;
 const LEAST_STAGES_OF_SEVERAL: usize = 3;
 const MOST_STAGES: usize = 8;

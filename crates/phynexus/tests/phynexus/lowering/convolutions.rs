@@ -115,7 +115,7 @@ fn images_are_copied_in_bulk() {
     }
 }
 
-/// Sums over 27 panels of terms, of which no few parts have equally many: a copy beyond the last term would take a pixel
+/// Sums over 27 panels of terms, which few parts do not share equally: a copy beyond the last term would take a pixel
 /// that exists, so such parts are copied by invocations.
 #[test]
 fn parts_of_windows_are_whole() {
