@@ -98,25 +98,13 @@ const WORK: &[Work] = &[
     Work {
         name: "convolution 8x128x29x31 to 64 by steps of 2 with its gradients",
         operands: &[&[8, 128, 29, 31], &[64, 128, 3, 3], &[8, 64, 15, 16]],
-        compute: |x| {
-            let (image, filter) = (x[0].with_grad()?, x[1].with_grad()?);
-            let result = image.conv2d(&filter, None, [2, 2], [1, 1], [1, 1], 1)?;
-            let mut all = result.vector_jacobian_product(&x[2], &[&image, &filter], false)?;
-            all.push(result.detach()?);
-            Ok(all)
-        },
+        compute: |x| convolution(x, 2),
         multiplies: true,
     },
     Work {
         name: "convolution 16x64x56x56 to 128 with its gradients",
         operands: &[&[16, 64, 56, 56], &[128, 64, 3, 3], &[16, 128, 56, 56]],
-        compute: |x| {
-            let (image, filter) = (x[0].with_grad()?, x[1].with_grad()?);
-            let result = image.conv2d(&filter, None, [1, 1], [1, 1], [1, 1], 1)?;
-            let mut all = result.vector_jacobian_product(&x[2], &[&image, &filter], false)?;
-            all.push(result.detach()?);
-            Ok(all)
-        },
+        compute: |x| convolution(x, 1),
         multiplies: true,
     },
     Work {
@@ -145,6 +133,15 @@ const WORK: &[Work] = &[
         multiplies: false,
     },
 ];
+
+/// The gradients of an image and a filter, and the convolution.
+fn convolution(x: &[Tensor], stride: usize) -> Result<Vec<Tensor>> {
+    let (image, filter) = (x[0].with_grad()?, x[1].with_grad()?);
+    let result = image.conv2d(&filter, None, [stride; 2], [1, 1], [1, 1], 1)?;
+    let mut all = result.vector_jacobian_product(&x[2], &[&image, &filter], false)?;
+    all.push(result.detach()?);
+    Ok(all)
+}
 
 const DTYPES: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::F64];
 

@@ -60,7 +60,7 @@ impl Checker<'_> {
             return Err(Error::Unsupported { device: self.limits.device.clone(), message });
         }
         let BulkCopy { tensor, at, mask, to } = copy;
-        let Some(tensor) = self.kernel.tensors.get(usize::from(*tensor)) else {
+        let Some(tensor) = self.kernel.tensor(copy) else {
             return self.fail(format!("no tensor {tensor}"));
         };
         let buffer = ArrayId::Buffer(tensor.buffer);
@@ -101,6 +101,6 @@ impl Checker<'_> {
             && to.row.is_none()
             && to.mask.is_always();
         self.require(placed, || format!("a bulk copy to {to:?}"))?;
-        self.in_bounds(to, tensor.part.len())
+        self.in_bounds(to, tensor.part.elements())
     }
 }

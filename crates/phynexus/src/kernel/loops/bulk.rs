@@ -116,16 +116,11 @@ impl BulkTensor {
 
 impl BulkPart {
     /// The number of elements of a copy.
-    pub fn len(&self) -> usize {
+    pub fn elements(&self) -> usize {
         match self {
             BulkPart::Box(extents) => extents.iter().product(),
             BulkPart::Windows { length, count, .. } => length * count,
         }
-    }
-
-    /// True if a copy has no elements.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }
 
@@ -135,12 +130,9 @@ impl BulkCopy {
 }
 
 impl Kernel {
-    /// The tensor of a bulk copy.
-    ///
-    /// # Panics
-    /// If the kernel has no such tensor, which the checker refuses.
-    pub fn tensor(&self, copy: &BulkCopy) -> &BulkTensor {
-        &self.tensors[usize::from(copy.tensor)]
+    /// The tensor of a bulk copy, if it exists.
+    pub fn tensor(&self, copy: &BulkCopy) -> Option<&BulkTensor> {
+        self.tensors.get(usize::from(copy.tensor))
     }
 
     /// The most batches of copies that are not waited for at once, rounded up to a power of two; 0 if there are no

@@ -235,7 +235,7 @@ pub(super) fn alignment(kernel: &Kernel, argument: usize) -> usize {
         Statement::AsyncCopy(copy) => {
             let from = match copy {
                 AsyncCopy::Begin { from, .. } => Some(from.array),
-                AsyncCopy::Bulk(copy) => Some(ArrayId::Buffer(kernel.tensor(copy).buffer)),
+                AsyncCopy::Bulk(copy) => kernel.tensor(copy).map(|tensor| ArrayId::Buffer(tensor.buffer)),
                 _ => None,
             };
             if from == Some(array) {

@@ -162,7 +162,13 @@ impl Bulk {
             return None;
         }
         let rows = memory.dimensions(rows[taps..].iter().copied())?;
-        let lines = memory.dimensions(contraction.group(lines).iter().copied())?;
+        let lines = contraction.group(lines);
+        let is_walked_once = |image: &Image| {
+            let walks = |range: &&usize| memory.ranges.0[**range] > 1 && image.factors[**range] != 0;
+            lines.iter().filter(walks).count() == 1
+        };
+        let walked = memory.images.iter().all(is_walked_once);
+        let lines = memory.dimensions(lines.iter().copied())?;
         let is_used = |range: &usize| memory.strides[*range] != 0 || memory.is_of_image(*range);
         let batches = memory.dimensions(contraction.group(0).iter().copied().filter(is_used))?;
         // A copy never crosses the end of a row, except past the tensor, where it is zero.
@@ -180,8 +186,7 @@ impl Bulk {
                 (all, BulkPart::Box(part))
             }
             None => {
-                let walked = lines.iter().filter(|line| line.is_image).count();
-                if walked != memory.images.len() || rows.len() > 1 || !batches.is_empty() {
+                if !walked || rows.len() > 1 || !batches.is_empty() {
                     return None;
                 }
                 let last = lines.last().filter(|line| !line.is_image);

@@ -336,13 +336,12 @@ impl Contraction<'_> {
         let mut fits = true;
         let tiles = self.tiles(shape);
         let epilogue = self.epilogue();
-        let setup = panels::Setup::of(self, shape, tiles, target);
+        let teams = shape.unit == Unit::Team;
+        let setup = teams.then(|| panels::Setup::of(self, shape, tiles, target));
         // Teams copy the first terms of a group's next tile while they store this one.
-        let groups = match shape.unit {
-            Unit::Team => tiles.min(setup.residents * target.processors.max(1)),
-            _ => tiles,
-        };
-        if setup.residents > 1 && shape.unit == Unit::Team {
+        let most = setup.map_or(tiles, |setup| setup.residents * target.processors.max(1));
+        let groups = tiles.min(most);
+        if let Some(setup) = setup.filter(|setup| setup.residents > 1) {
             b.residents(setup.residents);
         }
         access::launch(&mut b, &target.limits, groups, block, |b, group, y, x| {
@@ -387,7 +386,8 @@ pub(super) struct Tile<'a> {
     /// The group, and their number: the distance between its tiles.
     pub(super) group: Index,
     pub(super) groups: usize,
-    pub(super) setup: panels::Setup,
+    /// How groups run, if teams compute tiles.
+    pub(super) setup: Option<panels::Setup>,
     pub(super) batch: Index,
     /// The first row and column.
     pub(super) row: Index,

@@ -114,13 +114,13 @@ pub(super) fn shape(contraction: &Contraction, target: &Target) -> Option<Shape>
     if rows < Panel::ROWS || columns < Panel::WIDTH {
         return None;
     }
-    let fastest = |&shape: &Shape| time(contraction, shape, parts(contraction, shape, target), target);
     let depth = Panel::width(left);
-    SHAPES
-        .into_iter()
-        .map(|shape| Shape { depth, ..shape })
-        .filter(fits)
-        .min_by(|a, b| fastest(a).total_cmp(&fastest(b)))
+    let usable = SHAPES.into_iter().map(|shape| Shape { depth, ..shape }).filter(fits);
+    let timed = usable.map(|shape| {
+        let parts = parts(contraction, shape, target);
+        (shape, time(contraction, shape, parts, target))
+    });
+    timed.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(shape, _)| shape)
 }
 
 /// The parts in which to sum the terms: more parts keep more processors busy if there are few tiles, but their sums
@@ -174,7 +174,7 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile) -> bool {
         let (outer, depth) = if along[factor] { (shape.depth, 1) } else { (1, shape.depth) };
         Layout { dtype, outer, depth, size: extents[factor] * shape.depth, panels: true }
     });
-    let Setup { stages, passed, .. } = tile.setup;
+    let Some(Setup { stages, passed, .. }) = tile.setup else { return false };
     let loaders = Loaders::new(b, tile, layouts, stages);
     if !loaders.are_copied() {
         return false;

@@ -31,10 +31,10 @@ impl WorkGroup<'_> {
     /// Counts a batch, once for the group. While a device waits for all invocations to begin a turn, some may still
     /// have to wait for the batches of the one before.
     pub(super) fn mark(&mut self, invocation: usize) -> Result<()> {
-        let batches = self.kernel.bulk_batches();
-        if batches == 0 || invocation > 0 {
+        if invocation > 0 || self.kernel.tensors.is_empty() {
             return Ok(());
         }
+        let batches = self.kernel.bulk_batches();
         let turns = &mut self.turns;
         turns.marked += 1;
         let batch = std::mem::take(&mut turns.begun);
@@ -89,7 +89,9 @@ impl WorkGroup<'_> {
     /// Invalidates what it overwrites at once, which is the earliest a device may do it.
     fn bulk_copy(&mut self, copy: &BulkCopy) -> Result<()> {
         let BulkCopy { at, mask, to, .. } = copy;
-        let (kernel, tensor) = (self.kernel, self.kernel.tensor(copy));
+        let kernel = self.kernel;
+        let missing = || broken(kernel, format!("no tensor {}", copy.tensor));
+        let tensor = kernel.tensor(copy).ok_or_else(missing)?;
         let point = &self.points[0];
         if !mask.evaluate(point) {
             return Ok(());
@@ -98,9 +100,9 @@ impl WorkGroup<'_> {
         let first = to.index.evaluate(point);
         let buffer = ArrayId::Buffer(tensor.buffer);
         let dtype = kernel.array(buffer).map_or(DType::F32, |(dtype, _)| dtype);
-        self.require_unused(to.array, first..first + tensor.part.len() as i64)?;
+        self.require_unused(to.array, first..first + tensor.part.elements() as i64)?;
         let by = self.copier();
-        for element in 0..tensor.part.len() {
+        for element in 0..tensor.part.elements() {
             let scalar = match tensor.element(&tensor.coordinates(&at, element)) {
                 Some(place) => self.read(&MemoryAccess::at(buffer, &Index::constant(place as i64)), 0, 0)?,
                 None => Scalar::Int(0).cast(dtype),

@@ -75,7 +75,8 @@ impl Printer<'_, CFamily> {
 
     fn copy(&mut self, copy: &BulkCopy, batches: usize) -> Result<()> {
         let BulkCopy { tensor: number, at, mask, to } = copy;
-        let tensor = self.kernel.tensor(copy);
+        let missing = || Error::internal("kernel::print", format!("no tensor {number}"));
+        let tensor = self.kernel.tensor(copy).ok_or_else(missing)?;
         let size = self.kernel.array(to.array).map_or(0, |(dtype, _)| dtype.size());
         let (mut coordinates, mut distances): (Vec<Index>, &[Index]) = (at.to_vec(), &[]);
         if let BulkPart::Windows { walks, .. } = &tensor.part {
@@ -93,7 +94,7 @@ impl Printer<'_, CFamily> {
         coordinates.extend_from_slice(distances);
         let coordinates: Vec<String> = coordinates.iter().map(|at| self.index(at)).collect();
         let (dimensions, windows) = kind(tensor);
-        let (name, bytes) = (if windows { "windows" } else { "box" }, tensor.part.len() * size);
+        let (name, bytes) = (if windows { "windows" } else { "box" }, tensor.part.elements() * size);
         let (target, coordinates) = (self.pointer(to, "void")?, coordinates.join(", "));
         let call = format!(
             "copy_{name}_{dimensions}<{bytes}>({target}, &tensor{number}, copied + marked % {batches}, {coordinates});"
