@@ -39,6 +39,8 @@ pub(crate) struct Module {
     module: sys::CUmodule,
     block: [u32; 3],
     shared_bytes: u32,
+    /// Whether all groups must run at once.
+    is_cooperative: bool,
     context: sys::CUcontext,
 }
 
@@ -307,6 +309,7 @@ impl Context {
         let mut loaded = self.load_named(code, &kernel.name, kernel.launched_block())?;
         let shared_bytes = kernel.shared_bytes();
         loaded.shared_bytes = shared_bytes as u32;
+        loaded.is_cooperative = kernel.has_grid_barriers();
         if shared_bytes > 48 << 10 {
             let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
             let bytes = i32::try_from(shared_bytes).unwrap_or(i32::MAX);
@@ -341,6 +344,7 @@ impl Context {
             module,
             block: block.map(|extent| extent as u32),
             shared_bytes: 0,
+            is_cooperative: false,
             context: self.context,
         })
     }
@@ -376,8 +380,12 @@ impl Context {
     ) -> Result<()> {
         let [grid, block] = [grid_of(kernel), module.block].map(|[x, y, z]| (x, y, z));
         let bytes = module.shared_bytes;
+        let launch = match module.is_cooperative {
+            true => result::launch_cooperative_kernel,
+            false => result::launch_kernel,
+        };
         // SAFETY: guaranteed by the caller; the driver copies the parameters.
-        unsafe { result::launch_kernel(module.function, grid, block, bytes, self.stream, parameters) }
+        unsafe { launch(module.function, grid, block, bytes, self.stream, parameters) }
             .map_err(|e| self.error("launching a kernel", e))
     }
 
@@ -404,6 +412,12 @@ fn grid_of(kernel: &Kernel) -> [u32; 3] {
 }
 
 impl Module {
+    /// What a graph node of this kernel has besides its parameters.
+    pub(crate) fn attribute(&self) -> Option<(sys::CUlaunchAttributeID, sys::CUlaunchAttributeValue)> {
+        let id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+        self.is_cooperative.then_some((id, sys::CUlaunchAttributeValue { cooperative: 1 }))
+    }
+
     /// The launch as a graph node. The parameters must outlive its use.
     pub(crate) fn node(
         &self,

@@ -81,6 +81,8 @@ pub(crate) fn target(
     attribute: impl Fn(Attribute) -> Option<usize>,
 ) -> Target {
     let figure = |what, otherwise| attribute(what).unwrap_or(otherwise);
+    let processors = figure(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 16);
+    let can_meet = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH) == Some(1);
     let limits = Limits {
         device: name.to_owned(),
         // Kernel parameters take at most 4 KB.
@@ -101,8 +103,9 @@ pub(crate) fn target(
         dtypes: DType::ALL.to_vec(),
         matrices: matrices(major, panels),
         async_copies: major >= 8,
+        // Any group fits a processor.
+        meeting_groups: if can_meet { processors } else { 0 },
     };
-    let processors = figure(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 16);
     Target { limits, vector_bytes: 16, processors, sums: 64 }
 }
 

@@ -69,6 +69,10 @@ impl LaunchGraph for Graph {
             }
             .result()
             .ok()?;
+            if let Some((id, value)) = submission.module.attribute() {
+                // SAFETY: the node was just made; the driver copies the value.
+                unsafe { sys::cuGraphKernelNodeSetAttribute(handle, id, &value) }.result().ok()?;
+            }
             made.nodes.push(handle);
         }
         // SAFETY: the graph is complete and valid.

@@ -7,7 +7,7 @@ use phynexus::{
 
 use crate::{
     bulk::{BULK_COPIES, bulk_copy},
-    instructions::{EXTREMES, MATRICES, ROUND_TO_BF16},
+    instructions::{EXTREMES, GRID_BARRIER, MATRICES, ROUND_TO_BF16},
     products::{PRODUCTS, product},
 };
 
@@ -36,5 +36,6 @@ pub static CUDA: Language = Language {
         functions: product,
     }),
     async_copies: true,
+    grid_barrier: Some(GRID_BARRIER),
     ..Language::CPP
 };

@@ -107,6 +107,7 @@ pub(crate) fn target(
         dtypes: DType::ALL.to_vec(),
         matrices: matrices(architecture),
         async_copies: false,
+        meeting_groups: 0,
     };
     Target { limits, vector_bytes: 16, processors: figure(Attribute::MultiprocessorCount, 16), sums: 64 }
 }

@@ -163,6 +163,7 @@ impl Figures {
             dtypes: dtypes.filter(|&dtype| dtype != DType::F64 || self.has("cl_khr_fp64")).collect(),
             matrices: Vec::new(),
             async_copies: false,
+            meeting_groups: 0,
         };
         // A CPU has few registers, which several invocations share.
         let sums = if self.is_processor() { 16 } else { 64 };

@@ -44,4 +44,5 @@ pub static OPENCL: Language = Language {
     matrices: None,
     products: None,
     async_copies: false,
+    grid_barrier: None,
 };

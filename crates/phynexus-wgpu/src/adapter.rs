@@ -94,6 +94,7 @@ pub(crate) fn describe(adapter: &Adapter, name: String) -> Found {
         dtypes: DType::ALL.into_iter().filter(has).collect(),
         matrices: Vec::new(),
         async_copies: false,
+        meeting_groups: 0,
     };
     // The APIs do not report a GPU's number of processors.
     let processors = if software { available_parallelism().map_or(1, usize::from) } else { 16 };

@@ -37,6 +37,7 @@ fn device(name: &str, shape: MatrixShape) -> Device {
         dtypes: DType::ALL.to_vec(),
         matrices,
         async_copies: true,
+        meeting_groups: 0,
     };
     lowered_device(name, Target { limits, vector_bytes: 16, processors: 4, sums: 64 })
 }

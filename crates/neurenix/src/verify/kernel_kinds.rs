@@ -79,6 +79,7 @@ mod tests {
             dtypes: DType::ALL.to_vec(),
             matrices: Vec::new(),
             async_copies: false,
+            meeting_groups: 0,
         };
         Target { limits, vector_bytes: 16, processors: 16, sums: 64 }
     }

@@ -124,6 +124,7 @@ pub(crate) fn device(name: &str, has_clock: bool) -> (Device, Arc<Control>) {
         dtypes: DType::ALL.to_vec(),
         matrices: Vec::new(),
         async_copies: false,
+        meeting_groups: 0,
     };
     let target = Target { limits, vector_bytes: 16, processors: 2, sums: 64 };
     let driver = Simulated { name: name.to_owned(), target, control: control.clone(), has_clock };

@@ -163,6 +163,7 @@ fn plain() -> Device {
         dtypes: DType::ALL.to_vec(),
         matrices: Vec::new(),
         async_copies: false,
+        meeting_groups: 0,
     };
     register(Box::new(Gpu::new(Plain {
         target: Target { limits, vector_bytes: 0, processors: 4, sums: 64 },

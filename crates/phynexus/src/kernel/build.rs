@@ -164,6 +164,11 @@ impl Builder {
         self.open.push(Statement::Barrier);
     }
 
+    /// A barrier of the groups that share this counter.
+    pub fn grid_barrier(&mut self, counter: MemoryAccess) {
+        self.open.push(Statement::GridBarrier(Box::new(counter)));
+    }
+
     /// A matrix operation.
     pub fn matrix(&mut self, matrix: Matrix) {
         self.open.push(Statement::Matrix(Box::new(matrix)));

@@ -1,5 +1,6 @@
 //! Validates a loop tree before it is printed or interpreted, also against the limits of a device.
 
+mod barriers;
 mod bulk;
 mod fragments;
 
@@ -36,6 +37,8 @@ pub struct Limits {
     pub matrices: Vec<(MatrixShape, DType, DType)>,
     /// Whether asynchronous copies to shared memory are supported.
     pub async_copies: bool,
+    /// The number of groups of any kernel that can run at once and wait for each other; 0 if none can.
+    pub meeting_groups: usize,
 }
 
 impl Limits {
@@ -64,6 +67,7 @@ pub fn check(kernel: &Kernel, limits: &Limits) -> Result<()> {
         conditions: Mask::default(),
         group_uniform: true,
         subgroup_uniform: true,
+        grid_uniform: true,
         breakable: false,
         bound: Vec::new(),
         seen: FastSet::default(),
@@ -192,6 +196,8 @@ struct Checker<'a> {
     group_uniform: bool,
     /// All invocations of a subgroup reach this point together.
     subgroup_uniform: bool,
+    /// All groups reach this point.
+    grid_uniform: bool,
     /// The innermost loop can be broken out of.
     breakable: bool,
     /// The values in scope.
@@ -233,16 +239,19 @@ impl Checker<'_> {
                     self.require(alone && outermost, || format!("axis {axis} of {kind:?} is not outermost"))?;
                     self.launched += 1;
                 }
-                let before = (self.group_uniform, self.subgroup_uniform, self.breakable);
-                self.breakable = !is_parallel(kind) && !matches!(kind, AxisKind::Part(_));
+                let before = (self.uniform(), self.breakable);
+                let is_part = matches!(kind, AxisKind::Part(_));
+                self.grid_uniform &= !is_part;
+                self.breakable = !is_parallel(kind) && !is_part;
                 if self.breakable && may_break(body) {
                     // Some invocations may have left in an earlier iteration.
-                    (self.group_uniform, self.subgroup_uniform) = (false, false);
+                    self.set_uniform([false; 3]);
                 }
                 self.open.push(*axis);
                 self.body(body)?;
                 self.open.pop();
-                (self.group_uniform, self.subgroup_uniform, self.breakable) = before;
+                self.set_uniform(before.0);
+                self.breakable = before.1;
                 Ok(())
             }
             Statement::Let { value, of, operation } => {
@@ -259,15 +268,16 @@ impl Checker<'_> {
                     let written = self.kernel.buffers.get(usize::from(b)).is_some_and(|b| b.written);
                     self.require(written, || format!("store to buffer {b}, which is not written"))?;
                 }
+                let fits = !self.kernel.holds_panels(access.array) || of.lanes == 1 && of.dtype.size() == 2;
+                self.require(fits, || format!("a store of {of:?} to panels"))?;
                 self.access(access, of)
             }
             Statement::If { mask, then, otherwise } => {
                 for c in mask.conditions() {
                     self.index(&c.index)?;
                 }
-                let before = (self.conditions.clone(), self.group_uniform, self.subgroup_uniform);
-                self.group_uniform &= mask.conditions().iter().all(|c| !self.differs_in_group(&c.index));
-                self.subgroup_uniform &= self.mask_is_constant_in_subgroup(mask);
+                let before = (self.conditions.clone(), self.uniform());
+                self.enter(mask);
                 self.conditions = before.0.and(mask);
                 self.body(then)?;
                 self.conditions = match mask.negation(&self.ranges) {
@@ -275,7 +285,8 @@ impl Checker<'_> {
                     None => before.0.clone(),
                 };
                 self.body(otherwise)?;
-                (self.conditions, self.group_uniform, self.subgroup_uniform) = before;
+                self.conditions = before.0;
+                self.set_uniform(before.1);
                 Ok(())
             }
             Statement::Atomic { access, combine, value, when } => {
@@ -291,19 +302,14 @@ impl Checker<'_> {
                     format!("an atomic {} of {of:?} in {:?}", combine.name(), access.array)
                 })?;
                 self.require_bool(*when)?;
-                self.access(access, of)
+                self.numbers(access, of)
             }
             Statement::Break { when } => {
                 self.require(self.breakable, || "a break outside a loop".to_owned())?;
                 self.require_bool(*when)
             }
-            Statement::Barrier => {
-                self.require(self.group_uniform, || {
-                    "a barrier that only part of a group reaches".to_owned()
-                })?;
-                // The invocations that make bulk copies would not reach it.
-                self.require(self.kernel.tensors.is_empty(), || "a barrier beside bulk copies".to_owned())
-            }
+            Statement::Barrier => self.barrier(),
+            Statement::GridBarrier(counter) => self.grid_barrier(counter),
             Statement::Matrix(matrix) => self.matrix(matrix),
             Statement::AsyncCopy(copy) => self.async_copy(copy),
         }
@@ -342,7 +348,7 @@ impl Checker<'_> {
             }
             Load(access, fill) => {
                 self.require(fill.cast(of.dtype) == *fill, || format!("{fill} is no {}", of.dtype))?;
-                return self.access(access, of);
+                return self.numbers(access, of);
             }
             Unary(op, a) => {
                 let a = self.type_of(*a)?;
@@ -410,12 +416,17 @@ impl Checker<'_> {
         self.require(inside, || format!("{index} outside a loop over its axes"))
     }
 
+    /// An access that is no store.
+    fn numbers(&self, access: &MemoryAccess, of: Type) -> Result<()> {
+        let panels = self.kernel.holds_panels(access.array);
+        self.require(!panels, || format!("{:?} of panels accessed as numbers", access.array))?;
+        self.access(access, of)
+    }
+
     fn access(&self, access: &MemoryAccess, of: Type) -> Result<()> {
         let Some((dtype, _)) = self.kernel.array(access.array) else {
             return self.fail(format!("no {:?}", access.array));
         };
-        let panels = self.kernel.holds_panels(access.array);
-        self.require(!panels, || format!("{:?} of panels accessed as numbers", access.array))?;
         self.require(dtype == of.dtype, || {
             format!("{:?} of {dtype} accessed as {}", access.array, of.dtype)
         })?;
@@ -449,26 +460,6 @@ impl Checker<'_> {
         let length = self.kernel.array(access.array).map_or(0, |(_, length)| length) as i64;
         self.require(known.is_never() || (low >= 0 && high + count as i64 <= length), || {
             format!("{} is {low} to {high}, {count} elements of {length} of {:?}", access.index, access.array)
-        })
-    }
-
-    fn differs_in_group(&self, index: &Index) -> bool {
-        let block = |(_, a): &(usize, &super::loops::Axis)| matches!(a.kind, AxisKind::Block(_));
-        self.kernel.axes.iter().enumerate().filter(block).any(|(axis, _)| index.depends_on(axis))
-    }
-
-    fn mask_is_constant_in_subgroup(&self, mask: &Mask) -> bool {
-        let width = self.limits.subgroup.unwrap_or(1);
-        mask.conditions().iter().all(|c| {
-            // A comparison with a multiple of the width holds for a whole subgroup or not at all.
-            let whole = |bound: i64, trivial: bool| trivial || bound % width as i64 == 0;
-            let (least, greatest) = c.index.bounds(&self.ranges);
-            let index = if whole(c.low, c.low <= least) && whole(c.high, c.high > greatest) {
-                c.index.quotient(width as i64, &self.ranges)
-            } else {
-                c.index.clone()
-            };
-            constant_in_subgroup(self.kernel, width, &index)
         })
     }
 

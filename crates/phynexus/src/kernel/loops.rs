@@ -73,7 +73,7 @@ pub struct Array {
     /// Number of elements.
     pub length: usize,
     /// True if it is a shared array of panels. The device permutes groups of 16 bytes within every 1,024, as its matrix
-    /// units want them, so only copies and products access it.
+    /// units want them, so only copies, stores of single elements and products access it.
     pub panels: bool,
 }
 
@@ -312,6 +312,10 @@ pub enum Statement {
     /// Waits for every invocation of the group. Their writes to shared arrays and buffers are then visible to the whole
     /// group.
     Barrier,
+    /// The same for every group with the same place along the grid's dimensions 1 and 2, which all run at once. The
+    /// access is to a counter of theirs: an element of `uint32` in a written buffer that is 0 when the kernel begins, and
+    /// that nothing else accesses.
+    GridBarrier(Box<MemoryAccess>),
     /// A matrix operation.
     Matrix(Box<Matrix>),
     /// An asynchronous copy.
@@ -380,6 +384,22 @@ impl Kernel {
             }
         }
         walk(&self.body, visit);
+    }
+
+    /// Whether groups wait for each other, so that all of them must run at once.
+    pub fn has_grid_barriers(&self) -> bool {
+        let mut found = false;
+        self.visit(&mut |statement| found |= matches!(statement, Statement::GridBarrier(_)));
+        found
+    }
+
+    /// Whether invocations store numbers in panels.
+    pub fn stores_to_panels(&self) -> bool {
+        let mut found = false;
+        self.visit(&mut |statement| {
+            found |= matches!(statement, Statement::Store { access, .. } if self.holds_panels(access.array));
+        });
+        found
     }
 
     /// Whether a shared array holds panels.

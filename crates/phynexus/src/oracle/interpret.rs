@@ -50,8 +50,12 @@ pub fn interpret(
     let mut memory = buffers.iter().map(|b| b.iter().map(|&s| Cell::of(Some(s))).collect()).collect();
     let (grid, block) = (kernel.grid(), kernel.block());
     let size: usize = block.iter().product();
-    for group in 0..grid.iter().product() {
-        let point = |invocation| {
+    let groups: usize = grid.iter().product();
+    // Groups that wait for each other run together.
+    let together = if kernel.has_grid_barriers() { groups } else { 1 };
+    for first in (0..groups).step_by(together) {
+        let point = |number: usize| {
+            let (group, invocation) = (first + number / size, number % size);
             let coordinate = |flat: usize, extents: [usize; 3], d: u8| {
                 let inner: usize = extents[..usize::from(d)].iter().product();
                 flat / inner % extents[usize::from(d)]
@@ -65,26 +69,29 @@ pub fn interpret(
             kernel.axes.iter().map(|axis| along(axis.kind)).collect()
         };
         let cells = |length| vec![Cell::of(None); length];
-        let fragments = |f: &Fragment| vec![vec![None; f.length]; size.div_ceil(subgroup * f.subgroups())];
+        let count = together * size;
+        let fragments = |f: &Fragment| vec![vec![None; f.length]; count.div_ceil(subgroup * f.subgroups())];
         let mut run = WorkGroup {
             kernel,
             subgroup,
             scalars,
-            group,
-            interval: 0,
+            size,
+            first,
+            intervals: vec![0; together],
+            meetings: vec![0; together],
             turns: Turns::default(),
             turn: 0,
             left: HashSet::new(),
-            points: (0..size).map(point).collect(),
+            points: (0..count).map(point).collect(),
             values: Vec::new(),
             buffers: memory,
-            shared: kernel.shared.iter().map(|a| cells(a.length)).collect(),
-            registers: kernel.registers.iter().map(|a| vec![cells(a.length); size]).collect(),
+            shared: kernel.shared.iter().map(|a| vec![cells(a.length); together]).collect(),
+            registers: kernel.registers.iter().map(|a| vec![cells(a.length); count]).collect(),
             fragments: kernel.fragments.iter().map(fragments).collect(),
-            copies: vec![Default::default(); size],
-            products: vec![Vec::new(); size],
+            copies: vec![Default::default(); count],
+            products: vec![Vec::new(); count],
         };
-        let everybody: Vec<usize> = (0..size).collect();
+        let everybody: Vec<usize> = (0..count).collect();
         run.body(&kernel.body, &everybody)?;
         memory = run.buffers;
     }
@@ -100,14 +107,18 @@ fn broken(kernel: &Kernel, message: impl std::fmt::Display) -> Error {
     Error::internal("kernel::interpret", format!("kernel {}: {message}", kernel.name))
 }
 
-/// The execution state of one group.
+/// The execution state of a group, or of all groups if they wait for each other.
 struct WorkGroup<'a> {
     kernel: &'a Kernel,
     subgroup: usize,
     scalars: &'a [Scalar],
-    group: usize,
-    /// The number of barriers passed.
-    interval: usize,
+    /// The invocations of a group.
+    size: usize,
+    /// The first group.
+    first: usize,
+    /// By group: the number of barriers passed, and of those that were of several groups.
+    intervals: Vec<usize>,
+    meetings: Vec<usize>,
     /// The turns of bulk copies passed.
     turns: Turns,
     /// The number of operations passed that order the invocations of a subgroup.
@@ -119,7 +130,8 @@ struct WorkGroup<'a> {
     /// Indexed by [`ValueId`].
     values: Vec<Value>,
     buffers: Vec<Vec<Cell>>,
-    shared: Vec<Vec<Cell>>,
+    /// By array and group.
+    shared: Vec<Vec<Vec<Cell>>>,
     /// By array and invocation.
     registers: Vec<Vec<Vec<Cell>>>,
     /// By array, subgroup and position: the matrix, row-major.
@@ -235,12 +247,19 @@ impl WorkGroup<'_> {
                 }
                 Ok(())
             }
-            Statement::Barrier if active.is_empty() => Ok(()),
-            Statement::Barrier if active.len() < self.points.len() => {
-                self.fail("a barrier that only part of the group reaches")
-            }
             Statement::Barrier => {
-                self.interval += 1;
+                let groups =
+                    self.whole(active, self.size, "a barrier that only part of the group reaches")?;
+                groups.into_iter().for_each(|group| self.intervals[group] += 1);
+                Ok(())
+            }
+            Statement::GridBarrier(_) => {
+                let row = self.kernel.grid()[0];
+                let rows = self.whole(active, row * self.size, "a barrier that only some groups reach")?;
+                for group in rows.into_iter().flat_map(|number| number * row..(number + 1) * row) {
+                    self.intervals[group] += 1;
+                    self.meetings[group] += 1;
+                }
                 Ok(())
             }
             Statement::AsyncCopy(copy) if active.is_empty() || !copy.is_joint() => {
@@ -262,6 +281,16 @@ impl WorkGroup<'_> {
                 }
                 Ok(())
             }
+        }
+    }
+
+    /// The numbers of the parts of so many invocations that take part, as a whole.
+    fn whole(&self, active: &[usize], size: usize, otherwise: &str) -> Result<Vec<usize>> {
+        let mut counts = vec![0; self.points.len() / size];
+        active.iter().for_each(|invocation| counts[invocation / size] += 1);
+        match counts.iter().all(|&count| count == 0 || count == size) {
+            true => Ok((0..counts.len()).filter(|&number| counts[number] > 0).collect()),
+            false => self.fail(otherwise),
         }
     }
 
@@ -388,9 +417,12 @@ impl WorkGroup<'_> {
         offset: usize,
     ) -> Result<(&mut Cell, Accessor)> {
         let turns = if self.kernel.holds_panels(access.array) { self.turns.passed } else { 0 };
+        let group = invocation / self.size;
         let accessor = Accessor {
-            group: self.group,
-            interval: self.interval + turns,
+            group: self.first + group,
+            row: (self.first + group) / self.kernel.grid()[0],
+            meetings: self.meetings[group],
+            interval: self.intervals[group] + turns,
             invocation,
             subgroup: invocation / self.subgroup,
             turn: self.turn,
@@ -411,7 +443,7 @@ impl WorkGroup<'_> {
         let index = access.index.evaluate(&self.points[invocation]) + row + offset as i64;
         let cells = match access.array {
             ArrayId::Buffer(at) => self.buffers.get_mut(usize::from(at)),
-            ArrayId::Shared(at) => self.shared.get_mut(usize::from(at)),
+            ArrayId::Shared(at) => self.shared.get_mut(usize::from(at)).and_then(|a| a.get_mut(group)),
             ArrayId::Register(at) => {
                 self.registers.get_mut(usize::from(at)).and_then(|a| a.get_mut(invocation))
             }

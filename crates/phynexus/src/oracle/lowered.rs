@@ -28,6 +28,7 @@ static COMPLETE: Language = Language {
         tensor: "{name}",
     }),
     async_copies: true,
+    grid_barrier: Some(""),
     ..Language::CPP
 };
 

@@ -24,6 +24,7 @@ pub(crate) fn tiny() -> Target {
             dtypes: DType::ALL.to_vec(),
             matrices: Vec::new(),
             async_copies: false,
+            meeting_groups: 0,
         },
         vector_bytes: 0,
         processors: 1,

@@ -8,6 +8,7 @@ mod convolutions;
 mod elementwise;
 mod in_place;
 mod panels;
+mod recurrent;
 mod rows;
 
 use cases::{big, many, narrow, tiny};

@@ -174,6 +174,7 @@ fn target_devices() -> [TargetDevice; 4] {
         dtypes: DType::ALL.to_vec(),
         matrices: matrices(&[(DType::F16, 16), (DType::BF16, 16), (DType::F32, 8)]),
         async_copies: true,
+        meeting_groups: 132,
     };
     let mut hopper = cuda.clone();
     let product = |depth| MatrixShape { rows: Panel::ROWS, columns: 256, depth };
@@ -186,6 +187,7 @@ fn target_devices() -> [TargetDevice; 4] {
         subgroup: Some(64),
         matrices: matrices(&[(DType::F16, 16), (DType::BF16, 16)]),
         async_copies: false,
+        meeting_groups: 0,
         ..cuda.clone()
     };
     let plain = Limits {
@@ -199,6 +201,7 @@ fn target_devices() -> [TargetDevice; 4] {
         dtypes: DType::ALL.into_iter().filter(|dtype| *dtype != DType::F64).collect(),
         matrices: Vec::new(),
         async_copies: false,
+        meeting_groups: 0,
     };
     let target = |limits, processors| Target { limits, vector_bytes: 16, processors, sums: 64 };
     [

@@ -75,7 +75,7 @@ impl Checker<'_> {
         let fits = tensor.is_supported(dtype.size()) && tensor.last() < length && at.len() == places && same;
         self.require(fits, || format!("a bulk copy of {tensor:?} to {to:?}"))?;
         // It is made by an invocation beyond the block's first dimension.
-        let uniform = |index: &Index| !self.differs_in_group(index);
+        let uniform = |index: &Index| !self.depends(index, |kind| matches!(kind, AxisKind::Block(_)));
         let together = self.group_uniform
             && at.iter().chain([&to.index]).all(uniform)
             && mask.conditions().iter().all(|c| uniform(&c.index))

@@ -71,7 +71,7 @@ impl Checker<'_> {
         // Teams are numbered along the block's first dimension.
         let whole = self.kernel.block()[0].is_multiple_of(team);
         let fits = self.limits.matrices.iter().any(has)
-            && columns.is_multiple_of(Panel::WIDTH)
+            && columns.is_multiple_of(if right.along_terms { Panel::LEAST_COLUMNS } else { Panel::WIDTH })
             && is_sum
             && whole
             && self.group_uniform;

@@ -149,6 +149,8 @@ pub struct Panel {
 impl Panel {
     /// Rows of the left factor.
     pub const ROWS: usize = 64;
+    /// The columns of a right factor come in multiples of it, of [`Panel::WIDTH`] if terms are no neighbours.
+    pub const LEAST_COLUMNS: usize = 8;
     /// The number of neighbouring elements of 16 bits in memory: 128 bytes.
     pub const WIDTH: usize = 64;
     /// The alignment of panels in bytes.

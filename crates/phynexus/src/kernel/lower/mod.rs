@@ -5,7 +5,7 @@
 //! rows (`rows`), in parts if there are few rows (`split`). Library operations that are equivalent to fused kernels are
 //! converted to them (`library`). Among these, sums of products that reuse their factors are computed by tiles
 //! (`contraction`, `tile`, `fragments`, `panels`). The remaining library operations have their own kernels
-//! (`attention`, `indexed`, `scatter`, `scan`, `sort`).
+//! (`attention`, `recurrent`, `indexed`, `scatter`, `scan`, `sort`).
 //!
 //! Lowering decides which invocation does what, how wide accesses are and where values are kept, from constants alone.
 //! The order in which a reduction combines its numbers depends only on their count (`rows`), so results vary neither
@@ -24,7 +24,9 @@ mod library;
 mod load;
 mod operand;
 mod panels;
+mod random;
 mod rebuild;
+mod recurrent;
 mod reduce;
 mod rows;
 mod scan;
@@ -49,7 +51,7 @@ use crate::{
     kernel::step::{Library, Step},
     op::{
         ArgSort, Cat, Composite, Gather, Op, Scan, Scatter, SearchSorted, TensorType,
-        composite::{AttentionGradient, MaxPoolGradient},
+        composite::{AttentionGradient, MaxPoolGradient, RecurrentGradient, RecurrentSteps},
     },
 };
 
@@ -94,6 +96,12 @@ impl Target {
             Op::Composite(Composite::MaxPoolGradient(_)) => true,
             Op::Composite(Composite::Attention(_) | Composite::AttentionGradient(_)) => {
                 attention::pays(operands, self)
+            }
+            Op::Composite(Composite::RecurrentSteps(RecurrentSteps(layer))) => {
+                recurrent::pays(layer.cell, &operands[0], self)
+            }
+            Op::Composite(Composite::RecurrentGradient(RecurrentGradient(layer))) => {
+                recurrent::pays(layer.cell, &operands[1], self)
             }
             _ => false,
         }
@@ -242,7 +250,7 @@ fn lower_library(library: &Library, target: &Target, lowered: &mut Lowered) -> R
             }
         }
         Op::RandomBits => {
-            let words = library::random_bits(library);
+            let words = random::random_bits(library);
             lower_fused(&words, &[Source::Binding(0), result], target, lowered)?;
         }
         Op::Gather(Gather(range)) => indexed::gather(library, *range, result, target, lowered)?,
@@ -260,6 +268,12 @@ fn lower_library(library: &Library, target: &Target, lowered: &mut Lowered) -> R
         }
         Op::Composite(Composite::AttentionGradient(AttentionGradient(of))) => {
             attention::lower(library, of, true, result, target, lowered)?;
+        }
+        Op::Composite(Composite::RecurrentSteps(RecurrentSteps(layer))) => {
+            recurrent::lower(library, *layer, false, result, target, lowered)?;
+        }
+        Op::Composite(Composite::RecurrentGradient(RecurrentGradient(layer))) => {
+            recurrent::lower(library, *layer, true, result, target, lowered)?;
         }
         Op::Composite(Composite::MaxPoolGradient(MaxPoolGradient(geometry))) => {
             let ([firsts, sums], dtype) = library::max_pool_gradient(library, geometry);

@@ -25,13 +25,13 @@ pub(super) trait Dialect: Sized {
     }
 
     /// The barrier of a group.
-    fn barrier(&self) -> &'static str;
+    fn barrier(&self) -> String;
 
     /// Atomically adds a value to an element (0), or takes the maximum (1) or minimum (2).
     fn atomic(&self, function: usize, array: &str, address: &str, value: &str) -> String;
 
-    /// Writes statements on matrix fragments, and asynchronous copies.
-    fn subgroup(&mut self, _statement: &Statement) -> Result<()> {
+    /// Writes statements on matrix fragments, asynchronous copies, and barriers of several groups.
+    fn joint(&mut self, _statement: &Statement) -> Result<()> {
         Err(Error::internal("kernel::print", "a statement that the language lacks"))
     }
 

@@ -227,7 +227,9 @@ where
                 self.line(Self::only_if(&when, "break;"));
             }
             Statement::Barrier => self.line(self.barrier()),
-            Statement::Matrix(_) | Statement::AsyncCopy(_) => return self.subgroup(statement),
+            Statement::Matrix(_) | Statement::AsyncCopy(_) | Statement::GridBarrier(_) => {
+                return self.joint(statement);
+            }
         }
         Ok(())
     }

@@ -108,6 +108,9 @@ pub(crate) trait Definition {
         Self: Sized;
 }
 
+/// The greatest error of rounding a subnormal number of `float16`.
+const LEAST_ROUNDING: f64 = 1.0 / (1 << 25) as f64;
+
 /// Records operations over operands.
 type Build<'a> = Box<dyn Fn(&[Term]) -> Result<Term> + 'a>;
 
@@ -206,6 +209,7 @@ composites! {
     attention_gradient::AttentionGradient,
     recurrent::Recurrent,
     recurrent::RecurrentGradient,
+    recurrent::RecurrentSteps,
     quantize_linear::QuantizeLinear,
     dequantize_linear::DequantizeLinear,
     tf32::Tf32,
@@ -296,6 +300,7 @@ impl Composite {
         };
         let Some(rounded) = self.definition().rounded() else { return Ok(()) };
         let magnitudes = evaluate(&draft(types, rounded)?, operands)?;
+        let dtype = outputs[0].dtype;
         for (number, magnitude) in
             outputs[0].elements.iter_mut().zip(magnitudes.iter().flat_map(|array| &array.elements))
         {
@@ -304,6 +309,11 @@ impl Composite {
                 let error = 1.1 * precision * magnitude.high;
                 if error.is_finite() {
                     (x.low, x.high) = (x.low - error, x.high + error);
+                    // The body rounded its result, the device rounds one that differs before.
+                    if dtype.size() == 2 && error > 0.0 {
+                        let rounding = precision * x.magnitude() + LEAST_ROUNDING;
+                        *x = Interval { low: x.low - rounding, high: x.high + rounding, ..*x }.rounded(dtype);
+                    }
                 }
             }
         }

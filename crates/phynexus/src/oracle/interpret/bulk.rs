@@ -17,12 +17,15 @@ pub(super) struct Turns {
 }
 
 impl WorkGroup<'_> {
-    /// Fails if a product that is not settled reads one of these elements.
-    pub(super) fn require_unused(&self, array: ArrayId, copied: Range<i64>) -> Result<()> {
+    /// Fails if a product of the invocation's group that is not settled reads one of these elements.
+    pub(super) fn require_unused(&self, array: ArrayId, copied: Range<i64>, invocation: usize) -> Result<()> {
         let overlaps = |(other, elements): &(ArrayId, Range<i64>)| {
             *other == array && elements.start < copied.end && copied.start < elements.end
         };
-        match self.products.iter().flatten().any(|product| product.panels.iter().any(overlaps)) {
+        let teams = self.size.div_ceil(self.subgroup * Panel::SUBGROUPS);
+        let first = invocation / self.size * teams;
+        let mut products = self.products[first..first + teams].iter().flatten();
+        match products.any(|product| product.panels.iter().any(overlaps)) {
             true => self.fail("a copy to a panel whose product is not settled"),
             false => Ok(()),
         }
@@ -77,8 +80,10 @@ impl WorkGroup<'_> {
     /// What makes the bulk copies: none of the invocations.
     fn copier(&self) -> Accessor {
         Accessor {
-            group: self.group,
-            interval: self.interval + self.turns.passed,
+            group: self.first,
+            row: self.first / self.kernel.grid()[0],
+            meetings: 0,
+            interval: self.intervals[0] + self.turns.passed,
             invocation: usize::MAX,
             subgroup: usize::MAX,
             turn: self.turn,
@@ -100,7 +105,7 @@ impl WorkGroup<'_> {
         let first = to.index.evaluate(point);
         let buffer = ArrayId::Buffer(tensor.buffer);
         let dtype = kernel.array(buffer).map_or(DType::F32, |(dtype, _)| dtype);
-        self.require_unused(to.array, first..first + tensor.part.elements() as i64)?;
+        self.require_unused(to.array, first..first + tensor.part.elements() as i64, 0)?;
         let by = self.copier();
         for element in 0..tensor.part.elements() {
             let scalar = match tensor.element(&tensor.coordinates(&at, element)) {

@@ -39,7 +39,7 @@ impl WorkGroup<'_> {
                 let zero = Scalar::Int(0).cast(dtype);
                 let first = to.index.evaluate(&self.points[invocation]);
                 let count = (AsyncCopy::BYTES / dtype.size()) as i64;
-                self.require_unused(to.array, first..first + count)?;
+                self.require_unused(to.array, first..first + count, invocation)?;
                 for i in 0..AsyncCopy::BYTES / dtype.size() {
                     let scalar = if holds { self.read(from, invocation, i)? } else { zero };
                     let index = Index::constant(first + i as i64);

@@ -6,6 +6,10 @@ use crate::{Result, Scalar, kernel::loops::Type};
 #[derive(Clone, Copy)]
 pub(super) struct Accessor {
     pub(super) group: usize,
+    /// The groups with the same number wait for each other.
+    pub(super) row: usize,
+    /// The number of their barriers before it.
+    pub(super) meetings: usize,
     pub(super) interval: usize,
     pub(super) invocation: usize,
     pub(super) subgroup: usize,
@@ -24,7 +28,7 @@ impl Accessor {
             let ordered = self.subgroup == other.subgroup && self.turn != other.turn;
             self.interval == other.interval && self.invocation != other.invocation && !ordered
         } else {
-            true
+            self.row != other.row || self.meetings == other.meetings
         }
     }
 }

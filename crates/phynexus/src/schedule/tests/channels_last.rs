@@ -30,6 +30,7 @@ fn target() -> Target {
         dtypes: DType::ALL.to_vec(),
         matrices: vec![(product, DType::BF16, DType::F32)],
         async_copies: true,
+        meeting_groups: 0,
     };
     Target { limits, vector_bytes: 16, processors: 132, sums: 64 }
 }

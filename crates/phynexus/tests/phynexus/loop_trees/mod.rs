@@ -30,6 +30,7 @@ fn limits() -> Limits {
         dtypes: DType::ALL.to_vec(),
         matrices: vec![(kernels::MATRIX, DType::F16, DType::F32)],
         async_copies: true,
+        meeting_groups: 64,
     }
 }
 

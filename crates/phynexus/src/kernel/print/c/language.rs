@@ -77,6 +77,9 @@ pub struct Language {
     pub products: Option<Products>,
     /// Whether the language has asynchronous copies.
     pub async_copies: bool,
+    /// The definition of `grid_barrier(counter, count)`, which adds 1 to a counter and waits until it has at least this
+    /// count, if the language has barriers of several groups.
+    pub grid_barrier: Option<&'static str>,
 }
 
 impl Language {
@@ -144,6 +147,7 @@ impl Language {
         matrices: None,
         products: None,
         async_copies: false,
+        grid_barrier: None,
     };
 
     /// The type of an element in memory.

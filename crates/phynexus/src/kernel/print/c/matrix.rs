@@ -129,6 +129,20 @@ impl Printer<'_, CFamily> {
         Ok(())
     }
 
+    /// A barrier of the groups that share a counter: it counts the times that one of them has come to a barrier.
+    pub(super) fn grid_barrier(&mut self, counter: &MemoryAccess) -> Result<()> {
+        let language = self.language();
+        self.needs(language.grid_barrier.is_some(), "barriers of several groups")?;
+        let definition = language.grid_barrier.unwrap_or_default();
+        if !self.dialect.products.contains(definition) {
+            self.dialect.products += definition;
+        }
+        let pointer = self.pointer(counter, language.memory_type(DType::U32))?;
+        let groups = self.size(self.kernel.grid()[0] as i64);
+        self.line(format!("grid_barrier({pointer}, came += {groups});"));
+        Ok(())
+    }
+
     /// The address that a copy goes to. In arrays of panels, groups of 16 bytes are permuted.
     fn copy_target(&mut self, access: &MemoryAccess) -> Result<String> {
         if !self.kernel.holds_panels(access.array) {

@@ -33,8 +33,14 @@ pub fn print_variable(kernel: &Kernel, language: &'static Language) -> Result<Va
 
 fn printed(kernel: &Kernel, language: &'static Language, marks: bool) -> Result<String> {
     let print = |wide| {
-        let dialect =
-            CFamily { language, wide, matrices: false, products: String::new(), makes_copies: false };
+        let dialect = CFamily {
+            language,
+            wide,
+            matrices: false,
+            products: String::new(),
+            makes_copies: false,
+            stores_to_panels: kernel.stores_to_panels(),
+        };
         let mut printer = Printer::new(kernel, dialect, marks);
         printer.kernel().map(|()| printer)
     };
@@ -57,6 +63,8 @@ struct CFamily {
     products: String,
     /// Whether this is the part of the kernel that makes bulk copies.
     makes_copies: bool,
+    /// Whether invocations store to panels.
+    stores_to_panels: bool,
 }
 
 impl Printer<'_, CFamily> {
@@ -66,7 +74,7 @@ impl Printer<'_, CFamily> {
 
     fn kernel(&mut self) -> Result<()> {
         let (kernel, language) = (self.kernel, self.language());
-        let block = kernel.block();
+        let (block, meets) = (kernel.block(), kernel.has_grid_barriers());
         let [x, y, z] = block.map(|extent| extent.to_string());
         let mut size = kernel.launched_block().iter().product::<usize>().to_string();
         if kernel.residents > 0 {
@@ -77,7 +85,9 @@ impl Printer<'_, CFamily> {
         let mut begins = Vec::new();
         for (i, b) in kernel.buffers.iter().enumerate() {
             let constant = if b.written { "" } else { "const " };
-            let restrict = if b.exclusive { language.restrict } else { "" };
+            // Other groups write what this one reads after a barrier.
+            let changes = b.written && meets;
+            let restrict = if b.exclusive && !changes { language.restrict } else { "" };
             let name = self.buffer(i as u16);
             let pointer = format!("{}{constant}{} *", language.qualifiers.0, language.memory_type(b.dtype));
             if language.offsets {
@@ -98,6 +108,9 @@ impl Printer<'_, CFamily> {
                 p.text += &variable::declaration(&p.argument());
             }
             p.arrays()?;
+            if meets {
+                p.line("unsigned int came = 0;");
+            }
             if !kernel.tensors.is_empty() { p.bulk_body() } else { p.body(&kernel.body) }
         })
     }
@@ -200,19 +213,22 @@ impl Dialect for Printer<'_, CFamily> {
         }
     }
 
-    fn barrier(&self) -> &'static str {
-        self.language().barrier
+    fn barrier(&self) -> String {
+        let barrier = self.language().barrier.to_owned();
+        // Products do not see what invocations have stored otherwise.
+        if self.dialect.stores_to_panels { format!("panels_are_ready(); {barrier}") } else { barrier }
     }
 
     fn atomic(&self, function: usize, array: &str, address: &str, value: &str) -> String {
         format!("{}({array} + {address}, {value});", self.language().atomics[function])
     }
 
-    fn subgroup(&mut self, statement: &Statement) -> Result<()> {
+    fn joint(&mut self, statement: &Statement) -> Result<()> {
         match statement {
             Statement::Matrix(matrix) => self.matrix(matrix),
             Statement::AsyncCopy(copy) => self.async_copy(copy),
-            _ => Err(Error::internal("print", "a statement of a subgroup that the language lacks")),
+            Statement::GridBarrier(counter) => self.grid_barrier(counter),
+            _ => Err(Error::internal("print", "a joint statement that the language lacks")),
         }
     }
 
@@ -267,7 +283,11 @@ impl Dialect for Printer<'_, CFamily> {
     }
 
     fn store(&mut self, access: &MemoryAccess, of: Type, value: &Names) -> Result<()> {
-        let assignment = format!("{} = {};", self.elements(access, of, "")?, value.whole);
+        let place = match self.dialect.stores_to_panels && self.kernel.holds_panels(access.array) {
+            true => format!("{}[permuted({})]", self.array(access.array), self.address(access)?),
+            false => self.elements(access, of, "")?,
+        };
+        let assignment = format!("{place} = {};", value.whole);
         let condition = self.mask(&access.mask);
         self.line(if access.mask.is_always() { assignment } else { Self::only_if(&condition, &assignment) });
         Ok(())

@@ -196,11 +196,9 @@ impl Dialect for Printer<'_, Wgsl> {
         Ok(true)
     }
 
-    fn barrier(&self) -> &'static str {
-        match self.kernel.buffers.iter().any(|buffer| buffer.written) {
-            true => "workgroupBarrier(); storageBarrier();",
-            false => "workgroupBarrier();",
-        }
+    fn barrier(&self) -> String {
+        let buffers = self.kernel.buffers.iter().any(|buffer| buffer.written);
+        if buffers { "workgroupBarrier(); storageBarrier();" } else { "workgroupBarrier();" }.to_owned()
     }
 
     fn atomic(&self, function: usize, array: &str, address: &str, value: &str) -> String {

@@ -2,7 +2,9 @@
 
 use super::{
     super::{
-        Definition, Operands, check,
+        Build, Definition, Operands,
+        attention::magnitude,
+        check,
         pack::{pack, packed_len},
         sample::{Sample, SampleOperand},
     },
@@ -38,6 +40,148 @@ fn gradient_parts(cell: Cell, steps: usize, batch: usize, hidden: usize) -> Vec<
         Cell::Lstm => vec![sequence, state.clone(), state],
         Cell::Gru => vec![sequence.clone(), sequence, state],
         Cell::Tanh | Cell::Relu => vec![sequence, state],
+    }
+}
+
+/// What a step multiplies the gradients of its state and cell state with.
+struct Factors {
+    factors: Vec<Formula>,
+    /// Where the step passes nothing on.
+    is_off: Option<Formula>,
+}
+
+/// What a step makes of these gradients.
+struct Passed {
+    /// The gradients of the gates' sums: of what the input adds, and of what the state does, if that differs.
+    sums: Vec<Formula>,
+    of_state: Option<Vec<Formula>>,
+    /// What goes to the state before without a product.
+    direct: Option<Formula>,
+    cell: Option<Formula>,
+}
+
+impl Factors {
+    fn magnitudes(&self) -> Factors {
+        Factors { factors: self.factors.iter().map(magnitude).collect(), is_off: self.is_off.clone() }
+    }
+
+    fn pass(&self, cell: Cell, total: &Formula, dc: Option<&Formula>) -> Passed {
+        let passed = |sums| Passed { sums, of_state: None, direct: None, cell: None };
+        match (cell, self.factors.as_slice(), dc) {
+            (Cell::Lstm, [to_cell, i, f, g, o, forget], Some(dc)) => {
+                let dc = dc + total * to_cell;
+                let sums = vec![&dc * i, &dc * f, &dc * g, total * o];
+                Passed { cell: Some(dc * forget), ..passed(sums) }
+            }
+            (Cell::Gru, [n, z, to_r, r, keep], _) => {
+                let (dn, dz) = (total * n, total * z);
+                let dr = &dn * to_r;
+                let of_state = Some(vec![dr.clone(), dz.clone(), &dn * r]);
+                Passed { of_state, direct: Some(total * keep), ..passed(vec![dr, dz, dn]) }
+            }
+            (_, [factor], _) => passed(vec![total * factor]),
+            _ => match &self.is_off {
+                Some(is_off) => passed(vec![is_off.choose(&total.like(0.0), total)]),
+                None => {
+                    passed(vec![Formula::from(Err(Error::internal(cell.name(), "there are no factors")))])
+                }
+            },
+        }
+    }
+}
+
+impl Passed {
+    /// The gradients of what the state adds to the sums.
+    fn of_state(&self) -> Formula {
+        Formula::cat(self.of_state.as_ref().unwrap_or(&self.sums), 1)
+    }
+}
+
+impl RecurrentGradient {
+    /// The gradients, or by how much roundings change them.
+    fn back(&self, operands: &[Term], wants_errors: bool) -> Result<Formula> {
+        let cell = self.0.cell;
+        let mut operands = Operands(operands);
+        let (weights, h0) = (Formula::wide(operands.next()?), Formula::wide(operands.next()?));
+        let c0 = operands.next_if(cell.has_cell_state())?.map(Formula::wide);
+        let states = operands.next()?;
+        let (steps, hidden) = (states.shape()[0], states.shape()[2]);
+        let states = Formula::wide(states);
+        let gates = operands.next_if(cell.saves_gates())?.map(Formula::wide);
+        let cells = operands.next_if(cell.has_cell_state())?.map(Formula::wide);
+        let of_states = Formula::wide(operands.next()?);
+        let mut dc = operands.next_if(cell.has_cell_state())?.map(Formula::wide);
+        let magnitudes = magnitude(&weights);
+        let (mut dh, mut dh_error): (Option<Formula>, Option<Formula>) = (None, None);
+        let mut dc_error = dc.as_ref().map(|dc| dc.like(0.0));
+        let mut sums: Vec<Option<Formula>> = vec![None; steps];
+        let mut sums_of_state: Vec<Option<Formula>> = vec![None; steps];
+        let order = self.0.order(steps);
+        for (place, &step) in order.iter().enumerate().rev() {
+            let earlier = |sequence: &Formula, initial: &Formula| match place.checked_sub(1) {
+                Some(before) => sequence.select(0, order[before]),
+                None => initial.clone(),
+            };
+            let gate = |index: usize| match &gates {
+                Some(gates) => gates.select(0, step).narrow(1, index * hidden, hidden),
+                None => Formula::from(Err(Error::internal(cell.name(), "there are no saved gates"))),
+            };
+            let sigmoid_derivative = |s: &Formula| s * (1.0 - s);
+            let (mut factors, mut is_off) = (Vec::new(), None);
+            match (cell, &cells, &c0) {
+                (Cell::Lstm, Some(cells), Some(c0)) => {
+                    let [i, f, g, o] = [0, 1, 2, 3].map(gate);
+                    let t = cells.select(0, step).tanh();
+                    factors.push(&o * (1.0 - &t * &t));
+                    factors.push(&g * sigmoid_derivative(&i));
+                    factors.push(earlier(cells, c0) * sigmoid_derivative(&f));
+                    factors.push(i * (1.0 - &g * &g));
+                    factors.extend([t * sigmoid_derivative(&o), f]);
+                }
+                (Cell::Lstm, ..) => return Err(Error::internal("lstm", "there is no cell state")),
+                (Cell::Gru, ..) => {
+                    let [r, z, n, candidate] = [0, 1, 2, 3].map(gate);
+                    factors.push((1.0 - &z) * (1.0 - &n * &n));
+                    factors.push((earlier(&states, &h0) - n) * sigmoid_derivative(&z));
+                    factors.extend([candidate * sigmoid_derivative(&r), r, z]);
+                }
+                (Cell::Tanh, ..) => {
+                    let h = states.select(0, step);
+                    factors.push(1.0 - &h * &h);
+                }
+                (Cell::Relu, ..) => {
+                    let h = states.select(0, step);
+                    is_off = Some(h.eq(&h.like(0.0)));
+                }
+            }
+            let factors = Factors { factors, is_off };
+            let mut total = of_states.select(0, step);
+            if let Some(dh) = dh {
+                total = total + dh;
+            }
+            let added = |product: Formula, direct: &Option<Formula>| match direct {
+                Some(direct) => product + direct,
+                None => product,
+            };
+            let mut passed = factors.pass(cell, &total, dc.as_ref());
+            let of_state = passed.of_state();
+            dh = Some(added(of_state.dot(&weights), &passed.direct));
+            dc = passed.cell.take();
+            if wants_errors {
+                let error = dh_error.unwrap_or_else(|| total.like(0.0));
+                passed = factors.magnitudes().pass(cell, &error, dc_error.as_ref());
+                let of_state = passed.of_state() + magnitude(&of_state);
+                dh_error = Some(added(of_state.dot(&magnitudes), &passed.direct));
+                dc_error = passed.cell.take();
+            } else {
+                dh_error = None;
+            }
+            sums_of_state[step] = passed.of_state.is_some().then(|| passed.of_state());
+            sums[step] = Some(Formula::cat(&passed.sums, 1));
+        }
+        let mut results: Vec<Formula> = sums.into_iter().chain(sums_of_state).flatten().collect();
+        results.extend(if wants_errors { [dh_error, dc_error] } else { [dh, dc] }.into_iter().flatten());
+        Ok(pack(&results))
     }
 }
 
@@ -94,85 +238,12 @@ impl Definition for RecurrentGradient {
     }
 
     fn body(&self, operands: &[Term]) -> Result<Term> {
-        let cell = self.0.cell;
-        let dtype = operands[0].dtype();
-        let mut operands = Operands(operands);
-        let (weights, h0) = (Formula::wide(operands.next()?), Formula::wide(operands.next()?));
-        let c0 = operands.next_if(cell.has_cell_state())?.map(Formula::wide);
-        let states = operands.next()?;
-        let (steps, hidden) = (states.shape()[0], states.shape()[2]);
-        let states = Formula::wide(states);
-        let saves_gates = !self.0.saved(0, 0, 0).is_empty();
-        let gates = operands.next_if(saves_gates)?.map(Formula::wide);
-        let cells = operands.next_if(cell.has_cell_state())?.map(Formula::wide);
-        let of_states = Formula::wide(operands.next()?);
-        let mut dc = operands.next_if(cell.has_cell_state())?.map(Formula::wide);
+        self.back(operands, false)?.cast(operands[0].dtype()).term()
+    }
 
-        let mut dh: Option<Formula> = None;
-        let mut input_gates: Vec<Option<Formula>> = vec![None; steps];
-        let mut hidden_gates: Vec<Option<Formula>> = vec![None; steps];
-        let order = self.0.order(steps);
-        for (place, &step) in order.iter().enumerate().rev() {
-            let before = place.checked_sub(1).map(|place| order[place]);
-            let earlier = |sequence: &Formula, initial: &Formula| match before {
-                Some(before) => sequence.select(0, before),
-                None => initial.clone(),
-            };
-            let mut total = of_states.select(0, step);
-            if let Some(dh) = dh {
-                total = total + dh;
-            }
-            let gate = |index: usize| match &gates {
-                Some(gates) => gates.select(0, step).narrow(1, index * hidden, hidden),
-                None => Formula::from(Err(Error::internal(self.0.cell.name(), "there are no saved gates"))),
-            };
-            let sigmoid_derivative = |s: &Formula| s * (1.0 - s);
-            match (cell, &cells, &c0, &mut dc) {
-                (Cell::Lstm, Some(cells), Some(c0), Some(dc)) => {
-                    let [i, f, g, o] = [0, 1, 2, 3].map(gate);
-                    let t = cells.select(0, step).tanh();
-                    *dc = &*dc + &total * &o * (1.0 - &t * &t);
-                    let sums = [
-                        &*dc * &g * sigmoid_derivative(&i),
-                        &*dc * earlier(cells, c0) * sigmoid_derivative(&f),
-                        &*dc * &i * (1.0 - &g * &g),
-                        &total * t * sigmoid_derivative(&o),
-                    ];
-                    *dc = &*dc * f;
-                    let sums = Formula::cat(&sums, 1);
-                    dh = Some(sums.dot(&weights));
-                    input_gates[step] = Some(sums);
-                }
-                (Cell::Gru, ..) => {
-                    let [r, z, n, candidate] = [0, 1, 2, 3].map(gate);
-                    let previous = earlier(&states, &h0);
-                    let dn = &total * (1.0 - &z) * (1.0 - &n * &n);
-                    let dz = &total * (previous - n) * sigmoid_derivative(&z);
-                    let dr = &dn * candidate * sigmoid_derivative(&r);
-                    let through_hidden = Formula::cat(&[dr.clone(), dz.clone(), &dn * r], 1);
-                    dh = Some(total * z + through_hidden.dot(&weights));
-                    hidden_gates[step] = Some(through_hidden);
-                    input_gates[step] = Some(Formula::cat(&[dr, dz, dn], 1));
-                }
-                (Cell::Tanh, ..) => {
-                    let h = states.select(0, step);
-                    let sum = total * (1.0 - &h * &h);
-                    dh = Some(sum.dot(&weights));
-                    input_gates[step] = Some(sum);
-                }
-                (Cell::Relu, ..) => {
-                    let h = states.select(0, step);
-                    let sum = h.eq(&h.like(0.0)).choose(&total.like(0.0), &total);
-                    dh = Some(sum.dot(&weights));
-                    input_gates[step] = Some(sum);
-                }
-                (Cell::Lstm, ..) => return Err(Error::internal("lstm", "there is no cell state")),
-            }
-        }
-        let mut results: Vec<Formula> = input_gates.into_iter().chain(hidden_gates).flatten().collect();
-        results.extend(dh);
-        results.extend(dc);
-        pack(&results).cast(dtype).term()
+    /// Gradients of a step's sums may be rounded where the step before multiplies them; all else is linear in them.
+    fn rounded(&self) -> Option<Build<'_>> {
+        Some(Box::new(|operands| self.back(operands, true)?.term()))
     }
 
     fn gradient_reads(&self) -> Reads {
@@ -187,12 +258,16 @@ impl Definition for RecurrentGradient {
             let mut operands = vec![SampleOperand::new(&[cell.gates() * hidden, hidden]), state()];
             operands.extend(cell.has_cell_state().then(state));
             operands.push(sequence());
-            operands.extend(layer.saved(steps, batch, hidden).iter().map(|shape| SampleOperand::new(shape)));
+            operands.extend(
+                layer.saved(steps, batch, hidden).iter().map(|shape| SampleOperand::new(shape).probability()),
+            );
             operands.push(sequence());
             operands.extend(cell.has_cell_state().then(state));
             Sample::new(RecurrentGradient(layer), operands)
         };
-        let both = |cell| [call(cell, false, [4, 3, 6]), call(cell, true, [3, 2, 2])];
+        let both = |cell| {
+            [call(cell, false, [4, 3, 6]), call(cell, true, [3, 2, 2]), call(cell, false, [3, 11, 40])]
+        };
         Cell::ALL.into_iter().flat_map(both).collect()
     }
 }

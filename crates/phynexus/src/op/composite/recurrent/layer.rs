@@ -3,10 +3,10 @@
 use super::{
     super::{
         Composite, Definition, Operands, check, gradients_for,
-        pack::{Unpack, pack, packed_len},
+        pack::{Unpack, packed_len},
         sample::{Sample, SampleOperand},
     },
-    Cell, RecurrentGradient,
+    Cell, RecurrentGradient, RecurrentSteps,
 };
 use crate::{
     DType, Error, Result,
@@ -93,74 +93,25 @@ impl Definition for Recurrent {
     }
 
     fn body(&self, operands: &[Term]) -> Result<Term> {
-        let dtype = operands[0].dtype();
         let (steps, batch, width) = (operands[0].shape()[0], operands[0].shape()[1], operands[0].shape()[2]);
-        let hidden = operands[1].shape()[1];
-        let rows = self.cell.gates() * hidden;
+        let rows = self.cell.gates() * operands[1].shape()[1];
         let mut operands = Operands(operands);
         let x = Formula::wide(operands.next()?);
-        let mut h = Formula::wide(operands.next()?);
-        let mut c = operands.next_if(self.cell.has_cell_state())?.map(Formula::wide);
-        let input_weights = Formula::wide(operands.next()?).transpose();
-        let hidden_weights = Formula::wide(operands.next()?).transpose();
-        let input_bias = operands.next_if(self.bias)?.map(|b| Formula::wide(b).reshape(&[1, rows]));
-        let hidden_bias = operands.next_if(self.bias)?.map(|b| Formula::wide(b).reshape(&[1, rows]));
+        let mut inputs = vec![operands.next()?];
+        inputs.extend(operands.next_if(self.cell.has_cell_state())?);
+        let weights = Formula::wide(operands.next()?).transpose();
+        let hidden_weights = operands.next()?;
+        let bias = operands.next_if(self.bias)?.map(|bias| Formula::wide(bias).reshape(&[1, rows]));
 
         // The input's share of every step is one product.
-        let mut from_input = x.reshape(&[steps * batch, width]).dot(&input_weights);
-        if let Some(bias) = &input_bias {
+        let mut from_input = x.reshape(&[steps * batch, width]).dot(&weights);
+        if let Some(bias) = &bias {
             from_input = from_input + bias;
         }
-        let from_input = from_input.reshape(&[steps, batch, rows]);
-
-        let mut states: Vec<Option<Formula>> = vec![None; steps];
-        let mut gates: Vec<Option<Formula>> = vec![None; steps];
-        let mut cells: Vec<Option<Formula>> = vec![None; steps];
-        for step in self.order(steps) {
-            let from_input = from_input.select(0, step);
-            let mut from_hidden = h.dot(&hidden_weights);
-            if let Some(bias) = &hidden_bias {
-                from_hidden = from_hidden + bias;
-            }
-            let gate = |of: &Formula, index: usize| of.narrow(1, index * hidden, hidden);
-            match (self.cell, &mut c) {
-                (Cell::Lstm, Some(c)) => {
-                    let sum = from_input + from_hidden;
-                    let [i, f, o] = [0, 1, 3].map(|index| gate(&sum, index).sigmoid());
-                    let g = gate(&sum, 2).tanh();
-                    *c = &f * &*c + &i * &g;
-                    h = &o * c.tanh();
-                    gates[step] = Some(Formula::cat(&[i, f, g, o], 1));
-                    cells[step] = Some(c.clone());
-                }
-                (Cell::Gru, _) => {
-                    let [r, z] =
-                        [0, 1].map(|index| (gate(&from_input, index) + gate(&from_hidden, index)).sigmoid());
-                    let candidate = gate(&from_hidden, 2);
-                    let n = (gate(&from_input, 2) + &r * &candidate).tanh();
-                    h = &n + &z * (h - &n);
-                    gates[step] = Some(Formula::cat(&[r, z, n, candidate], 1));
-                }
-                (Cell::Tanh, _) => h = (from_input + from_hidden).tanh(),
-                (Cell::Relu, _) => {
-                    let sum = from_input + from_hidden;
-                    h = sum.le(&sum.like(0.0)).choose(&sum.like(0.0), &sum);
-                }
-                (Cell::Lstm, None) => return Err(Error::internal("lstm", "there is no cell state")),
-            }
-            states[step] = Some(h.clone());
-        }
-        let stack = |parts: Vec<Option<Formula>>| pack(&parts.into_iter().flatten().collect::<Vec<_>>());
-        let mut results = vec![stack(states)];
-        results.extend(c);
-        if self.save {
-            match self.cell {
-                Cell::Lstm => results.extend([stack(gates), stack(cells)]),
-                Cell::Gru => results.push(stack(gates)),
-                Cell::Tanh | Cell::Relu => {}
-            }
-        }
-        pack(&results).cast(dtype).term()
+        let from_input = from_input.reshape(&[steps, batch, rows]).term()?;
+        inputs.extend([&from_input, hidden_weights]);
+        inputs.extend(operands.next_if(self.bias)?);
+        Composite::term(RecurrentSteps(*self), &inputs)
     }
 
     /// By [`RecurrentGradient`] and one product over all steps for each weight; by the body where the saved parts

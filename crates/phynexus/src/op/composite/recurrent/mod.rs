@@ -3,9 +3,11 @@
 
 mod gradient;
 mod layer;
+mod steps;
 
 pub use gradient::RecurrentGradient;
 pub use layer::Recurrent;
+pub use steps::RecurrentSteps;
 
 use super::pack::Unpack;
 use crate::{Result, op::term::Term, shape::Dims};
@@ -44,6 +46,21 @@ impl Cell {
             Cell::Tanh => "rnn_tanh_gradient",
             Cell::Relu => "rnn_relu_gradient",
         }
+    }
+
+    /// The name of the layer's steps.
+    fn steps_name(self) -> &'static str {
+        match self {
+            Cell::Lstm => "lstm_steps",
+            Cell::Gru => "gru_steps",
+            Cell::Tanh => "rnn_tanh_steps",
+            Cell::Relu => "rnn_relu_steps",
+        }
+    }
+
+    /// Whether its gradient needs the gates, of which there are four blocks.
+    pub(crate) fn saves_gates(self) -> bool {
+        matches!(self, Cell::Lstm | Cell::Gru)
     }
 
     /// How many blocks of `H` rows the weights have.
