@@ -146,7 +146,9 @@ pub(crate) mod tests {
         },
         op::{
             Composite, Conv, ConvKind, Geometry, Op,
-            composite::{Attention, AttentionGradient, Tf32},
+            composite::{
+                Attention, AttentionGradient, Cell, Recurrent, RecurrentGradient, RecurrentSteps, Tf32,
+            },
             ir::IrNode,
         },
         shape::{Dims, Layout},
@@ -276,6 +278,49 @@ pub(crate) mod tests {
                     let log = log_of(&source);
                     assert!(log.contains(" 0 bytes spill stores") && !log.contains("serialized"), "{log}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    #[ignore = "needs NVRTC"]
+    fn recurrent_layers_compile_without_spilling() {
+        let architecture = crate::Architecture::new("sm_90a").unwrap();
+        let (dtype, steps) = (DType::BF16, 100);
+        let operand = |shape: &[usize]| Operand { dtype, layout: Layout::contiguous(shape) };
+        // Few sequences for each group, and as many as it can have.
+        for (cell, batch, groups) in [(Cell::Lstm, 64, 132), (Cell::Lstm, 64, 16), (Cell::Gru, 64, 132)] {
+            let hidden = 512;
+            let mut target = architecture.target().clone();
+            target.limits.meeting_groups = groups;
+            let layer = Recurrent { cell, reverse: false, bias: true, save: true };
+            let rows = cell.gates() * hidden;
+            let state = || operand(&[batch, hidden]);
+            let sequence = |width: usize| operand(&[steps, batch, width]);
+            let cells = usize::from(cell.has_cell_state());
+            let from_input = Operand { dtype: DType::F32, ..sequence(rows) };
+            let mut forward = vec![state(); 1 + cells];
+            forward.extend([from_input, operand(&[rows, hidden]), operand(&[rows])]);
+            let mut back = vec![operand(&[rows, hidden])];
+            back.extend(vec![state(); 1 + cells]);
+            back.extend([sequence(hidden), sequence(4 * hidden)]);
+            back.extend(vec![sequence(hidden); 1 + cells]);
+            back.extend(vec![state(); cells]);
+            let states = steps * batch * hidden;
+            let last = cells * batch * hidden;
+            let sums = if cell == Cell::Gru { 2 * 3 } else { 4 } * states;
+            for (composite, operands, size) in [
+                (Composite::from(RecurrentSteps(layer)), forward, (5 + cells) * states + last),
+                (RecurrentGradient(layer).into(), back, sums + batch * hidden + last),
+            ] {
+                let shape = [size].as_slice().into();
+                let node = IrNode { op: Op::Composite(composite), dtype, shape, inputs: Default::default() };
+                let step = Step::Library(Library { node, operands, epilogue: None });
+                let launches = lower(&step, &target).unwrap().launches;
+                let kernel =
+                    &launches.iter().find(|launch| launch.kernel.has_grid_barriers()).unwrap().kernel;
+                let log = log_of(&print(kernel, &CUDA).unwrap());
+                assert!(log.contains(" 0 bytes spill stores") && !log.contains("serialized"), "{log}");
             }
         }
     }

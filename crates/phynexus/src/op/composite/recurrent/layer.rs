@@ -96,15 +96,16 @@ impl Definition for Recurrent {
         let (steps, batch, width) = (operands[0].shape()[0], operands[0].shape()[1], operands[0].shape()[2]);
         let rows = self.cell.gates() * operands[1].shape()[1];
         let mut operands = Operands(operands);
-        let x = Formula::wide(operands.next()?);
+        let x = operands.next()?;
         let mut inputs = vec![operands.next()?];
         inputs.extend(operands.next_if(self.cell.has_cell_state())?);
-        let weights = Formula::wide(operands.next()?).transpose();
+        let weights = Formula::of(operands.next()?).transpose();
         let hidden_weights = operands.next()?;
         let bias = operands.next_if(self.bias)?.map(|bias| Formula::wide(bias).reshape(&[1, rows]));
 
         // The input's share of every step is one product.
-        let mut from_input = x.reshape(&[steps * batch, width]).dot(&weights);
+        let x_rows = Formula::of(x).reshape(&[steps * batch, width]);
+        let mut from_input = x_rows.dot_as(&weights, x.dtype().compute());
         if let Some(bias) = &bias {
             from_input = from_input + bias;
         }
