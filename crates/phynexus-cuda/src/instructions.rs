@@ -30,19 +30,15 @@ pub(crate) const EXTREMES: [&str; 2] = [
 ",
 ];
 
-/// The invocations of a group come together, one of them counts the group, and one of each subgroup waits for all
-/// groups. What a group has written before is visible to the others (PTX ISA, memory consistency model: release, acquire
+/// The invocations of a group come together, one of them counts the group, and all wait for all groups. What a group has written before is visible to the others (PTX ISA, memory consistency model: release, acquire
 /// and the barriers of groups and subgroups form a causality order).
 pub(crate) const GRID_BARRIER: &str = r#"
 __device__ static inline void grid_barrier(unsigned int *counter, unsigned int count) {
   __syncthreads();
   if (threadIdx.x == 0 && threadIdx.y == 0 && threadIdx.z == 0)
     asm volatile("red.release.gpu.global.add.u32 [%0], 1;" :: "l"(counter) : "memory");
-  if (lane() == 0) {
-    unsigned int came;
-    do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(came) : "l"(counter) : "memory"); while (came < count);
-  }
-  __syncwarp();
+  unsigned int came;
+  do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(came) : "l"(counter) : "memory"); while (came < count);
 }
 "#;
 

@@ -98,10 +98,10 @@ impl Target {
                 attention::pays(operands, self)
             }
             Op::Composite(Composite::RecurrentSteps(RecurrentSteps(layer))) => {
-                recurrent::pays(layer.cell, &operands[0], self)
+                recurrent::pays(layer.cell, operands[0], false, self)
             }
             Op::Composite(Composite::RecurrentGradient(RecurrentGradient(layer))) => {
-                recurrent::pays(layer.cell, &operands[1], self)
+                recurrent::pays(layer.cell, operands[1], true, self)
             }
             _ => false,
         }

@@ -18,7 +18,7 @@ use crate::{
         build::Builder,
         loops::{
             ArrayId, AsyncCopy, AxisKind, Factor, Fragment, Matrix, MatrixShape, MemoryAccess, Panel, Role,
-            ValueId,
+            Tile, ValueId,
         },
         step::Library,
     },
@@ -31,8 +31,9 @@ use crate::{
 
 /// Units of a group.
 const UNITS: usize = 32;
-/// The most sequences of a group: with more of them, sums do not fit an invocation's registers.
-const COLUMNS: usize = 64;
+/// The most sequences of a group, and of one that computes gradients: with more of them, what an invocation keeps does
+/// not fit its registers.
+const COLUMNS: [usize; 2] = [64, 48];
 /// Gates of a unit in a panel.
 const GATES: usize = 2;
 /// The values of a unit that are saved, and the most gates.
@@ -63,10 +64,11 @@ struct Problem {
 
 impl Shape {
     /// The division that gives groups the fewest sequences, if weights fit shared memory.
-    fn of(cell: Cell, dtype: DType, batch: usize, hidden: usize, target: &Target) -> Option<Shape> {
+    fn of(cell: Cell, state: TensorType, is_gradient: bool, target: &Target) -> Option<Shape> {
+        let (dtype, &[batch, hidden]) = (state.dtype(), state.shape()) else { return None };
         let limits = &target.limits;
         let has = |&(shape, factor, sum): &(MatrixShape, DType, DType)| {
-            shape.rows == Panel::ROWS && shape.columns >= COLUMNS && factor == dtype && sum == DType::F32
+            shape.rows == Panel::ROWS && shape.columns >= COLUMNS[0] && factor == dtype && sum == DType::F32
         };
         let piece = AsyncCopy::BYTES / dtype.size();
         let slices = hidden.div_ceil(UNITS);
@@ -80,7 +82,10 @@ impl Shape {
         if !is_possible || most == 0 || batch == 0 {
             return None;
         }
-        let columns = batch.div_ceil(most).next_multiple_of(Panel::LEAST_COLUMNS).min(COLUMNS);
+        let columns = batch
+            .div_ceil(most)
+            .next_multiple_of(Panel::LEAST_COLUMNS)
+            .min(COLUMNS[usize::from(is_gradient)]);
         let terms = hidden.next_multiple_of(Panel::WIDTH).max(tiles(cell) * Panel::WIDTH);
         let weights = tiles(cell) * Panel::ROWS * hidden.next_multiple_of(Panel::WIDTH);
         let fits = dtype.size() * (weights + columns * terms) <= limits.shared_bytes;
@@ -94,9 +99,8 @@ fn tiles(cell: Cell) -> usize {
 }
 
 /// Whether a kernel pays off for the steps of a layer, or for its gradient.
-pub(super) fn pays(cell: Cell, state: &TensorType, target: &Target) -> bool {
-    let &[batch, hidden] = state.shape() else { return false };
-    target.vector_bytes >= AsyncCopy::BYTES && Shape::of(cell, state.dtype(), batch, hidden, target).is_some()
+pub(super) fn pays(cell: Cell, state: TensorType, is_gradient: bool, target: &Target) -> bool {
+    target.vector_bytes >= AsyncCopy::BYTES && Shape::of(cell, state, is_gradient, target).is_some()
 }
 
 /// Lowers the steps of a layer, or the gradient, over as many sequences at once as the device has room for.
@@ -111,9 +115,10 @@ pub(super) fn lower(
     // The state comes first, or after the weights; the sequence tells the steps.
     let (state, sequence) = if is_gradient { (1, 2) } else { (0, 1) };
     let sequence = sequence + usize::from(layer.cell.has_cell_state());
-    let [batch, hidden] = [0, 1].map(|d| library.operands[state].layout.shape[d]);
+    let state = library.operands[state].tensor_type();
     let (dtype, steps) = (library.node.dtype, library.operands[sequence].layout.shape[0]);
-    let Some(shape) = Shape::of(layer.cell, dtype, batch, hidden, target) else {
+    let (Some(shape), &[batch, hidden]) = (Shape::of(layer.cell, state, is_gradient, target), state.shape())
+    else {
         return Err(Unsupported("the steps of a recurrent layer need groups that run at once".to_owned()));
     };
     // Rows are copied in pieces.
@@ -314,24 +319,28 @@ impl Group {
         b.fragments(fragment)(Index::default()).fragment
     }
 
-    /// Starts `sums = left * right` over consecutive panels of 64 terms. The left ones are `apart` elements from each
-    /// other.
+    /// Starts products over consecutive panels of 64 terms: sums, each with its first left panel, of which the next ones
+    /// are `apart` elements away. Products of different sums take turns, because those of one wait for each other.
     fn multiply(
         &self,
         b: &mut Builder,
-        sums: u16,
-        (left, apart, along_terms): (MemoryAccess, usize, bool),
+        products: &[(u16, MemoryAccess)],
+        (apart, along_terms): (usize, bool),
         (right, panels): (ArrayId, usize),
     ) {
-        let tile = crate::kernel::loops::Tile { fragment: sums, index: Index::default() };
-        b.matrix(Matrix::Fill(tile, Scalar::Float(0.0)));
+        for &(fragment, _) in products {
+            let tile = Tile { fragment, index: Index::default() };
+            b.matrix(Matrix::Fill(tile, Scalar::Float(0.0)));
+        }
         let of_right = self.problem.shape.columns * Panel::WIDTH;
         for panel in 0..panels {
-            let at = left.index.shift((panel * apart) as i64);
-            let left = Panel { access: MemoryAccess { index: at, ..left.clone() }, along_terms };
             let right = MemoryAccess::at(right, &Index::constant((panel * of_right) as i64));
             let right = Panel { access: right, along_terms: true };
-            b.matrix(Matrix::Product { sums, left: Factor::Panel(left), right });
+            for (sums, first) in products {
+                let index = first.index.shift((panel * apart) as i64);
+                let left = Panel { access: MemoryAccess { index, ..first.clone() }, along_terms };
+                b.matrix(Matrix::Product { sums: *sums, left: Factor::Panel(left), right: right.clone() });
+            }
         }
     }
 

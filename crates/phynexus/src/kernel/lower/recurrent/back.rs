@@ -4,8 +4,8 @@
 use super::*;
 use crate::kernel::loops::{KernelOp, Type};
 
-/// Matrices of 64 units whose sums a team computes at once.
-const AT_ONCE: usize = 8;
+/// Columns of sums for 64 units that a team computes at once.
+const SUMS: usize = 64;
 
 /// Elements of the memory for parts of sums: of one step, and of the one before, which some groups may still read.
 pub(super) fn parts(shape: Shape, hidden: usize) -> usize {
@@ -34,10 +34,10 @@ struct Back<'a> {
     weights: ArrayId,
     factors: ArrayId,
     sums: Vec<u16>,
-    /// The gradient of the state, of which `direct` comes without a product, and of the cell state.
+    /// The gradient of the state.
     total: ArrayId,
-    direct: ArrayId,
-    cell: ArrayId,
+    /// That of the cell state of the LSTM; of the GRU's state, what comes without a product.
+    kept: ArrayId,
     /// The gates, then the gradients of what the input adds to them; of what the state adds.
     gates: ArrayId,
     of_state: ArrayId,
@@ -80,7 +80,8 @@ pub(super) fn lower(
         let padded = problem.hidden.next_multiple_of(Panel::WIDTH);
         let rows = tiles(cell) * Panel::ROWS;
         let matrices = padded / Panel::WIDTH;
-        let at_once = (COLUMNS / shape.columns).clamp(1, AT_ONCE).min(matrices);
+        let at_once = (SUMS / shape.columns).clamp(1, matrices);
+        let gates = group.registers(b, SAVED);
         let back = Back {
             group,
             operands: &operands,
@@ -90,14 +91,14 @@ pub(super) fn lower(
             factors: b.panels(problem.dtype, rows * shape.columns),
             sums: (0..at_once).map(|_| group.sums(b)).collect(),
             total: group.registers(b, 1),
-            direct: group.registers(b, 1),
-            cell: group.registers(b, 1),
-            gates: group.registers(b, SAVED),
-            of_state: group.registers(b, SAVED),
+            kept: group.registers(b, 1),
+            gates,
+            of_state: if cell == Cell::Gru { group.registers(b, SAVED) } else { gates },
             after: group.registers(b, 1),
             before: group.registers(b, 1),
         };
         back.begin(b);
+        back.look_ahead(b, &Index::constant(problem.steps as i64 - 1));
         b.over(problem.steps, AxisKind::Serial, |b, turn| back.step(b, turn));
         back.finish(b);
     });
@@ -122,13 +123,12 @@ impl Back<'_> {
             weights.masked_access(b, &index, mask, AsyncCopy::BYTES / dtype.size())
         });
         group.each(b, |b, element, sequence, exists| {
-            let zero = b.constant(DType::F32, 0.0);
-            b.store(self.direct, element, zero);
-            if let Some(of_cell) = self.operands.of_cell {
-                let at = group.place(None, sequence, hidden, &group.unit(b));
-                let value = group.load(b, of_cell, &at, exists);
-                b.store(self.cell, element, value);
-            }
+            let at = group.place(None, sequence, hidden, &group.unit(b));
+            let value = match self.operands.of_cell {
+                Some(of_cell) => group.load(b, of_cell, &at, exists),
+                None => b.constant(DType::F32, 0.0),
+            };
+            b.store(self.kept, element, value);
         });
         group.await_copies(b);
     }
@@ -140,15 +140,19 @@ impl Back<'_> {
         let (cell, gates) = (layer.cell, layer.cell.gates());
         let taken = Index::constant(steps as i64 - 1).sub(turn);
         let time = group.time(&taken);
-        self.load(b, &taken);
-        let goes_on = Mask::within(turn, 1, steps as i64, b.ranges());
-        b.when(goes_on, |b| self.add_parts(b, &turn.shift(-1)));
+        if cell == Cell::Gru {
+            group.each(b, |b, element, _, _| {
+                let direct = b.load(self.kept, element);
+                b.accumulate(self.total, element, Binary::Add, direct);
+            });
+        }
+        let has_parts = Mask::within(turn, 1, steps as i64, b.ranges());
+        b.when(has_parts, |b| self.add_parts(b, &turn.shift(-1)));
         group.each(b, |b, element, _, _| {
             self.pass(b, element);
             let pair = group.column(b, element).scale(Panel::WIDTH as i64);
             for gate in 0..gates {
-                let of = if cell == Cell::Gru { self.of_state } else { self.gates };
-                let value = b.load(of, &group.at(gate, element));
+                let value = b.load(self.of_state, &group.at(gate, element));
                 let rounded = b.cast(dtype, value);
                 let panel = (gate / GATES * shape.columns * Panel::WIDTH + gate % GATES * 8) as i64;
                 b.store(self.factors, &pair.add(&group.row(b)).shift(panel), rounded);
@@ -165,11 +169,11 @@ impl Back<'_> {
         let matrices = hidden.div_ceil(Panel::WIDTH);
         for first in (0..matrices).step_by(self.sums.len()) {
             let some = || (first..matrices).zip(&self.sums);
-            for (matrix, &sums) in some() {
-                let first = Index::constant((matrix * tiles(cell) * Panel::ROWS * Panel::WIDTH) as i64);
-                let left = (MemoryAccess::at(self.weights, &first), Panel::ROWS * Panel::WIDTH, false);
-                group.multiply(b, sums, left, (self.factors, tiles(cell)));
-            }
+            let panel = Panel::ROWS * Panel::WIDTH;
+            let left = |matrix: usize| Index::constant((matrix * tiles(cell) * panel) as i64);
+            let products: Vec<_> =
+                some().map(|(matrix, &sums)| (sums, MemoryAccess::at(self.weights, &left(matrix)))).collect();
+            group.multiply(b, &products, (panel, false), (self.factors, tiles(cell)));
             if first == 0 {
                 self.store_gradients(b, &time);
             }
@@ -178,21 +182,22 @@ impl Back<'_> {
                 self.store_part(b, matrix, sums, turn);
             }
         }
+        let goes_on = Mask::within(turn, 0, steps as i64 - 1, b.ranges());
+        b.when(goes_on, |b| self.look_ahead(b, &taken.shift(-1)));
         group.meet(b);
     }
 
-    /// Loads what a step gave and started from, and the gradient of its state.
-    fn load(&self, b: &mut Builder, taken: &Index) {
+    /// Loads what a step gave and started from, and the gradient of its state, which takes as long as waiting for the
+    /// other groups.
+    fn look_ahead(&self, b: &mut Builder, taken: &Index) {
         let group = self.group;
-        let Problem { hidden, .. } = group.problem;
+        let Problem { hidden, steps, .. } = group.problem;
         let Operands { h0, c0, states, gates, cells, of_states, .. } = *self.operands;
         let time = group.time(taken);
         group.each(b, |b, element, sequence, exists| {
             let unit = group.unit(b);
             let at = group.place(Some(&time), sequence, hidden, &unit);
             let total = group.load(b, of_states, &at, exists);
-            let direct = b.load(self.direct, element);
-            let total = b.binary(Binary::Add, total, direct);
             b.store(self.total, element, total);
             for value in 0..gates.map_or(0, |_| SAVED) {
                 let Some(gates) = gates else { continue };
@@ -212,7 +217,7 @@ impl Back<'_> {
                 b.store(self.before, element, value);
             };
             b.choose(
-                Mask::within(taken, 0, 1, b.ranges()),
+                Mask::within(taken, -(steps as i64), 1, b.ranges()),
                 |b| before(b, c0.unwrap_or(h0), None),
                 |b| before(b, cells.unwrap_or(states), Some(group.time(&taken.shift(-1)))),
             );
@@ -271,7 +276,7 @@ impl Back<'_> {
                 let of_t = group.derivative(b, t, false);
                 let before = b.load(self.before, element);
                 let through = product(b, &[total, o, of_t]);
-                let so_far = b.load(self.cell, element);
+                let so_far = b.load(self.kept, element);
                 let dc = b.binary(Binary::Add, so_far, through);
                 let sums = [
                     product(b, &[dc, g, of_i]),
@@ -281,7 +286,7 @@ impl Back<'_> {
                 ];
                 store(b, self.gates, &sums);
                 let kept = b.binary(Binary::Mul, dc, f);
-                b.store(self.cell, element, kept);
+                b.store(self.kept, element, kept);
             }
             Cell::Gru => {
                 let [r, z, n, candidate] = [0, 1, 2, 3].map(|value| gate(b, value));
@@ -298,7 +303,7 @@ impl Back<'_> {
                 store(b, self.gates, &[dr, dz, dn]);
                 store(b, self.of_state, &[dr, dz, through_candidate]);
                 let direct = product(b, &[total, z]);
-                b.store(self.direct, element, direct);
+                b.store(self.kept, element, direct);
             }
             Cell::Tanh => {
                 let derivative = group.derivative(b, after, false);
@@ -360,13 +365,16 @@ impl Back<'_> {
         let group = self.group;
         let Problem { layer, steps, batch, hidden, .. } = group.problem;
         group.each(b, |b, element, _, _| {
-            let direct = b.load(self.direct, element);
+            let direct = match layer.cell {
+                Cell::Gru => b.load(self.kept, element),
+                _ => b.constant(DType::F32, 0.0),
+            };
             b.store(self.total, element, direct);
         });
         self.add_parts(b, &Index::constant(steps as i64 - 1));
         let start = self.of_gates() * if layer.cell == Cell::Gru { 2 } else { 1 };
         let arrays: &[ArrayId] =
-            if layer.cell.has_cell_state() { &[self.total, self.cell] } else { &[self.total] };
+            if layer.cell.has_cell_state() { &[self.total, self.kept] } else { &[self.total] };
         group.each(b, |b, element, sequence, exists| {
             for (part, &array) in arrays.iter().enumerate() {
                 let at = group.place(None, sequence, hidden, &group.unit(b));

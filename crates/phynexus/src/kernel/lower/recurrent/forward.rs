@@ -11,10 +11,11 @@ struct Steps<'a> {
     /// States that a step multiplies, as panels.
     states: ArrayId,
     sums: Vec<u16>,
-    /// The state and the cell state.
-    state: ArrayId,
-    cell: ArrayId,
-    /// What the input adds to the gates, then what is saved of them.
+    /// The cell state of the LSTM, the state of the GRU.
+    kept: ArrayId,
+    /// What the input adds to the gates in the next step.
+    ahead: ArrayId,
+    /// What is saved of the gates.
     gates: ArrayId,
     bias: Option<ArrayId>,
 }
@@ -48,16 +49,17 @@ pub(super) fn lower(
             weights: b.panels(problem.dtype, rows * padded),
             states: b.panels(problem.dtype, problem.shape.columns * padded),
             sums: (0..tiles(cell)).map(|_| group.sums(b)).collect(),
-            state: group.registers(b, 1),
-            cell: group.registers(b, 1),
+            kept: group.registers(b, 1),
+            ahead: group.registers(b, cell.gates()),
             gates: group.registers(b, SAVED),
             bias: bias.map(|_| b.registers(DType::F32, cell.gates())),
         };
-        steps.begin(b, [Some(h0), c0], weights, bias);
+        steps.begin(b, weights, [c0.or((cell == Cell::Gru).then_some(h0)), bias]);
+        steps.look_ahead(b, &Index::default());
         b.over(problem.steps, AxisKind::Serial, |b, taken| steps.step(b, h0, taken));
         if cell.has_cell_state() {
             group.each(b, |b, element, sequence, exists| {
-                let value = b.load(steps.cell, element);
+                let value = b.load(steps.kept, element);
                 let at = group.place(None, sequence, problem.hidden, &group.unit(b));
                 group.store(b, result, &at.shift(steps.after_states() as i64), exists, value);
             });
@@ -74,7 +76,7 @@ impl Steps<'_> {
     }
 
     /// Loads what does not change, and the first states.
-    fn begin(&self, b: &mut Builder, initial: [Option<Buffer>; 2], weights: Buffer, bias: Option<Buffer>) {
+    fn begin(&self, b: &mut Builder, weights: Buffer, [kept, bias]: [Option<Buffer>; 2]) {
         let (group, hidden) = (self.group, self.group.problem.hidden);
         let padded = hidden.next_multiple_of(Panel::WIDTH);
         let gates = group.problem.layer.cell.gates();
@@ -91,12 +93,11 @@ impl Steps<'_> {
                 weights.masked_access(b, &index, mask, AsyncCopy::BYTES / group.problem.dtype.size())
             },
         );
-        for (buffer, registers) in initial.into_iter().zip([self.state, self.cell]) {
-            let Some(buffer) = buffer else { continue };
+        if let Some(buffer) = kept {
             group.each(b, |b, element, sequence, exists| {
                 let at = group.place(None, sequence, hidden, &group.unit(b));
                 let value = group.load(b, buffer, &at, exists);
-                b.store(registers, element, value);
+                b.store(self.kept, element, value);
             });
         }
         if let (Some(buffer), Some(registers)) = (bias, self.bias) {
@@ -109,19 +110,27 @@ impl Steps<'_> {
         }
     }
 
-    fn step(&self, b: &mut Builder, h0: Buffer, taken: &Index) {
+    /// Loads what the input adds in a step, which takes as long as waiting for the other groups.
+    fn look_ahead(&self, b: &mut Builder, taken: &Index) {
         let group = self.group;
-        let Problem { layer, hidden, steps, .. } = group.problem;
-        let (gates, padded) = (layer.cell.gates(), hidden.next_multiple_of(Panel::WIDTH));
+        let Problem { layer, hidden, .. } = group.problem;
+        let gates = layer.cell.gates();
         let time = group.time(taken);
         group.each(b, |b, element, sequence, exists| {
             for gate in 0..gates {
                 let unit = group.unit(b).shift((gate * hidden) as i64);
                 let at = group.place(Some(&time), sequence, gates * hidden, &unit);
                 let value = group.load(b, self.from_input, &at, exists);
-                b.store(self.gates, &group.at(gate, element), value);
+                b.store(self.ahead, &group.at(gate, element), value);
             }
         });
+    }
+
+    fn step(&self, b: &mut Builder, h0: Buffer, taken: &Index) {
+        let group = self.group;
+        let Problem { layer, hidden, steps, .. } = group.problem;
+        let padded = hidden.next_multiple_of(Panel::WIDTH);
+        let time = group.time(taken);
         let copy = |b: &mut Builder, buffer: Buffer, time: Option<Index>| {
             group.copy(b, self.states, [group.problem.shape.columns, padded], |b, column, unit| {
                 let sequence = group.sequence(column);
@@ -138,21 +147,23 @@ impl Steps<'_> {
             |b| copy(b, self.result, Some(group.time(&taken.shift(-1)))),
         );
         group.await_copies(b);
-        for (tile, &sums) in self.sums.iter().enumerate() {
-            let first = Index::constant((tile * Panel::ROWS * Panel::WIDTH) as i64);
-            let apart = self.sums.len() * Panel::ROWS * Panel::WIDTH;
-            let left = (MemoryAccess::at(self.weights, &first), apart, true);
-            group.multiply(b, sums, left, (self.states, padded / Panel::WIDTH));
-        }
+        let panel = Panel::ROWS * Panel::WIDTH;
+        let first = |tile: usize| MemoryAccess::at(self.weights, &Index::constant((tile * panel) as i64));
+        let products: Vec<_> =
+            self.sums.iter().enumerate().map(|(tile, &sums)| (sums, first(tile))).collect();
+        let right = (self.states, padded / Panel::WIDTH);
+        group.multiply(b, &products, (products.len() * panel, true), right);
         b.matrix(Matrix::Settle(0));
         group.each(b, |b, element, sequence, exists| {
             let state = self.state_after(b, element);
-            b.store(self.state, element, state);
             let at = group.place(Some(&time), sequence, hidden, &group.unit(b));
             group.store(b, self.result, &at, exists, state);
         });
         let goes_on = Mask::within(taken, 0, steps as i64 - 1, b.ranges());
-        b.when(goes_on, |b| group.meet(b));
+        b.when(goes_on, |b| {
+            self.look_ahead(b, &taken.shift(1));
+            group.meet(b);
+        });
         // Nobody waits for these.
         if layer.save {
             group.each(b, |b, element, sequence, exists| self.save(b, element, &time, sequence, exists));
@@ -161,7 +172,7 @@ impl Steps<'_> {
 
     /// What the input and the state add to a gate: each by itself, with the bias of the state.
     fn added(&self, b: &mut Builder, gate: usize, element: &Index) -> [ValueId; 2] {
-        let from_input = b.load(self.gates, &self.group.at(gate, element));
+        let from_input = b.load(self.ahead, &self.group.at(gate, element));
         let pair = element.quotient(2, b.ranges()).scale(4);
         let at = pair.add(&element.remainder(2, b.ranges())).shift((gate % GATES * 2) as i64);
         let mut from_state = b.load(ArrayId::Fragment(self.sums[gate / GATES]), &at);
@@ -172,7 +183,7 @@ impl Steps<'_> {
         [from_input, from_state]
     }
 
-    /// Computes an element of the state. Gates become what is saved of them.
+    /// Computes an element of the state.
     fn state_after(&self, b: &mut Builder, element: &Index) -> ValueId {
         let group = self.group;
         let sum = |b: &mut Builder, gate: usize| {
@@ -186,10 +197,10 @@ impl Steps<'_> {
                 let sums = [0, 1, 2, 3].map(|gate| sum(b, gate));
                 let [i, f, o] = [0, 1, 3].map(|gate| group.sigmoid(b, sums[gate]));
                 let g = b.unary(Unary::Tanh, sums[2]);
-                let before = b.load(self.cell, element);
+                let before = b.load(self.kept, element);
                 let (kept, new) = (b.binary(Binary::Mul, f, before), b.binary(Binary::Mul, i, g));
                 let after = b.binary(Binary::Add, kept, new);
-                b.store(self.cell, element, after);
+                b.store(self.kept, element, after);
                 [i, f, g, o].into_iter().enumerate().for_each(|(value, of)| keep(b, value, of));
                 let t = b.unary(Unary::Tanh, after);
                 b.binary(Binary::Mul, o, t)
@@ -204,10 +215,12 @@ impl Steps<'_> {
                 let sum = b.binary(Binary::Add, x, reset);
                 let n = b.unary(Unary::Tanh, sum);
                 [r, z, n, candidate].into_iter().enumerate().for_each(|(value, of)| keep(b, value, of));
-                let before = b.load(self.state, element);
+                let before = b.load(self.kept, element);
                 let change = b.binary(Binary::Sub, before, n);
-                let kept = b.binary(Binary::Mul, z, change);
-                b.binary(Binary::Add, n, kept)
+                let change = b.binary(Binary::Mul, z, change);
+                let after = b.binary(Binary::Add, n, change);
+                b.store(self.kept, element, after);
+                after
             }
             Cell::Tanh => {
                 let sum = sum(b, 0);
@@ -239,7 +252,7 @@ impl Steps<'_> {
         }
         if has_cell {
             let at = group.place(Some(time), sequence, hidden, &group.unit(b));
-            let value = b.load(self.cell, element);
+            let value = b.load(self.kept, element);
             let start = start + SAVED * self.after_states();
             group.store(b, self.result, &at.shift(start as i64), exists, value);
         }
