@@ -256,12 +256,14 @@ pub(crate) mod tests {
     #[ignore = "needs NVRTC"]
     fn attention_compiles_without_spilling() {
         let architecture = crate::Architecture::new("sm_90a").unwrap();
-        for features in [64, 128] {
-            let attention = Attention { causal: true, scale: Scalar::Float(0.125), mask: false };
+        for (features, dropout) in [(64, 0), (128, 0), (64, 6_554)] {
+            let attention = Attention { causal: true, scale: Scalar::Float(0.125), mask: false, dropout };
             let matrix =
                 |dtype: DType| Operand { dtype, layout: Layout::contiguous(&[16, 12, 1024, features]) };
             let rows = || Operand { dtype: DType::F32, layout: Layout::contiguous(&[16, 12, 1024]) };
-            let inputs = vec![matrix(DType::BF16), matrix(DType::BF16), matrix(DType::BF16)];
+            let mut inputs = vec![matrix(DType::BF16), matrix(DType::BF16), matrix(DType::BF16)];
+            let state = Operand { dtype: DType::U32, layout: Layout::contiguous(&[4]) };
+            inputs.extend((dropout > 0).then_some(state));
             let gradient = inputs.iter().cloned().chain([rows(), matrix(DType::BF16), rows()]).collect();
             let rows = 16 * 12 * 1024;
             let calls: [(Composite, Vec<Operand>, DType, usize); 2] = [

@@ -78,12 +78,18 @@ fn add(sample: &Sample, dtype: DType, name: String, (values, scattered): Variant
 /// Attention of 16-bit floats and its gradient, with features that matrix units multiply: several tiles and steps.
 fn attention(entries: &mut Vec<Entry>) {
     for dtype in [DType::F16, DType::BF16] {
-        for (features, causal, mask) in
-            [(64, true, None), (128, false, None), (64, false, Some(DType::Bool)), (128, true, Some(dtype))]
-        {
+        for (features, causal, mask, dropout) in [
+            (64, true, None, 0),
+            (128, false, None, 0),
+            (64, false, Some(DType::Bool), 0),
+            (128, true, Some(dtype), 0),
+            (64, true, None, 6_554),
+            (128, false, Some(DType::Bool), 6_554),
+        ] {
             let [batch, heads, queries, keys] = [1, 2, 130, 150];
             let name = format!(
-                "attention of {queries} x {keys}, {features} features, causal {causal}, mask {mask:?}"
+                "attention of {queries} x {keys}, {features} features, causal {causal}, mask {mask:?}, \
+                 dropout {dropout}"
             );
             entries.push(Entry::new("attention_gradient", dtype.name(), move || {
                 let mut choice = choice(&name);
@@ -94,12 +100,13 @@ fn attention(entries: &mut Vec<Entry>) {
                 let [q, k, v] =
                     [queries, keys, keys].map(|rows| leaf(&mut case, dtype, &[batch, heads, rows, features]));
                 let mask = mask.map(|dtype| leaf(&mut case, dtype, &[batch, heads, queries, keys]));
+                let state = (dropout > 0).then(|| leaf(&mut case, DType::U32, &[4]));
                 let g = leaf(&mut case, dtype, &[batch, heads, queries, features]);
                 let delta = leaf(&mut case, DType::F32, &[batch, heads, queries]);
                 let scale = Scalar::Float(1.0 / features as f64);
-                let of = Attention { causal, scale, mask: mask.is_some() };
+                let of = Attention { causal, scale, mask: mask.is_some(), dropout };
                 let (rows, all) = (batch * heads * queries, batch * heads * (queries + 2 * keys));
-                let shared = [q, k, v].into_iter().chain(mask);
+                let shared = [q, k, v].into_iter().chain(mask).chain(state);
                 let size = [rows * (features + 1)];
                 let packed = case.ir.push(
                     Op::Composite(of.into()),

@@ -35,12 +35,17 @@ impl Generator {
         let Some(words) = checked_element_count(shape) else {
             return Err(Error::shape("random", &[shape], "the result would exceed the address space"));
         };
-        let blocks = (words as u64).div_ceil(2);
+        let state = self.draw((words as u64).div_ceil(2), device)?;
+        Tensor::record(Op::RandomBits, DType::U32, shape.into(), &[&state])
+    }
+
+    /// The state of a draw of so many blocks, `uint32 [4]`.
+    pub(crate) fn draw(&self, blocks: u64, device: Device) -> Result<Tensor> {
         // A captured function draws when it is replayed, not now: other threads may draw in between.
         let state = if capture::is_recording() { self.state() } else { self.advance(blocks) };
         let leaf = random_state(state, device)?;
         capture::note_draw(self, blocks, &leaf);
-        Tensor::record(Op::RandomBits, DType::U32, shape.into(), &[&leaf])
+        Ok(leaf)
     }
 
     /// `count` tensors of random words of the same shape, from one draw.

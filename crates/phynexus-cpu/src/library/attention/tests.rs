@@ -23,7 +23,7 @@ fn check(shape: Shape, causal: bool, operands: Vec<Given>) {
 /// The same with elements between the rows of the output's gradient.
 fn check_rows([b, h, l, _, _, v]: Shape, causal: bool, operands: Vec<Given>, gap: usize) {
     let mask = operands.len() > 3;
-    let attention = Attention { causal, scale: Scalar::Float(0.75), mask };
+    let attention = Attention { causal, scale: Scalar::Float(0.75), mask, dropout: 0 };
     let packed = agree(&attention.into(), &operands);
     let (output, logarithms) = packed.split_at(b * h * l * v);
     let mut gradient = given(&[b, h, l, v], 4);
@@ -120,7 +120,7 @@ fn great_scores_and_nan() {
     // Integers, whose products are exact, and exponentials that overflow.
     great[0].values.iter_mut().for_each(|x| *x = (*x * 300.0).round());
     great[1].values.iter_mut().for_each(|x| *x = (*x * 3.0).round());
-    let attention = Attention { causal: false, scale: Scalar::Float(1.0), mask: false };
+    let attention = Attention { causal: false, scale: Scalar::Float(1.0), mask: false, dropout: 0 };
     agree(&attention.into(), &great);
     let mut nan = operands(shape);
     nan[0].values[2] = f32::NAN;

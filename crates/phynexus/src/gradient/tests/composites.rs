@@ -51,7 +51,7 @@ fn cross_entropy_with_constant_weights_and_an_ignored_row() {
 
 #[test]
 fn attention_of_a_row_that_may_attend_to_nothing() {
-    let attention = Attention { causal: false, scale: Scalar::Float(0.7), mask: true };
+    let attention = Attention { causal: false, scale: Scalar::Float(0.7), mask: true, dropout: 0 };
     let operands = [
         values(&[1, 2, 3, 2], -1.0, 1.0),
         values(&[1, 2, 4, 2], -1.0, 1.1),

@@ -6,6 +6,7 @@
 //! the tile's rows and some columns, makes weights of them, and adds the weighted columns to the sums. An engine
 //! distributes the work over invocations.
 
+mod dropout;
 mod panels;
 mod plain;
 mod problem;
@@ -72,8 +73,8 @@ const FEATURES: usize = 256;
 
 /// Whether a kernel of its own pays off for attention, or its gradient, of these operands. The products of a single
 /// query are sums that are computed together with what makes the keys and values, such as their place in a cache.
-pub(super) fn pays(operands: &[TensorType], target: &Target) -> bool {
-    let [q, _, v, ..] = operands else { return false };
+pub(super) fn pays(attention: &Attention, operands: &[TensorType], target: &Target) -> bool {
+    let [q, k, v, ..] = operands else { return false };
     let (&[.., queries, features], &[.., values]) = (q.shape(), v.shape()) else { return false };
     let (limits, held) = (&target.limits, q.dtype().compute());
     let has_fragments =
@@ -81,8 +82,13 @@ pub(super) fn pays(operands: &[TensorType], target: &Target) -> bool {
     // Fragments multiply 16-bit numbers many times faster than a kernel without them.
     let is_fast =
         q.dtype().size() > 2 || !has_fragments || panels::pay(q.dtype(), [features, values], target);
+    let &[batch, heads, keys, _] = k.shape() else { return false };
+    // Numbers of draws are 32 bits wide.
+    let is_countable =
+        attention.dropout == 0 || Attention::draws([batch, heads, queries, keys]) < i32::MAX as u64;
     queries != 1
         && is_fast
+        && is_countable
         && features.max(values) <= FEATURES
         && operands.len() < limits.bindings
         && operands.iter().all(|operand| limits.dtypes.contains(&operand.dtype()))
@@ -91,10 +97,10 @@ pub(super) fn pays(operands: &[TensorType], target: &Target) -> bool {
 
 /// Whether an operand can be read in this layout without being copied first.
 pub(crate) fn reads(attention: &Attention, operand: usize, layout: &Layout) -> bool {
-    let is_mask = attention.mask && operand == 3;
-    let is_matrix = operand < 3 || operand == 4 + usize::from(attention.mask);
+    let is_element = (3..attention.shared()).contains(&operand);
+    let is_matrix = operand < 3 || operand == attention.shared() + 1;
     // Of whatever type, as if of the narrowest.
-    is_mask || is_matrix && problem::has_pieces(DType::F16, layout)
+    is_element || is_matrix && problem::has_pieces(DType::F16, layout)
 }
 
 /// Lowers attention, or its gradient.

@@ -94,8 +94,8 @@ impl Target {
         match op {
             Op::Composite(Composite::Tf32(_)) => self.multiplies_tf32(),
             Op::Composite(Composite::MaxPoolGradient(_)) => true,
-            Op::Composite(Composite::Attention(_) | Composite::AttentionGradient(_)) => {
-                attention::pays(operands, self)
+            Op::Composite(Composite::Attention(of) | Composite::AttentionGradient(AttentionGradient(of))) => {
+                attention::pays(of, operands, self)
             }
             Op::Composite(Composite::RecurrentSteps(RecurrentSteps(layer))) => {
                 recurrent::pays(layer.cell, operands[0], false, self)

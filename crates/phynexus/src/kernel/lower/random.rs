@@ -5,7 +5,9 @@ use crate::{
     DType, Scalar,
     kernel::{
         Index, Mask,
-        fused::{FusedOp, Fusion},
+        build::Builder,
+        fused::{FusedOp, Fusion, InstructionId},
+        loops::ValueId,
         step::Library,
     },
     op::Binary,
@@ -14,7 +16,78 @@ use crate::{
 const ROTATIONS: [u32; 8] = [13, 15, 26, 6, 17, 29, 16, 24];
 const PARITY: u32 = 0x1BD1_1BDA;
 
-/// Threefry-2x32 with 20 rounds. If the number of words is even, an instance computes both words of a counter.
+/// What computes with words.
+pub(super) trait Words {
+    type Word: Copy;
+    fn word(&mut self, number: u32) -> Self::Word;
+    fn of_words(&mut self, op: Binary, a: Self::Word, b: Self::Word) -> Self::Word;
+    fn widened(&mut self, bit: Self::Word) -> Self::Word;
+}
+
+impl Words for Draft {
+    type Word = InstructionId;
+
+    fn word(&mut self, number: u32) -> InstructionId {
+        self.constant(DType::U32, Scalar::UInt(number.into()))
+    }
+
+    fn of_words(&mut self, op: Binary, a: InstructionId, b: InstructionId) -> InstructionId {
+        self.binary(op, a, b)
+    }
+
+    fn widened(&mut self, bit: InstructionId) -> InstructionId {
+        self.cast(bit, DType::U32)
+    }
+}
+
+impl Words for Builder {
+    type Word = ValueId;
+
+    fn word(&mut self, number: u32) -> ValueId {
+        self.constant(DType::U32, Scalar::UInt(number.into()))
+    }
+
+    fn of_words(&mut self, op: Binary, a: ValueId, b: ValueId) -> ValueId {
+        self.binary(op, a, b)
+    }
+
+    fn widened(&mut self, bit: ValueId) -> ValueId {
+        self.cast(DType::U32, bit)
+    }
+}
+
+/// Two words by Threefry-2x32 with 20 rounds, with the key and at the counter of a random state, plus a number.
+pub(super) fn threefry<W: Words>(
+    w: &mut W,
+    [first, second, low, high]: [W::Word; 4],
+    number: W::Word,
+) -> [W::Word; 2] {
+    let counter = w.of_words(Binary::Add, low, number);
+    let overflow = w.of_words(Binary::Lt, counter, low);
+    let carry = w.widened(overflow);
+    let carried = w.of_words(Binary::Add, high, carry);
+    let parity = w.word(PARITY);
+    let third = w.of_words(Binary::Xor, first, second);
+    let keys = [first, second, w.of_words(Binary::Xor, third, parity)];
+    let mut x = [w.of_words(Binary::Add, counter, keys[0]), w.of_words(Binary::Add, carried, keys[1])];
+    for round in 0..20 {
+        x[0] = w.of_words(Binary::Add, x[0], x[1]);
+        let (left, right) = (w.word(ROTATIONS[round % 8]), w.word(32 - ROTATIONS[round % 8]));
+        let (upper, lower) = (w.of_words(Binary::Shl, x[1], left), w.of_words(Binary::Shr, x[1], right));
+        let rotated = w.of_words(Binary::Or, upper, lower);
+        x[1] = w.of_words(Binary::Xor, rotated, x[0]);
+        if round % 4 == 3 {
+            let injection = round / 4 + 1;
+            let number = w.word(injection as u32);
+            x[0] = w.of_words(Binary::Add, x[0], keys[injection % 3]);
+            let second = w.of_words(Binary::Add, x[1], keys[(injection + 1) % 3]);
+            x[1] = w.of_words(Binary::Add, second, number);
+        }
+    }
+    x
+}
+
+/// Random words. If their number is even, an instance computes both words of a counter.
 pub(super) fn random_bits(library: &Library) -> Fusion {
     let count = library.node.len();
     let pairs = count.is_multiple_of(2);
@@ -25,34 +98,11 @@ pub(super) fn random_bits(library: &Library) -> Fusion {
     let stride = library.operands[0].layout.strides[0] as i64;
     let word =
         |d: &mut Draft, at: i64| d.load(state, Index::constant(at * stride), Mask::default(), Scalar::Int(0));
-    let (key, low, high) =
-        ([word(&mut draft, 0), word(&mut draft, 1)], word(&mut draft, 2), word(&mut draft, 3));
-    let d = &mut draft;
+    let state = [0, 1, 2, 3].map(|at| word(&mut draft, at));
     let pair = if pairs { i.clone() } else { i.quotient(2, &ranges) };
-    let pair = d.emit(FusedOp::Coordinate(pair), DType::U32);
-    let counter = d.binary(Binary::Add, low, pair);
-    let overflow = d.binary(Binary::Lt, counter, low);
-    let carry = d.cast(overflow, DType::U32);
-    let carried = d.binary(Binary::Add, high, carry);
-    let parity = d.constant(DType::U32, Scalar::UInt(PARITY.into()));
-    let third = d.binary(Binary::Xor, key[0], key[1]);
-    let keys = [key[0], key[1], d.binary(Binary::Xor, third, parity)];
-    let mut x = [d.binary(Binary::Add, counter, keys[0]), d.binary(Binary::Add, carried, keys[1])];
-    for round in 0..20 {
-        x[0] = d.binary(Binary::Add, x[0], x[1]);
-        let left = d.constant(DType::U32, Scalar::UInt(ROTATIONS[round % 8].into()));
-        let right = d.constant(DType::U32, Scalar::UInt((32 - ROTATIONS[round % 8]).into()));
-        let (upper, lower) = (d.binary(Binary::Shl, x[1], left), d.binary(Binary::Shr, x[1], right));
-        let rotated = d.binary(Binary::Or, upper, lower);
-        x[1] = d.binary(Binary::Xor, rotated, x[0]);
-        if round % 4 == 3 {
-            let injection = round / 4 + 1;
-            let number = d.constant(DType::U32, Scalar::UInt(injection as u64));
-            x[0] = d.binary(Binary::Add, x[0], keys[injection % 3]);
-            let second = d.binary(Binary::Add, x[1], keys[(injection + 1) % 3]);
-            x[1] = d.binary(Binary::Add, second, number);
-        }
-    }
+    let pair = draft.emit(FusedOp::Coordinate(pair), DType::U32);
+    let x = threefry(&mut draft, state, pair);
+    let d = &mut draft;
     if pairs {
         d.store(output, x[0], i.scale(2));
         d.store(output, x[1], i.scale(2).shift(1));

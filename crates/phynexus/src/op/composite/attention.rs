@@ -11,7 +11,7 @@ use super::{
 use crate::{
     DType, Error, Result, Scalar,
     op::{
-        Axes, Combine,
+        Axes, Binary, Combine, Op,
         formula::Formula,
         gradient::rule::{Call, InputGradients, Reads},
         term::{TensorType, Term},
@@ -20,9 +20,10 @@ use crate::{
 };
 
 /// Inputs q `[B, H, L, E]`, k `[B, H, S, E]`, v `[B, H, S, V]`, then a mask `[B, H, L, S]` (`bool`: true takes part;
-/// float: added) if there is one. Packed: `softmax(scale * q k^T) v` `[B, H, L, V]`, and the logarithms of the
+/// float: added) if there is one, then with dropout the random state `uint32 [4]` of [`Op::RandomBits`]. Packed: `softmax(scale * q k^T) v` `[B, H, L, V]`, and the logarithms of the
 /// softmax's denominators `[B, H, L]`. The dtype is q's, `float32` for 16-bit floats. A row that may attend to nothing
-/// gives 0, and minus infinity. A query's index is compared with a key's from 0, whatever their counts.
+/// gives 0, and minus infinity. A query's index is compared with a key's from 0, whatever their counts. The logarithms
+/// are those of the weights before dropout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Attention {
     /// A query attends to keys up to its own index only.
@@ -31,7 +32,12 @@ pub struct Attention {
     pub scale: Scalar,
     /// There is a mask.
     pub mask: bool,
+    /// Of 65,536 weights, how many are dropped on average; the others are scaled by 65,536 divided by how many are kept.
+    pub dropout: u16,
 }
+
+/// Positions that share draws of [`Attention`]'s dropout: those 8 apart among so many.
+pub(crate) const DROPOUT_BLOCK: usize = 16;
 
 /// The least `float16` that is not subnormal. Smaller numbers have the same absolute rounding error.
 pub(super) const LEAST: f64 = 1.0 / 16384.0;
@@ -59,8 +65,49 @@ pub(super) fn shapes(q: &[usize], v: &[usize]) -> (Dims, Dims) {
 
 impl Attention {
     /// The number of operands that attention and its gradient share.
-    pub(super) fn shared(&self) -> usize {
+    pub(crate) fn shared(&self) -> usize {
+        self.state() + usize::from(self.dropout > 0)
+    }
+
+    /// The place of the random state among the operands.
+    pub(crate) fn state(&self) -> usize {
         3 + usize::from(self.mask)
+    }
+
+    /// How many blocks of random words `[B, H, L, S]` weights need.
+    pub(crate) fn draws(shape: [usize; 4]) -> u64 {
+        let halves = |positions: usize| (positions.div_ceil(DROPOUT_BLOCK) * DROPOUT_BLOCK / 2) as u64;
+        let [batch, heads, queries, keys] = shape;
+        [batch as u64, heads as u64, halves(queries), halves(keys)].into_iter().fold(1, u64::saturating_mul)
+    }
+
+    /// The factor of the weights that are not dropped.
+    pub(crate) fn kept_factor(&self) -> f64 {
+        65_536.0 / (65_536.0 - f64::from(self.dropout))
+    }
+
+    /// Numbers `[B, H, L, S]` with zeros for dropped weights, the others scaled. A block of random words has four draws
+    /// of 16 bits: for two queries and two keys, each 8 positions apart. Whoever computes products of matrices by
+    /// fragments has all four in one place.
+    pub(super) fn dropped(&self, numbers: Formula, operands: &[Term]) -> Formula {
+        let Some(state) = operands.get(self.state()).filter(|_| self.dropout > 0) else { return numbers };
+        numbers.then(|numbers| {
+            let &[b, h, l, s] = numbers.shape() else {
+                return Err(Error::internal("attention", "weights have four dimensions"));
+            };
+            let [rows, columns] = [l, s].map(|positions| positions.div_ceil(DROPOUT_BLOCK));
+            let shape = [b * h, rows, 8, columns, 8, 2];
+            let words = Term::record(Op::RandomBits, DType::U32, shape.as_slice().into(), &[state])?;
+            let words = Formula::of(&words).reshape(&[b * h, rows, 8, columns, 8, 2, 1]);
+            let low = words.binary(Binary::And, &words.like(Scalar::UInt(0xffff)));
+            let high = words.binary(Binary::Shr, &words.like(Scalar::UInt(16)));
+            let draws = Formula::cat(&[low, high], 6).permute(&[0, 1, 5, 2, 3, 6, 4]);
+            let draws = draws.reshape(&[b, h, rows * DROPOUT_BLOCK, columns * DROPOUT_BLOCK]);
+            let draws = draws.narrow(2, 0, l).narrow(3, 0, s);
+            let kept = draws.binary(Binary::Lt, &draws.like(Scalar::UInt(65_536 - u64::from(self.dropout))));
+            let numbers = Formula::of(numbers);
+            kept.choose(&(&numbers * self.kept_factor()), &numbers.like(0.0)).term()
+        })
     }
 
     /// Checks the operands that attention and its gradient, `op`, share.
@@ -83,6 +130,10 @@ impl Attention {
             if operands[3].dtype() != DType::Bool {
                 check::dtype(op, &operands[3], q.dtype())?;
             }
+        }
+        if self.dropout > 0 {
+            check::shape(op, &operands[self.state()], &[4], "the random state")?;
+            check::dtype(op, &operands[self.state()], DType::U32)?;
         }
         Ok(())
     }
@@ -150,7 +201,11 @@ impl Attention {
                 let mut operands = shapes.map(|shape| SampleOperand::new(&shape)).to_vec();
                 let mask_of = |dtype| SampleOperand { dtype, ..SampleOperand::new(&[1, 2, queries, keys]) };
                 operands.extend(mask.map(mask_of));
-                let attention = Attention { causal, scale: Scalar::Float(0.5), mask: mask.is_some() };
+                // Every third call drops weights.
+                let dropout = if all.len() % 3 == 1 { 20_000 } else { 0 };
+                operands.extend((dropout > 0).then(|| SampleOperand::new(&[4]).fixed(DType::U32)));
+                let attention =
+                    Attention { causal, scale: Scalar::Float(0.5), mask: mask.is_some(), dropout };
                 all.push((attention, operands));
             }
         }
@@ -174,7 +229,11 @@ impl Definition for Attention {
     fn attributes(&self) -> String {
         let causal = if self.causal { ", causal" } else { "" };
         let mask = if self.mask { ", mask" } else { "" };
-        format!("scale={}{causal}{mask}", self.scale)
+        let dropout = match self.dropout {
+            0 => String::new(),
+            dropped => format!(", dropout={dropped}/65536"),
+        };
+        format!("scale={}{causal}{mask}{dropout}", self.scale)
     }
 
     fn check(&self, operands: &[TensorType]) -> Result<(DType, Dims)> {
@@ -187,6 +246,7 @@ impl Definition for Attention {
 
     fn body(&self, operands: &[Term]) -> Result<Term> {
         let [weights, logarithm] = self.weights(operands)?;
+        let weights = self.dropped(weights, operands);
         let v = Formula::of(&operands[2]).cast(operands[0].dtype().compute());
         let output = match is_single(&operands[0]) {
             true => (weights.transpose() * v).sum(Axes(1 << 2)),
@@ -236,6 +296,7 @@ impl Definition for Attention {
     fn rounded(&self) -> Option<Build<'_>> {
         Some(Box::new(|operands| {
             let [weights, logarithm] = self.weights(operands)?;
+            let weights = self.dropped(weights, operands);
             let values = magnitude(&Formula::of(&operands[2]).cast(operands[0].dtype().compute()));
             pack(&[(weights + LEAST).dot(&values), logarithm.like(0.0)]).term()
         }))

@@ -17,7 +17,7 @@ use crate::{
     shape::Dims,
 };
 
-/// Inputs q, k, v, the mask if there is one, the logarithms `[B, H, L]`, the output's gradient `[B, H, L, V]` and
+/// Inputs q, k, v, the mask and the random state if there are any, the logarithms `[B, H, L]`, the output's gradient `[B, H, L, V]` and
 /// `delta = sum(output * output's gradient) - logarithms' gradient` `[B, H, L]`. The output's gradient has q's dtype,
 /// the others have the one in which it is computed. Packed: the gradients of q `[B, L, H, E]`, k `[B, S, H, E]` and v
 /// `[B, S, H, V]` in q's dtype, positions before heads, as the layers that make them have them in memory.
@@ -98,6 +98,7 @@ fn packed(gradients: &[Formula; 3]) -> Formula {
 
 /// What the gradients are made of.
 struct Parts {
+    /// After dropout.
     weights: Formula,
     /// The derivatives by scores.
     derivatives: Formula,
@@ -109,10 +110,12 @@ impl AttentionGradient {
     fn parts(&self, operands: &[Term]) -> Result<Parts> {
         let dtype = operands[0].dtype().compute();
         let (_, rows) = attention::shapes(operands[0].shape(), operands[2].shape());
+        let all = operands;
         let mut operands = Operands(operands);
         let [q, k, v] = [operands.next()?, operands.next()?, operands.next()?].map(Formula::of);
         let scores = self.0.scores(&q, &k, dtype, operands.next_if(self.0.mask)?);
         let [q, k, v] = [q, k, v].map(|t| t.cast(dtype));
+        operands.next_if(self.0.dropout > 0)?;
         let mut column = rows;
         column.push(1);
         let logarithm = Formula::of(operands.next()?).reshape(&column);
@@ -120,7 +123,8 @@ impl AttentionGradient {
         let delta = Formula::of(operands.next()?).reshape(&column);
         let empty = logarithm.eq(&logarithm.like(f64::NEG_INFINITY));
         let weights = (&scores - empty.choose(&logarithm.like(0.0), &logarithm)).exp();
-        let derivatives = (g.dot(&v.transpose()) - delta) * &weights;
-        Ok(Parts { weights, derivatives, matrices: [q, k, g] })
+        let by_weights = self.0.dropped(g.dot(&v.transpose()), all);
+        let derivatives = (by_weights - delta) * &weights;
+        Ok(Parts { weights: self.0.dropped(weights, all), derivatives, matrices: [q, k, g] })
     }
 }

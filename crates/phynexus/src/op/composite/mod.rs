@@ -34,7 +34,7 @@ mod softplus;
 mod tests;
 pub(crate) mod tf32;
 
-pub(crate) use attention::output as attention_output;
+pub(crate) use attention::{DROPOUT_BLOCK, output as attention_output};
 pub use recurrent::Cell;
 pub use tf32::{MatmulPrecision, float32_matmul_precision, set_float32_matmul_precision};
 

@@ -11,7 +11,8 @@ use crate::{
 /// Optional arguments of [`Tensor::scaled_dot_product_attention`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AttentionOptions {
-    /// The probability of dropping an attention weight. If nonzero, the whole score matrix is held in memory.
+    /// The probability of dropping an attention weight, a multiple of 2^-16; the others are scaled by its complement's
+    /// inverse.
     pub dropout_p: f64,
     /// If true, a query attends only to keys up to its own index.
     pub is_causal: bool,
@@ -149,16 +150,23 @@ impl Tensor {
         };
         let mask = attn_mask.map(mask).transpose()?;
         let scale = Scalar::Float(options.scale.unwrap_or(1.0 / (e.max(1) as f64).sqrt()));
-        let attention = Attention { causal: options.is_causal, scale, mask: mask.is_some() };
-        let output = if options.dropout_p > 0.0 {
-            with_dropout(&q, &k, &value, mask.as_ref(), attention, options.dropout_p, generator)?
-        } else {
-            let operands: Vec<&Tensor> = [&q, &k, &value].into_iter().chain(&mask).collect();
-            let packed = Composite::apply(attention, &operands)?;
-            attention_output(Formula::of(&packed), q.shape(), value.shape())
-                .tensor()?
-                .to_dtype(self.dtype())?
+        // What is dropped is one of 65,536 shares; all is dropped by a product with 0.
+        let dropout = (options.dropout_p * 65_536.0).round().clamp(0.0, 65_535.0) as u16;
+        let attention = Attention { causal: options.is_causal, scale, mask: mask.is_some(), dropout };
+        let state = match dropout {
+            0 => None,
+            _ => {
+                let blocks = Attention::draws([q.shape()[0], q.shape()[1], l, s]);
+                Some(generator.draw(blocks, q.device())?)
+            }
         };
+        let operands: Vec<&Tensor> = [&q, &k, &value].into_iter().chain(&mask).chain(&state).collect();
+        let packed = Composite::apply(attention, &operands)?;
+        let output = attention_output(Formula::of(&packed), q.shape(), value.shape());
+        let mut output = output.tensor()?.to_dtype(self.dtype())?;
+        if options.dropout_p == 1.0 {
+            output = output.mul_scalar(0)?;
+        }
         let shape: Dims = common.iter().copied().chain([l, v]).collect();
         output.reshape(&shape)
     }
@@ -172,33 +180,4 @@ fn near_zero(mask: &Tensor) -> Result<Tensor> {
     }
     let greatest = mask.detach()?.max(&[-1], true)?;
     mask.sub(&greatest.isfinite()?.where_(&greatest, &greatest.zeros_like()?)?)
-}
-
-/// Attention with dropout of the weights, composed of tensor methods.
-fn with_dropout(
-    q: &Tensor,
-    k: &Tensor,
-    v: &Tensor,
-    mask: Option<&Tensor>,
-    attention: Attention,
-    p: f64,
-    generator: &Generator,
-) -> Result<Tensor> {
-    let mut scores = q.matmul(&k.transpose(-2, -1)?)?.mul_scalar(attention.scale)?;
-    let nothing = scores.full_like(f64::NEG_INFINITY)?;
-    match mask {
-        Some(mask) if mask.dtype() == DType::Bool => scores = mask.where_(&scores, &nothing)?,
-        Some(mask) => scores = scores.add(mask)?,
-        None => {}
-    }
-    if attention.causal {
-        let allowed = Tensor::full(&[q.shape()[2], k.shape()[2]], true, DType::Bool, q.device())?.tril(0)?;
-        scores = allowed.where_(&scores, &nothing)?;
-    }
-    // The softmax of a row of -infinity would be NaN.
-    let empty = scores.detach()?.max(&[-1], true)?.eq_scalar(f64::NEG_INFINITY)?;
-    let scores = empty.where_(&scores.zeros_like()?, &scores)?;
-    let weights = scores.softmax(-1)?;
-    let weights = empty.where_(&weights.zeros_like()?, &weights)?;
-    weights.dropout_with(p, true, generator)?.matmul(v)
 }

@@ -33,6 +33,7 @@ struct Call {
     beside: bool,
     /// The scale times the number of features.
     scale: f64,
+    dropout: u16,
 }
 
 const CALL: Call = Call {
@@ -45,15 +46,16 @@ const CALL: Call = Call {
     mask: None,
     beside: false,
     scale: 1.0,
+    dropout: 0,
 };
 
 impl Call {
     fn case(&self, is_gradient: bool) -> Case {
-        let Call { dtype, queries, keys, features, values, causal, mask, beside, scale } = *self;
+        let Call { dtype, queries, keys, features, values, causal, mask, beside, scale, dropout } = *self;
         let mut choice = Choice::new(47);
         let mut case = Case::new(format!(
-            "attention {queries} {keys} {features} {values} of {dtype}, causal {causal}, mask {mask:?}, gradient \
-             {is_gradient}"
+            "attention {queries} {keys} {features} {values} of {dtype}, causal {causal}, mask {mask:?}, dropout \
+             {dropout}, gradient {is_gradient}"
         ));
         let mut leaf = |case: &mut Case, dtype: DType, shape: &[usize]| {
             case.leaf(CaseLeaf::contiguous(random_array(&mut choice, Distribution::Tame, dtype, shape)))
@@ -76,9 +78,16 @@ impl Call {
             let source = leaf(&mut case, mask, &[1, 1, queries, keys]);
             case.ir.push(Op::Expand, mask, [2, 2, queries, keys].as_slice().into(), [source])
         }));
+        if dropout > 0 {
+            let mut state = random_array(&mut Choice::new(3), Distribution::Tame, DType::U32, &[4]);
+            for (word, number) in state.elements.iter_mut().zip([12_345, 67, u32::MAX - 40, 3]) {
+                *word = Number::Integer(number.into());
+            }
+            inputs.push(case.leaf(CaseLeaf::contiguous(state)));
+        }
         let packed = dtype.compute();
         let scale = Scalar::Float(scale / features.max(4) as f64);
-        let attention = Attention { causal, scale, mask: mask.is_some() };
+        let attention = Attention { causal, scale, mask: mask.is_some(), dropout };
         let (composite, size): (Composite, usize) = match is_gradient {
             false => (attention.into(), queries * (values + 1)),
             true => {
@@ -116,6 +125,9 @@ fn calls() -> Vec<Call> {
     // Several tiles, and several blocks of features.
     calls.push(Call { queries: 65, keys: 67, features: 2, values: 2, causal: true, ..CALL });
     calls.push(Call { queries: 2, keys: 3, features: 2, values: 70, ..CALL });
+    // Weights are dropped.
+    calls.push(Call { queries: 35, keys: 19, dropout: 20_000, ..CALL });
+    calls.push(Call { queries: 3, dropout: 65_535, causal: true, mask: Some(DType::Bool), ..CALL });
     // All scores alike, and the least one the greatest.
     calls.push(Call { scale: 0.0, causal: true, ..CALL });
     calls.push(Call { scale: -1.0, causal: true, ..CALL });
@@ -135,6 +147,7 @@ fn calls_of_panels() -> Vec<Call> {
         calls.push(Call { causal: true, beside: true, ..call });
         calls.push(Call { dtype: DType::F16, mask: Some(DType::Bool), ..call });
         calls.push(Call { mask: Some(DType::BF16), causal: true, ..call });
+        calls.push(Call { dropout: 6_554, causal: true, ..call });
         calls.push(call);
     }
     calls

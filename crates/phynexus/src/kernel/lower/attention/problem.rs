@@ -124,6 +124,8 @@ pub(super) struct Problem<'a> {
     pub(super) left: Vec<Matrix>,
     pub(super) right: Vec<Matrix>,
     pub(super) mask: Option<Matrix>,
+    /// The random state of dropout, and the elements between its words.
+    pub(super) state: Option<(Buffer, i64)>,
     /// The rows' logarithms and `delta`, for gradients.
     pub(super) of_queries: Vec<Matrix>,
     pub(super) result: Buffer,
@@ -149,7 +151,7 @@ impl<'a> Problem<'a> {
         let mut matrix = |at: usize| Matrix::new(work, &operands[at], at);
         let [q, k, v] = [matrix(0), matrix(1), matrix(2)];
         let mask = attention.mask.then(|| matrix(3));
-        let first = 3 + usize::from(attention.mask);
+        let first = attention.shared();
         let (queries, keys, heads) = (q.rows, k.rows, operands[0].layout.shape[..2].iter().product());
         let (mut of_queries, mut left, mut right) = (Vec::new(), vec![q], vec![k]);
         match pass {
@@ -163,6 +165,10 @@ impl<'a> Problem<'a> {
         if pass == Pass::Keys {
             std::mem::swap(&mut left, &mut right);
         }
+        let state = (attention.dropout > 0).then(|| {
+            let (at, operand) = (attention.state(), &operands[attention.state()]);
+            (work.operand(operand, Source::Binding(at)), operand.layout.strides[0] as i64)
+        });
         let (held, stored) = (operands[0].dtype.compute(), library.node.dtype);
         let result = work.buffer(stored, library.node.len(), result, true);
         // Weights for products of panels are rounded to 16 bits.
@@ -180,6 +186,7 @@ impl<'a> Problem<'a> {
             left,
             right,
             mask,
+            state,
             of_queries,
             result,
         }

@@ -3,6 +3,7 @@
 use super::{
     super::access::is_aligned,
     Engine,
+    dropout::Dropout,
     problem::{Pass, Place, Problem},
 };
 use crate::{
@@ -23,6 +24,7 @@ struct Tile<'a, E> {
     engine: &'a E,
     problem: &'a Problem<'a>,
     place: &'a Place,
+    dropout: Option<Dropout>,
     /// Scores, then for gradients their derivatives.
     scores: Vec<ArrayId>,
     /// The greatest score of each row so far; for the queries' gradient the logarithm, as an exponent.
@@ -57,7 +59,8 @@ pub(super) fn lower(b: &mut Builder, engine: &mut impl Engine, problem: &Problem
         .collect();
     let engine = &*engine;
     let [row_max, row_sum] = [0, 1].map(|_| b.registers(problem.held, engine.rows()));
-    let tile = Tile { engine, problem, place, scores, row_max, row_sum };
+    let dropout = Dropout::new(b, problem);
+    let tile = Tile { engine, problem, place, dropout, scores, row_max, row_sum };
     tile.begin(b, &sums);
     let steps = problem.extents()[1].div_ceil(extents[1]);
     b.over(steps.max(1), AxisKind::Serial, |b, step| {
@@ -65,7 +68,7 @@ pub(super) fn lower(b: &mut Builder, engine: &mut impl Engine, problem: &Problem
             engine.scores(b, problem, place, &tile.scores, step);
             tile.mask_scores(b, step);
             match problem.pass {
-                Pass::Output => tile.softmax(b, sums[0]),
+                Pass::Output => tile.softmax(b, sums[0], step),
                 Pass::Queries | Pass::Keys => tile.derive(b, step),
             }
             for sums in &sums {
@@ -213,7 +216,7 @@ impl<E: Engine> Tile<'_, E> {
     }
 
     /// Replaces scores by weights, relative to the greatest score so far, and the sums so far accordingly.
-    fn softmax(&self, b: &mut Builder, sums: Sums) {
+    fn softmax(&self, b: &mut Builder, sums: Sums, step: &Index) {
         let (columns, scores, rows) = (self.columns(), self.scores[0], self.engine.rows());
         let [factor, shift] = [0, 1].map(|_| b.registers(self.problem.held, rows));
         self.rows(b, |b, row| {
@@ -241,6 +244,8 @@ impl<E: Engine> Tile<'_, E> {
             let (score, shift) = (self.load(b, scores, columns, row, column), b.load(shift, row));
             let weight = self.weight(b, score, shift);
             b.accumulate(self.row_sum, row, Binary::Add, weight);
+            let kept = self.keeps(b, step, row, column);
+            let weight = self.kept(b, kept, weight, 1.0);
             self.store(b, scores, columns, [row, column], weight);
         });
         self.each(b, sums.features, |b, row, column| {
@@ -249,6 +254,24 @@ impl<E: Engine> Tile<'_, E> {
             let sum = b.binary(Binary::Mul, sum, factor);
             self.store(b, sums.array, sums.features, [row, column], sum);
         });
+    }
+
+    /// Whether an element is not dropped, if elements are.
+    fn keeps(&self, b: &mut Builder, step: &Index, row: &Index, column: &Index) -> Option<ValueId> {
+        let (row, column) = (self.row(b, row), self.column(b, step, column));
+        let place = match self.problem.pass {
+            Pass::Keys => [&column, &row],
+            Pass::Output | Pass::Queries => [&row, &column],
+        };
+        self.dropout.as_ref().map(|dropout| dropout.keeps(b, self.problem, &self.place.head, place))
+    }
+
+    /// A scaled element, or 0 if it is dropped.
+    fn kept(&self, b: &mut Builder, kept: Option<ValueId>, value: ValueId, factor: f64) -> ValueId {
+        let Some(kept) = kept else { return value };
+        let (zero, factor) = (self.constant(b, 0.0), self.constant(b, factor));
+        let scaled = b.binary(Binary::Mul, value, factor);
+        b.select(kept, scaled, zero)
     }
 
     /// The greatest score, or 0 minus it, as an exponent.
@@ -288,11 +311,14 @@ impl<E: Engine> Tile<'_, E> {
             let shift = b.unary(Unary::Neg, logarithm);
             let weight = self.weight(b, score, shift);
             let derivative = self.load(b, derivatives, columns, row, column);
+            let (kept, factor) = (self.keeps(b, step, row, column), self.problem.attention.kept_factor());
+            let derivative = self.kept(b, kept, derivative, factor);
             let derivative = b.binary(Binary::Sub, derivative, delta);
             let derivative = b.binary(Binary::Mul, derivative, weight);
             // Scaled before they are rounded, so that they seldom exceed 16-bit floats.
             let scale = self.constant(b, self.problem.attention.scale.as_f64());
             let derivative = b.binary(Binary::Mul, derivative, scale);
+            let weight = self.kept(b, kept, weight, factor);
             self.store(b, scores, columns, [row, column], weight);
             self.store(b, derivatives, columns, [row, column], derivative);
         });
@@ -355,7 +381,9 @@ impl<E: Engine> Tile<'_, E> {
         let exists = Mask::within(&row, 0, rows as i64, b.ranges());
         let first = self.engine.is_first(b);
         b.when(first.and(&exists), |b| b.store(problem.result.array, &at, logarithm));
-        b.binary(Binary::Div, one, divisor)
+        // Weights were dropped, but not scaled.
+        let factor = self.constant(b, problem.attention.kept_factor());
+        b.binary(Binary::Div, factor, divisor)
     }
 
     /// Stores two neighbouring features of a row, as far as they exist.
