@@ -47,7 +47,7 @@ impl Architecture {
         }
         let figure = |attribute| match attribute {
             Attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE => Some(32),
-            // Since compute capability 6.0.
+            // All that NVRTC compiles for have it: 6.0 and later.
             Attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH => Some(1),
             Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN => Some(shared_bytes(number)),
             _ => None,

@@ -136,8 +136,9 @@ impl<D: Driver> Modules<D> {
             Some(variable)
         };
         let Some(variable) = print(kernel) else { return Ok(None) };
-        // Products of panels compute addresses in each step, which takes divisions if sizes are arguments.
-        let own = if kernel.has_panels() { OWN_PRODUCTS } else { 0 };
+        // Products of panels compute addresses in each step, which takes divisions if sizes are arguments. Where groups
+        // wait for each other, that takes longer.
+        let own = if kernel.has_panels() && !kernel.has_grid_barriers() { OWN_PRODUCTS } else { 0 };
         let (module, numbers) = match self.families.choose(relation, &variable, own, print) {
             Choice::Alone => return Ok(None),
             Choice::Known(module, numbers) => (module, numbers),

@@ -248,8 +248,9 @@ struct Touched {
     written: bool,
 }
 
-/// Returns, for each launch, the earlier launches that access the same memory where at least one of the two writes.
-/// Launches already reached through another dependency are omitted.
+/// Returns, for each launch, the earlier launches that access the same memory where at least one of the two writes, and
+/// of kernels whose groups wait for each other, the earlier ones of that kind: side by side they could keep each other
+/// from beginning. Launches already reached through another dependency are omitted.
 fn dependencies<D: Driver>(submissions: &[Submission<'_, D>], all: &[Addresses]) -> Vec<Vec<usize>> {
     let touched: Vec<Vec<Touched>> = submissions
         .iter()
@@ -270,13 +271,15 @@ fn dependencies<D: Driver>(submissions: &[Submission<'_, D>], all: &[Addresses])
             })
         })
     };
+    let meets: Vec<bool> =
+        submissions.iter().map(|submission| submission.kernel.has_grid_barriers()).collect();
     // For each launch, all of its predecessors in the graph.
     let mut before: Vec<Vec<bool>> = Vec::with_capacity(touched.len());
     let mut waits = Vec::with_capacity(touched.len());
     for (at, this) in touched.iter().enumerate() {
         let (mut reached, mut direct) = (vec![false; at], Vec::new());
         for earlier in (0..at).rev() {
-            if !reached[earlier] && collide(&touched[earlier], this) {
+            if !reached[earlier] && (meets[earlier] && meets[at] || collide(&touched[earlier], this)) {
                 direct.push(earlier);
                 reached[earlier] = true;
                 for (place, &reachable) in before[earlier].iter().enumerate() {

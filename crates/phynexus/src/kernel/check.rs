@@ -68,6 +68,7 @@ pub fn check(kernel: &Kernel, limits: &Limits) -> Result<()> {
         group_uniform: true,
         subgroup_uniform: true,
         grid_uniform: true,
+        counter: kernel.counter(),
         breakable: false,
         bound: Vec::new(),
         seen: FastSet::default(),
@@ -198,6 +199,8 @@ struct Checker<'a> {
     subgroup_uniform: bool,
     /// All groups reach this point.
     grid_uniform: bool,
+    /// Of the groups that wait for each other.
+    counter: Option<&'a MemoryAccess>,
     /// The innermost loop can be broken out of.
     breakable: bool,
     /// The values in scope.
@@ -268,8 +271,10 @@ impl Checker<'_> {
                     let written = self.kernel.buffers.get(usize::from(b)).is_some_and(|b| b.written);
                     self.require(written, || format!("store to buffer {b}, which is not written"))?;
                 }
-                let fits = !self.kernel.holds_panels(access.array) || of.lanes == 1 && of.dtype.size() == 2;
-                self.require(fits, || format!("a store of {of:?} to panels"))?;
+                let fits = of.lanes == 1 && of.dtype.size() == 2 && self.kernel.tensors.is_empty();
+                self.require(fits || !self.kernel.holds_panels(access.array), || {
+                    format!("a store of {of:?} to panels, or beside bulk copies")
+                })?;
                 self.access(access, of)
             }
             Statement::If { mask, then, otherwise } => {
@@ -427,6 +432,8 @@ impl Checker<'_> {
         let Some((dtype, _)) = self.kernel.array(access.array) else {
             return self.fail(format!("no {:?}", access.array));
         };
+        let is_counter = self.counter.is_some_and(|counter| counter.array == access.array);
+        self.require(!is_counter, || format!("an access to the counters in {:?}", access.array))?;
         self.require(dtype == of.dtype, || {
             format!("{:?} of {dtype} accessed as {}", access.array, of.dtype)
         })?;

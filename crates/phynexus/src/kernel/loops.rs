@@ -388,8 +388,17 @@ impl Kernel {
 
     /// Whether groups wait for each other, so that all of them must run at once.
     pub fn has_grid_barriers(&self) -> bool {
-        let mut found = false;
-        self.visit(&mut |statement| found |= matches!(statement, Statement::GridBarrier(_)));
+        self.counter().is_some()
+    }
+
+    /// The counter of the first barrier of several groups.
+    pub fn counter(&self) -> Option<&MemoryAccess> {
+        let mut found = None;
+        self.visit(&mut |statement| {
+            if let Statement::GridBarrier(counter) = statement {
+                found = found.or(Some(&**counter));
+            }
+        });
         found
     }
 

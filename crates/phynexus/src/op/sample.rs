@@ -51,6 +51,8 @@ pub enum SampleValues {
     Positive,
     /// Numbers from 0 to 1.
     Probability,
+    /// Numbers of both signs, so small that their products with a row of small numbers have a small sum.
+    Weights,
     /// Class indices: from 0 to one less than this number.
     Class(usize),
     /// Indices of this many rows, which may count from the last one: negative.
@@ -159,6 +161,9 @@ impl SampleOperand {
     }
     pub(super) fn positive(self) -> SampleOperand {
         SampleOperand { values: SampleValues::Positive, ..self }
+    }
+    pub(super) fn weights(self) -> SampleOperand {
+        SampleOperand { values: SampleValues::Weights, ..self }
     }
     pub(super) fn probability(self) -> SampleOperand {
         SampleOperand { values: SampleValues::Probability, ..self }

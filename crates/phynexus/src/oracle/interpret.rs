@@ -27,7 +27,6 @@ use crate::{
             Statement, Tile, Type, ValueId,
         },
     },
-    op::Combine,
 };
 
 /// Runs a kernel over the whole grid, in subgroups of `subgroup` invocations. `buffers` are its buffer arguments,
@@ -178,9 +177,11 @@ impl WorkGroup<'_> {
                 let axis = self.kernel.axes[at];
                 match axis.kind {
                     AxisKind::Grid(_) | AxisKind::Block(_) => return self.body(body, active),
-                    // All invocations of the group have the same position in the part.
-                    AxisKind::Part(_) if self.points[0][at] >= axis.extent => return Ok(()),
-                    AxisKind::Part(_) => return self.body(body, active),
+                    AxisKind::Part(_) => {
+                        let inside = |&invocation: &usize| self.points[invocation][at] < axis.extent;
+                        let inside: Vec<usize> = active.iter().copied().filter(inside).collect();
+                        return if inside.is_empty() { Ok(()) } else { self.body(body, &inside) };
+                    }
                     _ => {}
                 }
                 let outside = self.left.clone();
@@ -215,6 +216,10 @@ impl WorkGroup<'_> {
                         None => true,
                     };
                     if holds && access.mask.evaluate(&self.points[invocation]) {
+                        if self.kernel.holds_panels(access.array) {
+                            let first = access.index.evaluate(&self.points[invocation]);
+                            self.require_unused(access.array, first..first + 1, invocation)?;
+                        }
                         for lane in 0..self.lanes(*value, invocation)?.len() {
                             let scalar = self.lanes(*value, invocation)?[lane];
                             self.write(access, invocation, lane, scalar)?;
@@ -407,104 +412,6 @@ impl WorkGroup<'_> {
 
     fn known(&self, operation: &KernelOp, result: Option<Scalar>) -> Result<Scalar> {
         result.ok_or_else(|| broken(self.kernel, format!("the result of {operation:?} is undetermined")))
-    }
-
-    /// Element `offset` of an access, for one invocation, with its accessor.
-    fn element(
-        &mut self,
-        access: &MemoryAccess,
-        invocation: usize,
-        offset: usize,
-    ) -> Result<(&mut Cell, Accessor)> {
-        let turns = if self.kernel.holds_panels(access.array) { self.turns.passed } else { 0 };
-        let group = invocation / self.size;
-        let accessor = Accessor {
-            group: self.first + group,
-            row: (self.first + group) / self.kernel.grid()[0],
-            meetings: self.meetings[group],
-            interval: self.intervals[group] + turns,
-            invocation,
-            subgroup: invocation / self.subgroup,
-            turn: self.turn,
-            atomic: false,
-        };
-        let row = match &access.row {
-            Some(row) => {
-                let number = self.lanes(row.value, invocation)?[0];
-                let number = if let Scalar::UInt(u) = number {
-                    i64::try_from(u).unwrap_or(i64::MAX)
-                } else {
-                    number.as_i64()
-                };
-                number.clamp(0, row.count as i64 - 1) * row.stride as i64
-            }
-            None => 0,
-        };
-        let index = access.index.evaluate(&self.points[invocation]) + row + offset as i64;
-        let cells = match access.array {
-            ArrayId::Buffer(at) => self.buffers.get_mut(usize::from(at)),
-            ArrayId::Shared(at) => self.shared.get_mut(usize::from(at)).and_then(|a| a.get_mut(group)),
-            ArrayId::Register(at) => {
-                self.registers.get_mut(usize::from(at)).and_then(|a| a.get_mut(invocation))
-            }
-            ArrayId::Fragment(_) => None,
-        };
-        let length = self.kernel.array(access.array).map_or(0, |(_, length)| length);
-        let cell =
-            usize::try_from(index).ok().filter(|&i| i < length).zip(cells).and_then(|(i, c)| c.get_mut(i));
-        match cell {
-            Some(cell) => Ok((cell, accessor)),
-            None => Err(broken(
-                self.kernel,
-                format!("{:?} has {length} elements, not one at {index}", access.array),
-            )),
-        }
-    }
-
-    fn read(&mut self, access: &MemoryAccess, invocation: usize, offset: usize) -> Result<Scalar> {
-        let kernel = self.kernel;
-        if let ArrayId::Fragment(number) = access.array {
-            return Ok(*self.element_of_share(number, access, invocation, offset)?);
-        }
-        let (cell, accessor) = self.element(access, invocation, offset)?;
-        cell.read(accessor)
-            .map_err(|fault| broken(kernel, format!("{:?} at {} {fault}", access.array, access.index)))
-    }
-
-    fn write(
-        &mut self,
-        access: &MemoryAccess,
-        invocation: usize,
-        offset: usize,
-        scalar: Scalar,
-    ) -> Result<()> {
-        let kernel = self.kernel;
-        let dtype = kernel.array(access.array).map_or(DType::F32, |(dtype, _)| dtype);
-        if let ArrayId::Fragment(number) = access.array {
-            *self.element_of_share(number, access, invocation, offset)? = scalar.cast(dtype);
-            return Ok(());
-        }
-        let (cell, accessor) = self.element(access, invocation, offset)?;
-        let written = cell.write(scalar.cast(dtype), accessor);
-        written.map_err(|fault| broken(kernel, format!("{:?} at {} {fault}", access.array, access.index)))
-    }
-
-    fn atomic(
-        &mut self,
-        access: &MemoryAccess,
-        invocation: usize,
-        combine: Combine,
-        value: Scalar,
-    ) -> Result<()> {
-        let kernel = self.kernel;
-        let dtype = kernel.array(access.array).map_or(DType::I32, |(dtype, _)| dtype);
-        let (cell, accessor) = self.element(access, invocation, 0)?;
-        let accessor = Accessor { atomic: true, ..accessor };
-        let done = cell.read(accessor).and_then(|before| {
-            let after = scalar::binary(combine.binary(), dtype, before, value);
-            cell.write(after.ok_or("is undetermined")?, accessor)
-        });
-        done.map_err(|fault| broken(kernel, format!("{:?} at {} {fault}", access.array, access.index)))
     }
 
     /// The value of an index, which must be the same for the whole subgroup of `first`.

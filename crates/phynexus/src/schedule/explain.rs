@@ -12,7 +12,10 @@ use crate::{
     DType,
     device::Device,
     kernel::fused::{FusedOp, Fusion},
-    op::{Composite, Conv, ConvKind, Op, Pool},
+    op::{
+        Composite, Conv, ConvKind, Op, Pool,
+        composite::{RecurrentGradient, RecurrentSteps},
+    },
     shape::element_count,
     text::{counted, show_bytes, show_count, show_shape},
 };
@@ -74,7 +77,7 @@ impl PlannedStep {
             bytes_written: bytes(true),
             operations,
             own_peak: match &step.step {
-                Step::Library(library) if matches!(library.node.op, Op::Dot | Op::Conv(_)) => {
+                Step::Library(library) if multiplies_matrices(&library.node.op) => {
                     library.operands.first().is_some_and(|operand| operand.dtype != DType::F32)
                 }
                 Step::Library(library) => library.node.op.exact() != &library.node.op,
@@ -84,6 +87,21 @@ impl PlannedStep {
             listing,
         }
     }
+}
+
+/// Whether most of an operation is products of matrices.
+fn multiplies_matrices(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Dot
+            | Op::Conv(_)
+            | Op::Composite(
+                Composite::Attention(_)
+                    | Composite::AttentionGradient(_)
+                    | Composite::RecurrentSteps(_)
+                    | Composite::RecurrentGradient(_)
+            )
+    )
 }
 
 fn library_operations(step: &PlannedStep) -> u64 {
@@ -105,6 +123,15 @@ fn library_operations(step: &PlannedStep) -> u64 {
         Op::Composite(Composite::Attention(_)) => attention_operations(shape(0), shape(2), 1, 1),
         // Products of queries and keys, again of two, and of the output's gradient and values, of two.
         Op::Composite(Composite::AttentionGradient(_)) => attention_operations(shape(0), shape(2), 3, 2),
+        // A product with the weights in each step, which come last or before the biases, and in the gradient first.
+        Op::Composite(Composite::RecurrentSteps(RecurrentSteps(layer))) => {
+            let sequence = shape(1 + usize::from(layer.cell.has_cell_state()));
+            2 * element_count(sequence) as u64 * shape(0).last().copied().unwrap_or(0) as u64
+        }
+        Op::Composite(Composite::RecurrentGradient(RecurrentGradient(layer))) => {
+            let sequence = shape(2 + usize::from(layer.cell.has_cell_state()));
+            2 * element_count(sequence) as u64 * shape(0).first().copied().unwrap_or(0) as u64
+        }
         Op::Pool(Pool(_, geometry)) => result * geometry.kernel.iter().product::<usize>() as u64,
         _ => result,
     }

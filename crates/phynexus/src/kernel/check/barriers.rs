@@ -66,13 +66,33 @@ impl Checker<'_> {
         }
         // Subgroups do not reach from one group into the next.
         self.subgroup()?;
+        let counted = self.kernel.array(counter.array).is_some_and(|(dtype, _)| dtype == DType::U32);
         let written = match counter.array {
             ArrayId::Buffer(b) => self.kernel.buffers.get(usize::from(b)).is_some_and(|b| b.written),
             _ => false,
         };
         let differs = self.depends(&counter.index, |kind| !matches!(kind, AxisKind::Grid(1 | 2)));
-        let fits = written && !differs && counter.row.is_none() && counter.mask.is_always();
-        self.require(fits, || format!("a counter at {counter:?}"))?;
-        self.access(counter, Type::scalar(DType::U32))
+        let plain = counter.row.is_none() && counter.mask.is_always();
+        self.require(counted && written && plain && !differs, || format!("a counter at {counter:?}"))?;
+        let same = self.counter.is_some_and(|other| other == counter);
+        self.require(same && self.counters_are_different(&counter.index), || {
+            format!("{counter:?} is not the only counter, or not one for each row of groups")
+        })?;
+        self.in_bounds(counter, 1)
+    }
+
+    /// Whether groups with different places along the grid's dimensions 1 and 2 have different counters.
+    fn counters_are_different(&self, index: &Index) -> bool {
+        let [_, rows, layers] = self.kernel.grid();
+        let place = |number: usize| {
+            let along = |axis: &super::super::loops::Axis| match axis.kind {
+                AxisKind::Grid(1) => number % rows,
+                AxisKind::Grid(2) => number / rows,
+                _ => 0,
+            };
+            index.evaluate(&self.kernel.axes.iter().map(along).collect::<Vec<_>>())
+        };
+        let places: std::collections::HashSet<i64> = (0..rows * layers).map(place).collect();
+        places.len() == rows * layers
     }
 }

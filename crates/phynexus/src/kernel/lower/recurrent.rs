@@ -34,6 +34,8 @@ const UNITS: usize = 32;
 /// The most sequences of a group, and of one that computes gradients: with more of them, what an invocation keeps does
 /// not fit its registers.
 const COLUMNS: [usize; 2] = [64, 48];
+/// The most launches that take less time than a launch for each step.
+const LAUNCHES: usize = 4;
 /// Gates of a unit in a panel.
 const GATES: usize = 2;
 /// The values of a unit that are saved, and the most gates.
@@ -63,7 +65,7 @@ struct Problem {
 }
 
 impl Shape {
-    /// The division that gives groups the fewest sequences, if weights fit shared memory.
+    /// The division that gives groups the fewest sequences without further launches, if weights fit shared memory.
     fn of(cell: Cell, state: TensorType, is_gradient: bool, target: &Target) -> Option<Shape> {
         let (dtype, &[batch, hidden]) = (state.dtype(), state.shape()) else { return None };
         let limits = &target.limits;
@@ -82,14 +84,19 @@ impl Shape {
         if !is_possible || most == 0 || batch == 0 {
             return None;
         }
-        let columns = batch
-            .div_ceil(most)
-            .next_multiple_of(Panel::LEAST_COLUMNS)
-            .min(COLUMNS[usize::from(is_gradient)]);
-        let terms = hidden.next_multiple_of(Panel::WIDTH).max(tiles(cell) * Panel::WIDTH);
-        let weights = tiles(cell) * Panel::ROWS * hidden.next_multiple_of(Panel::WIDTH);
-        let fits = dtype.size() * (weights + columns * terms) <= limits.shared_bytes;
-        fits.then_some(Shape { columns, slices, teams: batch.div_ceil(columns).min(most) })
+        let padded = hidden.next_multiple_of(Panel::WIDTH);
+        // What a step multiplies the weights with: all states, or gradients of the group's gates.
+        let terms = if is_gradient { tiles(cell) * Panel::WIDTH } else { padded };
+        let wanted = batch.div_ceil(most).next_multiple_of(Panel::LEAST_COLUMNS);
+        let fits = |columns: &usize| {
+            let elements = tiles(cell) * Panel::ROWS * padded + columns * terms;
+            dtype.size() * elements <= limits.shared_bytes
+        };
+        let largest = wanted.min(COLUMNS[usize::from(is_gradient)]);
+        let columns =
+            (1..=largest / Panel::LEAST_COLUMNS).rev().map(|n| n * Panel::LEAST_COLUMNS).find(fits)?;
+        let shape = Shape { columns, slices, teams: batch.div_ceil(columns).min(most) };
+        (batch.div_ceil(columns * shape.teams) <= LAUNCHES).then_some(shape)
     }
 }
 
@@ -156,8 +163,9 @@ pub(super) fn lower(
 fn clear(counters: Source, count: usize, target: &Target, lowered: &mut Lowered) {
     let mut work = Work::new("clear_counters");
     let buffer = work.buffer(DType::U32, count, counters, true);
-    access::launch(&mut work.b, &target.limits, count.div_ceil(UNITS), [1, UNITS], |b, group, _, x| {
-        let at = group.scale(UNITS as i64).add(x);
+    const BLOCK: usize = 32;
+    access::launch(&mut work.b, &target.limits, count.div_ceil(BLOCK), [1, BLOCK], |b, group, _, x| {
+        let at = group.scale(BLOCK as i64).add(x);
         let mask = Mask::within(&at, 0, count as i64, b.ranges());
         let zero = b.constant(DType::U32, Scalar::UInt(0));
         b.store_where(buffer.array, &at, mask, zero);
@@ -349,12 +357,16 @@ impl Group {
         b.grid_barrier(MemoryAccess::at(self.counters.array, &self.team));
     }
 
+    /// `1 / (1 + exp(-x))`, of the exponential that does not overflow.
     fn sigmoid(&self, b: &mut Builder, x: ValueId) -> ValueId {
-        let negative = b.unary(Unary::Neg, x);
+        let size = b.unary(Unary::Abs, x);
+        let negative = b.unary(Unary::Neg, size);
         let exponential = b.unary(Unary::Exp, negative);
-        let one = b.constant(DType::F32, 1.0);
+        let [zero, one] = [0.0, 1.0].map(|number| b.constant(DType::F32, number));
         let sum = b.binary(Binary::Add, one, exponential);
-        b.binary(Binary::Div, one, sum)
+        let is_negative = b.binary(Binary::Lt, x, zero);
+        let numerator = b.select(is_negative, exponential, one);
+        b.binary(Binary::Div, numerator, sum)
     }
 
     /// `s (1 - s)`, or `1 - s s`.

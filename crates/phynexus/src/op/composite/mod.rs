@@ -307,11 +307,12 @@ impl Composite {
             if let (Number::Float(x), Number::Float(magnitude)) = (number, magnitude) {
                 // The error of several roundings and of the magnitude itself is covered by the tenth.
                 let error = 1.1 * precision * magnitude.high;
-                if error.is_finite() {
+                if error.is_finite() && x.value.is_finite() {
                     (x.low, x.high) = (x.low - error, x.high + error);
                     // The body rounded its result, the device rounds one that differs before.
                     if dtype.size() == 2 && error > 0.0 {
-                        let rounding = precision * x.magnitude() + LEAST_ROUNDING;
+                        let least = if dtype == DType::F16 { LEAST_ROUNDING } else { 0.0 };
+                        let rounding = precision * x.magnitude() + least;
                         *x = Interval { low: x.low - rounding, high: x.high + rounding, ..*x }.rounded(dtype);
                     }
                 }

@@ -134,16 +134,18 @@ pub fn random_operand(
     match operand.values {
         SampleValues::Signed => random_array(choice, values, dtype, shape),
         SampleValues::Positive => random_array(choice, Distribution::Positive, dtype, shape),
-        SampleValues::Probability => {
+        SampleValues::Probability | SampleValues::Weights => {
+            let size = 0.25 / (shape.last().copied().unwrap_or(1).max(1) as f64).sqrt();
             let element = |_| {
-                let p = if choice.one_in(8) { choice.of(&[0.0, 1.0]) } else { choice.unit().abs() };
-                Number::float(round(p, dtype))
+                let number = match operand.values {
+                    SampleValues::Weights => choice.unit() * size,
+                    _ if choice.one_in(8) => choice.of(&[0.0, 1.0]),
+                    _ => choice.unit().abs(),
+                };
+                Number::float(round(number, dtype))
             };
-            OracleArray {
-                dtype,
-                shape: shape.into(),
-                elements: (0..element_count(shape)).map(element).collect(),
-            }
+            let elements = (0..element_count(shape)).map(element).collect();
+            OracleArray { dtype, shape: shape.into(), elements }
         }
         SampleValues::Class(classes) => {
             // Those of an unsigned dtype are not negative.

@@ -26,7 +26,7 @@ impl WorkGroup<'_> {
         let first = invocation / self.size * teams;
         let mut products = self.products[first..first + teams].iter().flatten();
         match products.any(|product| product.panels.iter().any(overlaps)) {
-            true => self.fail("a copy to a panel whose product is not settled"),
+            true => self.fail("a panel is overwritten before its product is settled"),
             false => Ok(()),
         }
     }

@@ -1,6 +1,12 @@
 //! Elements of memory that know who accessed them, and the values that invocations have bound.
 
-use crate::{Result, Scalar, kernel::loops::Type};
+use super::{WorkGroup, broken};
+use crate::{
+    DType, Result, Scalar,
+    kernel::loops::{ArrayId, MemoryAccess, Type},
+    op::Combine,
+    oracle::scalar,
+};
 
 /// Which invocation accessed an element, and in which interval between barriers.
 #[derive(Clone, Copy)]
@@ -33,18 +39,18 @@ impl Accessor {
     }
 }
 
-/// An element of memory with its latest writer, its latest reader, and the latest others: another invocation's, and
-/// another subgroup's.
+/// An element of memory with its latest writer, its latest reader, and the latest others: another invocation's, another
+/// subgroup's, and another group's.
 #[derive(Clone)]
 pub(super) struct Cell {
     pub(super) value: Option<Scalar>,
     writer: Option<Accessor>,
-    readers: [Option<Accessor>; 3],
+    readers: [Option<Accessor>; 4],
 }
 
 impl Cell {
     pub(super) fn of(value: Option<Scalar>) -> Cell {
-        Cell { value, writer: None, readers: [None; 3] }
+        Cell { value, writer: None, readers: [None; 4] }
     }
 
     pub(super) fn read(&mut self, by: Accessor) -> Result<Scalar, &'static str> {
@@ -53,6 +59,9 @@ impl Cell {
         }
         if self.readers[0].is_none_or(|last| last.subgroup != by.subgroup) {
             self.readers[2] = self.readers[0];
+        }
+        if self.readers[0].is_none_or(|last| last.group != by.group) {
+            self.readers[3] = self.readers[0];
         }
         self.readers[0] = Some(by);
         if self.writer.is_some_and(|writer| writer.races(by)) {
@@ -104,5 +113,105 @@ impl Value {
     pub(super) fn lanes(&self, invocation: usize) -> std::ops::Range<usize> {
         let lanes = usize::from(self.of.lanes);
         invocation * lanes..(invocation + 1) * lanes
+    }
+}
+
+impl WorkGroup<'_> {
+    /// Element `offset` of an access, for one invocation, with its accessor.
+    pub(super) fn element(
+        &mut self,
+        access: &MemoryAccess,
+        invocation: usize,
+        offset: usize,
+    ) -> Result<(&mut Cell, Accessor)> {
+        let turns = if self.kernel.holds_panels(access.array) { self.turns.passed } else { 0 };
+        let group = invocation / self.size;
+        let accessor = Accessor {
+            group: self.first + group,
+            row: (self.first + group) / self.kernel.grid()[0],
+            meetings: self.meetings[group],
+            interval: self.intervals[group] + turns,
+            invocation,
+            subgroup: invocation / self.subgroup,
+            turn: self.turn,
+            atomic: false,
+        };
+        let row = match &access.row {
+            Some(row) => {
+                let number = self.lanes(row.value, invocation)?[0];
+                let number = if let Scalar::UInt(u) = number {
+                    i64::try_from(u).unwrap_or(i64::MAX)
+                } else {
+                    number.as_i64()
+                };
+                number.clamp(0, row.count as i64 - 1) * row.stride as i64
+            }
+            None => 0,
+        };
+        let index = access.index.evaluate(&self.points[invocation]) + row + offset as i64;
+        let cells = match access.array {
+            ArrayId::Buffer(at) => self.buffers.get_mut(usize::from(at)),
+            ArrayId::Shared(at) => self.shared.get_mut(usize::from(at)).and_then(|a| a.get_mut(group)),
+            ArrayId::Register(at) => {
+                self.registers.get_mut(usize::from(at)).and_then(|a| a.get_mut(invocation))
+            }
+            ArrayId::Fragment(_) => None,
+        };
+        let length = self.kernel.array(access.array).map_or(0, |(_, length)| length);
+        let cell =
+            usize::try_from(index).ok().filter(|&i| i < length).zip(cells).and_then(|(i, c)| c.get_mut(i));
+        match cell {
+            Some(cell) => Ok((cell, accessor)),
+            None => Err(broken(
+                self.kernel,
+                format!("{:?} has {length} elements, not one at {index}", access.array),
+            )),
+        }
+    }
+
+    pub(super) fn read(&mut self, access: &MemoryAccess, invocation: usize, offset: usize) -> Result<Scalar> {
+        let kernel = self.kernel;
+        if let ArrayId::Fragment(number) = access.array {
+            return Ok(*self.element_of_share(number, access, invocation, offset)?);
+        }
+        let (cell, accessor) = self.element(access, invocation, offset)?;
+        cell.read(accessor)
+            .map_err(|fault| broken(kernel, format!("{:?} at {} {fault}", access.array, access.index)))
+    }
+
+    pub(super) fn write(
+        &mut self,
+        access: &MemoryAccess,
+        invocation: usize,
+        offset: usize,
+        scalar: Scalar,
+    ) -> Result<()> {
+        let kernel = self.kernel;
+        let dtype = kernel.array(access.array).map_or(DType::F32, |(dtype, _)| dtype);
+        if let ArrayId::Fragment(number) = access.array {
+            *self.element_of_share(number, access, invocation, offset)? = scalar.cast(dtype);
+            return Ok(());
+        }
+        let (cell, accessor) = self.element(access, invocation, offset)?;
+        let written = cell.write(scalar.cast(dtype), accessor);
+        written.map_err(|fault| broken(kernel, format!("{:?} at {} {fault}", access.array, access.index)))
+    }
+
+    pub(super) fn atomic(
+        &mut self,
+        access: &MemoryAccess,
+        invocation: usize,
+        combine: Combine,
+        value: Scalar,
+    ) -> Result<()> {
+        let kernel = self.kernel;
+        let dtype = kernel.array(access.array).map_or(DType::I32, |(dtype, _)| dtype);
+        let (cell, accessor) = self.element(access, invocation, 0)?;
+        let accessor = Accessor { atomic: true, ..accessor };
+        let done = cell.read(accessor).and_then(|before| {
+            let after = scalar::binary(combine.binary(), dtype, before, value);
+            cell.write(after.ok_or("is undetermined")?, accessor)
+        });
+        done.map_err(|fault| broken(kernel, format!("{:?} at {} {fault}", access.array, access.index)))
     }
 }

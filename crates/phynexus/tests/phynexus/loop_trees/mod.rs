@@ -2,6 +2,7 @@
 
 mod bulk;
 mod checks;
+mod grid_barriers;
 mod kernels;
 
 use phynexus::oracle::interpret::interpret;

@@ -240,10 +240,13 @@ impl Back<'_> {
         b.over(group.elements() / 2, AxisKind::Unroll, |b, pair| {
             let elements = [0, 1].map(|lane| pair.scale(2).shift(lane));
             let column = group.column(b, &elements[0]);
-            // Fetched one after another, they would take long.
+            // Parts of units that do not exist are products of zeros, which may be NaN. Fetched one after another, parts
+            // would take long.
+            let exists = Mask::within(&group.unit(b), 0, group.problem.hidden as i64, b.ranges());
             b.over(group.problem.shape.slices, AxisKind::Unroll, |b, slice| {
                 let at = self.part(b, turn, slice, &group.unit(b)).add(&column);
-                let both = b.load_lanes(self.parts.array, &at, 2);
+                let access = MemoryAccess { mask: exists.clone(), ..MemoryAccess::at(self.parts.array, &at) };
+                let both = b.load_access(access, Scalar::Int(0), 2);
                 for (lane, element) in elements.iter().enumerate() {
                     let value = b.bind(Type::scalar(DType::F32), KernelOp::Lane(both, lane as u8));
                     b.accumulate(self.total, element, Binary::Add, value);
@@ -256,10 +259,7 @@ impl Back<'_> {
     fn pass(&self, b: &mut Builder, element: &Index) {
         let group = self.group;
         let total = b.load(self.total, element);
-        let product = |b: &mut Builder, factors: &[ValueId]| {
-            let rest = factors[1..].iter();
-            rest.fold(factors[0], |product, &factor| b.binary(Binary::Mul, product, factor))
-        };
+        let product = |b: &mut Builder, x: ValueId, y: ValueId| b.binary(Binary::Mul, x, y);
         let gate = |b: &mut Builder, value: usize| b.load(self.gates, &group.at(value, element));
         let store = |b: &mut Builder, array: ArrayId, values: &[ValueId]| {
             for (value, &of) in values.iter().enumerate() {
@@ -275,17 +275,16 @@ impl Back<'_> {
                 let t = b.unary(Unary::Tanh, after);
                 let of_t = group.derivative(b, t, false);
                 let before = b.load(self.before, element);
-                let through = product(b, &[total, o, of_t]);
+                let to_cell = product(b, o, of_t);
+                let through = product(b, total, to_cell);
                 let so_far = b.load(self.kept, element);
                 let dc = b.binary(Binary::Add, so_far, through);
-                let sums = [
-                    product(b, &[dc, g, of_i]),
-                    product(b, &[dc, before, of_f]),
-                    product(b, &[dc, i, of_g]),
-                    product(b, &[total, t, of_o]),
-                ];
+                let factors =
+                    [(g, of_i), (before, of_f), (i, of_g), (t, of_o)].map(|(x, y)| product(b, x, y));
+                let [of_i, of_f, of_g] = [0, 1, 2].map(|at| product(b, dc, factors[at]));
+                let sums = [of_i, of_f, of_g, product(b, total, factors[3])];
                 store(b, self.gates, &sums);
-                let kept = b.binary(Binary::Mul, dc, f);
+                let kept = product(b, dc, f);
                 b.store(self.kept, element, kept);
             }
             Cell::Gru => {
@@ -296,18 +295,18 @@ impl Back<'_> {
                 let rest = b.binary(Binary::Sub, one, z);
                 let before = b.load(self.before, element);
                 let change = b.binary(Binary::Sub, before, n);
-                let dn = product(b, &[total, rest, of_n]);
-                let dz = product(b, &[total, change, of_z]);
-                let dr = product(b, &[dn, candidate, of_r]);
-                let through_candidate = product(b, &[dn, r]);
+                let factors =
+                    [(rest, of_n), (change, of_z), (candidate, of_r)].map(|(x, y)| product(b, x, y));
+                let [dn, dz] = [0, 1].map(|at| product(b, total, factors[at]));
+                let (dr, through_candidate) = (product(b, dn, factors[2]), product(b, dn, r));
                 store(b, self.gates, &[dr, dz, dn]);
                 store(b, self.of_state, &[dr, dz, through_candidate]);
-                let direct = product(b, &[total, z]);
+                let direct = product(b, total, z);
                 b.store(self.kept, element, direct);
             }
             Cell::Tanh => {
                 let derivative = group.derivative(b, after, false);
-                let sum = product(b, &[total, derivative]);
+                let sum = product(b, total, derivative);
                 store(b, self.gates, &[sum]);
             }
             Cell::Relu => {

@@ -139,7 +139,8 @@ impl Printer<'_, CFamily> {
         }
         let pointer = self.pointer(counter, language.memory_type(DType::U32))?;
         let groups = self.size(self.kernel.grid()[0] as i64);
-        self.line(format!("grid_barrier({pointer}, came += {groups});"));
+        let ready = if self.dialect.stores_to_panels { "panels_are_ready(); " } else { "" };
+        self.line(format!("{ready}grid_barrier({pointer}, came += {groups});"));
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use super::{
     super::{
         Build, Definition, Operands,
-        attention::magnitude,
+        attention::{LEAST, magnitude},
         check,
         pack::{pack, packed_len},
         sample::{Sample, SampleOperand},
@@ -170,7 +170,7 @@ impl RecurrentGradient {
             if wants_errors {
                 let error = dh_error.unwrap_or_else(|| total.like(0.0));
                 passed = factors.magnitudes().pass(cell, &error, dc_error.as_ref());
-                let of_state = passed.of_state() + magnitude(&of_state);
+                let of_state = passed.of_state() + magnitude(&of_state) + LEAST;
                 dh_error = Some(added(of_state.dot(&magnitudes), &passed.direct));
                 dc_error = passed.cell.take();
             } else {
@@ -255,7 +255,7 @@ impl Definition for RecurrentGradient {
             let layer = Recurrent { cell, reverse, bias: true, save: true };
             let state = || SampleOperand::new(&[batch, hidden]);
             let sequence = || SampleOperand::new(&[steps, batch, hidden]);
-            let mut operands = vec![SampleOperand::new(&[cell.gates() * hidden, hidden]), state()];
+            let mut operands = vec![SampleOperand::new(&[cell.gates() * hidden, hidden]).weights(), state()];
             operands.extend(cell.has_cell_state().then(state));
             operands.push(sequence());
             operands.extend(

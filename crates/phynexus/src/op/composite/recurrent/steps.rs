@@ -3,7 +3,7 @@
 use super::{
     super::{
         Build, Definition, Operands,
-        attention::magnitude,
+        attention::{LEAST, magnitude},
         check,
         pack::{pack, packed_len},
         sample::{Sample, SampleOperand},
@@ -228,7 +228,7 @@ impl Definition for RecurrentSteps {
                     }
                     _ => error = sum,
                 }
-                rounded = &error + magnitude(&taken.state);
+                rounded = &error + magnitude(&taken.state) + LEAST;
                 parts.push((step, Parts { state: error.clone(), cell: cell_error.clone(), gates }));
             }
             self.packed(parts).term()
@@ -246,7 +246,7 @@ impl Definition for RecurrentSteps {
             let mut operands = vec![state()];
             operands.extend(cell.has_cell_state().then(state));
             operands.push(SampleOperand::new(&[steps, batch, rows]).compute());
-            operands.push(SampleOperand::new(&[rows, hidden]));
+            operands.push(SampleOperand::new(&[rows, hidden]).weights());
             operands.extend(bias.then(|| SampleOperand::new(&[rows])));
             Sample::new(RecurrentSteps(Recurrent { cell, reverse, bias, save }), operands)
         };
