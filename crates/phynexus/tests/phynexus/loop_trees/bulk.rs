@@ -179,7 +179,7 @@ fn copies_that_are_not_waited_for() {
     let message = run(Fault::NoTurn).unwrap_err();
     assert!(message.contains("is read and written without a barrier"), "{message}");
     let message = run(Fault::UnsettledProduct).unwrap_err();
-    assert!(message.contains("whose product is not settled"), "{message}");
+    assert!(message.contains("before its product is settled"), "{message}");
     let message = run(Fault::TooManyBatches).unwrap_err();
     assert!(message.contains("more than 2 batches"), "{message}");
     // The product has ended, but a device may copy as soon as the turn begins.
