@@ -114,7 +114,7 @@ mod _engine {
         tensor::{
             autograd::{
                 GradientHook, GradientMode, as_variable, depends_on_others, evaluate, gradients,
-                is_grad_enabled, switch_gradients,
+                is_grad_enabled, release_graphs, switch_gradients,
             },
             dlpack::import::from_dlpack,
             movement::{broadcast_shapes, cat, einsum, meshgrid, stack, where_},

@@ -314,6 +314,14 @@ pub(crate) fn depends_on_others(tensor: &PyTensor, variables: &Bound<'_, PyAny>)
     Ok(leaves.iter().any(|leaf| !variables.iter().any(|variable| variable.is_same(leaf))))
 }
 
+/// Releases the graphs of tensors, and returns the leaves that required their gradients.
+#[pyfunction]
+pub(crate) fn release_graphs(outputs: &Bound<'_, PyAny>) -> Result<Vec<PyTensor>> {
+    let outputs = tensors(outputs)?;
+    let leaves = Tensor::release_graphs(&outputs.iter().collect::<Vec<_>>())?;
+    Ok(leaves.into_iter().map(PyTensor::wrap).collect())
+}
+
 /// Returns a tensor with the same values that can be differentiated with respect to; for the functional autograd API.
 #[pyfunction]
 pub(crate) fn as_variable(tensor: &Bound<'_, PyAny>) -> Result<PyTensor> {

@@ -163,6 +163,25 @@ impl Tensor {
         Ok(leaves.collect())
     }
 
+    /// Releases the graphs that these tensors were computed with, as a backward pass does, and returns the leaves that
+    /// required their gradients.
+    ///
+    /// # Errors
+    /// Those of [`Tensor::gradient_leaves`].
+    pub fn release_graphs(tensors: &[&Tensor]) -> Result<Vec<Tensor>> {
+        let tracked = tensors.iter().filter(|tensor| tensor.requires_grad());
+        let sweeps: Vec<Sweep> = tracked.map(|tensor| Sweep::to_leaves(tensor)).collect::<Result<_>>()?;
+        let mut leaves: Vec<Tensor> = Vec::new();
+        for node in sweeps.iter().flat_map(|sweep| &sweep.path) {
+            let tensor = Tensor::from_node(node.clone());
+            if tensor.is_leaf() && !leaves.iter().any(|leaf| leaf.is_same(&tensor)) {
+                leaves.push(tensor);
+            }
+            node.release();
+        }
+        Ok(leaves)
+    }
+
     /// Returns whether gradients can flow from this tensor to others: it is not a leaf, and no backward pass has
     /// released the graph that it was computed with.
     pub fn has_graph(&self) -> bool {

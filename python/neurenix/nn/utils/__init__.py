@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ... import _engine
 from ..._autograd import no_grad
 from ..._engine import Tensor
+from ...utils.checkpoint import checkpoint as checkpoint
 from .. import init as _init
 from . import rnn as rnn
 

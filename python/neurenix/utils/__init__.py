@@ -1,0 +1,5 @@
+"""Utilities that are not about layers."""
+
+from . import checkpoint as checkpoint
+
+__all__ = ["checkpoint"]
