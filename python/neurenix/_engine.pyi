@@ -1830,6 +1830,9 @@ def recurrent_layer(kind: str, input: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: 
 def reference_device() -> Device:
     ...
 
+def release_graphs(outputs: Any) -> list[Tensor]:
+    ...
+
 def rms_norm(input: Tensor, normalized_shape: Shape, weight: Tensor | None=None, eps: SupportsFloat | SupportsIndex | None=None) -> Tensor:
     ...
 

@@ -64,15 +64,15 @@ class _Segment:
         tensors = [_after(tensor, next(iter(self.received.values()))) for tensor in self.inputs]
         state, autocast = _engine.get_rng_state(), _engine.autocast_dtype()
         # A function that is recorded draws when it is replayed. That it sets the state tells that it cannot be.
-        restores = self.state is not None and (self.state != state or _engine.is_recording())
-        if restores:
-            _engine.set_rng_state(self.state)
+        drawn = self.state if self.state != state or _engine.is_recording() else None
+        if drawn is not None:
+            _engine.set_rng_state(drawn)
         _engine.set_autocast_dtype(self.autocast)
         try:
             _, outputs = self.call(tensors)
         finally:
             _engine.set_autocast_dtype(autocast)
-            if restores:
+            if drawn is not None:
                 _engine.set_rng_state(state)
         variables = [tensor for tensor in tensors if tensor.requires_grad] + self.parameters
         pairs = [(outputs[output], gradient) for output, gradient in self.received.items()]
