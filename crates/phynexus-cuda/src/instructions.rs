@@ -30,8 +30,9 @@ pub(crate) const EXTREMES: [&str; 2] = [
 ",
 ];
 
-/// The invocations of a group come together, one of them counts the group, and all wait for all groups. What a group has written before is visible to the others (PTX ISA, memory consistency model: release, acquire
-/// and the barriers of groups and subgroups form a causality order).
+/// The invocations of a group come together, one of them counts the group, and all wait for all groups. What a group
+/// has written before is visible to the others (PTX ISA, memory consistency model: release, acquire and the barriers
+/// of groups and subgroups form a causality order).
 pub(crate) const GRID_BARRIER: &str = r#"
 __device__ static inline void grid_barrier(unsigned int *counter, unsigned int count) {
   __syncthreads();

@@ -106,8 +106,9 @@ def checkpoint(
     tuples and dictionaries of them.
 
     Random numbers are the same in the second call, unless ``preserve_rng_state`` is false. ``nx.compile`` records a
-    step with checkpoints only if it is false, for functions that draw none. ``autocast`` is that of the first call. Parameters must not change
-    before the backward pass. Gradients of gradients are an error. ``use_reentrant`` is accepted and has no effect.
+    step with checkpoints only if it is false, for functions that draw none. ``autocast`` is that of the first call.
+    Parameters must not change before the backward pass. Gradients of gradients are an error. ``use_reentrant`` is
+    accepted and has no effect.
 
     >>> import neurenix as nx
     >>> layer = nx.nn.Linear(2, 2)

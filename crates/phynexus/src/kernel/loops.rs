@@ -313,8 +313,8 @@ pub enum Statement {
     /// group.
     Barrier,
     /// The same for every group with the same place along the grid's dimensions 1 and 2, which all run at once. The
-    /// access is to a counter of theirs: an element of `uint32` in a written buffer that is 0 when the kernel begins, and
-    /// that nothing else accesses.
+    /// access is to a counter of theirs: an element of `uint32` in a written buffer that is 0 when the kernel begins,
+    /// and that nothing else accesses.
     GridBarrier(Box<MemoryAccess>),
     /// A matrix operation.
     Matrix(Box<Matrix>),

@@ -35,7 +35,7 @@ const UNITS: usize = 32;
 /// not fit its registers.
 const COLUMNS: [usize; 2] = [64, 48];
 /// The most launches that take less time than a launch for each step.
-const LAUNCHES: usize = 4;
+const LAUNCHES: usize = 16;
 /// Gates of a unit in a panel.
 const GATES: usize = 2;
 /// The values of a unit that are saved, and the most gates.
@@ -327,8 +327,9 @@ impl Group {
         b.fragments(fragment)(Index::default()).fragment
     }
 
-    /// Starts products over consecutive panels of 64 terms: sums, each with its first left panel, of which the next ones
-    /// are `apart` elements away. Products of different sums take turns, because those of one wait for each other.
+    /// Starts products over consecutive panels of 64 terms: sums, each with its first left panel, of which the next
+    /// ones are `apart` elements away. Products of different sums take turns, because those of one wait for each
+    /// other.
     fn multiply(
         &self,
         b: &mut Builder,

@@ -20,10 +20,10 @@ use crate::{
 };
 
 /// Inputs q `[B, H, L, E]`, k `[B, H, S, E]`, v `[B, H, S, V]`, then a mask `[B, H, L, S]` (`bool`: true takes part;
-/// float: added) if there is one, then with dropout the random state `uint32 [4]` of [`Op::RandomBits`]. Packed: `softmax(scale * q k^T) v` `[B, H, L, V]`, and the logarithms of the
-/// softmax's denominators `[B, H, L]`. The dtype is q's, `float32` for 16-bit floats. A row that may attend to nothing
-/// gives 0, and minus infinity. A query's index is compared with a key's from 0, whatever their counts. The logarithms
-/// are those of the weights before dropout.
+/// float: added) if there is one, then with dropout the random state `uint32 [4]` of [`Op::RandomBits`]. Packed:
+/// `softmax(scale * q k^T) v` `[B, H, L, V]`, and the logarithms of the softmax's denominators `[B, H, L]`. The dtype
+/// is q's, `float32` for 16-bit floats. A row that may attend to nothing gives 0, and minus infinity. A query's index
+/// is compared with a key's from 0, whatever their counts. The logarithms are those of the weights before dropout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Attention {
     /// A query attends to keys up to its own index only.
@@ -32,7 +32,8 @@ pub struct Attention {
     pub scale: Scalar,
     /// There is a mask.
     pub mask: bool,
-    /// Of 65,536 weights, how many are dropped on average; the others are scaled by 65,536 divided by how many are kept.
+    /// Of 65,536 weights, how many are dropped on average; the others are scaled by 65,536 divided by how many are
+    /// kept.
     pub dropout: u16,
 }
 

@@ -17,10 +17,11 @@ use crate::{
     shape::Dims,
 };
 
-/// Inputs q, k, v, the mask and the random state if there are any, the logarithms `[B, H, L]`, the output's gradient `[B, H, L, V]` and
-/// `delta = sum(output * output's gradient) - logarithms' gradient` `[B, H, L]`. The output's gradient has q's dtype,
-/// the others have the one in which it is computed. Packed: the gradients of q `[B, L, H, E]`, k `[B, S, H, E]` and v
-/// `[B, S, H, V]` in q's dtype, positions before heads, as the layers that make them have them in memory.
+/// Inputs q, k, v, the mask and the random state if there are any, the logarithms `[B, H, L]`, the output's gradient
+/// `[B, H, L, V]` and `delta = sum(output * output's gradient) - logarithms' gradient` `[B, H, L]`. The output's
+/// gradient has q's dtype, the others have the one in which it is computed. Packed: the gradients of q `[B, L, H, E]`,
+/// k `[B, S, H, E]` and v `[B, S, H, V]` in q's dtype, positions before heads, as the layers that make them have them
+/// in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AttentionGradient(
     /// What it is the gradient of.

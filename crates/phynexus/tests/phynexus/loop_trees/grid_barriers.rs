@@ -1,4 +1,5 @@
-//! Groups that wait for each other: what they see, what the checker refuses, and the faults that the interpreter detects.
+//! Groups that wait for each other: what they see, what the checker refuses, and the faults that the interpreter
+//! detects.
 
 use phynexus::{
     DType, Scalar,

@@ -240,8 +240,8 @@ impl Back<'_> {
         b.over(group.elements() / 2, AxisKind::Unroll, |b, pair| {
             let elements = [0, 1].map(|lane| pair.scale(2).shift(lane));
             let column = group.column(b, &elements[0]);
-            // Parts of units that do not exist are products of zeros, which may be NaN. Fetched one after another, parts
-            // would take long.
+            // Parts of units that do not exist are products of zeros, which may be NaN. Fetched one after another,
+            // parts would take long.
             let exists = Mask::within(&group.unit(b), 0, group.problem.hidden as i64, b.ranges());
             b.over(group.problem.shape.slices, AxisKind::Unroll, |b, slice| {
                 let at = self.part(b, turn, slice, &group.unit(b)).add(&column);

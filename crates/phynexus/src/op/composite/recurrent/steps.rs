@@ -21,8 +21,8 @@ use crate::{
 
 /// The steps of a recurrent layer. The sizes and the packed result are those of [`Recurrent`].
 ///
-/// Inputs h0 `[B, H]`, for the LSTM c0 `[B, H]`, `W_ih x + b_ih` `[T, B, G H]` of the dtype that computes, W_hh `[G H, H]`
-/// and with `bias` b_hh `[G H]`, the others of one dtype.
+/// Inputs h0 `[B, H]`, for the LSTM c0 `[B, H]`, `W_ih x + b_ih` `[T, B, G H]` of the dtype that computes, W_hh `[G H,
+/// H]` and with `bias` b_hh `[G H]`, the others of one dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RecurrentSteps(
     /// The layer.
