@@ -7,6 +7,9 @@
 
 mod back;
 mod forward;
+mod shape;
+
+use shape::Shape;
 
 use super::{
     Lowered, Source, Target, Unsupported, access, access::Buffer, library::copy, lower_fused, operand::Work,
@@ -17,8 +20,8 @@ use crate::{
         Index, Mask,
         build::Builder,
         loops::{
-            ArrayId, AsyncCopy, AxisKind, Factor, Fragment, Matrix, MatrixShape, MemoryAccess, Panel, Role,
-            Tile, ValueId,
+            ArrayId, AsyncCopy, AxisKind, Factor, Fragment, KernelOp, Matrix, MatrixShape, MemoryAccess,
+            Panel, Role, Tile, Type, ValueId,
         },
         step::Library,
     },
@@ -29,28 +32,10 @@ use crate::{
     shape::{Layout, contiguous_strides},
 };
 
-/// Units of a group.
-const UNITS: usize = 32;
-/// The most sequences of a group, and of one that computes gradients: with more of them, what an invocation keeps does
-/// not fit its registers.
-const COLUMNS: [usize; 2] = [64, 48];
-/// The most launches. With 3 for 1,024 sequences, a step takes a quarter of what it takes with launches of its own, whose
-/// time grows with the sequences, too.
-const LAUNCHES: usize = 16;
-/// Gates of a unit in a panel.
+/// Gates of a unit in the fragments that an invocation has of a panel: in a row, and in the one 8 later.
 const GATES: usize = 2;
 /// The values of a unit that are saved, and the most gates.
 const SAVED: usize = 4;
-
-/// How the work of a launch is divided.
-#[derive(Clone, Copy)]
-struct Shape {
-    /// Sequences of a group.
-    columns: usize,
-    /// Groups along the units, and along the sequences.
-    slices: usize,
-    teams: usize,
-}
 
 /// Sizes and attributes of a launch.
 #[derive(Clone, Copy)]
@@ -63,47 +48,6 @@ struct Problem {
     shape: Shape,
     /// The first sequence of the launch.
     first: usize,
-}
-
-impl Shape {
-    /// The division that gives groups the fewest sequences without further launches, if weights fit shared memory.
-    fn of(cell: Cell, state: TensorType, is_gradient: bool, target: &Target) -> Option<Shape> {
-        let (dtype, &[batch, hidden]) = (state.dtype(), state.shape()) else { return None };
-        let limits = &target.limits;
-        let has = |&(shape, factor, sum): &(MatrixShape, DType, DType)| {
-            shape.rows == Panel::ROWS && shape.columns >= COLUMNS[0] && factor == dtype && sum == DType::F32
-        };
-        let piece = AsyncCopy::BYTES / dtype.size();
-        let slices = hidden.div_ceil(UNITS);
-        let most = limits.meeting_groups.checked_div(slices)?.min(limits.grid[1]);
-        let is_possible = limits.matrices.iter().any(has)
-            && limits.async_copies
-            && dtype.size() == 2
-            && hidden.is_multiple_of(piece)
-            && limits.block_size >= Panel::INVOCATIONS
-            && limits.dtypes.contains(&DType::U32);
-        if !is_possible || most == 0 || batch == 0 {
-            return None;
-        }
-        let padded = hidden.next_multiple_of(Panel::WIDTH);
-        // What a step multiplies the weights with: all states, or gradients of the group's gates.
-        let terms = if is_gradient { tiles(cell) * Panel::WIDTH } else { padded };
-        let wanted = batch.div_ceil(most).next_multiple_of(Panel::LEAST_COLUMNS);
-        let fits = |columns: &usize| {
-            let elements = tiles(cell) * Panel::ROWS * padded + columns * terms;
-            dtype.size() * elements <= limits.shared_bytes
-        };
-        let largest = wanted.min(COLUMNS[usize::from(is_gradient)]);
-        let columns =
-            (1..=largest / Panel::LEAST_COLUMNS).rev().map(|n| n * Panel::LEAST_COLUMNS).find(fits)?;
-        let shape = Shape { columns, slices, teams: batch.div_ceil(columns).min(most) };
-        (batch.div_ceil(columns * shape.teams) <= LAUNCHES).then_some(shape)
-    }
-}
-
-/// Panels of 64 rows that the gates of a group's units fill.
-fn tiles(cell: Cell) -> usize {
-    cell.gates().div_ceil(GATES)
 }
 
 /// Whether a kernel pays off for the steps of a layer, or for its gradient.
@@ -198,30 +142,77 @@ impl Group {
         });
     }
 
-    /// The row of the first gate of the invocation's unit in a panel; that of the second gate is 8 later.
-    fn row(&self, b: &Builder) -> Index {
+    /// The place of the invocation's subgroup, and of its quad of invocations in it.
+    fn quad(&self, b: &Builder) -> [Index; 2] {
         let quad = self.x.remainder(32, b.ranges()).quotient(4, b.ranges());
-        self.x.quotient(32, b.ranges()).scale(16).add(&quad)
+        [self.x.quotient(32, b.ranges()), quad]
+    }
+
+    /// The panel and the row in it of a gate of the invocation's unit.
+    fn row(&self, b: &Builder, gate: usize) -> (usize, Index) {
+        let [subgroup, quad] = self.quad(b);
+        let first = subgroup.scale(16).shift((gate % GATES * 8) as i64);
+        match self.problem.shape.is_narrow() {
+            false => (gate / GATES, first.add(&quad)),
+            true => (0, first.add(&quad.remainder(4, b.ranges())).shift((gate / GATES * 4) as i64)),
+        }
     }
 
     /// The invocation's unit.
     fn unit(&self, b: &Builder) -> Index {
-        let quad = self.x.remainder(32, b.ranges()).quotient(4, b.ranges());
-        self.slice.scale(UNITS as i64).add(&self.x.quotient(32, b.ranges()).scale(8)).add(&quad)
+        let units = self.problem.shape.units as i64;
+        let [subgroup, quad] = self.quad(b);
+        let in_subgroup = quad.remainder(units / 4, b.ranges());
+        self.slice.scale(units).add(&subgroup.scale(units / 4)).add(&in_subgroup)
     }
 
     /// The gate and the unit of a row of a panel.
     fn of_row(&self, b: &Builder, tile: &Index, row: &Index) -> [Index; 2] {
-        let in_group = row.quotient(16, b.ranges()).scale(8).add(&row.remainder(8, b.ranges()));
-        let gate = row.remainder(16, b.ranges()).quotient(8, b.ranges());
-        [tile.scale(GATES as i64).add(&gate), self.slice.scale(UNITS as i64).add(&in_group)]
+        let units = self.problem.shape.units as i64;
+        let first = row.remainder(16, b.ranges()).quotient(8, b.ranges());
+        // With few units, two more gates of each come after the first ones.
+        let further = tile.add(&row.remainder(8, b.ranges()).quotient(units / 4, b.ranges()));
+        let in_subgroup = row.remainder(units / 4, b.ranges());
+        let in_group = row.quotient(16, b.ranges()).scale(units / 4).add(&in_subgroup);
+        [further.scale(GATES as i64).add(&first), self.slice.scale(units).add(&in_group)]
     }
 
-    /// The column of one of the invocation's elements of a row.
+    /// The column of one of the invocation's elements. With few units, two invocations have two gates each of the same
+    /// two columns, and the first one takes the first column.
     fn column(&self, b: &Builder, element: &Index) -> Index {
         let in_quad = self.x.remainder(4, b.ranges()).scale(2);
-        let pair = element.quotient(2, b.ranges());
-        pair.scale(8).add(&in_quad).add(&element.remainder(2, b.ranges()))
+        match self.problem.shape.is_narrow() {
+            false => {
+                let pair = element.quotient(2, b.ranges());
+                pair.scale(8).add(&in_quad).add(&element.remainder(2, b.ranges()))
+            }
+            true => element.scale(8).add(&in_quad).add(&self.quad(b)[1].quotient(4, b.ranges())),
+        }
+    }
+
+    /// The sums of all gates of an element.
+    fn gate_sums(&self, b: &mut Builder, sums: &[u16], element: &Index) -> Vec<ValueId> {
+        if !self.problem.shape.is_narrow() {
+            let pair = element.quotient(2, b.ranges()).scale(4).add(&element.remainder(2, b.ranges()));
+            let gates = 0..GATES * sums.len();
+            let place = |gate: usize| pair.shift((gate % GATES * 2) as i64);
+            return gates.map(|gate| b.load(ArrayId::Fragment(sums[gate / GATES]), &place(gate))).collect();
+        }
+        let half = self.quad(b)[1].quotient(4, b.ranges());
+        let (half, zero) = (b.number(&half), b.constant(DType::I32, Scalar::Int(0)));
+        let is_first = b.binary(Binary::Eq, half, zero);
+        let mut gates = [[zero; GATES]; 2];
+        for gate in 0..GATES {
+            let [first, second] = [0, 1].map(|column| {
+                let at = element.scale(4).shift((gate * 2 + column) as i64);
+                b.load(ArrayId::Fragment(sums[0]), &at)
+            });
+            let (own, other) = (b.select(is_first, first, second), b.select(is_first, second, first));
+            let received = b.bind(Type::scalar(DType::F32), KernelOp::ShuffleXor(other, 16));
+            gates[0][gate] = b.select(is_first, own, received);
+            gates[1][gate] = b.select(is_first, received, own);
+        }
+        gates.concat()
     }
 
     /// The sequence of a column.
@@ -261,7 +252,7 @@ impl Group {
 
     /// The number of elements of a row that an invocation has.
     fn elements(&self) -> usize {
-        self.problem.shape.columns / 4
+        self.problem.shape.columns / if self.problem.shape.is_narrow() { 8 } else { 4 }
     }
 
     /// Registers for so many values of each element, and the place of one of them.

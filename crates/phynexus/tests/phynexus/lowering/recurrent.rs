@@ -4,6 +4,7 @@ use phynexus::{
     DType,
     kernel::{
         check::Limits,
+        loops::Kernel,
         lower::{Target, lower},
         step::{Library, Operand, Step},
     },
@@ -26,6 +27,13 @@ fn meeting(groups: usize) -> Target {
     let target = panels(groups);
     let limits = Limits { device: format!("meeting{groups}"), meeting_groups: groups, ..target.limits };
     Target { limits, ..target }
+}
+
+/// The same with so little shared memory that the weights of fewer units fit a group.
+fn cramped(groups: usize, shared_bytes: usize) -> Target {
+    let target = meeting(groups);
+    let device = format!("cramped{shared_bytes}");
+    Target { limits: Limits { device, shared_bytes, ..target.limits }, ..target }
 }
 
 struct Call {
@@ -116,8 +124,8 @@ fn calls() -> Vec<Call> {
     calls
 }
 
-/// The number of launches that multiply panels, if the step has a kernel.
-fn launches(call: &Call, is_gradient: bool, target: &Target) -> Option<usize> {
+/// The kernels that multiply panels, if the step has any.
+fn kernels(call: &Call, is_gradient: bool, target: &Target) -> Option<Vec<Kernel>> {
     let case = call.case(is_gradient);
     let mut node = case.ir.node(case.ir.outputs[0]).clone();
     let operands = node.inputs.iter().map(|&input| {
@@ -127,7 +135,24 @@ fn launches(call: &Call, is_gradient: bool, target: &Target) -> Option<usize> {
     let operands = operands.collect();
     node.inputs.clear();
     let lowered = lower(&Step::Library(Library { node, operands, epilogue: None }), target).ok()?;
-    Some(lowered.launches.iter().filter(|launch| launch.kernel.has_panels()).count())
+    Some(lowered.launches.into_iter().map(|launch| launch.kernel).filter(Kernel::has_panels).collect())
+}
+
+fn launches(call: &Call, is_gradient: bool, target: &Target) -> Option<usize> {
+    kernels(call, is_gradient, target).map(|kernels| kernels.len())
+}
+
+#[test]
+fn groups_have_fewer_units_if_weights_do_not_fit() {
+    let call = &calls()[0];
+    for is_gradient in [false, true] {
+        let groups = |shared_bytes: usize| {
+            kernels(call, is_gradient, &cramped(16, shared_bytes)).map(|kernels| kernels[0].grid())
+        };
+        assert_eq!(groups(32 << 10), Some([2, 2, 1]));
+        assert_eq!(groups(12 << 10), Some([3, 2, 1]));
+        assert_eq!(groups(8 << 10), None);
+    }
 }
 
 #[test]
@@ -147,14 +172,14 @@ fn one_launch_has_as_many_sequences_as_groups_have_room_for() {
 
 #[test]
 fn steps_of_recurrent_layers() {
-    let targets = [meeting(3), meeting(16)];
+    let targets = [meeting(3), meeting(16), cramped(16, 12 << 10), cramped(16, 22 << 10)];
     check_all(calls().iter().map(|call| call.case(false)), &targets);
     check_all(calls()[..3].iter().map(|call| call.case(false)), &[meeting(3).unaligned()]);
 }
 
 #[test]
 fn gradients_of_recurrent_layers() {
-    let targets = [meeting(3), meeting(16)];
+    let targets = [meeting(3), meeting(16), cramped(16, 12 << 10), cramped(16, 22 << 10)];
     check_all(calls().iter().map(|call| call.case(true)), &targets);
     check_all(calls()[..3].iter().map(|call| call.case(true)), &[meeting(3).unaligned()]);
 }

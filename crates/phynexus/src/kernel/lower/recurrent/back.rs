@@ -2,7 +2,6 @@
 //! results are parts of the gradients of all units, which the groups of these units add up.
 
 use super::*;
-use crate::kernel::loops::{KernelOp, Type};
 
 /// Columns of sums for 64 units that a team computes at once.
 const SUMS: usize = 64;
@@ -78,7 +77,7 @@ pub(super) fn lower(
     let parts = work.buffer(DType::F32, parts(shape, problem.hidden), parts_of, true);
     Group::launch(&mut work.b, problem, counters, |b, group| {
         let padded = problem.hidden.next_multiple_of(Panel::WIDTH);
-        let rows = tiles(cell) * Panel::ROWS;
+        let rows = shape.tiles(cell) * Panel::ROWS;
         let matrices = padded / Panel::WIDTH;
         let at_once = (SUMS / shape.columns).clamp(1, matrices);
         let gates = group.registers(b, SAVED);
@@ -110,7 +109,7 @@ impl Back<'_> {
     fn begin(&self, b: &mut Builder) {
         let group = self.group;
         let Problem { layer, dtype, hidden, .. } = group.problem;
-        let rows = tiles(layer.cell) * Panel::ROWS;
+        let rows = group.problem.shape.tiles(layer.cell) * Panel::ROWS;
         let padded = hidden.next_multiple_of(Panel::WIDTH);
         let weights = self.operands.weights;
         group.copy(b, self.weights, [rows, padded], |b, row, unit| {
@@ -137,7 +136,7 @@ impl Back<'_> {
     fn step(&self, b: &mut Builder, turn: &Index) {
         let group = self.group;
         let Problem { layer, dtype, hidden, steps, shape, .. } = group.problem;
-        let (cell, gates) = (layer.cell, layer.cell.gates());
+        let (cell, gates, tiles) = (layer.cell, layer.cell.gates(), shape.tiles(layer.cell));
         let taken = Index::constant(steps as i64 - 1).sub(turn);
         let time = group.time(&taken);
         if cell == Cell::Gru {
@@ -150,19 +149,17 @@ impl Back<'_> {
         b.when(has_parts, |b| self.add_parts(b, &turn.shift(-1)));
         group.each(b, |b, element, _, _| {
             self.pass(b, element);
-            let pair = group.column(b, element).scale(Panel::WIDTH as i64);
-            for gate in 0..gates {
-                let value = b.load(self.of_state, &group.at(gate, element));
+            let column = group.column(b, element).scale(Panel::WIDTH as i64);
+            // Also in rows of gates that do not exist.
+            for gate in 0..tiles * Panel::ROWS / shape.units {
+                let value = match gate < gates {
+                    true => b.load(self.of_state, &group.at(gate, element)),
+                    false => b.constant(DType::F32, 0.0),
+                };
                 let rounded = b.cast(dtype, value);
-                let panel = (gate / GATES * shape.columns * Panel::WIDTH + gate % GATES * 8) as i64;
-                b.store(self.factors, &pair.add(&group.row(b)).shift(panel), rounded);
-            }
-            // Rows of gates that do not exist.
-            for gate in gates..tiles(cell) * GATES {
-                let zero = b.constant(DType::F32, 0.0);
-                let zero = b.cast(dtype, zero);
-                let panel = (gate / GATES * shape.columns * Panel::WIDTH + gate % GATES * 8) as i64;
-                b.store(self.factors, &pair.add(&group.row(b)).shift(panel), zero);
+                let (tile, row) = group.row(b, gate);
+                let panel = (tile * shape.columns * Panel::WIDTH) as i64;
+                b.store(self.factors, &column.add(&row).shift(panel), rounded);
             }
         });
         b.barrier();
@@ -170,10 +167,10 @@ impl Back<'_> {
         for first in (0..matrices).step_by(self.sums.len()) {
             let some = || (first..matrices).zip(&self.sums);
             let panel = Panel::ROWS * Panel::WIDTH;
-            let left = |matrix: usize| Index::constant((matrix * tiles(cell) * panel) as i64);
+            let left = |matrix: usize| Index::constant((matrix * tiles * panel) as i64);
             let products: Vec<_> =
                 some().map(|(matrix, &sums)| (sums, MemoryAccess::at(self.weights, &left(matrix)))).collect();
-            group.multiply(b, &products, (panel, false), (self.factors, tiles(cell)));
+            group.multiply(b, &products, (panel, false), (self.factors, tiles));
             if first == 0 {
                 self.store_gradients(b, &time);
             }
@@ -237,19 +234,24 @@ impl Back<'_> {
     /// Adds the parts that all groups have computed in a turn to the gradient of the state.
     fn add_parts(&self, b: &mut Builder, turn: &Index) {
         let group = self.group;
-        b.over(group.elements() / 2, AxisKind::Unroll, |b, pair| {
-            let elements = [0, 1].map(|lane| pair.scale(2).shift(lane));
-            let column = group.column(b, &elements[0]);
+        // Neighbouring elements may have neighbouring columns.
+        let lanes: u8 = if group.problem.shape.is_narrow() { 1 } else { 2 };
+        b.over(group.elements() / usize::from(lanes), AxisKind::Unroll, |b, some| {
+            let first = some.scale(lanes.into());
+            let column = group.column(b, &first);
             // Parts of units that do not exist are products of zeros, which may be NaN. Fetched one after another,
             // parts would take long.
             let exists = Mask::within(&group.unit(b), 0, group.problem.hidden as i64, b.ranges());
             b.over(group.problem.shape.slices, AxisKind::Unroll, |b, slice| {
                 let at = self.part(b, turn, slice, &group.unit(b)).add(&column);
                 let access = MemoryAccess { mask: exists.clone(), ..MemoryAccess::at(self.parts.array, &at) };
-                let both = b.load_access(access, Scalar::Int(0), 2);
-                for (lane, element) in elements.iter().enumerate() {
-                    let value = b.bind(Type::scalar(DType::F32), KernelOp::Lane(both, lane as u8));
-                    b.accumulate(self.total, element, Binary::Add, value);
+                let parts = b.load_access(access, Scalar::Int(0), lanes);
+                for lane in 0..lanes {
+                    let value = match lanes {
+                        1 => parts,
+                        _ => b.bind(Type::scalar(DType::F32), KernelOp::Lane(parts, lane)),
+                    };
+                    b.accumulate(self.total, &first.shift(lane.into()), Binary::Add, value);
                 }
             });
         });
@@ -347,12 +349,14 @@ impl Back<'_> {
     /// Stores sums for 64 units for the groups of these units.
     fn store_part(&self, b: &mut Builder, matrix: usize, sums: u16, turn: &Index) {
         let group = self.group;
-        b.over(group.elements(), AxisKind::Unroll, |b, number| {
+        let [subgroup, quad] = group.quad(b);
+        let in_quad = group.x.remainder(4, b.ranges()).scale(2);
+        b.over(group.problem.shape.columns / 4, AxisKind::Unroll, |b, number| {
             // Pairs of neighbours, of one row and of the one 8 later.
             let pair = number.scale(2);
-            let half = number.remainder(2, b.ranges()).scale(8);
-            let column = group.column(b, &number.quotient(2, b.ranges()).scale(2));
-            let unit = group.row(b).add(&half).shift((matrix * Panel::WIDTH) as i64);
+            let column = number.quotient(2, b.ranges()).scale(8).add(&in_quad);
+            let row = subgroup.scale(16).add(&quad).add(&number.remainder(2, b.ranges()).scale(8));
+            let unit = row.shift((matrix * Panel::WIDTH) as i64);
             let both = b.load_lanes(ArrayId::Fragment(sums), &pair, 2);
             let at = self.part(b, turn, &group.slice, &unit).add(&column);
             b.store(self.parts.array, &at, both);

@@ -41,14 +41,14 @@ pub(super) fn lower(
     let counters = work.buffer(DType::U32, problem.shape.teams, counters, true);
     Group::launch(&mut work.b, problem, counters, |b, group| {
         let padded = problem.hidden.next_multiple_of(Panel::WIDTH);
-        let rows = tiles(cell) * Panel::ROWS;
+        let rows = problem.shape.tiles(cell) * Panel::ROWS;
         let steps = Steps {
             group,
             from_input,
             result,
             weights: b.panels(problem.dtype, rows * padded),
             states: b.panels(problem.dtype, problem.shape.columns * padded),
-            sums: (0..tiles(cell)).map(|_| group.sums(b)).collect(),
+            sums: (0..problem.shape.tiles(cell)).map(|_| group.sums(b)).collect(),
             kept: group.registers(b, 1),
             ahead: group.registers(b, cell.gates()),
             gates: group.registers(b, SAVED),
@@ -80,19 +80,14 @@ impl Steps<'_> {
         let (group, hidden) = (self.group, self.group.problem.hidden);
         let padded = hidden.next_multiple_of(Panel::WIDTH);
         let gates = group.problem.layer.cell.gates();
-        group.copy(
-            b,
-            self.weights,
-            [tiles(group.problem.layer.cell) * Panel::ROWS, padded],
-            |b, row, term| {
-                let tile = row.quotient(Panel::ROWS as i64, b.ranges());
-                let [gate, unit] = group.of_row(b, &tile, &row.remainder(Panel::ROWS as i64, b.ranges()));
-                let inside = |index: &Index, extent: usize| Mask::within(index, 0, extent as i64, b.ranges());
-                let mask = inside(&gate, gates).and(&inside(&unit, hidden)).and(&inside(term, hidden));
-                let index = gate.scale(hidden as i64).add(&unit).scale(hidden as i64).add(term);
-                weights.masked_access(b, &index, mask, AsyncCopy::BYTES / group.problem.dtype.size())
-            },
-        );
+        group.copy(b, self.weights, [self.sums.len() * Panel::ROWS, padded], |b, row, term| {
+            let tile = row.quotient(Panel::ROWS as i64, b.ranges());
+            let [gate, unit] = group.of_row(b, &tile, &row.remainder(Panel::ROWS as i64, b.ranges()));
+            let inside = |index: &Index, extent: usize| Mask::within(index, 0, extent as i64, b.ranges());
+            let mask = inside(&gate, gates).and(&inside(&unit, hidden)).and(&inside(term, hidden));
+            let index = gate.scale(hidden as i64).add(&unit).scale(hidden as i64).add(term);
+            weights.masked_access(b, &index, mask, AsyncCopy::BYTES / group.problem.dtype.size())
+        });
         if let Some(buffer) = kept {
             group.each(b, |b, element, sequence, exists| {
                 let at = group.place(None, sequence, hidden, &group.unit(b));
@@ -170,26 +165,27 @@ impl Steps<'_> {
         }
     }
 
-    /// What the input and the state add to a gate: each by itself, with the bias of the state.
-    fn added(&self, b: &mut Builder, gate: usize, element: &Index) -> [ValueId; 2] {
-        let from_input = b.load(self.ahead, &self.group.at(gate, element));
-        let pair = element.quotient(2, b.ranges()).scale(4);
-        let at = pair.add(&element.remainder(2, b.ranges())).shift((gate % GATES * 2) as i64);
-        let mut from_state = b.load(ArrayId::Fragment(self.sums[gate / GATES]), &at);
-        if let Some(bias) = self.bias {
-            let bias = b.load(bias, &Index::constant(gate as i64));
-            from_state = b.binary(Binary::Add, from_state, bias);
+    /// What the input and the state add to the gates: each by itself, with the bias of the state.
+    fn added(&self, b: &mut Builder, element: &Index) -> Vec<[ValueId; 2]> {
+        let gates = self.group.problem.layer.cell.gates();
+        let sums = self.group.gate_sums(b, &self.sums, element);
+        let mut added = Vec::with_capacity(gates);
+        for (gate, mut from_state) in sums.into_iter().take(gates).enumerate() {
+            let from_input = b.load(self.ahead, &self.group.at(gate, element));
+            if let Some(bias) = self.bias {
+                let bias = b.load(bias, &Index::constant(gate as i64));
+                from_state = b.binary(Binary::Add, from_state, bias);
+            }
+            added.push([from_input, from_state]);
         }
-        [from_input, from_state]
+        added
     }
 
     /// Computes an element of the state.
     fn state_after(&self, b: &mut Builder, element: &Index) -> ValueId {
         let group = self.group;
-        let sum = |b: &mut Builder, gate: usize| {
-            let [x, h] = self.added(b, gate, element);
-            b.binary(Binary::Add, x, h)
-        };
+        let added = self.added(b, element);
+        let sum = |b: &mut Builder, gate: usize| b.binary(Binary::Add, added[gate][0], added[gate][1]);
         let keep =
             |b: &mut Builder, value: usize, of: ValueId| b.store(self.gates, &group.at(value, element), of);
         match group.problem.layer.cell {
@@ -210,7 +206,7 @@ impl Steps<'_> {
                     let sum = sum(b, gate);
                     group.sigmoid(b, sum)
                 });
-                let [x, candidate] = self.added(b, 2, element);
+                let [x, candidate] = added[2];
                 let reset = b.binary(Binary::Mul, r, candidate);
                 let sum = b.binary(Binary::Add, x, reset);
                 let n = b.unary(Unary::Tanh, sum);
