@@ -21,6 +21,12 @@ pub(crate) fn is_recording() -> bool {
     phynexus::schedule::capture::is_recording()
 }
 
+/// How often the function that this thread records has drawn random numbers so far.
+#[pyfunction]
+pub(crate) fn recorded_draws() -> usize {
+    phynexus::schedule::capture::draws()
+}
+
 /// An optimizer of a recorded function, with the learning rate and weight decay of each group.
 type Stepping<'py> = (Bound<'py, PyOptimizer>, Vec<(f64, f64)>);
 

@@ -68,7 +68,7 @@ fn values_host() -> micrograd_rs::Host {
 mod _engine {
     #[pymodule_export]
     use crate::{
-        capture::{PyRecorded, is_recording},
+        capture::{PyRecorded, is_recording, recorded_draws},
         create::{
             PyGenerator, arange, bernoulli, eye, full, full_like, get_rng_state, linspace, manual_seed, ones,
             rand, randint, randn, randperm, set_rng_state, tensor, zeros,
@@ -114,7 +114,8 @@ mod _engine {
         tensor::{
             autograd::{
                 GradientHook, GradientMode, as_variable, depends_on_others, evaluate, gradients,
-                is_grad_enabled, release_graphs, switch_gradients,
+                gradients_before_hooks, is_grad_enabled, recorded_number, release_graphs, running_sweep,
+                switch_gradients,
             },
             dlpack::import::from_dlpack,
             movement::{broadcast_shapes, cat, einsum, meshgrid, stack, where_},

@@ -33,7 +33,8 @@ def plain(model, x):
 def test_gradients_and_random_numbers_are_those_of_the_function():
     twice = lambda model, x: checkpoint(model, checkpoint(model, x) * x).square().sum()
     assert gradients(twice, X) == gradients(plain, X)
-    nested = lambda model, x: checkpoint(lambda x: model(checkpoint(model, x, use_reentrant=False) * x), x).square().sum()
+    inner = lambda model, x: model(checkpoint(model, x, use_reentrant=False) * x)
+    nested = lambda model, x: checkpoint(lambda x: inner(model, x), x).square().sum()
     assert gradients(nested, X) == gradients(plain, X)
 
 
@@ -94,10 +95,91 @@ def test_a_second_pass_through_a_kept_graph():
     assert x.grad.tolist() == [54.0]
 
 
-def test_gradients_of_gradients_are_refused():
-    x = nx.Tensor([3.0]).requires_grad_()
-    with pytest.raises(RuntimeError, match="gradients of gradients"):
-        nx.grad(checkpoint(lambda x: x**3, x).sum(), [x], create_graph=True)
+def test_gradients_as_functions_and_of_gradients():
+    p = nx.Tensor([0.5, 1.5]).requires_grad_()
+    f = lambda x: (x * x * p).sin()
+    x = nx.Tensor([3.0, 0.7])
+    value, gradient = nx.value_and_grad(lambda x: checkpoint(f, x).sum())(x)
+    expected, other = nx.value_and_grad(lambda x: f(x).sum())(x)
+    assert value.item() == expected.item() and gradient.tolist() == other.tolist()
+    second = [nx.grad(lambda x: nx.grad(lambda x: g(x).sum())(x).sum())(x) for g in (f, lambda x: checkpoint(f, x))]
+    assert nx.allclose(second[0], second[1], rtol=1e-5)
+    x.requires_grad_()
+    for g in (f, lambda x: checkpoint(f, x)):
+        p.grad = None
+        nx.grad(g(x).sum(), [x], create_graph=True)[0].sum().backward()
+        second.append(p.grad)
+    assert nx.allclose(second[2], second[3], rtol=1e-5)
+
+
+def test_hooks_are_called_once():
+    p = nx.Tensor([1.0]).requires_grad_()
+    p.register_hook(lambda g: g / 2)
+    checkpoint(lambda x: x * checkpoint(lambda x: x * p, x), nx.Tensor([1.0])).sum().backward()
+    assert p.grad.tolist() == [0.5]
+    x = nx.Tensor([1.0]).requires_grad_()
+    y = checkpoint(lambda x: x * 3, x)
+    y.register_hook(lambda g: g * 10)
+    y.sum().backward()
+    assert x.grad.tolist() == [30.0]
+
+
+def test_the_values_of_arguments_are_kept():
+    x = nx.Tensor([2.0]).requires_grad_()
+    h = x * 2
+    y = checkpoint(lambda h: h * h, h)
+    h.mul_(5)
+    y.sum().backward()
+    assert x.grad.tolist() == [16.0]
+
+
+def test_tensors_of_the_caller_that_are_no_arguments():
+    x = nx.Tensor([2.0]).requires_grad_()
+    h = x * x
+    y = checkpoint(lambda a: a * h, x)
+    (y + h).sum().backward()
+    assert x.grad.tolist() == [12.0 + 4.0]
+
+
+def test_a_pass_that_does_not_reach_the_inputs_and_an_error():
+    x = nx.Tensor([1.0]).requires_grad_()
+    fails = []
+
+    def function(x):
+        if fails:
+            raise ValueError("no")
+        return x * 10, x * 3
+
+    y, z = checkpoint(function, x)
+    nx.grad(y.sum(), [y])
+    fails.append(1)
+    with pytest.raises(ValueError, match="no"):
+        y.sum().backward(retain_graph=True)
+    fails.clear()
+    z.sum().backward()
+    assert x.grad.tolist() == [3.0]
+
+
+def test_nothing_stays_after_a_backward_pass():
+    device = nx.zeros(1).device
+    p = nx.Tensor([2.0]).requires_grad_()
+    before, losses = device.memory()["allocated"], []
+    for _ in range(4):
+        losses.append(checkpoint(lambda x: (x * p).sum(), nx.randn(1 << 18).evaluate()))
+        losses[-1].backward()
+        nx.evaluate([losses[-1], p.grad])
+    assert device.memory()["allocated"] - before < 1 << 18
+
+
+def test_zeros_keep_their_sign_and_misuse_is_named():
+    x = nx.Tensor([0.0]).requires_grad_()
+    assert (1 / checkpoint(lambda x: x * -1.0, x)).tolist() == [-float("inf")]
+    with pytest.raises(TypeError, match="returned a object"):
+        checkpoint(lambda x: object(), x)
+    with pytest.raises(TypeError, match="expected a function, got int"):
+        checkpoint(3, x)
+    with pytest.raises(ValueError, match="context_fn"):
+        checkpoint(lambda x: x, x, context_fn=lambda: None)
 
 
 def test_segments_of_a_sequence():
@@ -120,7 +202,7 @@ def test_a_compiled_step():
 
     def step(x):
         optimizer.zero_grad()
-        loss = checkpoint(model, x, preserve_rng_state=False).square().sum()
+        loss = checkpoint(model, x).square().sum()
         loss.backward()
         optimizer.step()
         return loss
@@ -131,10 +213,14 @@ def test_a_compiled_step():
     model.load_state_dict(start)
     compiled = nx.compile(step)
     assert [compiled(x).item() for _ in range(4)] == expected
+    model.append(nn.Dropout(0.5))
+    with pytest.raises(RuntimeError, match="draws random numbers"):
+        nx.compile(step)(x)
 
 
 def test_less_memory():
-    model = nn.Sequential(*(nn.Sequential(nn.Linear(256, 256), nn.Tanh(), nn.Linear(256, 256), nn.Tanh()) for _ in range(8)))
+    layer = lambda: nn.Sequential(nn.Linear(256, 256), nn.Tanh(), nn.Linear(256, 256), nn.Tanh())
+    model = nn.Sequential(*(layer() for _ in range(8)))
     x = nx.randn(2048, 256).evaluate()
     device = x.device
 

@@ -16,26 +16,49 @@ from typing import Any
 
 from .. import _engine
 from .._autograd import enable_grad, no_grad
-from .._compile import _flatten, _unflatten
+from .._compile import _flatten, _unflatten, _values
 from .._engine import Tensor
 
 
-_NOTHING = _engine.zeros(())
+# What a function may return beside tensors, lists, tuples and dictionaries.
+_PLAIN = (type(None), bool, int, float, str)
+
+
+class _Received:
+    """The gradients of a segment's outputs in the backward pass that runs. They come before those of its inputs are
+    asked for. The results hold this, and nothing else of the segment."""
+
+    def __init__(self) -> None:
+        self.sweep = 0
+        self.gradients: dict[int, Tensor] = {}
+
+    def receive(self, output: int, gradient: Tensor) -> None:
+        # An earlier pass may not have reached the inputs.
+        if self.sweep != _engine.running_sweep():
+            self.sweep, self.gradients = _engine.running_sweep(), {}
+        self.gradients[output] = gradient
+
+    def take(self) -> dict[int, Tensor]:
+        taken, self.gradients = self.gradients, {}
+        return taken
 
 
 class _Segment:
     """A call whose intermediate results are not kept, and the gradients of one backward pass through it."""
 
-    def __init__(self, function: Callable[..., Any], arguments: Any, inputs: list[Tensor], preserve: bool) -> None:
+    def __init__(self, function: Callable[..., Any], arguments: Any, inputs: list[Tensor]) -> None:
         self.function = function
-        # The arguments without their tensors, and these.
+        # The arguments without their tensors, and the values of these: later changes are not theirs.
         self.arguments = arguments
-        self.inputs = inputs
+        self.values = [tensor.detach().reshape(tensor.shape) for tensor in inputs]
+        # Connected views of the inputs that require gradients.
+        self.attached = [tensor.unsqueeze(0) if tensor.requires_grad else None for tensor in inputs]
         self.autocast = _engine.autocast_dtype()
-        self.state = _engine.get_rng_state() if preserve else None
-        self.parameters: list[Tensor] = []
-        self.received: dict[int, Tensor] = {}
-        self.found: list[Tensor] = []
+        self.state: Any = _engine.get_rng_state()
+        # Other tensors that the function computes from.
+        self.others: list[Tensor] = []
+        self.received = _Received()
+        self.found: list[Tensor | None] = []
 
     def call(self, tensors: list[Tensor]) -> tuple[Any, list[Tensor]]:
         """The shape of the result and its tensors."""
@@ -45,70 +68,70 @@ class _Segment:
             shape = _flatten(self.function(*args, **kwargs), outputs)
         return shape, outputs
 
-    def receive(self, output: int, gradient: Tensor) -> None:
-        """Notes the gradient of an output. They come before the gradients of inputs are asked for."""
-        self.received[output] = gradient
-
     def gradient(self, index: int, _: Tensor) -> Tensor:
-        """The gradient of a view of an input or parameter."""
-        if _engine.is_grad_enabled():
-            raise RuntimeError("checkpoint: it has no gradients of gradients: call the function itself")
-        if self.received:
-            self.found = self.recompute()
-            self.received = {}
+        """The gradient of a view of an input, or of another tensor."""
+        received = self.received.take()
+        if received:
+            self.found = [*self.recompute(received)]
         # Each is taken once: nothing may stay here after a backward pass.
-        found, self.found[index] = self.found[index], _NOTHING
+        found, self.found[index] = self.found[index], None
+        if found is None:
+            raise RuntimeError("checkpoint: a backward pass asked twice for a gradient")
         return found.unsqueeze(0)
 
-    def recompute(self) -> list[Tensor]:
-        tensors = [_after(tensor, next(iter(self.received.values()))) for tensor in self.inputs]
+    def recompute(self, received: dict[int, Tensor]) -> list[Tensor]:
+        create_graph = _engine.is_grad_enabled()
+        tensors = [
+            attached.squeeze(0) if create_graph and attached is not None
+            else _after(value, next(iter(received.values())), attached is not None)
+            for value, attached in zip(self.values, self.attached)
+        ]
         state, autocast = _engine.get_rng_state(), _engine.autocast_dtype()
-        # A function that is recorded draws when it is replayed. That it sets the state tells that it cannot be.
-        drawn = self.state if self.state != state or _engine.is_recording() else None
-        if drawn is not None:
-            _engine.set_rng_state(drawn)
+        if self.state is not None:
+            _engine.set_rng_state(self.state)
         _engine.set_autocast_dtype(self.autocast)
         try:
             _, outputs = self.call(tensors)
         finally:
             _engine.set_autocast_dtype(autocast)
-            if drawn is not None:
+            if self.state is not None:
                 _engine.set_rng_state(state)
-        variables = [tensor for tensor in tensors if tensor.requires_grad] + self.parameters
-        pairs = [(outputs[output], gradient) for output, gradient in self.received.items()]
-        if len(pairs) == 1:
-            return _engine.gradients(pairs[0][0], variables, pairs[0][1])
-        with enable_grad():
-            total = functools.reduce(lambda a, b: a + b, [(output * gradient).sum() for output, gradient in pairs])
-        return _engine.gradients(total, variables)
+        variables = [tensor for tensor, attached in zip(tensors, self.attached) if attached is not None] + self.others
+        found: list[Tensor] = []
+        for output, gradient in received.items():
+            each = _engine.gradients_before_hooks(outputs[output], variables, gradient, create_graph)
+            found = [a + b for a, b in zip(found, each)] if found else each
+        return found
 
 
-def _after(tensor: Tensor, gradient: Tensor) -> Tensor:
-    """The same tensor, but computed from a gradient, so that what is computed from it is not what the forward pass has
+def _after(value: Tensor, gradient: Tensor, requires_grad: bool) -> Tensor:
+    """The same values, but computed from a gradient, so that what is computed from them is not what the forward pass has
     computed, and comes after it."""
     with no_grad():
-        copy = tensor.detach()
+        copy = value.detach()
         if gradient.numel() > 0 and copy.dtype.name != "bool":
-            zero = gradient.reshape(-1)[0].isnan().to("int32") >> 1
+            zero = gradient.reshape(-1)[0].isnan().to("int32").to(copy.device) >> 1
             copy = copy * (1 - zero).to(copy.dtype)
-    return copy.requires_grad_() if tensor.requires_grad else copy
+    return copy.requires_grad_() if requires_grad else copy
 
 
 def checkpoint(
     function: Callable[..., Any],
     *args: Any,
     use_reentrant: bool | None = None,
+    context_fn: Callable[[], Any] | None = None,
+    determinism_check: str = "default",
+    debug: bool = False,
     preserve_rng_state: bool = True,
     **kwargs: Any,
 ) -> Any:
     """``function(*args, **kwargs)``, whose intermediate results are not kept for the backward pass, which calls the
-    function again. That takes less memory and more time. The arguments are kept, and the results are tensors, or lists,
-    tuples and dictionaries of them.
+    function again. That takes less memory and more time. The values of the arguments are kept. The results are tensors,
+    or lists, tuples and dictionaries of them; tensors that the function leaves elsewhere have no gradient.
 
-    Random numbers are the same in the second call, unless ``preserve_rng_state`` is false. ``nx.compile`` records a
-    step with checkpoints only if it is false, for functions that draw none. ``autocast`` is that of the first call.
-    Parameters must not change before the backward pass. Gradients of gradients are an error. ``use_reentrant`` is
-    accepted and has no effect.
+    Random numbers are the same in the second call, unless ``preserve_rng_state`` is false; a function that ``nx.compile``
+    records must not draw any. ``autocast`` is that of the first call. Parameters must not change before the backward
+    pass. ``use_reentrant``, ``determinism_check`` and ``debug`` have no effect, and ``context_fn`` is refused.
 
     >>> import neurenix as nx
     >>> layer = nx.nn.Linear(2, 2)
@@ -117,33 +140,48 @@ def checkpoint(
     >>> layer.weight.grad is not None
     True
     """
+    if not callable(function):
+        raise TypeError(f"checkpoint: expected a function, got {type(function).__name__}")
+    if context_fn is not None:
+        raise ValueError("checkpoint: context_fn is not supported: enter the contexts in the function")
     if not _engine.is_grad_enabled():
         return function(*args, **kwargs)
     inputs: list[Tensor] = []
     arguments = _flatten((args, kwargs), inputs)
-    segment = _Segment(function, arguments, inputs, preserve_rng_state)
-    copies = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in inputs]
+    segment = _Segment(function, arguments, inputs)
+    copies = [value.detach().requires_grad_(at is not None) for value, at in zip(segment.values, segment.attached)]
+    boundary = _engine.recorded_number(_engine.zeros(()))
+    draws = _engine.recorded_draws()
     shape, outputs = segment.call(copies)
-    if segment.state == _engine.get_rng_state() and not _engine.is_recording():
+    strange = [type(value).__name__ for value in _values(shape) if not isinstance(value, _PLAIN)]
+    if strange:
+        raise TypeError(
+            f"checkpoint: the function returned a {strange[0]}: return tensors, or lists, tuples and dictionaries of them"
+        )
+    if _engine.recorded_draws() != draws:
+        raise RuntimeError("checkpoint: the function draws random numbers, which nx.compile cannot draw again")
+    if not preserve_rng_state or segment.state == _engine.get_rng_state():
         segment.state = None
-    differentiable = [tensor for tensor in inputs if tensor.requires_grad]
     tracked = [output.requires_grad for output in outputs]
-    leaves = _engine.release_graphs(outputs)
-    segment.parameters = [leaf for leaf in leaves if not any(leaf.is_same(copy) for copy in copies)]
-    # The gradient of such a view is what the second call finds.
-    views = [tensor.unsqueeze(0) for tensor in [*differentiable, *segment.parameters]]
+    sources = _engine.release_graphs(outputs, boundary)
+    segment.others = [source for source in sources if not any(source.is_same(copy) for copy in copies)]
+    # Views whose gradients are what the second call finds.
+    views = [tensor.unsqueeze(0) for tensor in [*(x for x in inputs if x.requires_grad), *segment.others]]
     for index, view in enumerate(views):
         view.register_hook(functools.partial(segment.gradient, index))
-    # The sum of no elements connects the results with the inputs, and adds nothing.
+    # The sum of no elements connects the results with the inputs; less it, numbers are what they were.
     nothing = [view.reshape(-1)[:0].sum().to("float32") for view in views]
     results = []
     for index, output in enumerate(outputs):
         if not tracked[index]:
             results.append(output)
             continue
-        result = output.detach() + functools.reduce(lambda a, b: a + b, nothing).to(output.dtype)
-        result.register_hook(functools.partial(segment.receive, index))
-        results.append(result)
+        result = output.detach()
+        for each in nothing:
+            result = result - each.to(output.dtype).to(output.device)
+        result.register_hook(functools.partial(segment.received.receive, index))
+        # Hooks of users come before ours.
+        results.append(result.unsqueeze(0).squeeze(0))
     return _unflatten(shape, results)
 
 

@@ -314,12 +314,42 @@ pub(crate) fn depends_on_others(tensor: &PyTensor, variables: &Bound<'_, PyAny>)
     Ok(leaves.iter().any(|leaf| !variables.iter().any(|variable| variable.is_same(leaf))))
 }
 
-/// Releases the graphs of tensors, and returns the leaves that required their gradients.
+/// The number of a tensor in the order in which tensors are recorded.
 #[pyfunction]
-pub(crate) fn release_graphs(outputs: &Bound<'_, PyAny>) -> Result<Vec<PyTensor>> {
+pub(crate) fn recorded_number(tensor: &PyTensor) -> Result<u64> {
+    Ok(tensor.tensor()?.recorded_number())
+}
+
+/// Releases the graphs of tensors as far as they were recorded after the one with this number. Returns what they were
+/// computed from.
+#[pyfunction]
+pub(crate) fn release_graphs(outputs: &Bound<'_, PyAny>, boundary: u64) -> Result<Vec<PyTensor>> {
     let outputs = tensors(outputs)?;
-    let leaves = Tensor::release_graphs(&outputs.iter().collect::<Vec<_>>())?;
-    Ok(leaves.into_iter().map(PyTensor::wrap).collect())
+    let sources = Tensor::release_graphs(&outputs.iter().collect::<Vec<_>>(), boundary)?;
+    Ok(sources.into_iter().map(PyTensor::wrap).collect())
+}
+
+/// The backward pass that runs on this thread: 0 if there is none.
+#[pyfunction]
+pub(crate) fn running_sweep() -> u64 {
+    phynexus::gradient::running_sweep()
+}
+
+/// Returns the gradients of ``output`` with respect to ``inputs``, without calling the hooks of these.
+#[pyfunction]
+pub(crate) fn gradients_before_hooks(
+    py: Python<'_>,
+    output: &PyTensor,
+    inputs: &Bound<'_, PyAny>,
+    grad_output: &PyTensor,
+    create_graph: bool,
+) -> Result<Vec<PyTensor>> {
+    let (output, given) = (output.tensor()?, grad_output.tensor()?);
+    let inputs = tensors(inputs)?;
+    let results = compute(py, || {
+        output.gradients_before_hooks(&given, &inputs.iter().collect::<Vec<_>>(), create_graph)
+    })?;
+    Ok(results.into_iter().map(PyTensor::wrap).collect())
 }
 
 /// Returns a tensor with the same values that can be differentiated with respect to; for the functional autograd API.

@@ -109,7 +109,7 @@ fn composite_support(composite: &Composite, operands: &[DType]) -> Support {
         Composite::Attention(attention) | Composite::AttentionGradient(AttentionGradient(attention)) => {
             let is_mask = |at: usize| attention.mask && at == 3;
             let fits = |(at, o): (usize, &DType)| *o == DType::F32 || is_mask(at) && *o == DType::Bool;
-            operands.iter().enumerate().all(fits)
+            attention.dropout == 0 && operands.iter().enumerate().all(fits)
         }
         Composite::ClassIndex(_) => operands == [DType::I64],
         _ => false,

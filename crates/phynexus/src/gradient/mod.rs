@@ -1,6 +1,7 @@
 //! Reverse-mode differentiation: the sweep that applies each operation's gradient rule from a loss to its leaves.
 
 mod accumulate;
+mod segment;
 mod sweep;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -9,4 +10,5 @@ pub use crate::{
     graph::{Hook, HookFunction, HookHandle, Hooks},
     op::gradient::{GradientMode, is_enabled, no_grad, record_gradients},
 };
+pub use segment::running_sweep;
 pub use sweep::Gradients;

@@ -5,7 +5,7 @@ use std::{cmp::Reverse, sync::Arc};
 
 use smallvec::SmallVec;
 
-use super::accumulate;
+use super::{accumulate, segment::Running};
 use crate::{
     Error, Result, Tensor,
     graph::{hooks_of, node::Node},
@@ -163,25 +163,6 @@ impl Tensor {
         Ok(leaves.collect())
     }
 
-    /// Releases the graphs that these tensors were computed with, as a backward pass does, and returns the leaves that
-    /// required their gradients.
-    ///
-    /// # Errors
-    /// Those of [`Tensor::gradient_leaves`].
-    pub fn release_graphs(tensors: &[&Tensor]) -> Result<Vec<Tensor>> {
-        let tracked = tensors.iter().filter(|tensor| tensor.requires_grad());
-        let sweeps: Vec<Sweep> = tracked.map(|tensor| Sweep::to_leaves(tensor)).collect::<Result<_>>()?;
-        let mut leaves: Vec<Tensor> = Vec::new();
-        for node in sweeps.iter().flat_map(|sweep| &sweep.path) {
-            let tensor = Tensor::from_node(node.clone());
-            if tensor.is_leaf() && !leaves.iter().any(|leaf| leaf.is_same(&tensor)) {
-                leaves.push(tensor);
-            }
-            node.release();
-        }
-        Ok(leaves)
-    }
-
     /// Returns whether gradients can flow from this tensor to others: it is not a leaf, and no backward pass has
     /// released the graph that it was computed with.
     pub fn has_graph(&self) -> bool {
@@ -286,7 +267,7 @@ impl Tensor {
         Formula::of(self).like(1.0).tensor()
     }
 
-    fn check_output_gradient(&self, op: &'static str, gradient: &Tensor) -> Result<()> {
+    pub(super) fn check_output_gradient(&self, op: &'static str, gradient: &Tensor) -> Result<()> {
         if !self.requires_grad() {
             return Err(Error::NoGradient { op: "this tensor", hint: ASK_FOR_GRADIENTS.to_owned() });
         }
@@ -340,34 +321,42 @@ fn differentiate_body(composite: &Composite, call: &rule::Call) -> Result<rule::
 }
 
 /// The path of a sweep.
-struct Sweep {
+pub(super) struct Sweep {
     /// The nodes to visit, latest first.
-    path: Vec<Arc<Node>>,
+    pub(super) path: Vec<Arc<Node>>,
     /// The nodes whose gradients are wanted; `None` for the leaves.
     targets: Option<FastSet<u64>>,
     /// The nodes of the path that depend on a target; `None` for all.
     useful: Option<FastSet<u64>>,
     /// The sweep stops at nodes up to this number.
-    boundary: Option<u64>,
+    pub(super) boundary: Option<u64>,
+    /// The hooks of the targets are left to another sweep.
+    pub(super) before_hooks: bool,
 }
 
 /// The result of a sweep.
-struct Swept {
+pub(super) struct Swept {
     path: Vec<Arc<Node>>,
-    gradients: FastMap<u64, Tensor>,
+    pub(super) gradients: FastMap<u64, Tensor>,
 }
 
 impl Sweep {
     fn to_leaves(root: &Tensor) -> Result<Sweep> {
-        let mut sweep = Sweep { path: Vec::new(), targets: None, useful: None, boundary: None };
+        Sweep::to_boundary(root, None)
+    }
+
+    pub(super) fn to_boundary(root: &Tensor, boundary: Option<u64>) -> Result<Sweep> {
+        let mut sweep =
+            Sweep { path: Vec::new(), targets: None, useful: None, boundary, before_hooks: false };
         sweep.collect(root, 0)?;
         Ok(sweep)
     }
 
-    fn towards(root: &Tensor, targets: &[&Tensor], boundary: Option<u64>) -> Result<Sweep> {
+    pub(super) fn towards(root: &Tensor, targets: &[&Tensor], boundary: Option<u64>) -> Result<Sweep> {
         let numbers: FastSet<u64> = targets.iter().map(|t| t.node().number).collect();
         let first = numbers.iter().copied().min().unwrap_or(u64::MAX);
-        let mut sweep = Sweep { path: Vec::new(), targets: Some(numbers.clone()), useful: None, boundary };
+        let targets = Some(numbers.clone());
+        let mut sweep = Sweep { path: Vec::new(), targets, useful: None, boundary, before_hooks: false };
         sweep.collect(root, first)?;
         let mut useful = numbers;
         for node in sweep.path.iter().rev() {
@@ -383,7 +372,7 @@ impl Sweep {
     }
 
     /// Returns whether the sweep continues from this node to its operands.
-    fn passes(&self, node: &Node) -> bool {
+    pub(super) fn passes(&self, node: &Node) -> bool {
         *node.op() != Op::Buffer && Some(node.number) > self.boundary
     }
 
@@ -438,8 +427,9 @@ impl Sweep {
     }
 
     /// Applies the gradient rules along the path.
-    fn run(self, root: &Tensor, output_gradient: &Tensor, create_graph: bool) -> Result<Swept> {
+    pub(super) fn run(self, root: &Tensor, output_gradient: &Tensor, create_graph: bool) -> Result<Swept> {
         let _guard: GradientMode = record_gradients(create_graph);
+        let _running = Running::begin();
         let mut pending: FastMap<u64, SmallVec<[Tensor; 2]>> = FastMap::default();
         let mut gradients: FastMap<u64, Tensor> = FastMap::default();
         pending.entry(root.node().number).or_default().push(output_gradient.clone());
@@ -447,7 +437,7 @@ impl Sweep {
             interrupt::check()?;
             let Some(contributions) = pending.remove(&node.number) else { continue };
             let mut gradient = accumulate::total(contributions)?;
-            let hooks = hooks_of(node);
+            let hooks = hooks_of(node).filter(|_| !(self.before_hooks && self.is_wanted(node)));
             if let Some(hooks) = &hooks {
                 gradient = hooks.apply(gradient)?;
             }

@@ -144,6 +144,14 @@ pub(crate) fn note_draw(generator: &Generator, blocks: u64, leaf: &Tensor) {
     });
 }
 
+/// How often the function that this thread is capturing has drawn random numbers so far.
+pub fn draws() -> usize {
+    MODE.with_borrow(|mode| match mode {
+        Mode::Capturing(notes) => notes.draws.len(),
+        Mode::Evaluating => 0,
+    })
+}
+
 /// Notes that this thread sets the state of a random generator. A replay would not repeat that.
 pub(crate) fn note_seeding() {
     MODE.with_borrow_mut(|mode| {

@@ -83,9 +83,10 @@ pub(super) fn pays(attention: &Attention, operands: &[TensorType], target: &Targ
     let is_fast =
         q.dtype().size() > 2 || !has_fragments || panels::pay(q.dtype(), [features, values], target);
     let &[batch, heads, keys, _] = k.shape() else { return false };
-    // Numbers of draws are 32 bits wide.
-    let is_countable =
-        attention.dropout == 0 || Attention::draws([batch, heads, queries, keys]) < i32::MAX as u64;
+    // Numbers of draws are 32 bits wide, also those of a tile's rows and columns beyond the last ones.
+    const BEYOND: usize = 256;
+    let is_countable = attention.dropout == 0
+        || Attention::draws([batch, heads, queries + BEYOND, keys + BEYOND]) < i32::MAX as u64;
     queries != 1
         && is_fast
         && is_countable

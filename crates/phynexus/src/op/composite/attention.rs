@@ -77,9 +77,14 @@ impl Attention {
 
     /// How many blocks of random words `[B, H, L, S]` weights need.
     pub(crate) fn draws(shape: [usize; 4]) -> u64 {
-        let halves = |positions: usize| (positions.div_ceil(DROPOUT_BLOCK) * DROPOUT_BLOCK / 2) as u64;
         let [batch, heads, queries, keys] = shape;
-        [batch as u64, heads as u64, halves(queries), halves(keys)].into_iter().fold(1, u64::saturating_mul)
+        let extents = [batch, heads, Attention::draw_extent(queries), Attention::draw_extent(keys)];
+        extents.into_iter().fold(1, |product, extent| product.saturating_mul(extent as u64))
+    }
+
+    /// How many rows or columns of blocks of random words so many positions need.
+    pub(crate) fn draw_extent(positions: usize) -> usize {
+        positions.div_ceil(DROPOUT_BLOCK) * (DROPOUT_BLOCK / 2)
     }
 
     /// The factor of the weights that are not dropped.

@@ -150,8 +150,10 @@ impl Tensor {
         };
         let mask = attn_mask.map(mask).transpose()?;
         let scale = Scalar::Float(options.scale.unwrap_or(1.0 / (e.max(1) as f64).sqrt()));
-        // What is dropped is one of 65,536 shares; all is dropped by a product with 0.
-        let dropout = (options.dropout_p * 65_536.0).round().clamp(0.0, 65_535.0) as u16;
+        // What is dropped is one of 65,536 shares; all is dropped by a product with 0. The greatest factor of what is kept
+        // fits 16 bits.
+        let dropped = (options.dropout_p * 65_536.0).round();
+        let dropout = if options.dropout_p == 1.0 { 0 } else { dropped.clamp(0.0, 65_534.0) as u16 };
         let attention = Attention { causal: options.is_causal, scale, mask: mask.is_some(), dropout };
         let state = match dropout {
             0 => None,

@@ -4,7 +4,10 @@ use super::{super::random::threefry, problem::Problem};
 use crate::{
     DType, Scalar,
     kernel::{Index, build::Builder, loops::ValueId},
-    op::{Binary, composite::DROPOUT_BLOCK},
+    op::{
+        Binary,
+        composite::{Attention, DROPOUT_BLOCK},
+    },
 };
 
 /// Positions with draws of the same block of random words: so far apart.
@@ -29,13 +32,13 @@ impl Dropout {
         head: &Index,
         [query, key]: [&Index; 2],
     ) -> ValueId {
-        let halves = |positions: usize| (positions.div_ceil(DROPOUT_BLOCK) * DROPOUT_BLOCK / 2) as i64;
+        let extent = |positions: usize| Attention::draw_extent(positions) as i64;
         let place = |b: &Builder, position: &Index| {
             let block = position.quotient(2 * APART, b.ranges()).scale(APART);
             block.add(&position.remainder(APART, b.ranges()))
         };
-        let row = head.scale(halves(problem.queries)).add(&place(b, query));
-        let block = row.scale(halves(problem.keys)).add(&place(b, key));
+        let row = head.scale(extent(problem.queries)).add(&place(b, query));
+        let block = row.scale(extent(problem.keys)).add(&place(b, key));
         let number = b.number(&block);
         let number = b.cast(DType::U32, number);
         let words = threefry(b, self.0, number);
