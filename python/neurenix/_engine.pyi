@@ -1668,6 +1668,9 @@ def get_rng_state() -> tuple[builtins.int, builtins.int]:
 def gradients(output: Tensor, inputs: Any, grad_output: Tensor | None=None, create_graph: builtins.bool=False) -> list[Tensor]:
     ...
 
+def gradients_before_hooks(output: Tensor, inputs: Any, grad_output: Tensor, create_graph: builtins.bool) -> list[Tensor]:
+    ...
+
 def half_cosine(start: SupportsFloat | SupportsIndex, end: SupportsFloat | SupportsIndex, angle: SupportsFloat | SupportsIndex) -> builtins.float:
     ...
 
@@ -1824,19 +1827,28 @@ def randn(*sizes: Any, size: Shape | None=None, generator: Generator | None=None
 def randperm(n: SupportsIndex, *, generator: Generator | None=None, device: DeviceLike | None=None) -> Tensor:
     ...
 
+def recorded_draws() -> builtins.int:
+    ...
+
+def recorded_number(tensor: Tensor) -> builtins.int:
+    ...
+
 def recurrent_layer(kind: str, input: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None=None, b_hh: Tensor | None=None, w_hr: Tensor | None=None, h_0: Tensor | None=None, c_0: Tensor | None=None, reverse: builtins.bool=False) -> tuple[Tensor, Tensor, Tensor | None]:
     ...
 
 def reference_device() -> Device:
     ...
 
-def release_graphs(outputs: Any) -> list[Tensor]:
+def release_graphs(outputs: Any, boundary: SupportsIndex) -> list[Tensor]:
     ...
 
 def rms_norm(input: Tensor, normalized_shape: Shape, weight: Tensor | None=None, eps: SupportsFloat | SupportsIndex | None=None) -> Tensor:
     ...
 
 def run_command(program: Sequence[str], arguments: Sequence[str]) -> builtins.int:
+    ...
+
+def running_sweep() -> builtins.int:
     ...
 
 def save_safetensors(file: Any, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:

@@ -3,8 +3,8 @@
 use phynexus::{
     DType, Scalar,
     op::{
-        Axes, Binary, Combine, Conv, ConvKind, Geometry, Op, Permute, Reduce, Sample, Slice,
-        composite::{Attention, AttentionGradient, Tf32},
+        Axes, Binary, Combine, Composite, Conv, ConvKind, Geometry, Op, Permute, Reduce, Sample, Slice,
+        composite::{Attention, AttentionGradient, Cell, RecurrentGradient, RecurrentSteps, Tf32},
         samples,
     },
     oracle::generate::{Case, CaseLeaf, Distribution, random_operand},
@@ -32,7 +32,34 @@ pub(super) fn entries() -> Vec<Entry> {
     large(&mut entries);
     attention(&mut entries);
     convolutions(&mut entries);
+    recurrent(&mut entries);
     entries
+}
+
+/// Samples of the steps of an LSTM of 16-bit floats and of their gradient, with so many units that the weights of few of
+/// them fit a group of invocations.
+fn recurrent(entries: &mut Vec<Entry>) {
+    for mut sample in samples() {
+        let layer = match sample.op {
+            Op::Composite(Composite::RecurrentSteps(RecurrentSteps(layer))) => layer,
+            Op::Composite(Composite::RecurrentGradient(RecurrentGradient(layer))) => layer,
+            _ => continue,
+        };
+        let units = sample.operands.iter().flat_map(|operand| operand.shape.last()).min();
+        if layer.cell != Cell::Lstm || layer.reverse || units != Some(&40) {
+            continue;
+        }
+        for extent in sample.operands.iter_mut().flat_map(|operand| &mut operand.shape) {
+            *extent = match *extent {
+                11 => 1,
+                3 => 2,
+                units => units / 40 * 840,
+            };
+        }
+        for dtype in [DType::F16, DType::BF16] {
+            add(&sample, dtype, sample.to_string(), PLAIN, entries);
+        }
+    }
 }
 
 /// The values of operands that may have any, and whether operands are scattered in memory.

@@ -261,7 +261,10 @@ impl Back<'_> {
     fn pass(&self, b: &mut Builder, element: &Index) {
         let group = self.group;
         let total = b.load(self.total, element);
-        let product = |b: &mut Builder, x: ValueId, y: ValueId| b.binary(Binary::Mul, x, y);
+        let product = |b: &mut Builder, [x, y, z]: [ValueId; 3]| {
+            let first = b.binary(Binary::Mul, x, y);
+            b.binary(Binary::Mul, first, z)
+        };
         let gate = |b: &mut Builder, value: usize| b.load(self.gates, &group.at(value, element));
         let store = |b: &mut Builder, array: ArrayId, values: &[ValueId]| {
             for (value, &of) in values.iter().enumerate() {
@@ -277,16 +280,13 @@ impl Back<'_> {
                 let t = b.unary(Unary::Tanh, after);
                 let of_t = group.derivative(b, t, false);
                 let before = b.load(self.before, element);
-                let to_cell = product(b, o, of_t);
-                let through = product(b, total, to_cell);
+                let through = product(b, [total, o, of_t]);
                 let so_far = b.load(self.kept, element);
                 let dc = b.binary(Binary::Add, so_far, through);
-                let factors =
-                    [(g, of_i), (before, of_f), (i, of_g), (t, of_o)].map(|(x, y)| product(b, x, y));
-                let [of_i, of_f, of_g] = [0, 1, 2].map(|at| product(b, dc, factors[at]));
-                let sums = [of_i, of_f, of_g, product(b, total, factors[3])];
+                let factors = [[dc, g, of_i], [dc, before, of_f], [dc, i, of_g], [total, t, of_o]];
+                let sums = factors.map(|factors| product(b, factors));
                 store(b, self.gates, &sums);
-                let kept = product(b, dc, f);
+                let kept = b.binary(Binary::Mul, dc, f);
                 b.store(self.kept, element, kept);
             }
             Cell::Gru => {
@@ -297,18 +297,18 @@ impl Back<'_> {
                 let rest = b.binary(Binary::Sub, one, z);
                 let before = b.load(self.before, element);
                 let change = b.binary(Binary::Sub, before, n);
-                let factors =
-                    [(rest, of_n), (change, of_z), (candidate, of_r)].map(|(x, y)| product(b, x, y));
-                let [dn, dz] = [0, 1].map(|at| product(b, total, factors[at]));
-                let (dr, through_candidate) = (product(b, dn, factors[2]), product(b, dn, r));
+                let [dn, dz] =
+                    [[total, rest, of_n], [total, change, of_z]].map(|factors| product(b, factors));
+                let dr = product(b, [dn, candidate, of_r]);
+                let through_candidate = b.binary(Binary::Mul, dn, r);
                 store(b, self.gates, &[dr, dz, dn]);
                 store(b, self.of_state, &[dr, dz, through_candidate]);
-                let direct = product(b, total, z);
+                let direct = b.binary(Binary::Mul, total, z);
                 b.store(self.kept, element, direct);
             }
             Cell::Tanh => {
                 let derivative = group.derivative(b, after, false);
-                let sum = product(b, total, derivative);
+                let sum = b.binary(Binary::Mul, total, derivative);
                 store(b, self.gates, &[sum]);
             }
             Cell::Relu => {

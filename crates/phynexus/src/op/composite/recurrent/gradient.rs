@@ -45,6 +45,8 @@ fn gradient_parts(cell: Cell, steps: usize, batch: usize, hidden: usize) -> Vec<
 
 /// What a step multiplies the gradients of its state and cell state with.
 struct Factors {
+    /// First with the one, then with the other, which is the order of routines.
+    pairs: Vec<[Formula; 2]>,
     factors: Vec<Formula>,
     /// Where the step passes nothing on.
     is_off: Option<Formula>,
@@ -62,24 +64,26 @@ struct Passed {
 
 impl Factors {
     fn magnitudes(&self) -> Factors {
-        Factors { factors: self.factors.iter().map(magnitude).collect(), is_off: self.is_off.clone() }
+        let pairs = self.pairs.iter().map(|pair| pair.each_ref().map(magnitude)).collect();
+        Factors { pairs, factors: self.factors.iter().map(magnitude).collect(), is_off: self.is_off.clone() }
     }
 
     fn pass(&self, cell: Cell, total: &Formula, dc: Option<&Formula>) -> Passed {
         let passed = |sums| Passed { sums, of_state: None, direct: None, cell: None };
-        match (cell, self.factors.as_slice(), dc) {
-            (Cell::Lstm, [to_cell, i, f, g, o, forget], Some(dc)) => {
-                let dc = dc + total * to_cell;
-                let sums = vec![&dc * i, &dc * f, &dc * g, total * o];
+        let times = |x: &Formula, [first, second]: &[Formula; 2]| x * first * second;
+        match (cell, self.pairs.as_slice(), self.factors.as_slice(), dc) {
+            (Cell::Lstm, [to_cell, i, f, g, o], [forget], Some(dc)) => {
+                let dc = dc + times(total, to_cell);
+                let sums = vec![times(&dc, i), times(&dc, f), times(&dc, g), times(total, o)];
                 Passed { cell: Some(dc * forget), ..passed(sums) }
             }
-            (Cell::Gru, [n, z, to_r, r, keep], _) => {
-                let (dn, dz) = (total * n, total * z);
-                let dr = &dn * to_r;
+            (Cell::Gru, [n, z, to_r], [r, keep], _) => {
+                let (dn, dz) = (times(total, n), times(total, z));
+                let dr = times(&dn, to_r);
                 let of_state = Some(vec![dr.clone(), dz.clone(), &dn * r]);
                 Passed { of_state, direct: Some(total * keep), ..passed(vec![dr, dz, dn]) }
             }
-            (_, [factor], _) => passed(vec![total * factor]),
+            (_, [], [factor], _) => passed(vec![total * factor]),
             _ => match &self.is_off {
                 Some(is_off) => passed(vec![is_off.choose(&total.like(0.0), total)]),
                 None => {
@@ -127,23 +131,23 @@ impl RecurrentGradient {
                 None => Formula::from(Err(Error::internal(cell.name(), "there are no saved gates"))),
             };
             let sigmoid_derivative = |s: &Formula| s * (1.0 - s);
-            let (mut factors, mut is_off) = (Vec::new(), None);
+            let (mut pairs, mut factors, mut is_off) = (Vec::new(), Vec::new(), None);
             match (cell, &cells, &c0) {
                 (Cell::Lstm, Some(cells), Some(c0)) => {
                     let [i, f, g, o] = [0, 1, 2, 3].map(gate);
                     let t = cells.select(0, step).tanh();
-                    factors.push(&o * (1.0 - &t * &t));
-                    factors.push(&g * sigmoid_derivative(&i));
-                    factors.push(earlier(cells, c0) * sigmoid_derivative(&f));
-                    factors.push(i * (1.0 - &g * &g));
-                    factors.extend([t * sigmoid_derivative(&o), f]);
+                    let [of_i, of_f, of_o] = [&i, &f, &o].map(sigmoid_derivative);
+                    let (of_g, of_t) = (1.0 - &g * &g, 1.0 - &t * &t);
+                    pairs.extend([[o, of_t], [g, of_i], [earlier(cells, c0), of_f], [i, of_g], [t, of_o]]);
+                    factors.push(f);
                 }
                 (Cell::Lstm, ..) => return Err(Error::internal("lstm", "there is no cell state")),
                 (Cell::Gru, ..) => {
                     let [r, z, n, candidate] = [0, 1, 2, 3].map(gate);
-                    factors.push((1.0 - &z) * (1.0 - &n * &n));
-                    factors.push((earlier(&states, &h0) - n) * sigmoid_derivative(&z));
-                    factors.extend([candidate * sigmoid_derivative(&r), r, z]);
+                    let [of_r, of_z] = [&r, &z].map(sigmoid_derivative);
+                    pairs.push([1.0 - &z, 1.0 - &n * &n]);
+                    pairs.extend([[earlier(&states, &h0) - n, of_z], [candidate, of_r]]);
+                    factors.extend([r, z]);
                 }
                 (Cell::Tanh, ..) => {
                     let h = states.select(0, step);
@@ -154,7 +158,7 @@ impl RecurrentGradient {
                     is_off = Some(h.eq(&h.like(0.0)));
                 }
             }
-            let factors = Factors { factors, is_off };
+            let factors = Factors { pairs, factors, is_off };
             let mut total = of_states.select(0, step);
             if let Some(dh) = dh {
                 total = total + dh;
