@@ -201,18 +201,16 @@ impl Group {
         let half = self.quad(b)[1].quotient(4, b.ranges());
         let (half, zero) = (b.number(&half), b.constant(DType::I32, Scalar::Int(0)));
         let is_first = b.binary(Binary::Eq, half, zero);
-        let mut gates = [[zero; GATES]; 2];
-        for gate in 0..GATES {
+        let gates: [[ValueId; 2]; GATES] = std::array::from_fn(|gate| {
             let [first, second] = [0, 1].map(|column| {
                 let at = element.scale(4).shift((gate * 2 + column) as i64);
                 b.load(ArrayId::Fragment(sums[0]), &at)
             });
             let (own, other) = (b.select(is_first, first, second), b.select(is_first, second, first));
             let received = b.bind(Type::scalar(DType::F32), KernelOp::ShuffleXor(other, 16));
-            gates[0][gate] = b.select(is_first, own, received);
-            gates[1][gate] = b.select(is_first, received, own);
-        }
-        gates.concat()
+            [b.select(is_first, own, received), b.select(is_first, received, own)]
+        });
+        (0..2).flat_map(|half| gates.map(|both| both[half])).collect()
     }
 
     /// The sequence of a column.
