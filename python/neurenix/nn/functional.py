@@ -256,7 +256,9 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """``softmax(query @ key.T * scale + mask) @ value`` of (..., L, E). A ``bool`` mask is true where allowed.
+    """``softmax(query @ key.T * scale + mask) @ value`` of (..., L, E). A ``bool`` mask is true where allowed. With
+    ``is_causal``, a query attends to keys up to its own index, and ``scale`` defaults to ``E ** -0.5``. ``dropout_p``, a
+    multiple of ``2 ** -16``, drops weights whether the model is in training mode or not.
 
     With ``enable_gqa`` (grouped-query attention), the heads of (..., H, L, E) may be fewer in ``key`` and ``value``: each
     serves the same number of neighbouring query heads.

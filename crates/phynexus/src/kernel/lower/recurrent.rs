@@ -303,6 +303,22 @@ impl Group {
         });
     }
 
+    /// Starts copying the weights of the group's units to panels: a row for each gate, zeros for what does not exist.
+    fn copy_weights(&self, b: &mut Builder, panels: ArrayId, weights: Buffer) {
+        let Problem { layer, dtype, hidden, shape, .. } = self.problem;
+        let (extent, side) = (hidden as i64, Panel::ROWS as i64);
+        let rows = shape.tiles(layer.cell) * Panel::ROWS;
+        self.copy(b, panels, [rows, hidden.next_multiple_of(Panel::WIDTH)], |b, row, column| {
+            let tile = row.quotient(side, b.ranges());
+            let [gate, unit] = self.of_row(b, &tile, &row.remainder(side, b.ranges()));
+            let gates = Mask::within(&gate, 0, layer.cell.gates() as i64, b.ranges());
+            let [units, columns] = [&unit, column].map(|index| Mask::within(index, 0, extent, b.ranges()));
+            let index = gate.scale(extent).add(&unit).scale(extent).add(column);
+            let mask = gates.and(&units).and(&columns);
+            weights.masked_access(b, &index, mask, AsyncCopy::BYTES / dtype.size())
+        });
+    }
+
     /// Copies that began are complete for the group.
     fn await_copies(&self, b: &mut Builder) {
         b.async_copy(AsyncCopy::Mark);

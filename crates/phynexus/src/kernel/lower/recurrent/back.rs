@@ -107,20 +107,8 @@ pub(super) fn lower(
 impl Back<'_> {
     /// Copies the weights, whose panels have units as neighbours, and loads the gradient of the last cell state.
     fn begin(&self, b: &mut Builder) {
-        let group = self.group;
-        let Problem { layer, dtype, hidden, .. } = group.problem;
-        let rows = group.problem.shape.tiles(layer.cell) * Panel::ROWS;
-        let padded = hidden.next_multiple_of(Panel::WIDTH);
-        let weights = self.operands.weights;
-        group.copy(b, self.weights, [rows, padded], |b, row, unit| {
-            let tile = row.quotient(Panel::ROWS as i64, b.ranges());
-            let [gate, own] = group.of_row(b, &tile, &row.remainder(Panel::ROWS as i64, b.ranges()));
-            let inside = |index: &Index, extent: usize| Mask::within(index, 0, extent as i64, b.ranges());
-            let mask =
-                inside(&gate, layer.cell.gates()).and(&inside(&own, hidden)).and(&inside(unit, hidden));
-            let index = gate.scale(hidden as i64).add(&own).scale(hidden as i64).add(unit);
-            weights.masked_access(b, &index, mask, AsyncCopy::BYTES / dtype.size())
-        });
+        let (group, hidden) = (self.group, self.group.problem.hidden);
+        group.copy_weights(b, self.weights, self.operands.weights);
         group.each(b, |b, element, sequence, exists| {
             let at = group.place(None, sequence, hidden, &group.unit(b));
             let value = match self.operands.of_cell {

@@ -78,16 +78,8 @@ impl Steps<'_> {
     /// Loads what does not change, and the first states.
     fn begin(&self, b: &mut Builder, weights: Buffer, [kept, bias]: [Option<Buffer>; 2]) {
         let (group, hidden) = (self.group, self.group.problem.hidden);
-        let padded = hidden.next_multiple_of(Panel::WIDTH);
         let gates = group.problem.layer.cell.gates();
-        group.copy(b, self.weights, [self.sums.len() * Panel::ROWS, padded], |b, row, term| {
-            let tile = row.quotient(Panel::ROWS as i64, b.ranges());
-            let [gate, unit] = group.of_row(b, &tile, &row.remainder(Panel::ROWS as i64, b.ranges()));
-            let inside = |index: &Index, extent: usize| Mask::within(index, 0, extent as i64, b.ranges());
-            let mask = inside(&gate, gates).and(&inside(&unit, hidden)).and(&inside(term, hidden));
-            let index = gate.scale(hidden as i64).add(&unit).scale(hidden as i64).add(term);
-            weights.masked_access(b, &index, mask, AsyncCopy::BYTES / group.problem.dtype.size())
-        });
+        group.copy_weights(b, self.weights, weights);
         if let Some(buffer) = kept {
             group.each(b, |b, element, sequence, exists| {
                 let at = group.place(None, sequence, hidden, &group.unit(b));
