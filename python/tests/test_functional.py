@@ -24,3 +24,10 @@ def test_normalize_has_derivatives_at_zero() -> None:
 )
 def test_normalize_knows_all_orders(p: float, expected: list[float]) -> None:
     np.testing.assert_allclose(F.normalize(nx.Tensor([[3.0, -4.0]]), p).numpy(), [expected], rtol=1e-6)
+
+
+def test_attention_that_drops_nearly_all_weights_stays_finite():
+    q, k, v = (nx.ones(2, 4, 64, 8, dtype=nx.float16) * n for n in (1, 1, 2))
+    attention = nx.nn.functional.scaled_dot_product_attention
+    assert attention(q, k, v, dropout_p=1.0).abs().max().item() == 0
+    assert attention(q, k, v, dropout_p=1 - 1e-7).isfinite().all().item()
