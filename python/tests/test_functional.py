@@ -27,7 +27,9 @@ def test_normalize_knows_all_orders(p: float, expected: list[float]) -> None:
 
 
 def test_attention_that_drops_nearly_all_weights_stays_finite():
-    q, k, v = (nx.ones(2, 4, 64, 8, dtype=nx.float16) * n for n in (1, 1, 2))
+    nx.manual_seed(0)
+    q, k, v = nx.ones(1, 1, 300_000, 8, dtype=nx.float16), *(nx.ones(1, 1, 1, 8, dtype=nx.float16) for _ in range(2))
     attention = nx.nn.functional.scaled_dot_product_attention
     assert attention(q, k, v, dropout_p=1.0).abs().max().item() == 0
-    assert attention(q, k, v, dropout_p=1 - 1e-7).isfinite().all().item()
+    # The others are scaled, by the greatest factor that float16 holds.
+    assert attention(q, k, v, dropout_p=1 - 1e-7).max().item() == 32768
