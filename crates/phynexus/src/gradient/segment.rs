@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use super::sweep::Sweep;
-use crate::{Result, Tensor, hash::FastSet, op::Op};
+use crate::{Result, Tensor, hash::FastSet};
 
 thread_local! {
     /// The number of the innermost sweep that runs on this thread, and of the latest one.
@@ -57,7 +57,7 @@ impl Tensor {
                 }
             }
         }
-        released.iter().filter(|node| *node.op() != Op::Buffer).for_each(|node| node.release());
+        released.iter().for_each(|node| node.release());
         Ok(sources)
     }
 
@@ -75,11 +75,6 @@ impl Tensor {
         self.check_output_gradient("gradients", output_gradient)?;
         let mut sweep = Sweep::towards(self, with_respect_to, None)?;
         sweep.before_hooks = true;
-        let swept = sweep.run(self, output_gradient, create_graph)?;
-        let found = |target: &&Tensor| match swept.gradients.get(&target.node().number) {
-            Some(gradient) => Ok(gradient.clone()),
-            None => target.zeros_like(),
-        };
-        with_respect_to.iter().map(found).collect()
+        self.swept(sweep, output_gradient, with_respect_to, create_graph)
     }
 }

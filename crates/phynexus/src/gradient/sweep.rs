@@ -214,18 +214,28 @@ impl Tensor {
             let op = "a tensor to differentiate with respect to";
             return Err(Error::NoGradient { op, hint: ASK_FOR_GRADIENTS.to_owned() });
         }
-        let mut swept =
-            Sweep::towards(self, with_respect_to, None)?.run(self, output_gradient, create_graph)?;
-        let zeros = |t: &Tensor| Formula::of(t).like(0.0).tensor();
-        let mut results = Vec::with_capacity(with_respect_to.len());
-        for &target in with_respect_to {
-            results.push(match swept.gradients.get(&target.node().number) {
-                Some(gradient) => gradient.clone(),
-                None => zeros(target)?,
-            });
-        }
-        swept.gradients.clear();
-        Ok(results)
+        self.swept(
+            Sweep::towards(self, with_respect_to, None)?,
+            output_gradient,
+            with_respect_to,
+            create_graph,
+        )
+    }
+
+    /// The gradients that a sweep finds for these tensors; zero for those that this one does not depend on.
+    pub(super) fn swept(
+        &self,
+        sweep: Sweep,
+        output_gradient: &Tensor,
+        with_respect_to: &[&Tensor],
+        create_graph: bool,
+    ) -> Result<Vec<Tensor>> {
+        let swept = sweep.run(self, output_gradient, create_graph)?;
+        let found = |target: &&Tensor| match swept.gradients.get(&target.node().number) {
+            Some(gradient) => Ok(gradient.clone()),
+            None => Formula::of(*target).like(0.0).tensor(),
+        };
+        with_respect_to.iter().map(found).collect()
     }
 
     /// Returns the gradients of leaves, and of other tensors that retain theirs.
@@ -337,7 +347,7 @@ pub(super) struct Sweep {
 /// The result of a sweep.
 pub(super) struct Swept {
     path: Vec<Arc<Node>>,
-    pub(super) gradients: FastMap<u64, Tensor>,
+    gradients: FastMap<u64, Tensor>,
 }
 
 impl Sweep {
@@ -427,7 +437,7 @@ impl Sweep {
     }
 
     /// Applies the gradient rules along the path.
-    pub(super) fn run(self, root: &Tensor, output_gradient: &Tensor, create_graph: bool) -> Result<Swept> {
+    fn run(self, root: &Tensor, output_gradient: &Tensor, create_graph: bool) -> Result<Swept> {
         let _guard: GradientMode = record_gradients(create_graph);
         let _running = Running::begin();
         let mut pending: FastMap<u64, SmallVec<[Tensor; 2]>> = FastMap::default();

@@ -43,6 +43,18 @@ fn devices() -> Vec<Device> {
     targets().into_iter().map(|t| lowered_device(&t.limits.device.clone(), t)).collect()
 }
 
+/// The last operation of a case as a step by itself, with row-major operands.
+fn last_step(case: &Case) -> Step {
+    let mut node = case.ir.node(case.ir.outputs[0]).clone();
+    let operands = node.inputs.iter().map(|&input| {
+        let IrNode { dtype, shape, .. } = case.ir.node(input);
+        Operand { dtype: *dtype, layout: Layout::contiguous(shape) }
+    });
+    let operands = operands.collect();
+    node.inputs.clear();
+    Step::Library(Library { node, operands, epilogue: None })
+}
+
 /// What is wrong with a device's results, if anything.
 fn fault(case: &Case, device: Device) -> Option<String> {
     let work = || {

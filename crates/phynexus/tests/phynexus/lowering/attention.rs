@@ -10,16 +10,9 @@ use phynexus::{
     oracle::{Interval, Number},
 };
 
-use phynexus::{
-    kernel::{
-        lower::{Target, lower},
-        step::{Library, Operand, Step},
-    },
-    op::ir::IrNode,
-    shape::Layout,
-};
+use phynexus::kernel::lower::{Target, lower};
 
-use super::{big, check_all, many, narrow, panels::panels, tiny};
+use super::{big, check_all, last_step, many, narrow, panels::panels, tiny};
 
 /// Attention, or its gradient: a batch of 2 with 2 heads, which lie side by side in memory if they are `beside`.
 struct Call {
@@ -155,15 +148,7 @@ fn calls_of_panels() -> Vec<Call> {
 
 /// Whether each launch of a call multiplies panels.
 fn launches(call: &Call, is_gradient: bool, target: &Target) -> Vec<bool> {
-    let case = call.case(is_gradient);
-    let mut node = case.ir.node(case.ir.outputs[0]).clone();
-    let operands = node.inputs.iter().map(|&input| {
-        let IrNode { dtype, shape, .. } = case.ir.node(input);
-        Operand { dtype: *dtype, layout: Layout::contiguous(shape) }
-    });
-    let operands = operands.collect();
-    node.inputs.clear();
-    let step = Step::Library(Library { node, operands, epilogue: None });
+    let step = last_step(&call.case(is_gradient));
     lower(&step, target).unwrap().launches.iter().map(|launch| launch.kernel.has_panels()).collect()
 }
 

@@ -6,19 +6,16 @@ use phynexus::{
         check::Limits,
         loops::Kernel,
         lower::{Target, lower},
-        step::{Library, Operand, Step},
     },
     op::{
         Composite, Op, Permute,
         composite::{Cell, Recurrent, RecurrentGradient, RecurrentSteps},
-        ir::IrNode,
     },
     oracle::generate::{Case, CaseLeaf, Choice, Distribution, random_array},
     oracle::{Interval, Number},
-    shape::Layout,
 };
 
-use super::{check_all, panels::panels};
+use super::{check_all, last_step, panels::panels};
 
 const CELLS: [Cell; 4] = [Cell::Lstm, Cell::Gru, Cell::Tanh, Cell::Relu];
 
@@ -126,15 +123,7 @@ fn calls() -> Vec<Call> {
 
 /// The kernels that multiply panels, if the step has any.
 fn kernels(call: &Call, is_gradient: bool, target: &Target) -> Option<Vec<Kernel>> {
-    let case = call.case(is_gradient);
-    let mut node = case.ir.node(case.ir.outputs[0]).clone();
-    let operands = node.inputs.iter().map(|&input| {
-        let IrNode { dtype, shape, .. } = case.ir.node(input);
-        Operand { dtype: *dtype, layout: Layout::contiguous(shape) }
-    });
-    let operands = operands.collect();
-    node.inputs.clear();
-    let lowered = lower(&Step::Library(Library { node, operands, epilogue: None }), target).ok()?;
+    let lowered = lower(&last_step(&call.case(is_gradient)), target).ok()?;
     Some(lowered.launches.into_iter().map(|launch| launch.kernel).filter(Kernel::has_panels).collect())
 }
 
