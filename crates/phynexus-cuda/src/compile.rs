@@ -189,6 +189,9 @@ pub(crate) mod tests {
         product_of_panels(DType::F16, [64, 4096, 49152], true, false);
         // TF32.
         product_of_panels(DType::F32, [4096, 768, 4096], false, true);
+        for dtype in [DType::I8, DType::U8] {
+            product_of_panels(dtype, [4096, 768, 4096], false, true);
+        }
     }
 
     /// Compiles the product of matrices with these rows, terms and columns, which may be transposed in memory.
@@ -208,7 +211,8 @@ pub(crate) mod tests {
             }
             _ => Op::Dot,
         };
-        let node = IrNode { op, dtype, shape, inputs: Default::default() };
+        let result = if dtype.is_float() { dtype } else { DType::I32 };
+        let node = IrNode { op, dtype: result, shape, inputs: Default::default() };
         let operands = vec![operand([m, k], left), operand([k, n], right)];
         let step = Step::Library(Library { node, operands, epilogue: None });
         let mut lowered = lower(&step, architecture.target()).unwrap();

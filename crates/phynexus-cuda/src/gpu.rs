@@ -6,16 +6,13 @@ use cudarc::driver::sys::{CUdevice_attribute as Attribute, CUdeviceptr};
 use phynexus::{
     DType,
     gpu::Staging,
-    kernel::{
-        check::Limits,
-        loops::{MatrixShape, Panel},
-        lower::Target,
-    },
+    kernel::{check::Limits, lower::Target},
 };
 
 use crate::{
     compile::Compiler,
     context::{Context, capability},
+    products::matrix_units,
     versions::{Nvrtc, Version},
 };
 
@@ -101,22 +98,10 @@ pub(crate) fn target(
         ],
         subgroup: attribute(Attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE),
         dtypes: DType::ALL.to_vec(),
-        matrices: matrices(major, panels),
+        matrices: matrix_units(major, panels),
         async_copies: major >= 8,
         // Any group fits a processor.
         meeting_groups: if can_meet { processors } else { 0 },
     };
     Target { limits, vector_bytes: 16, processors, sums: 64 }
-}
-
-/// The matrix instructions that kernels use on a major compute capability, with or without products of panels.
-fn matrices(major: usize, panels: bool) -> Vec<(MatrixShape, DType, DType)> {
-    // `float32` operands are rounded to TF32.
-    let factors = [(DType::F16, 16), (DType::BF16, 16), (DType::F32, 8)].into_iter().filter(|_| major >= 8);
-    let product = |depth| MatrixShape { rows: Panel::ROWS, columns: 256, depth };
-    let products = factors.clone().filter(|_| panels);
-    factors
-        .map(|(factor, depth)| (MatrixShape { rows: 16, columns: 16, depth }, factor, DType::F32))
-        .chain(products.map(|(factor, depth)| (product(depth), factor, DType::F32)))
-        .collect()
 }

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `language` | CUDA C, as kernels are printed and as users write it |
 //! | `instructions` | the instructions that it needs |
+//! | `products`, `bulk` | products of panels, and the copies that bring them |
 //! | `library` | finding and opening the driver and NVRTC |
 //! | `versions` | which versions and GPUs work together |
 //! | `context` | a GPU's context: its figures, stream and modules |
@@ -49,6 +50,7 @@ mod versions;
 #[cfg(feature = "driver")]
 pub use architecture::Architecture;
 pub use language::{CUDA, CUDA_C};
+pub use products::matrix_units;
 
 use std::sync::Once;
 

@@ -1,7 +1,10 @@
 //! Products of panels in CUDA C: `wgmma` (PTX ISA 8.0, `sm_90a`), whose factors are in shared memory, in rows of 128
 //! bytes whose groups of 16 bytes are permuted.
 
-use phynexus::kernel::loops::Fragment;
+use phynexus::{
+    DType,
+    kernel::loops::{Fragment, MatrixShape, MatrixUnit, Panel},
+};
 
 /// What every product needs.
 pub(crate) const PRODUCTS: &str = r#"
@@ -14,27 +17,38 @@ template <int most> __device__ static inline void settle() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(most) : "memory");
 }
 // Sums are not read before they are settled.
-template <int length, int share> __device__ static __forceinline__ void settled(float (&sums)[length][share]) {
+__device__ static __forceinline__ void settled(float &sum) { asm volatile("" : "+f"(sum) :: "memory"); }
+__device__ static __forceinline__ void settled(int &sum) { asm volatile("" : "+r"(sum) :: "memory"); }
+template <typename T, int length, int share>
+__device__ static __forceinline__ void settled(T (&sums)[length][share]) {
   #pragma unroll
   for (int i = 0; i < length; ++i)
     #pragma unroll
-    for (int j = 0; j < share; ++j) asm volatile("" : "+f"(sums[i][j]) :: "memory");
+    for (int j = 0; j < share; ++j) settled(sums[i][j]);
 }
-template <int share> __device__ static __forceinline__ void fragment_fill(float (&sum)[share], float value) {
+template <typename T, int share> __device__ static __forceinline__ void fragment_fill(T (&sum)[share], T value) {
   #pragma unroll
   for (int i = 0; i < share; ++i) sum[i] = value;
+}
+template <typename T, typename Pair, int share>
+__device__ static __forceinline__ void store_sums(T *to, const T (&sum)[share], int stride) {
+  T *first = to + (threadIdx.x / 32 % 4 * 16 + lane() / 4) * stride + lane() % 4 * 2;
+  __syncwarp();
+  #pragma unroll
+  for (int i = 0; i < share / 4; ++i, first += 8) {
+    *(Pair *)first = Pair{sum[4 * i], sum[4 * i + 1]};
+    *(Pair *)(first + 8 * stride) = Pair{sum[4 * i + 2], sum[4 * i + 3]};
+  }
+  __syncwarp();
 }
 template <int share>
 __device__ static __forceinline__ void team_fragment_store_float32(
     float *to, const float (&sum)[share], int stride) {
-  float *first = to + (threadIdx.x / 32 % 4 * 16 + lane() / 4) * stride + lane() % 4 * 2;
-  __syncwarp();
-  #pragma unroll
-  for (int i = 0; i < share / 4; ++i, first += 8) {
-    *(float2 *)first = make_float2(sum[4 * i], sum[4 * i + 1]);
-    *(float2 *)(first + 8 * stride) = make_float2(sum[4 * i + 2], sum[4 * i + 3]);
-  }
-  __syncwarp();
+  store_sums<float, float2>(to, sum, stride);
+}
+template <int share>
+__device__ static __forceinline__ void team_fragment_store_int32(int *to, const int (&sum)[share], int stride) {
+  store_sums<int, int2>(to, sum, stride);
 }
 // The same, rounded to 16 bits.
 template <bool brain> __device__ static __forceinline__ unsigned int pair(float a, float b) {
@@ -71,6 +85,29 @@ template <bool turned> __device__ static inline unsigned long long panel(const v
 }
 "#;
 
+/// The types of the factors that are multiplied into sums of one type, in the engine's and in the instruction's names.
+const FACTORS: [(DType, DType, &str); 5] = [
+    (DType::F16, DType::F32, "f16"),
+    (DType::BF16, DType::F32, "bf16"),
+    (DType::F32, DType::F32, "tf32"),
+    (DType::I8, DType::I32, "s8"),
+    (DType::U8, DType::I32, "u8"),
+];
+
+/// The matrix instructions that kernels use on a major compute capability, with or without products of panels.
+pub fn matrix_units(major: usize, panels: bool) -> Vec<MatrixUnit> {
+    // `float32` factors are rounded to TF32. An instruction multiplies 32 bytes of a row.
+    let unit = |side, columns, (factor, sum): (DType, DType)| {
+        let shape = MatrixShape { rows: side, columns, depth: 32 / factor.size() };
+        MatrixUnit::new(shape, factor, sum)
+    };
+    let all = FACTORS.map(|(factor, sum, _)| (factor, sum));
+    let fragments = all.into_iter().filter(|(_, sum)| major >= 8 && *sum == DType::F32);
+    let products = all.into_iter().filter(|_| panels);
+    let fragments = fragments.map(|types| unit(16, 16, types));
+    fragments.chain(products.map(|types| unit(Panel::ROWS, 256, types))).collect()
+}
+
 /// The functions that multiply panels, or fragments and a panel, into these sums, for each type of the factors.
 pub(crate) fn product(sums: &Fragment) -> String {
     let columns = sums.shape.columns * sums.length;
@@ -78,64 +115,65 @@ pub(crate) fn product(sums: &Fragment) -> String {
     let count = sums.length * share;
     let list = |text: &dyn Fn(usize) -> String| (0..count).map(text).collect::<Vec<_>>().join(", ");
     let registers = list(&|i| format!("%{i}"));
-    let outputs = list(&|i| format!("\"+f\"(sums[{}][{}])", i / share, i % share));
-    let [a, b, turned_a, turned_b] = [0, 1, 2, 3].map(|i| count + i);
-    // Each instruction multiplies 32 bytes of a row.
-    let steps = 4;
-    let length = sums.length;
+    let (held, register) = if sums.dtype.is_float() { ("float", "f") } else { ("int", "r") };
+    let outputs = list(&|i| format!("\"+{register}\"(sums[{}][{}])", i / share, i % share));
+    let (length, sum) = (sums.length, if sums.dtype.is_float() { "f32" } else { "s32" });
+    let fragments = [0, 1, 2, 3].map(|i| format!("%{}", count + i)).join(", ");
     let mut text = String::new();
-    let registers_of_left = [0, 1, 2, 3].map(|i| format!("%{}", count + i)).join(", ");
-    let [right, right_is_turned] = [4, 5].map(|i| count + i);
-    for (name, kind) in [("float16", "f16"), ("bfloat16", "bf16")] {
+    for (dtype, _, kind) in FACTORS.into_iter().filter(|(_, sum, _)| *sum == sums.dtype) {
+        let depth = 32 / dtype.size();
+        let instruction = format!("m64n{columns}k{depth}.{sum}.{kind}.{kind}");
+        let signs = if dtype.is_float() { ", 1, 1" } else { "" };
+        // Numbers of 16 bits may be turned.
+        let turns = |first: usize, operands: &[&str]| -> [String; 2] {
+            if dtype.size() != 2 {
+                return Default::default();
+            }
+            let numbers = (first..).take(operands.len()).map(|number| format!(", %{number}")).collect();
+            [numbers, operands.iter().map(|turned| format!(", \"n\"({turned} ? 1 : 0)")).collect()]
+        };
+        let [a, b] = [count, count + 1];
+        let [numbers, turned] = turns(count + 2, &["left_turned", "right_turned"]);
         text += &format!(
             r#"
 template <bool left_turned, bool right_turned>
-__device__ static __forceinline__ void product_{name}(
-    float (&sums)[{length}][{share}], const void *left, const void *right) {{
+__device__ static __forceinline__ void product_{dtype}(
+    {held} (&sums)[{length}][{share}], const void *left, const void *right) {{
   const unsigned long long a = panel<left_turned>(left), b = panel<right_turned>(right);
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
   #pragma unroll
-  for (int step = 0; step < {steps}; ++step)
+  for (int step = 0; step < 4; ++step)
     asm volatile("{{ .reg .pred add; setp.eq.u32 add, 0, 0; "
-      "wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind} "
-      "{{{registers}}}, %{a}, %{b}, add, 1, 1, %{turned_a}, %{turned_b}; }}"
+      "wgmma.mma_async.sync.aligned.{instruction} {{{registers}}}, %{a}, %{b}, add{signs}{numbers}; }}"
       : {outputs}
-      : "l"(a + step * (left_turned ? 128 : 2)), "l"(b + step * (right_turned ? 128 : 2)), "n"(left_turned ? 1 : 0),
-        "n"(right_turned ? 1 : 0));
+      : "l"(a + step * (left_turned ? 128 : 2)), "l"(b + step * (right_turned ? 128 : 2)){turned});
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }}
+"#
+        );
+        if dtype.size() != 2 {
+            continue;
+        }
+        let [numbers, turned] = turns(count + 5, &["right_turned"]);
+        let b = count + 4;
+        text += &format!(
+            r#"
 template <bool, bool right_turned>
-__device__ static __forceinline__ void product_{name}(
-    float (&sums)[{length}][{share}], const factor_fragment *left, const void *right) {{
+__device__ static __forceinline__ void product_{dtype}(
+    {held} (&sums)[{length}][{share}], const factor_fragment *left, const void *right) {{
   const unsigned long long b = panel<right_turned>(right);
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
   #pragma unroll
-  for (int step = 0; step < {steps}; ++step)
+  for (int step = 0; step < 4; ++step)
     asm volatile("{{ .reg .pred add; setp.eq.u32 add, 0, 0; "
-      "wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind} "
-      "{{{registers}}}, {{{registers_of_left}}}, %{right}, add, 1, 1, %{right_is_turned}; }}"
+      "wgmma.mma_async.sync.aligned.{instruction} {{{registers}}}, {{{fragments}}}, %{b}, add{signs}{numbers}; }}"
       : {outputs}
       : "r"(left[step][0]), "r"(left[step][1]), "r"(left[step][2]), "r"(left[step][3]),
-        "l"(b + step * (right_turned ? 128 : 2)), "n"(right_turned ? 1 : 0));
+        "l"(b + step * (right_turned ? 128 : 2)){turned});
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }}
 "#
         );
     }
-    text + &format!(
-        r#"
-template <bool, bool>
-__device__ static __forceinline__ void product_float32(
-    float (&sums)[{length}][{share}], const void *left, const void *right) {{
-  const unsigned long long a = panel<false>(left), b = panel<false>(right);
-  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-  #pragma unroll
-  for (int step = 0; step < {steps}; ++step)
-    asm volatile("{{ .reg .pred add; setp.eq.u32 add, 0, 0; "
-      "wgmma.mma_async.sync.aligned.m64n{columns}k8.f32.tf32.tf32 {{{registers}}}, %{a}, %{b}, add, 1, 1; }}"
-      : {outputs} : "l"(a + step * 2), "l"(b + step * 2));
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}}
-"#
-    )
+    text
 }

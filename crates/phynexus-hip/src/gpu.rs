@@ -5,13 +5,14 @@ use std::sync::Arc;
 use phynexus::{
     DType, Error, Result,
     gpu::{Addresses, Staging, Submission},
-    kernel::{check::Limits, loops::MatrixShape, lower::Target},
+    kernel::{check::Limits, lower::Target},
 };
 
 use crate::{
     compile::Compiler,
     context::{Attribute, Context},
     library::{Handle, hip},
+    matrices::matrix_units,
 };
 
 /// A GPU.
@@ -105,18 +106,9 @@ pub(crate) fn target(
         ],
         subgroup: attribute(Attribute::WarpSize),
         dtypes: DType::ALL.to_vec(),
-        matrices: matrices(architecture),
+        matrices: matrix_units(architecture),
         async_copies: false,
         meeting_groups: 0,
     };
     Target { limits, vector_bytes: 16, processors: figure(Attribute::MultiprocessorCount, 16), sums: 64 }
-}
-
-/// The matrix instructions that kernels use on an architecture: MFMA on CDNA 2 and 3, WMMA on RDNA 3.
-fn matrices(architecture: &str) -> Vec<(MatrixShape, DType, DType)> {
-    let name = architecture.split(':').next().unwrap_or_default();
-    let known = matches!(name, "gfx90a" | "gfx940" | "gfx941" | "gfx942") || name.starts_with("gfx11");
-    let shape = MatrixShape { rows: 16, columns: 16, depth: 16 };
-    let factors = [DType::F16, DType::BF16].into_iter().filter(|_| known);
-    factors.map(|factor| (shape, factor, DType::F32)).collect()
 }

@@ -46,6 +46,7 @@ mod message_pack;
 #[cfg(feature = "driver")]
 pub use architecture::Architecture;
 pub use language::{HIP, HIP_C};
+pub use matrices::matrix_units;
 
 use std::sync::Once;
 

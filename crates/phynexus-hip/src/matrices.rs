@@ -1,5 +1,19 @@
 //! AMD's matrix instructions in HIP C (sources: the CDNA 3 and RDNA 3 ISA guides; AMD's matrix instruction calculator).
 
+use phynexus::{
+    DType,
+    kernel::loops::{MatrixShape, MatrixUnit},
+};
+
+/// The matrix instructions that kernels use on an architecture: MFMA on CDNA 2 and 3, WMMA on RDNA 3.
+pub fn matrix_units(architecture: &str) -> Vec<MatrixUnit> {
+    let name = architecture.split(':').next().unwrap_or_default();
+    let known = matches!(name, "gfx90a" | "gfx940" | "gfx941" | "gfx942") || name.starts_with("gfx11");
+    let shape = MatrixShape { rows: 16, columns: 16, depth: 16 };
+    let factors = [DType::F16, DType::BF16].into_iter().filter(|_| known);
+    factors.map(|factor| MatrixUnit::new(shape, factor, DType::F32)).collect()
+}
+
 /// Matrix fragments of 16 by 16 elements: MFMA in wavefronts of 64, WMMA in wavefronts of 32. Of either factor lane `l`
 /// has row or column `l % 16`, there `SUMMANDS` neighbours from `FIRST` on; of a sum it has column `l % 16`, there the
 /// rows `ROW` for each `i` below `SUMS`. On gfx90a the 16-bit instructions take subnormal numbers for zero, so there

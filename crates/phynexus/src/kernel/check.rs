@@ -7,8 +7,8 @@ mod fragments;
 use super::{
     index::{Index, Ranges},
     loops::{
-        ArrayId, AsyncCopy, AxisKind, Factor, Fragment, Kernel, KernelOp, Matrix, MatrixShape, MemoryAccess,
-        Panel, Role, Statement, Tile, Type, ValueId,
+        ArrayId, AsyncCopy, AxisKind, Factor, Fragment, Kernel, KernelOp, Matrix, MatrixShape, MatrixUnit,
+        MemoryAccess, Panel, Role, Statement, Tile, Type, ValueId,
     },
     view::Mask,
 };
@@ -33,8 +33,8 @@ pub struct Limits {
     pub subgroup: Option<usize>,
     /// Supported element types.
     pub dtypes: Vec<DType>,
-    /// Matrix instructions: shape, type of the factors, type of the accumulator.
-    pub matrices: Vec<(MatrixShape, DType, DType)>,
+    /// Matrix instructions.
+    pub matrices: Vec<MatrixUnit>,
     /// Whether asynchronous copies to shared memory are supported.
     pub async_copies: bool,
     /// The number of groups of any kernel that can run at once and wait for each other; 0 if none can.
@@ -44,7 +44,7 @@ pub struct Limits {
 impl Limits {
     /// Whether the device multiplies panels, for which it also has bulk copies.
     pub fn has_panels(&self) -> bool {
-        self.matrices.iter().any(|(shape, ..)| shape.rows == Panel::ROWS)
+        self.matrices.iter().any(|unit| unit.shape.rows == Panel::ROWS)
     }
 }
 
@@ -138,10 +138,15 @@ fn check_limits(kernel: &Kernel, limits: &Limits) -> Result<()> {
         return Err(malformed(kernel, "registers of a 16-bit float: accumulate in float32"));
     }
     for f in &kernel.fragments {
-        let fits = |&(shape, factor, sum): &(MatrixShape, DType, DType)| {
-            let same = shape == MatrixShape { columns: shape.columns, ..f.shape };
-            let columns = f.subgroups() > 1 || f.shape.columns == shape.columns;
-            same && columns && f.dtype == if f.role == Role::Accumulator { sum } else { factor }
+        let fits = |unit: &MatrixUnit| {
+            let same = unit.shape == MatrixShape { columns: unit.shape.columns, ..f.shape };
+            let columns = f.subgroups() > 1 || f.shape.columns == unit.shape.columns;
+            let dtype = match f.role {
+                Role::Left => unit.factors[0],
+                Role::Right => unit.factors[1],
+                Role::Accumulator => unit.sum,
+            };
+            same && columns && f.dtype == dtype
         };
         if !limits.matrices.iter().any(fits) {
             let message = format!("kernel {} needs the matrix instruction of {f:?}", kernel.name);

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 pub use self::{
     bulk::{BulkCopy, BulkPart, BulkTensor, Walk, divided},
-    matrix::{Factor, Fragment, Matrix, MatrixShape, Panel, Role, Tile},
+    matrix::{Factor, Fragment, Matrix, MatrixShape, MatrixUnit, Panel, Role, Tile},
 };
 use super::{
     index::{Index, Ranges},

@@ -20,7 +20,7 @@ use phynexus::{
         Index, Ranges,
         check::Limits,
         fused::{FusedOp, Fusion, Instruction, Parameter, Store},
-        loops::MatrixShape,
+        loops::{MatrixShape, MatrixUnit},
         lower::{Target, lower},
     },
     op::{Binary, Op, Unary, composite::Tf32, ir::IrNode},
@@ -94,8 +94,8 @@ fn random_graphs() {
 /// A device with matrix instructions and asynchronous copies.
 fn tensor() -> Target {
     let shape = MatrixShape { rows: 16, columns: 16, depth: 16 };
-    let rounding = (MatrixShape { depth: 8, ..shape }, DType::F32, DType::F32);
-    let halves = [DType::F16, DType::BF16].map(|dtype| (shape, dtype, DType::F32));
+    let rounding = MatrixUnit::new(MatrixShape { depth: 8, ..shape }, DType::F32, DType::F32);
+    let halves = [DType::F16, DType::BF16].map(|dtype| MatrixUnit::new(shape, dtype, DType::F32));
     let matrices = halves.into_iter().chain([rounding]).collect();
     let limits = Limits { device: "tensor".to_owned(), matrices, async_copies: true, ..big().limits };
     Target { limits: Limits { shared_bytes: 160 << 10, ..limits }, ..big() }

@@ -26,7 +26,7 @@ use neurenix::{
         kernel::step::Step,
         kernel::{
             check::Limits,
-            loops::{Kernel, MatrixShape, Panel},
+            loops::Kernel,
             lower::Target,
             print::{WgslArithmetic, print, print_wgsl},
         },
@@ -159,10 +159,6 @@ struct TargetDevice {
 }
 
 fn target_devices() -> [TargetDevice; 4] {
-    let matrices = |factors: &[(DType, usize)]| {
-        let shape = |depth| MatrixShape { rows: 16, columns: 16, depth };
-        factors.iter().map(|&(factor, depth)| (shape(depth), factor, DType::F32)).collect()
-    };
     let cuda = Limits {
         device: "cuda".to_owned(),
         bindings: 500,
@@ -172,20 +168,16 @@ fn target_devices() -> [TargetDevice; 4] {
         grid: [0x7fff_ffff, 0xffff, 0xffff],
         subgroup: Some(32),
         dtypes: DType::ALL.to_vec(),
-        matrices: matrices(&[(DType::F16, 16), (DType::BF16, 16), (DType::F32, 8)]),
+        matrices: phynexus_cuda::matrix_units(9, true),
         async_copies: true,
         meeting_groups: 132,
     };
-    let mut hopper = cuda.clone();
-    let product = |depth| MatrixShape { rows: Panel::ROWS, columns: 256, depth };
-    let factors = [(DType::F16, 16), (DType::BF16, 16), (DType::F32, 8)];
-    hopper.matrices.extend(factors.map(|(factor, depth)| (product(depth), factor, DType::F32)));
     let hip = Limits {
         device: "hip".to_owned(),
         shared_bytes: 64 << 10,
         grid: [(1 << 22) - 1, 0xffff, 0xffff],
         subgroup: Some(64),
-        matrices: matrices(&[(DType::F16, 16), (DType::BF16, 16)]),
+        matrices: phynexus_hip::matrix_units("gfx90a"),
         async_copies: false,
         meeting_groups: 0,
         ..cuda.clone()
@@ -208,7 +200,7 @@ fn target_devices() -> [TargetDevice; 4] {
         TargetDevice { name: "cpu", target: target(plain.clone(), 16), printers: Vec::new() },
         TargetDevice {
             name: "cuda",
-            target: target(hopper, 132),
+            target: target(cuda, 132),
             printers: vec![("CUDA", |k| print(k, &CUDA))],
         },
         TargetDevice { name: "hip", target: target(hip, 104), printers: vec![("HIP", |k| print(k, &HIP))] },

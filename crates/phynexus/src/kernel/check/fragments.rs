@@ -61,11 +61,11 @@ impl Checker<'_> {
             Factor::Fragments(tile) => Some(self.left_fragments(tile)?),
         };
         let dtypes = [of_left, dtype(right)];
-        let has = |&(shape, factor, sum): &(MatrixShape, DType, DType)| {
-            shape.rows == Panel::ROWS
-                && columns <= shape.columns
-                && dtypes == [Some(factor); 2]
-                && sum == fragment.dtype
+        let has = |unit: &MatrixUnit| {
+            unit.shape.rows == Panel::ROWS
+                && columns <= unit.shape.columns
+                && dtypes == unit.factors.map(Some)
+                && unit.sum == fragment.dtype
         };
         let is_sum = fragment.role == Role::Accumulator && fragment.subgroups() == Panel::SUBGROUPS;
         // Teams are numbered along the block's first dimension.

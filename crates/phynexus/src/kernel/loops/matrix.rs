@@ -36,6 +36,29 @@ pub struct MatrixShape {
     pub depth: usize,
 }
 
+/// A matrix instruction of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MatrixUnit {
+    /// The matrices that it multiplies.
+    pub shape: MatrixShape,
+    /// The types of the left and the right factor.
+    pub factors: [DType; 2],
+    /// The type of the sums.
+    pub sum: DType,
+}
+
+impl MatrixUnit {
+    /// For factors of one type.
+    pub const fn new(shape: MatrixShape, factor: DType, sum: DType) -> MatrixUnit {
+        MatrixUnit { shape, factors: [factor; 2], sum }
+    }
+
+    /// Whether it multiplies panels of these types into such sums.
+    pub fn multiplies_panels(&self, factors: [DType; 2], sum: DType) -> bool {
+        self.shape.rows == Panel::ROWS && self.factors == factors && self.sum == sum
+    }
+}
+
 impl Fragment {
     /// The number of subgroups that share each fragment: a team of four for matrices of 64 rows, otherwise one.
     pub fn subgroups(&self) -> usize {

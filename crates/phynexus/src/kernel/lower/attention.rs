@@ -78,7 +78,7 @@ pub(super) fn pays(attention: &Attention, operands: &[TensorType], target: &Targ
     let (&[.., queries, features], &[.., values]) = (q.shape(), v.shape()) else { return false };
     let (limits, held) = (&target.limits, q.dtype().compute());
     let has_fragments =
-        limits.matrices.iter().any(|(shape, factor, _)| shape.rows < Panel::ROWS && *factor == q.dtype());
+        limits.matrices.iter().any(|unit| unit.shape.rows < Panel::ROWS && unit.factors == [q.dtype(); 2]);
     // Fragments multiply 16-bit numbers many times faster than a kernel without them.
     let is_fast =
         q.dtype().size() > 2 || !has_fragments || panels::pay(q.dtype(), [features, values], target);

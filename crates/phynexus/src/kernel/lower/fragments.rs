@@ -12,7 +12,7 @@ use crate::{
     kernel::{
         Index,
         build::Builder,
-        loops::{AxisKind, Fragment, Matrix, MatrixShape, MemoryAccess, Role},
+        loops::{AxisKind, Fragment, Matrix, MatrixShape, MatrixUnit, MemoryAccess, Role},
     },
 };
 
@@ -51,13 +51,13 @@ pub(super) struct Instruction {
 /// The matrix instruction for these factors, if the device has one.
 pub(super) fn instruction(contraction: &Contraction, target: &Target) -> Option<Instruction> {
     let [left, right] = contraction.dtypes();
-    let fits = |&&(shape, factor, sum): &&(MatrixShape, DType, DType)| {
-        let square = shape.rows == SIDE && shape.columns == SIDE;
-        square && factor == left && left == right && sum == contraction.held
+    let fits = |unit: &&MatrixUnit| {
+        let square = unit.shape.rows == SIDE && unit.shape.columns == SIDE;
+        square && unit.factors == [left, right] && unit.sum == contraction.held
     };
-    let (shape, dtype, _) = target.limits.matrices.iter().find(fits)?;
+    let unit = target.limits.matrices.iter().find(fits)?;
     let divides = target.limits.subgroup.is_some_and(|width| 64 % width == 0);
-    divides.then_some(Instruction { dtype: *dtype, depth: shape.depth })
+    divides.then_some(Instruction { dtype: left, depth: unit.shape.depth })
 }
 
 /// The candidate shapes.

@@ -44,7 +44,7 @@ use library::Turned;
 use super::{
     check::{Limits, check},
     fused::Fusion,
-    loops::{Kernel, MatrixShape, Panel},
+    loops::{Kernel, MatrixUnit, Panel},
 };
 use crate::{
     DType, Error,
@@ -77,14 +77,12 @@ impl Target {
 
     /// Whether there is a matrix instruction that rounds `float32` factors.
     fn multiplies_tf32(&self) -> bool {
-        self.limits.matrices.iter().any(|(_, factor, _)| *factor == DType::F32)
+        self.limits.matrices.iter().any(|unit| unit.factors == [DType::F32; 2])
     }
 
     /// Whether its matrix units multiply panels of 16-bit floats.
     pub(crate) fn multiplies_panels(&self) -> bool {
-        let is_product = |(shape, factor, _): &(MatrixShape, DType, DType)| {
-            shape.rows == Panel::ROWS && factor.size() == 2
-        };
+        let is_product = |unit: &MatrixUnit| unit.shape.rows == Panel::ROWS && unit.factors[0].size() == 2;
         self.limits.async_copies && self.limits.matrices.iter().any(is_product)
     }
 
@@ -110,7 +108,7 @@ impl Target {
     /// The same device without that instruction, for products that must not round.
     fn exact(&self) -> Target {
         let mut exact = self.clone();
-        exact.limits.matrices.retain(|(_, factor, _)| *factor != DType::F32);
+        exact.limits.matrices.retain(|unit| unit.factors != [DType::F32; 2]);
         exact
     }
 }

@@ -14,7 +14,9 @@ use crate::{
     kernel::{
         Index,
         build::Builder,
-        loops::{AxisKind, BulkCopy, Factor, Fragment, Matrix, MatrixShape, MemoryAccess, Panel, Role},
+        loops::{
+            AxisKind, BulkCopy, Factor, Fragment, Matrix, MatrixShape, MatrixUnit, MemoryAccess, Panel, Role,
+        },
     },
 };
 
@@ -97,9 +99,8 @@ pub(super) fn shape(contraction: &Contraction, target: &Target) -> Option<Shape>
     let [left, right] = contraction.dtypes();
     let limits = &target.limits;
     let fits = |shape: &Shape| {
-        let has = |&(matrix, factor, sum): &(MatrixShape, DType, DType)| {
-            let size = matrix.rows == Panel::ROWS && matrix.columns >= shape.part[1];
-            size && factor == left && left == right && sum == contraction.held
+        let has = |unit: &MatrixUnit| {
+            unit.multiplies_panels([left, right], contraction.held) && unit.shape.columns >= shape.part[1]
         };
         // Only bulk copies round, and only numbers of 16 bits need not be neighbours along the terms.
         let copied = left.size() == 2

@@ -148,8 +148,10 @@ impl WorkGroup<'_> {
                 let (row, column) = (i / shape.columns, at * shape.columns + i % shape.columns);
                 let terms = |factor: &[f64], outer: usize| factor[outer * width..][..width].to_vec();
                 let (left, right) = (terms(&of_left, row), terms(&of_right, column));
-                let total: f64 = left.iter().zip(right).map(|(a, b)| a * b).sum();
-                *sum = Scalar::Float(total + sum.as_f64()).cast(dtype);
+                let total = left.iter().zip(right).map(|(a, b)| a * b).sum::<f64>() + sum.as_f64();
+                // Sums of integers are exact, and wrap.
+                let total = if dtype.is_float() { Scalar::Float(total) } else { Scalar::Int(total as i64) };
+                *sum = total.cast(dtype);
             }
             *self.tile(&tile, first)? = Some(elements);
         }

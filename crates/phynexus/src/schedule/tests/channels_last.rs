@@ -7,7 +7,7 @@ use crate::{
         check::Limits,
         fused::{FusedOp, Fusion, Instruction, Parameter, Store},
         index::{Index, Ranges},
-        loops::{MatrixShape, Panel},
+        loops::{MatrixShape, MatrixUnit, Panel},
         lower::{Target, lower},
         step::{Library, Step},
     },
@@ -28,7 +28,7 @@ fn target() -> Target {
         grid: [1 << 16; 3],
         subgroup: Some(32),
         dtypes: DType::ALL.to_vec(),
-        matrices: vec![(product, DType::BF16, DType::F32)],
+        matrices: vec![MatrixUnit::new(product, DType::BF16, DType::F32)],
         async_copies: true,
         meeting_groups: 0,
     };

@@ -8,7 +8,7 @@ use phynexus::{
         check::{Limits, check},
         loops::{
             ArrayId::Buffer, AsyncCopy, AxisKind, BulkCopy, BulkPart, BulkTensor, Factor, Fragment, Kernel,
-            Matrix, MatrixShape, MemoryAccess, Panel, Role, Statement, Walk, divided,
+            Matrix, MatrixShape, MatrixUnit, MemoryAccess, Panel, Role, Statement, Walk, divided,
         },
     },
     oracle::interpret::interpret,
@@ -18,7 +18,7 @@ use super::limits;
 
 fn targets() -> Limits {
     let product = MatrixShape { rows: Panel::ROWS, columns: 64, depth: 16 };
-    let matrices = vec![(product, DType::BF16, DType::F32)];
+    let matrices = vec![MatrixUnit::new(product, DType::BF16, DType::F32)];
     Limits { matrices, shared_bytes: 64 << 10, ..limits() }
 }
 

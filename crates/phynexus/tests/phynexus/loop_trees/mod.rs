@@ -10,7 +10,7 @@ use phynexus::{
     DType, Scalar,
     kernel::{
         check::{Limits, check},
-        loops::Kernel,
+        loops::{Kernel, MatrixUnit},
         print::{Language, print},
     },
 };
@@ -29,7 +29,7 @@ fn limits() -> Limits {
         grid: [65535; 3],
         subgroup: Some(32),
         dtypes: DType::ALL.to_vec(),
-        matrices: vec![(kernels::MATRIX, DType::F16, DType::F32)],
+        matrices: vec![MatrixUnit::new(kernels::MATRIX, DType::F16, DType::F32)],
         async_copies: true,
         meeting_groups: 64,
     }

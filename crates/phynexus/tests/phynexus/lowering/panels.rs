@@ -4,7 +4,7 @@ use phynexus::{
     DType,
     kernel::{
         check::Limits,
-        loops::{Kernel, MatrixShape, Panel},
+        loops::{Kernel, MatrixShape, MatrixUnit, Panel},
         lower::{Target, lower},
         step::{Library, Operand, Step},
     },
@@ -19,7 +19,9 @@ use super::{big, cases, check_all, tensor};
 pub(super) fn panels(processors: usize) -> Target {
     let Target { mut limits, .. } = tensor();
     let product = MatrixShape { rows: Panel::ROWS, columns: 256, depth: 16 };
-    limits.matrices.extend([DType::F16, DType::BF16].map(|dtype| (product, dtype, DType::F32)));
+    limits
+        .matrices
+        .extend([DType::F16, DType::BF16].map(|dtype| MatrixUnit::new(product, dtype, DType::F32)));
     let limits = Limits { device: "panels".to_owned(), shared_bytes: 227 << 10, ..limits };
     Target { limits, processors, ..big() }
 }
@@ -28,11 +30,20 @@ pub(super) fn panels(processors: usize) -> Target {
 pub(super) fn rounding(processors: usize) -> Target {
     let mut target = panels(processors);
     let product = MatrixShape { rows: Panel::ROWS, columns: 256, depth: 8 };
-    target.limits.matrices.push((product, DType::F32, DType::F32));
+    target.limits.matrices.push(MatrixUnit::new(product, DType::F32, DType::F32));
     target
 }
 
-/// Products of 16-bit floats that fill panels, with either factor transposed: batch, rows, terms, columns.
+/// The same, which also multiplies panels of bytes.
+fn of_bytes(processors: usize) -> Target {
+    let mut target = panels(processors);
+    let product = MatrixShape { rows: Panel::ROWS, columns: 256, depth: 32 };
+    let units = [DType::I8, DType::U8].map(|dtype| MatrixUnit::new(product, dtype, DType::I32));
+    target.limits.matrices.extend(units);
+    target
+}
+
+/// Products that fill panels, with either factor transposed: batch, rows, terms, columns.
 fn products(sizes: &[(DType, [usize; 4])]) -> Vec<Case> {
     let mut choice = Choice::new(31);
     let mut cases = Vec::new();
@@ -49,7 +60,8 @@ fn products(sizes: &[(DType, [usize; 4])]) -> Vec<Case> {
             };
             let left = factor(&mut case, m, k, turned & 1 != 0);
             let right = factor(&mut case, k, n, turned & 2 != 0);
-            let product = case.ir.push(Op::Dot, DType::F32, [batch, m, n].as_slice().into(), [left, right]);
+            let sum = if dtype.is_float() { DType::F32 } else { DType::I32 };
+            let product = case.ir.push(Op::Dot, sum, [batch, m, n].as_slice().into(), [left, right]);
             case.ir.outputs.push(product);
             cases.push(case);
         }
@@ -129,6 +141,26 @@ fn rounded_products_of_panels() {
     assert_eq!(launches(false, [256, 128, 256]), [false]);
     // Rows of the left factor cannot be copied in bulk, so the right one need not be turned.
     assert_eq!(launches(true, [256, 126, 256]), [false]);
+}
+
+/// Factors of bytes are copied first where the terms are no neighbours. Sums wrap, and parts of them are added.
+#[test]
+fn products_of_bytes() {
+    let target = of_bytes(3);
+    let cases = products(&[
+        (DType::I8, [1, 128, 128, 128]),
+        (DType::U8, [2, 136, 272, 200]),
+        (DType::I8, [1, 264, 144, 64]),
+    ]);
+    for (number, case) in cases.iter().enumerate() {
+        // The left factor's terms are apart if it is transposed, the right one's if it is not.
+        let copies = [1, 2, 0, 1][number % 4];
+        assert_eq!(launches(case, &target), [vec![false; copies], vec![true]].concat(), "{}", case.name);
+    }
+    let long = products(&[(DType::U8, [1, 64, 4096, 64])]).swap_remove(2);
+    assert_eq!(launches(&long, &of_bytes(16)), [true, false]);
+    check_all([long], &[of_bytes(16)]);
+    check_all(cases, &[target]);
 }
 
 #[test]

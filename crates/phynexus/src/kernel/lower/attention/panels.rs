@@ -13,7 +13,7 @@ use crate::{
         build::Builder,
         loops::{
             ArrayId, AsyncCopy, AxisKind, Factor, Fragment, KernelOp, Matrix as Operation, MatrixShape,
-            MemoryAccess, Panel, Role, Tile, Type,
+            MatrixUnit, MemoryAccess, Panel, Role, Tile, Type,
         },
         lower::Target,
     },
@@ -49,9 +49,7 @@ const FEATURES: usize = 128;
 
 /// Whether products of panels multiply matrices of this type with so many features, and of so many values.
 pub(super) fn pay(dtype: DType, features: [usize; 2], target: &Target) -> bool {
-    let has = |&(shape, factor, sum): &(MatrixShape, DType, DType)| {
-        shape.rows == Panel::ROWS && factor == dtype && sum == dtype.compute()
-    };
+    let has = |unit: &MatrixUnit| unit.multiplies_panels([dtype; 2], dtype.compute());
     let piece = AsyncCopy::BYTES / dtype.size();
     target.limits.matrices.iter().any(has)
         && target.limits.async_copies

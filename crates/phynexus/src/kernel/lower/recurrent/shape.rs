@@ -3,7 +3,7 @@
 use super::{GATES, SAVED, Target};
 use crate::{
     DType,
-    kernel::loops::{AsyncCopy, MatrixShape, Panel},
+    kernel::loops::{AsyncCopy, MatrixUnit, Panel},
     op::{TensorType, composite::Cell},
 };
 
@@ -34,8 +34,8 @@ impl Shape {
     pub(super) fn of(cell: Cell, state: TensorType, is_gradient: bool, target: &Target) -> Option<Shape> {
         let (dtype, &[batch, hidden]) = (state.dtype(), state.shape()) else { return None };
         let limits = &target.limits;
-        let has = |&(shape, factor, sum): &(MatrixShape, DType, DType)| {
-            shape.rows == Panel::ROWS && shape.columns >= COLUMNS[0] && factor == dtype && sum == DType::F32
+        let has = |unit: &MatrixUnit| {
+            unit.multiplies_panels([dtype; 2], DType::F32) && unit.shape.columns >= COLUMNS[0]
         };
         let is_possible = limits.matrices.iter().any(has)
             && limits.async_copies

@@ -38,7 +38,8 @@ impl Printer<'_, CFamily> {
         }
         let kind = match fragment.role {
             Role::Accumulator if let Some(share) = fragment.share() => {
-                format!("float fragment{number}[{}][{share}]", fragment.length)
+                let sum = self.language().memory_type(fragment.dtype);
+                format!("{sum} fragment{number}[{}][{share}]", fragment.length)
             }
             Role::Accumulator => format!("sum_fragment fragment{number}[{}]", fragment.length),
             Role::Left | Role::Right => format!("factor_fragment fragment{number}[{}]", fragment.length),
