@@ -90,7 +90,8 @@ __array_api_version__ = "2024.12"
 
 e, inf, nan, pi, newaxis = math.e, math.inf, math.nan, math.pi, None
 
-bool, uint8, uint16, uint32, uint64, int8, int16, int32, int64, float16, bfloat16, float32, float64 = all_dtypes()
+bool, uint8, uint16, uint32, uint64, int8, int16, int32, int64, *_floats = all_dtypes()
+float8_e4m3fn, float8_e5m2, float16, bfloat16, float32, float64 = _floats
 half, float, double, int, long = float16, float32, float64, int32, int64
 """PyTorch's aliases."""
 

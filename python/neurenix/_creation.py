@@ -273,7 +273,7 @@ class IntegerInfo(NamedTuple):
 
 
 # Bits of the fraction, and the greatest exponent of two.
-_FLOATS = {"float16": (10, 15), "bfloat16": (7, 127), "float32": (23, 127), "float64": (52, 1023)}
+_FLOATS = {"float8_e5m2": (2, 15), "float16": (10, 15), "bfloat16": (7, 127), "float32": (23, 127), "float64": (52, 1023)}
 
 
 def finfo(type: Any, /) -> FloatInfo:
@@ -281,6 +281,9 @@ def finfo(type: Any, /) -> FloatInfo:
     kind = type.dtype if isinstance(type, Tensor) else _engine.dtype(type)
     if not kind.is_floating_point:
         raise ValueError(f"finfo: {kind} is not a floating-point dtype")
+    if kind.name == "float8_e4m3fn":
+        # Its greatest exponent has only seven fractions: the eighth is NaN.
+        return FloatInfo(8, 0.125, 448.0, -448.0, 2.0**-6, kind)
     fraction, exponent = _FLOATS[kind.name]
     greatest = (2.0 - 2.0**-fraction) * 2.0**exponent
     return FloatInfo(kind.itemsize * 8, 2.0**-fraction, greatest, -greatest, 2.0 ** (1 - exponent), kind)

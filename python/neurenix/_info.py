@@ -31,8 +31,8 @@ class _Info:
         return _engine.devices()
 
     def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, dtype]:
-        """The available dtypes, of all kinds or of one. The standard has no 16-bit floats."""
-        known = {d.name: d for d in all_dtypes() if d.name not in ("float16", "bfloat16")}
+        """The available dtypes, of all kinds or of one. The standard has no floats of 8 or 16 bits."""
+        known = {d.name: d for d in all_dtypes() if d.itemsize > 2 or not d.is_floating_point}
         return known if kind is None else {name: d for name, d in known.items() if isdtype(d, kind)}
 
 

@@ -46,6 +46,9 @@ fn exported(elements: &Elements<'_>) -> (Vec<u8>, DType) {
         ($($variant:ident)+) => {
             match elements {
                 $(Elements::$variant(values) => (bytes(values), DType::$variant),)+
+                // Never operands of kernels.
+                Elements::F8E4M3(values) => (bytes(values), DType::U8),
+                Elements::F8E5M2(values) => (bytes(values), DType::U8),
                 Elements::BF16(values) => {
                     (bytes(&values.iter().map(|value| value.to_f32()).collect::<Vec<_>>()), DType::F32)
                 }
@@ -61,6 +64,8 @@ fn import(elements: &mut ElementsMut<'_>, bytes: &[u8]) {
         ($($variant:ident)+) => {
             match elements {
                 $(ElementsMut::$variant(values) => values.copy_from_slice(&Element::read_bytes(bytes)),)+
+                ElementsMut::F8E4M3(values) => values.copy_from_slice(&Element::read_bytes(bytes)),
+                ElementsMut::F8E5M2(values) => values.copy_from_slice(&Element::read_bytes(bytes)),
                 ElementsMut::BF16(values) => {
                     for (value, given) in values.iter_mut().zip(f32::read_bytes(bytes)) {
                         *value = half::bf16::from_f32(given);

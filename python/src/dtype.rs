@@ -191,23 +191,7 @@ fn named(name: &str) -> Option<DType> {
 /// Returns all dtypes.
 #[pyfunction]
 pub(crate) fn all_dtypes() -> Vec<PyDType> {
-    [
-        DType::Bool,
-        DType::U8,
-        DType::U16,
-        DType::U32,
-        DType::U64,
-        DType::I8,
-        DType::I16,
-        DType::I32,
-        DType::I64,
-        DType::F16,
-        DType::BF16,
-        DType::F32,
-        DType::F64,
-    ]
-    .map(PyDType)
-    .into()
+    DType::ALL.map(PyDType).into()
 }
 
 /// Returns the dtype of the result of an operation on operands of these two dtypes.

@@ -44,6 +44,14 @@ macro_rules! for_dtype {
                 type $t = i64;
                 $body
             }
+            phynexus::DType::F8E4M3 => {
+                type $t = phynexus::F8E4M3;
+                $body
+            }
+            phynexus::DType::F8E5M2 => {
+                type $t = phynexus::F8E5M2;
+                $body
+            }
             phynexus::DType::F16 => {
                 type $t = half::f16;
                 $body

@@ -1,7 +1,8 @@
 //! Maps a run-time dtype to a Rust type.
 
 /// Evaluates an expression with the Rust type of a dtype bound to a name. The type for `bool` is given by the caller:
-/// `bool`, or `u8` for the bytes 0 and 1.
+/// `bool`, or `u8` for the bytes 0 and 1. There is none for 8-bit floats: operations that compute with elements refuse
+/// them when they are recorded.
 macro_rules! by_dtype {
     ($dtype:expr, bool is $bool:ty, $t:ident => $body:expr) => {{
         use phynexus::DType;
@@ -25,6 +26,7 @@ macro_rules! by_dtype {
             DType::BF16 => with!(half::bf16),
             DType::F32 => with!(f32),
             DType::F64 => with!(f64),
+            DType::F8E4M3 | DType::F8E5M2 => unreachable!("an operation that computes with 8-bit floats"),
         }
     }};
 }

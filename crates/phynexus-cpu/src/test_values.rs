@@ -1,9 +1,10 @@
 //! Shared test code of this crate: values of every dtype, and their bytes.
 
 use phynexus::op::Combine;
-use phynexus::{DType, DTypeKind, Element, Scalar};
-
-use crate::by_dtype::by_dtype;
+use phynexus::{
+    DType, DTypeKind, Element, Scalar,
+    dtype::{read_scalars, scalar_bytes},
+};
 
 /// Values of a dtype: extremes, small numbers, and the special values of floats.
 pub(crate) fn values(dtype: DType, n: usize, seed: u64) -> Vec<Scalar> {
@@ -44,19 +45,11 @@ pub(crate) fn values(dtype: DType, n: usize, seed: u64) -> Vec<Scalar> {
 }
 
 pub(crate) fn to_bytes(values: &[Scalar], dtype: DType) -> Vec<u8> {
-    fn typed<T: Element>(values: &[Scalar]) -> Vec<u8> {
-        let mut out = Vec::new();
-        T::write_bytes(&values.iter().map(|&s| T::from_scalar(s)).collect::<Vec<T>>(), &mut out);
-        out
-    }
-    by_dtype!(dtype, bool is bool, T => typed::<T>(values))
+    values.iter().flat_map(|&value| scalar_bytes(value, dtype)).collect()
 }
 
 pub(crate) fn from_bytes(bytes: &[u8], dtype: DType) -> Vec<Scalar> {
-    fn typed<T: Element>(bytes: &[u8]) -> Vec<Scalar> {
-        T::read_bytes(bytes).into_iter().map(T::to_scalar).collect()
-    }
-    by_dtype!(dtype, bool is bool, T => typed::<T>(bytes))
+    read_scalars(bytes, dtype)
 }
 
 /// Whether two values are equal; NaN equals NaN, and zeros equal each other.

@@ -23,12 +23,12 @@ pub static OPENCL: Language = Language {
     unroll: "#pragma unroll",
     shuffle: "sub_group_shuffle_xor({value}, {bits}u)",
     types: [
-        "uchar", "uchar", "ushort", "uint", "ulong", "char", "short", "int", "long", "ushort", "ushort",
-        "float", "double",
+        "uchar", "uchar", "ushort", "uint", "ulong", "char", "short", "int", "long", "uchar", "uchar",
+        "ushort", "ushort", "float", "double",
     ],
     vectors: [
-        "uchar", "uchar", "ushort", "uint", "ulong", "char", "short", "int", "long", "ushort", "ushort",
-        "float", "double",
+        "uchar", "uchar", "ushort", "uint", "ulong", "char", "short", "int", "long", "uchar", "uchar",
+        "ushort", "ushort", "float", "double",
     ],
     vector: "({type})({lanes})",
     math_suffix: "",

@@ -5,9 +5,10 @@ use std::fmt;
 use half::{bf16, f16};
 
 mod elements;
+pub mod float8;
 
-pub(crate) use elements::read_scalars;
-pub use elements::{Elements, ElementsMut, scalar_bytes};
+pub use elements::{Elements, ElementsMut, read_scalars, scalar_bytes};
+use float8::Float8;
 
 /// The type of a tensor's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -31,6 +32,11 @@ pub enum DType {
     I32,
     /// Signed 64-bit integers.
     I64,
+    /// 8-bit floats with 4 significant bits, largest value 448, without infinities. Values of it are stored, moved,
+    /// converted and multiplied as matrices; nothing else is computed with them.
+    F8E4M3,
+    /// 8-bit floats with 3 significant bits, largest finite value 57344, for the same.
+    F8E5M2,
     /// IEEE 754 half precision: 11 significant bits, largest finite value 65504.
     F16,
     /// The upper half of a float32: 8 significant bits, float32's range.
@@ -50,7 +56,7 @@ pub enum DTypeKind {
     Unsigned,
     /// `i8` to `i64`.
     Signed,
-    /// `f16`, `bf16`, `f32`, `f64`.
+    /// `f8e4m3`, `f8e5m2`, `f16`, `bf16`, `f32`, `f64`.
     Float,
 }
 
@@ -58,8 +64,11 @@ use DType::*;
 
 impl DType {
     /// All dtypes.
-    pub const ALL: [DType; 13] = [Bool, U8, U16, U32, U64, I8, I16, I32, I64, F16, BF16, F32, F64];
-    /// The floating-point dtypes.
+    pub const ALL: [DType; 15] =
+        [Bool, U8, U16, U32, U64, I8, I16, I32, I64, F8E4M3, F8E5M2, F16, BF16, F32, F64];
+    /// The dtypes that all operations take: all but the 8-bit floats.
+    pub const COMPUTED: [DType; 13] = [Bool, U8, U16, U32, U64, I8, I16, I32, I64, F16, BF16, F32, F64];
+    /// The floating-point dtypes that all operations take.
     pub const FLOATS: [DType; 4] = [F16, BF16, F32, F64];
     /// The integer dtypes, without `bool`.
     pub const INTEGERS: [DType; 8] = [U8, U16, U32, U64, I8, I16, I32, I64];
@@ -67,7 +76,7 @@ impl DType {
     /// Bytes of one element.
     pub const fn size(self) -> usize {
         match self {
-            Bool | U8 | I8 => 1,
+            Bool | U8 | I8 | F8E4M3 | F8E5M2 => 1,
             U16 | I16 | F16 | BF16 => 2,
             U32 | I32 | F32 => 4,
             U64 | I64 | F64 => 8,
@@ -80,11 +89,20 @@ impl DType {
             Bool => DTypeKind::Bool,
             U8 | U16 | U32 | U64 => DTypeKind::Unsigned,
             I8 | I16 | I32 | I64 => DTypeKind::Signed,
-            F16 | BF16 | F32 | F64 => DTypeKind::Float,
+            F8E4M3 | F8E5M2 | F16 | BF16 | F32 | F64 => DTypeKind::Float,
         }
     }
 
-    /// Returns true for `f16`, `bf16`, `f32` and `f64`.
+    /// The format of an 8-bit float.
+    pub const fn float8(self) -> Option<Float8> {
+        match self {
+            F8E4M3 => Some(Float8::E4M3),
+            F8E5M2 => Some(Float8::E5M2),
+            _ => None,
+        }
+    }
+
+    /// Returns true for floats of any size.
     pub const fn is_float(self) -> bool {
         matches!(self.kind(), DTypeKind::Float)
     }
@@ -106,6 +124,8 @@ impl DType {
             I16 => "int16",
             I32 => "int32",
             I64 => "int64",
+            F8E4M3 => "float8_e4m3fn",
+            F8E5M2 => "float8_e5m2",
             F16 => "float16",
             BF16 => "bfloat16",
             F32 => "float32",
@@ -124,6 +144,8 @@ impl DType {
             "i16" => I16,
             "i32" => I32,
             "i64" => I64,
+            "f8e4m3" => F8E4M3,
+            "f8e5m2" => F8E5M2,
             "f16" => F16,
             "bf16" => BF16,
             "f32" => F32,
@@ -135,7 +157,7 @@ impl DType {
 
     /// Returns the dtype of `a op b`. This follows the promotion table of the Python array API standard 2024.12. Cases
     /// that the standard leaves open follow PyTorch: an integer with a float gives the float, and `bool` with any other
-    /// dtype gives the other. `f16` with `bf16` gives `f32`, and `u64` with a signed integer gives `f32`.
+    /// dtype gives the other. `f16` with `bf16` gives `f32`, as do two different 8-bit floats, and `u64` with a signed integer gives `f32`.
     pub fn promote(self, other: DType) -> DType {
         if self == other {
             return self;
@@ -144,7 +166,7 @@ impl DType {
         match (a.kind(), b.kind()) {
             (DTypeKind::Bool, _) => b,
             (DTypeKind::Float, DTypeKind::Float) => match (a, b) {
-                (F16, BF16) | (BF16, F16) => F32,
+                (F16, BF16) | (BF16, F16) | (F8E4M3, F8E5M2) | (F8E5M2, F8E4M3) => F32,
                 _ => a.max(b),
             },
             (_, DTypeKind::Float) => b,
@@ -169,10 +191,10 @@ impl DType {
         }
     }
 
-    /// Returns the dtype in which kernels compute: `f32` for 16-bit floats, otherwise the dtype itself.
+    /// Returns the dtype in which kernels compute: `f32` for 8-bit and 16-bit floats, otherwise the dtype itself.
     pub const fn compute(self) -> DType {
         match self {
-            F16 | BF16 => F32,
+            F8E4M3 | F8E5M2 | F16 | BF16 => F32,
             other => other,
         }
     }
@@ -275,6 +297,8 @@ impl Scalar {
             I16 => via!(i16),
             I32 => via!(i32),
             I64 => via!(i64),
+            F8E4M3 => via!(float8::F8E4M3),
+            F8E5M2 => via!(float8::F8E5M2),
             F16 => via!(f16),
             BF16 => via!(bf16),
             F32 => via!(f32),
@@ -385,6 +409,8 @@ integer!(i8, I8, Int, as_i64);
 integer!(i16, I16, Int, as_i64);
 integer!(i32, I32, Int, as_i64);
 integer!(i64, I64, Int, as_i64);
+element!(float8::F8E4M3, F8E4M3, |v| Scalar::Float(v.to_f64()), |s| float8::F8E4M3::from_f64(s.as_f64()));
+element!(float8::F8E5M2, F8E5M2, |v| Scalar::Float(v.to_f64()), |s| float8::F8E5M2::from_f64(s.as_f64()));
 element!(f16, F16, |v| Scalar::Float(v.to_f64()), |s| f16::from_f64(s.as_f64()));
 element!(bf16, BF16, |v| Scalar::Float(v.to_f64()), |s| bf16::from_f64(s.as_f64()));
 element!(f32, F32, |v| Scalar::Float(v.into()), |s| s.as_f64() as f32);

@@ -72,7 +72,10 @@ pub mod tensor;
 pub mod text;
 
 pub use device::Device;
-pub use dtype::{DType, DTypeKind, Element, Scalar};
+pub use dtype::{
+    DType, DTypeKind, Element, Scalar,
+    float8::{F8E4M3, F8E5M2, Float8},
+};
 pub use error::{Error, Result};
 pub use gradient::{GradientMode, Gradients, no_grad};
 pub use graph::Tensor;

@@ -4,7 +4,7 @@ use phynexus::{
     DType, Device, Error, MatmulPrecision, Result, Tensor, float32_matmul_precision,
     kernel::{
         check::Limits,
-        loops::{MatrixShape, Panel},
+        loops::{MatrixShape, MatrixUnit, Panel},
         lower::Target,
     },
     no_grad,
@@ -25,7 +25,7 @@ fn rounding_panels() -> Device {
 }
 
 fn device(name: &str, shape: MatrixShape) -> Device {
-    let matrices = vec![(shape, DType::F32, DType::F32)];
+    let matrices = vec![MatrixUnit::new(shape, DType::F32, DType::F32)];
     let limits = Limits {
         device: name.to_owned(),
         bindings: 31,

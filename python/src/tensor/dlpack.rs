@@ -140,6 +140,8 @@ fn code(dtype: DType) -> DataType {
     let code = match dtype {
         DType::Bool => 6,
         DType::BF16 => 4,
+        DType::F8E4M3 => 10,
+        DType::F8E5M2 => 12,
         _ if dtype.is_float() => 2,
         DType::U8 | DType::U16 | DType::U32 | DType::U64 => 1,
         _ => 0,
@@ -151,6 +153,8 @@ fn dtype_of(given: DataType) -> Result<DType> {
     let known = match (given.code, given.bits, given.lanes) {
         (6, 8, 1) => DType::Bool,
         (4, 16, 1) => DType::BF16,
+        (10, 8, 1) => DType::F8E4M3,
+        (12, 8, 1) => DType::F8E5M2,
         (2, 16, 1) => DType::F16,
         (2, 32, 1) => DType::F32,
         (2, 64, 1) => DType::F64,

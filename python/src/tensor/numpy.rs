@@ -246,7 +246,9 @@ fn plain(data: &Bound<'_, PyAny>) -> PyResult<Option<Plain>> {
     let interface = data.getattr(intern!(py, "__array_interface__"))?;
     let kind = interface.get_item(intern!(py, "typestr"))?;
     let kind = kind.extract::<&str>()?;
-    let known = |dtype: &DType| !matches!(dtype, DType::Bool | DType::BF16) && has_type_string(*dtype, kind);
+    let known = |dtype: &DType| {
+        *dtype != DType::Bool && bits_in_numpy(*dtype).is_none() && has_type_string(*dtype, kind)
+    };
     let Some(dtype) = DType::ALL.into_iter().find(known) else { return Ok(None) };
     if !interface.get_item(intern!(py, "strides"))?.is_none() {
         return Ok(None);
@@ -273,8 +275,8 @@ fn from_array(data: &Bound<'_, PyAny>, dtype: Option<DType>, device: Device) -> 
         made => made?,
     };
     let kind = array.getattr("dtype")?;
-    if given == DType::BF16 {
-        array = array.call_method1("view", ("uint16",))?;
+    if let Some(bits) = bits_in_numpy(given) {
+        array = array.call_method1("view", (bits,))?;
     }
     if given == DType::Bool {
         // A bool may be stored as a byte other than 0 and 1 if other bytes were reinterpreted as bool.
@@ -357,6 +359,15 @@ pub(crate) fn type_string(dtype: DType) -> String {
     format!("{order}{kind}{}", dtype.size())
 }
 
+/// The name of the integers with this dtype's bits, if NumPy lacks it.
+fn bits_in_numpy(dtype: DType) -> Option<&'static str> {
+    match dtype {
+        DType::BF16 => Some("uint16"),
+        DType::F8E4M3 | DType::F8E5M2 => Some("uint8"),
+        _ => None,
+    }
+}
+
 fn has_type_string(dtype: DType, name: &str) -> bool {
     let mut letters = name.chars();
     letters.next().zip(letters.next()) == Some(order_and_kind(dtype))
@@ -367,8 +378,8 @@ fn export<'py>(py: Python<'py>, tensor: &Tensor) -> Result<Bound<'py, PyAny>> {
     // In a recording, the current values would be baked in as constants.
     refuse_reading()?;
     let dtype = tensor.dtype();
-    if dtype == DType::BF16 {
-        return Err(type_error("NumPy does not support bfloat16: convert with .float() first"));
+    if bits_in_numpy(dtype).is_some() {
+        return Err(type_error(format!("NumPy does not support {dtype}: convert with .float() first")));
     }
     if tensor.device().name() != "cpu" {
         return Err(type_error(format!(
@@ -389,13 +400,13 @@ fn export<'py>(py: Python<'py>, tensor: &Tensor) -> Result<Bound<'py, PyAny>> {
 #[pymethods]
 impl PyTensor {
     /// Returns the elements as a read-only NumPy array that shares memory. A tensor on another device or with gradients
-    /// is an error unless ``force=True``, which also converts ``bfloat16`` to ``float32``.
+    /// is an error unless ``force=True``, which also converts dtypes that NumPy lacks to ``float32``.
     #[pyo3(signature = (*, force=false))]
     fn numpy<'py>(&self, py: Python<'py>, force: bool) -> Result<Bound<'py, PyAny>> {
         let tensor = self.tensor()?;
         if force {
             let mut tensor = tensor.detach()?.to_device(crate::device::find("cpu")?)?;
-            if tensor.dtype() == DType::BF16 {
+            if bits_in_numpy(tensor.dtype()).is_some() {
                 tensor = tensor.to_dtype(DType::F32)?;
             }
             return export(py, &tensor);

@@ -59,7 +59,7 @@ pub(super) fn write(out: &mut dyn Write, array: &HostArray) -> std::io::Result<(
     out.write_all(array.bytes())
 }
 
-/// NumPy's name of a little-endian dtype.
+/// NumPy's name of a little-endian dtype. Those of `bfloat16` and of 8-bit floats are those of the package `ml_dtypes`.
 fn descr(dtype: DType) -> &'static str {
     match dtype {
         DType::Bool => "|b1",
@@ -71,6 +71,8 @@ fn descr(dtype: DType) -> &'static str {
         DType::I16 => "<i2",
         DType::I32 => "<i4",
         DType::I64 => "<i8",
+        DType::F8E4M3 => "|V1",
+        DType::F8E5M2 => "|f1",
         DType::F16 => "<f2",
         DType::BF16 => "<V2",
         DType::F32 => "<f4",

@@ -6,9 +6,9 @@ use std::sync::{
 };
 
 use phynexus::{
-    DType, Device, Element, Error, Result, Scalar,
+    DType, Device, Error, Result, Scalar,
     device::{DeviceInfo, DeviceNature, HostRead, Peaks, register},
-    dtype::scalar_bytes,
+    dtype::{read_scalars, scalar_bytes},
     gpu::{BlockAddress, Driver, Gpu, NotCompiled, Submission},
     kernel::{check::Limits, loops::Kernel, lower::Target},
     oracle::interpret::interpret,
@@ -337,7 +337,7 @@ fn load((block, start): &BlockAddress<'_, Block>, dtype: DType, length: usize) -
     let element = |at: usize| {
         let first = usize::try_from(start + (at * size) as i64).ok();
         let bytes = first.and_then(|first| memory.get(first..first + size));
-        scalar(bytes.unwrap_or(&[0xA5; 8][..size]), dtype)
+        read_scalars(bytes.unwrap_or(&[0xA5; 8][..size]), dtype)[0]
     };
     (0..length).map(element).collect()
 }
@@ -354,26 +354,5 @@ fn store((block, start): &BlockAddress<'_, Block>, dtype: DType, old: &[Scalar],
                 part.copy_from_slice(&bytes);
             }
         }
-    }
-}
-
-fn scalar(bytes: &[u8], dtype: DType) -> Scalar {
-    fn read<T: Element>(bytes: &[u8]) -> Scalar {
-        T::read_bytes(bytes)[0].to_scalar()
-    }
-    match dtype {
-        DType::Bool => read::<bool>(bytes),
-        DType::U8 => read::<u8>(bytes),
-        DType::U16 => read::<u16>(bytes),
-        DType::U32 => read::<u32>(bytes),
-        DType::U64 => read::<u64>(bytes),
-        DType::I8 => read::<i8>(bytes),
-        DType::I16 => read::<i16>(bytes),
-        DType::I32 => read::<i32>(bytes),
-        DType::I64 => read::<i64>(bytes),
-        DType::F16 => read::<half::f16>(bytes),
-        DType::BF16 => read::<half::bf16>(bytes),
-        DType::F32 => read::<f32>(bytes),
-        DType::F64 => read::<f64>(bytes),
     }
 }

@@ -45,6 +45,11 @@ impl Accumulator for f32 {
                         *o = f32::from_bits(u32::from(*x) << 16);
                     }
                 }
+                _ if let Some(format) = dtype.float8() => {
+                    for (o, x) in out.iter_mut().zip(std::slice::from_raw_parts(source, count)) {
+                        *o = format.to_f32(*x);
+                    }
+                }
                 _ => out.copy_from_slice(std::slice::from_raw_parts(source.cast(), count)),
             }
         }

@@ -4,7 +4,7 @@ use std::{borrow::Cow, slice};
 
 use half::{bf16, f16};
 use phynexus::{
-    DType, Error, Result,
+    DType, Error, F8E4M3, F8E5M2, Result,
     custom::{CustomCall, Elements, ElementsMut},
     kernel::step::Operand,
     shape::{Dims, element_count},
@@ -92,5 +92,5 @@ macro_rules! slices {
 }
 
 slices!(
-    Bool bool, U8 u8, U16 u16, U32 u32, U64 u64, I8 i8, I16 i16, I32 i32, I64 i64, F16 f16, BF16 bf16, F32 f32, F64 f64
+    Bool bool, U8 u8, U16 u16, U32 u32, U64 u64, I8 i8, I16 i16, I32 i32, I64 i64, F8E4M3 F8E4M3, F8E5M2 F8E5M2, F16 f16, BF16 bf16, F32 f32, F64 f64
 );

@@ -46,7 +46,8 @@ fn reader(dtype: DType) -> Option<Reader> {
         DType::I16 => read::<i16>,
         DType::I32 => read::<i32>,
         DType::I64 => read::<i64>,
-        DType::Bool | DType::F16 | DType::BF16 | DType::F32 | DType::F64 => return None,
+        DType::Bool => return None,
+        DType::F8E4M3 | DType::F8E5M2 | DType::F16 | DType::BF16 | DType::F32 | DType::F64 => return None,
     })
 }
 

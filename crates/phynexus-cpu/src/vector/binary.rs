@@ -32,7 +32,7 @@ pub fn binary_for(set: InstructionSet, op: Binary, dtype: DType) -> Option<Binar
         DType::I16 => integer::<i16, u16>(set, op),
         DType::I32 => integer::<i32, u32>(set, op),
         DType::I64 => integer::<i64, u64>(set, op),
-        DType::F16 | DType::BF16 => None,
+        DType::F8E4M3 | DType::F8E5M2 | DType::F16 | DType::BF16 => None,
         DType::F32 => float32(set, op),
         DType::F64 => float64(set, op),
     }

@@ -3,7 +3,7 @@
 //! rounded to nearest, halves to even, exactly once: 64-bit integers and `f64` convert directly to `f32` and the 16-bit
 //! types.
 
-use phynexus::DType;
+use phynexus::{DType, Float8};
 
 use super::UnaryKernel;
 use super::convert::{
@@ -14,12 +14,17 @@ use super::half::half;
 use super::instruction_set::InstructionSet;
 use super::loops;
 
+const E4M3: Float8 = Float8::E4M3;
+const E5M2: Float8 = Float8::E5M2;
+
 /// From an integer type to every other size, `bool` and the float types. 16-bit floats are converted through `$exact`,
 /// which represents the integers exactly (or, for 64 bits, with more bits than affect the result).
 macro_rules! from_integer {
     ($set:ident, $t:ty, $to:ident, $exact:ty) => {
         match ($to, $to.size()) {
             (DType::Bool, _) => loops::unary($set, |x: $t| u8::from(x != 0)),
+            (DType::F8E4M3, _) => loops::unary($set, |x: $t| E4M3.from_f64(x as f64)),
+            (DType::F8E5M2, _) => loops::unary($set, |x: $t| E5M2.from_f64(x as f64)),
             (DType::F16, _) => loops::unary($set, |x: $t| <$exact as Narrow>::f16(x as $exact)),
             (DType::BF16, _) => loops::unary($set, |x: $t| <$exact as Narrow>::bf16(x as $exact)),
             (DType::F32, _) => loops::unary($set, |x: $t| x as f32),
@@ -54,6 +59,24 @@ macro_rules! from_float {
     }};
 }
 
+/// From an 8-bit float to every other type.
+macro_rules! from_float8 {
+    ($set:ident, $format:ident, $to:ident) => {{
+        fn read(bits: u8) -> f32 {
+            $format.to_f32(bits)
+        }
+        match $to {
+            DType::F8E4M3 => loops::unary($set, |x: u8| E4M3.from_f32(read(x))),
+            DType::F8E5M2 => loops::unary($set, |x: u8| E5M2.from_f32(read(x))),
+            DType::F16 => loops::unary($set, |x: u8| f32_to_f16(read(x))),
+            DType::BF16 => loops::unary($set, |x: u8| f32_to_bf16(read(x))),
+            DType::F32 => loops::unary($set, read),
+            DType::F64 => loops::unary($set, |x: u8| f64::from(read(x))),
+            _ => from_float!($set, u8, read, $to),
+        }
+    }};
+}
+
 /// `f32` rounded to a 16-bit type, as `f32`, for this processor.
 pub(crate) fn round_to(dtype: DType) -> UnaryKernel {
     let set = InstructionSet::best();
@@ -84,25 +107,35 @@ pub fn cast_for(set: InstructionSet, from: DType, to: DType) -> UnaryKernel {
         DType::I16 => from_integer!(set, i16, to, f32),
         DType::I32 => from_integer!(set, i32, to, f64),
         DType::I64 => from_integer!(set, i64, to, f64),
+        DType::F8E4M3 => from_float8!(set, E4M3, to),
+        DType::F8E5M2 => from_float8!(set, E5M2, to),
         DType::F16 => match to {
+            DType::F8E4M3 => loops::unary(set, |x: u16| E4M3.from_f32(f16_to_f32(x))),
+            DType::F8E5M2 => loops::unary(set, |x: u16| E5M2.from_f32(f16_to_f32(x))),
             DType::BF16 => loops::unary(set, |x: u16| f32_to_bf16(f16_to_f32(x))),
             DType::F32 => half(set).map_or_else(|| loops::unary(set, f16_to_f32), |half| half.widen),
             DType::F64 => loops::unary(set, |x: u16| f64::from(f16_to_f32(x))),
             _ => from_float!(set, u16, f16_to_f32, to),
         },
         DType::BF16 => match to {
+            DType::F8E4M3 => loops::unary(set, |x: u16| E4M3.from_f32(bf16_to_f32(x))),
+            DType::F8E5M2 => loops::unary(set, |x: u16| E5M2.from_f32(bf16_to_f32(x))),
             DType::F16 => loops::unary(set, |x: u16| f32_to_f16(bf16_to_f32(x))),
             DType::F32 => loops::unary(set, bf16_to_f32),
             DType::F64 => loops::unary(set, |x: u16| f64::from(bf16_to_f32(x))),
             _ => from_float!(set, u16, bf16_to_f32, to),
         },
         DType::F32 => match to {
+            DType::F8E4M3 => loops::unary(set, |x: f32| E4M3.from_f32(x)),
+            DType::F8E5M2 => loops::unary(set, |x: f32| E5M2.from_f32(x)),
             DType::F16 => half(set).map_or_else(|| loops::unary(set, f32_to_f16), |half| half.narrow),
             DType::BF16 => loops::unary(set, f32_to_bf16),
             DType::F64 => loops::unary(set, |x: f32| f64::from(x)),
             _ => from_float!(set, f32, std::convert::identity, to),
         },
         DType::F64 => match to {
+            DType::F8E4M3 => loops::unary(set, |x: f64| E4M3.from_f64(x)),
+            DType::F8E5M2 => loops::unary(set, |x: f64| E5M2.from_f64(x)),
             DType::F16 => loops::unary(set, f64_to_f16),
             DType::BF16 => loops::unary(set, f64_to_bf16),
             DType::F32 => loops::unary(set, |x: f64| x as f32),

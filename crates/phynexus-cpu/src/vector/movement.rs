@@ -43,7 +43,7 @@ pub fn gather_indexed(dtype: DType) -> IndexedKernel {
     by_size!(dtype.size(), gather_indexed_elements)
 }
 
-/// Counts from a start by a step. `None` for `bool`, `f16` and `bf16`.
+/// Counts from a start by a step. `None` for `bool` and floats of 8 and 16 bits.
 pub fn iota(dtype: DType) -> Option<IotaKernel> {
     Some(match dtype {
         DType::U8 | DType::I8 => iota_elements::<u8>,
@@ -52,7 +52,7 @@ pub fn iota(dtype: DType) -> Option<IotaKernel> {
         DType::U64 | DType::I64 => iota_elements::<u64>,
         DType::F32 => iota_elements::<f32>,
         DType::F64 => iota_elements::<f64>,
-        DType::Bool | DType::F16 | DType::BF16 => return None,
+        DType::Bool | DType::F8E4M3 | DType::F8E5M2 | DType::F16 | DType::BF16 => return None,
     })
 }
 

@@ -48,7 +48,7 @@ pub fn reduce_for(set: InstructionSet, combine: Combine, dtype: DType) -> Option
         DType::I16 => Some(integer::<i16, u16>(set, combine)),
         DType::I32 => Some(integer::<i32, u32>(set, combine)),
         DType::I64 => Some(integer::<i64, u64>(set, combine)),
-        DType::F16 | DType::BF16 => None,
+        DType::F8E4M3 | DType::F8E5M2 | DType::F16 | DType::BF16 => None,
         DType::F32 => Some(float!(set, combine, f32)),
         DType::F64 => Some(float!(set, combine, f64)),
     }

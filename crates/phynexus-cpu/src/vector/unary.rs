@@ -30,7 +30,7 @@ pub fn unary_for(set: InstructionSet, op: Unary, dtype: DType) -> Option<UnaryKe
         DType::I16 => integer::<i16>(set, op),
         DType::I32 => integer::<i32>(set, op),
         DType::I64 => integer::<i64>(set, op),
-        DType::F16 | DType::BF16 => None,
+        DType::F8E4M3 | DType::F8E5M2 | DType::F16 | DType::BF16 => None,
         DType::F32 => float32(set, op),
         DType::F64 => float64(set, op),
     }

@@ -33,7 +33,7 @@ pub(super) fn check_type(name: &str, parameter: &Parameter, entry: &str) -> Resu
 /// The declaration of a parameter in OpenCL C.
 pub(super) fn declaration(parameter: &Parameter) -> String {
     let name = match parameter.dtype {
-        DType::Bool | DType::U8 => "uchar",
+        DType::Bool | DType::U8 | DType::F8E4M3 | DType::F8E5M2 => "uchar",
         DType::U16 | DType::BF16 => "ushort",
         DType::U32 => "uint",
         DType::U64 => "ulong",
@@ -56,7 +56,7 @@ pub(super) fn declaration(parameter: &Parameter) -> String {
 fn dtypes(name: &str) -> Option<&'static [DType]> {
     let held: &[DType] = match name {
         "char" | "signedchar" => &[DType::I8, DType::Bool],
-        "uchar" | "unsignedchar" => &[DType::U8, DType::Bool],
+        "uchar" | "unsignedchar" => &[DType::U8, DType::Bool, DType::F8E4M3, DType::F8E5M2],
         "bool" => &[DType::Bool],
         "short" => &[DType::I16],
         "ushort" | "unsignedshort" => &[DType::U16, DType::F16, DType::BF16],

@@ -120,6 +120,7 @@ fn of(dtype: DType) -> Option<Scalar> {
         DType::U32 | DType::U64 => ScalarKind::Uint,
         DType::F16 | DType::F32 | DType::F64 => ScalarKind::Float,
         DType::Bool | DType::U8 | DType::U16 | DType::I8 | DType::I16 | DType::BF16 => return None,
+        DType::F8E4M3 | DType::F8E5M2 => return None,
     };
     Some(Scalar { kind, width: dtype.size() as u8 })
 }

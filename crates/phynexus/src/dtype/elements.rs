@@ -4,7 +4,10 @@ use std::borrow::Cow;
 
 use half::{bf16, f16};
 
-use super::{DType, Element, Scalar};
+use super::{
+    DType, Element, Scalar,
+    float8::{F8E4M3, F8E5M2},
+};
 
 macro_rules! elements {
     ($($variant:ident $t:ty),+) => {
@@ -56,7 +59,7 @@ macro_rules! elements {
 }
 
 elements!(
-    Bool bool, U8 u8, U16 u16, U32 u32, U64 u64, I8 i8, I16 i16, I32 i32, I64 i64, F16 f16, BF16 bf16, F32 f32, F64 f64
+    Bool bool, U8 u8, U16 u16, U32 u32, U64 u64, I8 i8, I16 i16, I32 i32, I64 i64, F8E4M3 F8E4M3, F8E5M2 F8E5M2, F16 f16, BF16 bf16, F32 f32, F64 f64
 );
 
 /// Returns the bytes of a scalar as an element of `dtype`.
@@ -76,6 +79,8 @@ pub fn scalar_bytes(scalar: Scalar, dtype: DType) -> smallvec::SmallVec<[u8; 8]>
         DType::I16 => bytes!(i16),
         DType::I32 => bytes!(i32),
         DType::I64 => bytes!(i64),
+        DType::F8E4M3 => bytes!(F8E4M3),
+        DType::F8E5M2 => bytes!(F8E5M2),
         DType::F16 => bytes!(f16),
         DType::BF16 => bytes!(bf16),
         DType::F32 => bytes!(f32),
@@ -83,8 +88,8 @@ pub fn scalar_bytes(scalar: Scalar, dtype: DType) -> smallvec::SmallVec<[u8; 8]>
     }
 }
 
-/// Reads the elements in these bytes.
-pub(crate) fn read_scalars(bytes: &[u8], dtype: DType) -> Vec<Scalar> {
+/// Reads the elements in these little-endian bytes.
+pub fn read_scalars(bytes: &[u8], dtype: DType) -> Vec<Scalar> {
     fn read<T: Element>(bytes: &[u8]) -> Vec<Scalar> {
         T::read_bytes(bytes).into_iter().map(T::to_scalar).collect()
     }
@@ -98,6 +103,8 @@ pub(crate) fn read_scalars(bytes: &[u8], dtype: DType) -> Vec<Scalar> {
         DType::I16 => read::<i16>(bytes),
         DType::I32 => read::<i32>(bytes),
         DType::I64 => read::<i64>(bytes),
+        DType::F8E4M3 => read::<F8E4M3>(bytes),
+        DType::F8E5M2 => read::<F8E5M2>(bytes),
         DType::F16 => read::<f16>(bytes),
         DType::BF16 => read::<bf16>(bytes),
         DType::F32 => read::<f32>(bytes),

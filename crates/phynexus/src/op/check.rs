@@ -42,5 +42,8 @@ pub fn check(ir: &Ir) -> Result<()> {
 pub(super) fn check_node(node: &IrNode, inputs: &[&IrNode]) -> Check {
     let operation = node.op.operation();
     need(operation.operands().is_none_or(|count| count == inputs.len()), "wrong number of inputs")?;
+    let mut dtypes = inputs.iter().map(|input| input.dtype).chain([node.dtype]);
+    let computes = dtypes.any(|dtype| dtype.float8().is_some()) && !node.op.takes_float8();
+    need(!computes, "computes with 8-bit floats")?;
     operation.check(node, inputs)
 }

@@ -53,6 +53,21 @@ impl Op {
         matches!(self, Op::Reshape | Op::Permute(_) | Op::Expand | Op::Slice(_))
     }
 
+    /// True for ops that take 8-bit floats: those that move values, convert them or multiply matrices.
+    pub(crate) fn takes_float8(&self) -> bool {
+        let moves = matches!(
+            self,
+            Op::Buffer
+                | Op::Constant(_)
+                | Op::Copy
+                | Op::Contiguous
+                | Op::Pad(_)
+                | Op::Cat(_)
+                | Op::Gather(_)
+        );
+        moves || self.is_view() || matches!(self, Op::Where | Op::Cast | Op::Bitcast | Op::Dot)
+    }
+
     /// True for ops whose output elements depend only on the input elements at the same position.
     pub fn is_elementwise(&self) -> bool {
         match self {

@@ -51,6 +51,9 @@ impl Tensor {
     fn record_nodes(device: Device, op: Op, dtype: DType, shape: Dims, sources: Sources) -> Result<Tensor> {
         crate::profile::note_recording();
         check_size(op.name(), dtype, &shape)?;
+        if !op.takes_float8() {
+            refuse_float8(&op, dtype, &sources)?;
+        }
         if !matches!(op, Op::Copy)
             && let Some(other) = sources.iter().find(|source| source.device != device)
         {
@@ -244,6 +247,18 @@ impl Composite {
         let (dtype, shape) = composite.check(&types)?;
         Tensor::record(Op::Composite(composite), dtype, shape, operands)
     }
+}
+
+/// Refuses 8-bit floats for an operation that computes with its operands' elements.
+fn refuse_float8(op: &Op, dtype: DType, sources: &Sources) -> Result<()> {
+    let operands = sources.iter().map(|source| source.dtype());
+    let mut all = operands.clone().chain([dtype]);
+    if all.all(|dtype| dtype.float8().is_none()) {
+        return Ok(());
+    }
+    let hint =
+        "8-bit floats are only stored, converted and multiplied as matrices: convert with .to_dtype(float32)";
+    Err(Error::dtype(op.name(), &operands.collect::<Vec<_>>(), hint))
 }
 
 /// Makes a custom kernel ready on a device, and the kernel of its gradient if it is to be differentiated, so that errors

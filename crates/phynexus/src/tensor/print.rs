@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use crate::{DType, Element, Result, Scalar, Tensor};
+use crate::{DType, Result, Scalar, Tensor, dtype::read_scalars};
 
 /// Larger tensors are summarised.
 const THRESHOLD: usize = 1000;
@@ -62,7 +62,7 @@ fn shown(tensor: &Tensor) -> Result<String> {
     let summarized = tensor.len() > THRESHOLD;
     tensor.evaluate()?;
     let edges = if summarized { edges(tensor)? } else { tensor.clone() };
-    let elements = texts(&read(&edges)?);
+    let elements = texts(&read_scalars(&edges.to_bytes()?, edges.dtype()));
     let mut text = String::new();
     write_axis(&mut text, &elements, tensor.shape(), edges.shape(), 0, 0);
     Ok(text)
@@ -80,27 +80,6 @@ fn edges(tensor: &Tensor) -> Result<Tensor> {
         }
     }
     Ok(edges)
-}
-
-fn read(tensor: &Tensor) -> Result<Vec<Scalar>> {
-    fn scalars<T: Element>(tensor: &Tensor) -> Result<Vec<Scalar>> {
-        Ok(tensor.to_vec::<T>()?.into_iter().map(Element::to_scalar).collect())
-    }
-    match tensor.dtype() {
-        DType::Bool => scalars::<bool>(tensor),
-        DType::U8 => scalars::<u8>(tensor),
-        DType::U16 => scalars::<u16>(tensor),
-        DType::U32 => scalars::<u32>(tensor),
-        DType::U64 => scalars::<u64>(tensor),
-        DType::I8 => scalars::<i8>(tensor),
-        DType::I16 => scalars::<i16>(tensor),
-        DType::I32 => scalars::<i32>(tensor),
-        DType::I64 => scalars::<i64>(tensor),
-        DType::F16 => scalars::<half::f16>(tensor),
-        DType::BF16 => scalars::<half::bf16>(tensor),
-        DType::F32 => scalars::<f32>(tensor),
-        DType::F64 => scalars::<f64>(tensor),
-    }
 }
 
 /// How floats are written; the rules are PyTorch's.

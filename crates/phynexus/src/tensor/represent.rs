@@ -6,6 +6,7 @@ use crate::{DType, DTypeKind, Error, Result, Scalar, Tensor, op::gradient};
 /// The integer dtype of a float's width, and its least value, which is the sign bit alone.
 fn bits_of(dtype: DType) -> Option<(DType, i64)> {
     match dtype {
+        DType::F8E4M3 | DType::F8E5M2 => Some((DType::I8, i64::from(i8::MIN))),
         DType::F16 | DType::BF16 => Some((DType::I16, i64::from(i16::MIN))),
         DType::F32 => Some((DType::I32, i64::from(i32::MIN))),
         DType::F64 => Some((DType::I64, i64::MIN)),

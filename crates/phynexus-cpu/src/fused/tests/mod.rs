@@ -5,7 +5,11 @@ mod kernels;
 mod random;
 mod reference;
 
-use phynexus::{DType, Scalar, dtype::scalar_bytes, kernel::fused::Fusion};
+use phynexus::{
+    DType, Scalar,
+    dtype::{read_scalars, scalar_bytes},
+    kernel::fused::Fusion,
+};
 
 use super::FusedKernel;
 
@@ -35,36 +39,11 @@ impl Data {
 
     fn all(&self) -> Vec<Scalar> {
         let bytes: Vec<u8> = self.words.iter().flat_map(|w| w.to_le_bytes()).collect();
-        bytes.chunks_exact(self.dtype.size()).take(self.len).map(|b| read(self.dtype, b)).collect()
+        read_scalars(&bytes[..self.len * self.dtype.size()], self.dtype)
     }
 
     fn pointer(&mut self) -> *mut u8 {
         self.words.as_mut_ptr().cast()
-    }
-}
-
-fn read(dtype: DType, bytes: &[u8]) -> Scalar {
-    use half::{bf16, f16};
-    use phynexus::Element;
-    macro_rules! read {
-        ($t:ty) => {
-            <$t>::read_bytes(bytes)[0].to_scalar()
-        };
-    }
-    match dtype {
-        DType::Bool => read!(bool),
-        DType::U8 => read!(u8),
-        DType::U16 => read!(u16),
-        DType::U32 => read!(u32),
-        DType::U64 => read!(u64),
-        DType::I8 => read!(i8),
-        DType::I16 => read!(i16),
-        DType::I32 => read!(i32),
-        DType::I64 => read!(i64),
-        DType::F16 => read!(f16),
-        DType::BF16 => read!(bf16),
-        DType::F32 => read!(f32),
-        DType::F64 => read!(f64),
     }
 }
 

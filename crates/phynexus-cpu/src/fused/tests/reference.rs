@@ -168,5 +168,5 @@ fn binary(op: Binary, a: Scalar, b: Scalar, dtype: DType) -> Scalar {
 }
 
 fn bitcast(value: Scalar, from: DType, to: DType) -> Scalar {
-    super::read(to, &phynexus::dtype::scalar_bytes(value, from))
+    super::read_scalars(&super::scalar_bytes(value, from), to)[0]
 }

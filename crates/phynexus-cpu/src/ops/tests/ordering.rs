@@ -30,7 +30,7 @@ fn repeating(dtype: DType, n: usize, seed: u64) -> Vec<Scalar> {
 
 #[test]
 fn extremes_are_found_at_their_first_place() {
-    for dtype in DType::ALL {
+    for dtype in DType::COMPUTED {
         for (outer, n, inner) in [
             (1, 1, 1),
             (3, 70, 1),
@@ -68,7 +68,7 @@ fn extremes_are_found_at_their_first_place() {
 
 #[test]
 fn sorting_is_stable_with_nan_as_the_greatest() {
-    for dtype in DType::ALL {
+    for dtype in DType::COMPUTED {
         for (rows, n) in [(1, 0), (1, 1), (4, 7), (3, 512), (3, 513), (2, 3000), (1, 150_000), (70, 700)] {
             let x = repeating(dtype, rows * n, 9);
             let bytes = to_bytes(&x, dtype);
@@ -93,7 +93,7 @@ fn sorting_is_stable_with_nan_as_the_greatest() {
 
 #[test]
 fn searching_finds_the_boundaries() {
-    for dtype in DType::ALL {
+    for dtype in DType::COMPUTED {
         for (n, m) in [(0, 3), (1, 10), (100, 70), (1000, 20_000)] {
             let mut sorted = repeating(dtype, n, 3);
             sorted.sort_by(|a, b| compare(*a, *b));

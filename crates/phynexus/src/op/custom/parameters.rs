@@ -51,8 +51,7 @@ fn in_c(dtype: DType) -> &'static str {
         DType::F32 => "float",
         DType::F64 => "double",
         // The builder rejects scalars of these types.
-        DType::Bool | DType::U8 | DType::U16 | DType::I8 | DType::I16 | DType::F16 | DType::BF16 => {
-            dtype.name()
-        }
+        DType::Bool | DType::U8 | DType::U16 | DType::I8 | DType::I16 => dtype.name(),
+        DType::F8E4M3 | DType::F8E5M2 | DType::F16 | DType::BF16 => dtype.name(),
     }
 }

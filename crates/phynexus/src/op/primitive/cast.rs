@@ -24,6 +24,13 @@ impl Operation for Cast {
     }
 
     fn gradient(&self, call: &Call) -> Result<Option<InputGradients>> {
+        let float8 = |dtype: DType| dtype.float8().is_some();
+        if float8(call.output.dtype()) || float8(call.inputs[0].dtype()) {
+            return Err(Error::NoGradient {
+                op: "cast",
+                hint: "a gradient in 8 bits needs a scale of its own: detach() the operand first".to_owned(),
+            });
+        }
         call.each(|i| call.gradient().cast(call.inputs[i].dtype()))
     }
 

@@ -5,13 +5,20 @@ use super::{
     SampleOperand, need,
 };
 use crate::{
-    DType, Result,
+    DType, Error, Result,
     op::{Combine, reference::Accumulator},
     shape::element_count,
 };
 
+/// What a sum of so many products of 8-bit floats may lose, as a part of the sum of their magnitudes. Hopper's matrix
+/// units add 32 of them to a sum at a time, aligned to the greatest one, and keep 14 bits of each (DeepSeek-AI 2024,
+/// arXiv 2412.19437, 3.3.2), of which two may be whole.
+fn lost(count: usize) -> f64 {
+    (count.min(32) + 1) as f64 / f64::from(1 << 12)
+}
+
 /// Matrix product `[.., M, K]` times `[.., K, N]` with equal leading dimensions. Sums are accumulated in `f32` for
-/// 16-bit floats and in the node's dtype otherwise (so `int8` operands with an `int32` node give exact products).
+/// 8-bit and 16-bit floats (those of 8 bits with the error that `lost` describes) and in the node's dtype otherwise (so `int8` operands with an `int32` node give exact products).
 #[derive(Debug)]
 pub struct Dot;
 
@@ -57,7 +64,10 @@ impl Operation for Dot {
                             b.elements[(batch * k + i) * n + column],
                         );
                     }
-                    out.push(sum.result());
+                    out.push(match a.dtype.float8() {
+                        Some(_) => sum.result_within(lost(k)),
+                        None => sum.result(),
+                    });
                 }
             }
         }
@@ -88,10 +98,13 @@ impl Operation for Dot {
     }
 }
 
-/// Both factors of a sum of products have one dtype, which is a float if the sum is; bool has no products.
+/// Both factors of a sum of products have one dtype or are 8-bit floats. It is a float if the sum is; bool has no
+/// products, and no sum is an 8-bit float.
 pub(super) fn factors(node: &IrNode, a: &IrNode, b: &IrNode) -> Check {
+    let float8 = [node, a, b].map(|node| node.dtype.float8().is_some());
     let one_kind = a.dtype.is_float() == node.dtype.is_float() && node.dtype != DType::Bool;
-    need(a.dtype == b.dtype && one_kind && a.dtype != DType::Bool, "wrong dtypes")
+    let fits = (a.dtype == b.dtype || float8 == [false, true, true]) && !float8[0];
+    need(fits && one_kind && a.dtype != DType::Bool, "wrong dtypes")
 }
 
 /// The gradient of a factor. It may round its factors to TF32 if the product may.
@@ -99,6 +112,10 @@ pub(in crate::op) fn operand_gradient(call: &Call, position: usize, may_round: b
     // The product may be wider than its factors (16-bit factors, a float32 product).
     let dtype = call.output.dtype();
     let own = call.inputs[position].dtype();
+    if own.float8().is_some() {
+        let hint = "a gradient in 8 bits needs a scale of its own: detach() the factors first".to_owned();
+        return Formula::from(Err(Error::NoGradient { op: "dot", hint }));
+    }
     let other = call.input(1 - position).cast(dtype).transpose();
     let (left, right) = if position == 0 { (call.gradient(), other) } else { (other, call.gradient()) };
     let product = left.product(&right, may_round);

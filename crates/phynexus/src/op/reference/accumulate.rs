@@ -178,6 +178,18 @@ impl Accumulator {
         }
     }
 
+    /// The same for sums whose terms a device aligns before it adds them: the error is at most this part of the sum of
+    /// the terms' magnitudes.
+    pub(crate) fn result_within(&self, part: f64) -> Number {
+        let error = part * self.largest;
+        match self.result() {
+            Number::Float(x) if x.value.is_finite() && error.is_finite() => {
+                Number::Float(Interval { low: x.low - error, high: x.high + error, ..x })
+            }
+            other => other,
+        }
+    }
+
     fn roundings(&self) -> f64 {
         let count = self.count as f64 + 1.0;
         // The oracle's own sums are rounded to `f64` as well.

@@ -51,11 +51,14 @@ pub(crate) fn cast(x: Number, to: DType) -> Number {
         Number::Float(x) if to.is_float() => {
             // A conversion from `f64` to 16 bits may go through `f32`.
             let (direct, stepwise) = (x.rounded(to), x.rounded(to.compute()).rounded(to));
-            Number::Float(Interval::hull(
-                direct.value,
-                [direct.low, direct.high, stepwise.low, stepwise.high],
-            ))
-            .nan_if(x.is_nan())
+            let bounds = [direct.low, direct.high, stepwise.low, stepwise.high];
+            // Without infinities, what is too great is NaN.
+            match bounds.iter().filter(|bound| bound.is_nan()).count() {
+                _ if x.is_nan() => Number::NAN,
+                0 => Number::Float(Interval::hull(direct.value, bounds)),
+                4 => Number::NAN,
+                _ => Number::Undetermined,
+            }
         }
         Number::Float(x) if to == DType::Bool && x.contains_zero() && !x.is_point() => Number::Undetermined,
         Number::Float(x) if to == DType::Bool => Number::bool(x.value != 0.0),
@@ -64,12 +67,6 @@ pub(crate) fn cast(x: Number, to: DType) -> Number {
             whole if whole == integer::from_float(x.high, to) => Number::Integer(whole),
             _ => Number::Undetermined,
         },
-    }
-}
-
-impl Number {
-    fn nan_if(self, nan: bool) -> Number {
-        if nan { Number::NAN } else { self }
     }
 }
 

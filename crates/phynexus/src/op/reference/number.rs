@@ -109,6 +109,8 @@ struct Format {
 
 const fn format(dtype: DType) -> Format {
     match dtype {
+        DType::F8E4M3 => Format { precision: 4, least_exponent: -6, greatest: 448.0 },
+        DType::F8E5M2 => Format { precision: 3, least_exponent: -14, greatest: 57344.0 },
         DType::F16 => Format { precision: 11, least_exponent: -14, greatest: 65504.0 },
         DType::BF16 => Format { precision: 8, least_exponent: -126, greatest: 3.389_531_389_251_535_5e38 },
         DType::F32 => Format { precision: 24, least_exponent: -126, greatest: f32::MAX as f64 },
@@ -140,15 +142,19 @@ pub fn ulp(x: f64, dtype: DType) -> f64 {
     power_of_two(exponent(x).max(format.least_exponent) - (format.precision - 1))
 }
 
-/// `x` rounded to the nearest value of `dtype`, ties to even, overflowing to infinity. (`half`'s conversion from `f64`
+/// `x` rounded to the nearest value of `dtype`, ties to even, overflowing to infinity, or to NaN if there is none. (`half`'s conversion from `f64`
 /// drops the low 32 bits first, so it can miss a tie by one.)
 pub(crate) fn round(x: f64, dtype: DType) -> f64 {
-    if dtype == DType::F64 || !x.is_finite() {
-        return x;
+    let infinity = if dtype == DType::F8E4M3 { f64::NAN } else { f64::INFINITY.copysign(x) };
+    match dtype {
+        DType::F64 => return x,
+        _ if x.is_nan() => return x,
+        _ if x.is_infinite() => return infinity,
+        _ => {}
     }
     let unit = ulp(x, dtype);
     let rounded = (x / unit).round_ties_even() * unit;
-    if rounded.abs() > greatest(dtype) { f64::INFINITY.copysign(x) } else { rounded }
+    if rounded.abs() > greatest(dtype) { infinity } else { rounded }
 }
 
 /// The greatest finite value of a float type.
@@ -171,6 +177,7 @@ mod tests {
     use half::{bf16, f16};
 
     use super::*;
+    use crate::Float8;
 
     #[test]
     fn rounding_agrees_with_the_types_themselves() {
@@ -184,6 +191,10 @@ mod tests {
             // From f32 on, the conversions of `half` are exact.
             let single = f64::from(x as f32);
             assert_eq!(round(single, DType::F16), f16::from_f32(single as f32).to_f64(), "{single}");
+            for (dtype, format) in [(DType::F8E4M3, Float8::E4M3), (DType::F8E5M2, Float8::E5M2)] {
+                let own = format.to_f32(format.from_f64(x));
+                assert_eq!(round(x, dtype).to_bits() << 1, f64::from(own).to_bits() << 1, "{x} as {dtype}");
+            }
             assert_eq!(round(single, DType::BF16), bf16::from_f32(single as f32).to_f64(), "{single}");
         }
         assert_eq!(round(65519.9, DType::F16), 65504.0);

@@ -70,7 +70,7 @@ struct Builder {
 
 impl Builder {
     fn dtype(&mut self) -> DType {
-        if self.choice.one_in(3) { self.choice.of(&DType::ALL) } else { self.choice.of(self.dtypes) }
+        if self.choice.one_in(3) { self.choice.of(&DType::COMPUTED) } else { self.choice.of(self.dtypes) }
     }
 
     fn shape(&mut self) -> Dims {
@@ -485,7 +485,7 @@ impl Builder {
             let state = self.add_leaf(state);
             self.push(Op::RandomBits, DType::U32, &shape, &[state]);
         } else if !shape.is_empty() {
-            let dtype = self.choice.of(&DType::ALL[1..]);
+            let dtype = self.choice.of(&DType::COMPUTED[1..]);
             let axis = self.choice.below(shape.len());
             self.push(Op::Iota(Iota { axis }), dtype, &shape, &[]);
         }

@@ -53,10 +53,10 @@ pub struct Language {
     pub unroll: &'static str,
     /// The value `{value}` of the invocation whose number differs in the bits `{bits}`.
     pub shuffle: &'static str,
-    /// Names of the types, in the order of [`DType::ALL`]; 16-bit floats are stored as their bits.
-    pub types: [&'static str; 13],
+    /// Names of the types, in the order of [`DType::ALL`]; floats of 8 and 16 bits are stored as their bits.
+    pub types: [&'static str; 15],
     /// The prefixes of the names of vector types, in the same order.
-    pub vectors: [&'static str; 13],
+    pub vectors: [&'static str; 15],
     /// A vector of type `{type}` with the lanes `{lanes}`.
     pub vector: &'static str,
     /// The suffix of mathematical functions of `float`.
@@ -109,6 +109,8 @@ impl Language {
             "short",
             "int",
             "long long",
+            "unsigned char",
+            "unsigned char",
             "unsigned short",
             "unsigned short",
             "float",
@@ -124,6 +126,8 @@ impl Language {
             "short",
             "int",
             "longlong",
+            "uchar",
+            "uchar",
             "ushort",
             "ushort",
             "float",

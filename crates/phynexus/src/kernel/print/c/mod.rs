@@ -1,6 +1,7 @@
 //! The dialect of the C family. Each language is a table, which a device crate fills.
 
 mod bulk;
+mod float8;
 mod language;
 mod matrix;
 mod operation;
@@ -319,7 +320,7 @@ impl Dialect for Printer<'_, CFamily> {
             DType::U64 => self.language().long_suffixes[0],
             DType::I64 => self.language().long_suffixes[1],
             DType::U8 | DType::U16 | DType::U32 => "u",
-            DType::F16 | DType::BF16 | DType::F32 => "f",
+            DType::F8E4M3 | DType::F8E5M2 | DType::F16 | DType::BF16 | DType::F32 => "f",
             _ => "",
         }
     }
@@ -345,6 +346,7 @@ impl Dialect for Printer<'_, CFamily> {
     fn decode(&mut self, dtype: DType, bits: &str) -> String {
         match dtype {
             DType::Bool => format!("({bits} != 0)"),
+            _ if let Some(format) = dtype.float8() => self.float8_value(dtype, format, bits),
             DType::F16 | DType::BF16 => self.half(dtype, 0, bits),
             _ => bits.to_owned(),
         }
@@ -352,6 +354,7 @@ impl Dialect for Printer<'_, CFamily> {
 
     fn encode(&mut self, dtype: DType, number: &str) -> String {
         match dtype {
+            _ if let Some(format) = dtype.float8() => self.float8_bits(dtype, format, number),
             DType::F16 | DType::BF16 => self.half(dtype, 1, number),
             _ => number.to_owned(),
         }

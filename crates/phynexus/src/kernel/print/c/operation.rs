@@ -13,7 +13,7 @@ use crate::{
 
 impl Printer<'_, CFamily> {
     /// Adds `result name(parameters) { body }` unless it is there, and returns its name.
-    fn define(&mut self, name: String, result: &str, parameters: &str, body: &str) -> String {
+    pub(super) fn define(&mut self, name: String, result: &str, parameters: &str, body: &str) -> String {
         if !self.has_function(&name) {
             let qualifiers = self.language().function;
             let definition = format!("{qualifiers} {result} {name}({parameters}) {{ {body} }}");

@@ -1,7 +1,7 @@
 //! Conversions as WGSL expressions.
 
 use super::{super::number::Limits, Dialect, Printer, Wgsl, operation::value_type};
-use crate::{DType, Scalar, dtype::DTypeKind, op::Binary};
+use crate::{DType, Float8, Scalar, dtype::DTypeKind, op::Binary};
 
 impl Printer<'_, Wgsl> {
     /// Conversion of numbers.
@@ -69,6 +69,57 @@ impl Printer<'_, Wgsl> {
             )
         });
         format!("{name}({a})")
+    }
+
+    /// The number of these bits of an 8-bit float.
+    pub(super) fn float8_value(&mut self, dtype: DType, format: Float8, bits: &str) -> String {
+        let name = self.function(format!("{dtype}_value"), |p| {
+            let (infinity, nan) = (p.library("infinity"), p.special(DType::F32, true));
+            let infinite = match format.overflow == format.nan {
+                true => String::new(),
+                false => format!("    if (a == {}u) {{ value = {infinity}(); }}\n", format.overflow),
+            };
+            format!(
+                "fn {dtype}_value(bits: u32) -> f32 {{
+    let a = bits & 0x7fu;
+    var value = select(bitcast<f32>((a + {}u) << {}u), f32(a) * {}, a < {}u);
+    if (a > {}u) {{ value = {nan}; }}
+{infinite}    return bitcast<f32>(bitcast<u32>(value) | ((bits & 0x80u) << 24u));
+}}",
+                format.bias(),
+                format.shift(),
+                p.literal(DType::F32, f64::from(format.quantum()).into()),
+                1 << format.stored,
+                format.greatest
+            )
+        });
+        format!("{name}({bits})")
+    }
+
+    /// The bits of an 8-bit float; see [`Float8::from_f32`].
+    pub(super) fn float8_bits(&mut self, dtype: DType, format: Float8, number: &str) -> String {
+        let name = self.function(format!("{dtype}_bits"), |p| {
+            let (shift, aligned) = (format.shift(), format.aligned_bits());
+            format!(
+                "fn {dtype}_bits(value: f32) -> u32 {{
+    let bits = bitcast<u32>(value);
+    let a = bits & 0x7fffffffu;
+    var rounded = ((a + {}u + ((a >> {shift}u) & 1u)) >> {shift}u) - {}u;
+    if (a < {}u) {{ rounded = bitcast<u32>(bitcast<f32>(a) + {}) - {aligned}u; }}
+    if (rounded > {}u) {{ rounded = {}u; }}
+    if (a > 0x7f800000u) {{ rounded = {}u; }}
+    return rounded | ((bits >> 24u) & 0x80u);
+}}",
+                (1u32 << (shift - 1)) - 1,
+                format.bias(),
+                format.least_bits(),
+                p.literal(DType::F32, f64::from(f32::from_bits(aligned)).into()),
+                format.greatest,
+                format.overflow,
+                format.nan
+            )
+        });
+        format!("{name}({number})")
     }
 
     /// The same bits as another type. `bits` are those of a 16-bit float, if they are known.

@@ -347,12 +347,16 @@ impl Dialect for Printer<'_, Wgsl> {
     }
 
     fn decode(&mut self, dtype: DType, bits: &str) -> String {
-        let name = if dtype == DType::F16 { "float16_value" } else { "bfloat16_value" };
-        format!("{}({bits})", self.library(name))
+        match dtype {
+            _ if let Some(format) = dtype.float8() => self.float8_value(dtype, format, bits),
+            DType::F16 => format!("{}({bits})", self.library("float16_value")),
+            _ => format!("{}({bits})", self.library("bfloat16_value")),
+        }
     }
 
     fn encode(&mut self, dtype: DType, number: &str) -> String {
         match dtype {
+            _ if let Some(format) = dtype.float8() => self.float8_bits(dtype, format, number),
             DType::F16 => format!("{}({number})", self.library("float16_bits")),
             DType::BF16 => format!("{}({number})", self.library("bfloat16_bits")),
             _ => number.to_owned(),

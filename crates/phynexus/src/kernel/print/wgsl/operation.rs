@@ -20,7 +20,7 @@ pub(super) fn value_type(dtype: DType) -> &'static str {
         DType::I8 | DType::I16 | DType::I32 => "i32",
         DType::U64 => "u64",
         DType::I64 => "i64",
-        DType::F16 | DType::BF16 | DType::F32 => "f32",
+        DType::F8E4M3 | DType::F8E5M2 | DType::F16 | DType::BF16 | DType::F32 => "f32",
         DType::F64 => "f64",
     }
 }
