@@ -189,7 +189,7 @@ pub(crate) mod tests {
         product_of_panels(DType::F16, [64, 4096, 49152], true, false);
         // TF32.
         product_of_panels(DType::F32, [4096, 768, 4096], false, true);
-        for dtype in [DType::I8, DType::U8] {
+        for dtype in [DType::I8, DType::U8, DType::F8E4M3, DType::F8E5M2] {
             product_of_panels(dtype, [4096, 768, 4096], false, true);
         }
     }
@@ -211,7 +211,11 @@ pub(crate) mod tests {
             }
             _ => Op::Dot,
         };
-        let result = if dtype.is_float() { dtype } else { DType::I32 };
+        let result = match dtype {
+            _ if dtype.size() > 1 => dtype,
+            _ if dtype.is_float() => DType::BF16,
+            _ => DType::I32,
+        };
         let node = IrNode { op, dtype: result, shape, inputs: Default::default() };
         let operands = vec![operand([m, k], left), operand([k, n], right)];
         let step = Step::Library(Library { node, operands, epilogue: None });

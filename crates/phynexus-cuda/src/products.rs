@@ -85,25 +85,28 @@ template <bool turned> __device__ static inline unsigned long long panel(const v
 }
 "#;
 
-/// The types of the factors that are multiplied into sums of one type, in the engine's and in the instruction's names.
-const FACTORS: [(DType, DType, &str); 5] = [
-    (DType::F16, DType::F32, "f16"),
-    (DType::BF16, DType::F32, "bf16"),
-    (DType::F32, DType::F32, "tf32"),
-    (DType::I8, DType::I32, "s8"),
-    (DType::U8, DType::I32, "u8"),
+/// The types of the factors that are multiplied, of the sums, and the name of all three in an instruction.
+const FACTORS: [([DType; 2], DType, &str); 9] = [
+    ([DType::F16; 2], DType::F32, "f32.f16.f16"),
+    ([DType::BF16; 2], DType::F32, "f32.bf16.bf16"),
+    ([DType::F32; 2], DType::F32, "f32.tf32.tf32"),
+    ([DType::I8; 2], DType::I32, "s32.s8.s8"),
+    ([DType::U8; 2], DType::I32, "s32.u8.u8"),
+    ([DType::F8E4M3; 2], DType::F32, "f32.e4m3.e4m3"),
+    ([DType::F8E5M2; 2], DType::F32, "f32.e5m2.e5m2"),
+    ([DType::F8E4M3, DType::F8E5M2], DType::F32, "f32.e4m3.e5m2"),
+    ([DType::F8E5M2, DType::F8E4M3], DType::F32, "f32.e5m2.e4m3"),
 ];
 
 /// The matrix instructions that kernels use on a major compute capability, with or without products of panels.
 pub fn matrix_units(major: usize, panels: bool) -> Vec<MatrixUnit> {
     // `float32` factors are rounded to TF32. An instruction multiplies 32 bytes of a row.
-    let unit = |side, columns, (factor, sum): (DType, DType)| {
-        let shape = MatrixShape { rows: side, columns, depth: 32 / factor.size() };
-        MatrixUnit::new(shape, factor, sum)
+    let unit = |rows, columns, (factors, sum, _): ([DType; 2], DType, &str)| {
+        let shape = MatrixShape { rows, columns, depth: 32 / factors[0].size() };
+        MatrixUnit { shape, factors, sum }
     };
-    let all = FACTORS.map(|(factor, sum, _)| (factor, sum));
-    let fragments = all.into_iter().filter(|(_, sum)| major >= 8 && *sum == DType::F32);
-    let products = all.into_iter().filter(|_| panels);
+    let fragments = FACTORS.into_iter().filter(|([factor, _], ..)| major >= 8 && factor.size() > 1);
+    let products = FACTORS.into_iter().filter(|_| panels);
     let fragments = fragments.map(|types| unit(16, 16, types));
     fragments.chain(products.map(|types| unit(Panel::ROWS, 256, types))).collect()
 }
@@ -117,12 +120,13 @@ pub(crate) fn product(sums: &Fragment) -> String {
     let registers = list(&|i| format!("%{i}"));
     let (held, register) = if sums.dtype.is_float() { ("float", "f") } else { ("int", "r") };
     let outputs = list(&|i| format!("\"+{register}\"(sums[{}][{}])", i / share, i % share));
-    let (length, sum) = (sums.length, if sums.dtype.is_float() { "f32" } else { "s32" });
+    let length = sums.length;
     let fragments = [0, 1, 2, 3].map(|i| format!("%{}", count + i)).join(", ");
     let mut text = String::new();
-    for (dtype, _, kind) in FACTORS.into_iter().filter(|(_, sum, _)| *sum == sums.dtype) {
+    for ([dtype, other], _, kind) in FACTORS.into_iter().filter(|(_, sum, _)| *sum == sums.dtype) {
         let depth = 32 / dtype.size();
-        let instruction = format!("m64n{columns}k{depth}.{sum}.{kind}.{kind}");
+        let name = if dtype == other { dtype.name().to_owned() } else { format!("{dtype}_{other}") };
+        let instruction = format!("m64n{columns}k{depth}.{kind}");
         let signs = if dtype.is_float() { ", 1, 1" } else { "" };
         // Numbers of 16 bits may be turned.
         let turns = |first: usize, operands: &[&str]| -> [String; 2] {
@@ -132,21 +136,22 @@ pub(crate) fn product(sums: &Fragment) -> String {
             let numbers = (first..).take(operands.len()).map(|number| format!(", %{number}")).collect();
             [numbers, operands.iter().map(|turned| format!(", \"n\"({turned} ? 1 : 0)")).collect()]
         };
-        let [a, b] = [count, count + 1];
-        let [numbers, turned] = turns(count + 2, &["left_turned", "right_turned"]);
+        let [a, b, add] = [0, 1, 2].map(|operand| count + operand);
+        let [numbers, turned] = turns(count + 3, &["left_turned", "right_turned"]);
         text += &format!(
             r#"
-template <bool left_turned, bool right_turned>
-__device__ static __forceinline__ void product_{dtype}(
+template <bool left_turned, bool right_turned, bool begins = false>
+__device__ static __forceinline__ void product_{name}(
     {held} (&sums)[{length}][{share}], const void *left, const void *right) {{
   const unsigned long long a = panel<left_turned>(left), b = panel<right_turned>(right);
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
   #pragma unroll
   for (int step = 0; step < 4; ++step)
-    asm volatile("{{ .reg .pred add; setp.eq.u32 add, 0, 0; "
+    asm volatile("{{ .reg .pred add; setp.ne.u32 add, %{add}, 0; "
       "wgmma.mma_async.sync.aligned.{instruction} {{{registers}}}, %{a}, %{b}, add{signs}{numbers}; }}"
       : {outputs}
-      : "l"(a + step * (left_turned ? 128 : 2)), "l"(b + step * (right_turned ? 128 : 2)){turned});
+      : "l"(a + step * (left_turned ? 128 : 2)), "l"(b + step * (right_turned ? 128 : 2)),
+        "r"(begins ? step : 1){turned});
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }}
 "#
@@ -154,22 +159,22 @@ __device__ static __forceinline__ void product_{dtype}(
         if dtype.size() != 2 {
             continue;
         }
-        let [numbers, turned] = turns(count + 5, &["right_turned"]);
-        let b = count + 4;
+        let [b, add] = [4, 5].map(|operand| count + operand);
+        let [numbers, turned] = turns(count + 6, &["right_turned"]);
         text += &format!(
             r#"
-template <bool, bool right_turned>
-__device__ static __forceinline__ void product_{dtype}(
+template <bool, bool right_turned, bool begins = false>
+__device__ static __forceinline__ void product_{name}(
     {held} (&sums)[{length}][{share}], const factor_fragment *left, const void *right) {{
   const unsigned long long b = panel<right_turned>(right);
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
   #pragma unroll
   for (int step = 0; step < 4; ++step)
-    asm volatile("{{ .reg .pred add; setp.eq.u32 add, 0, 0; "
+    asm volatile("{{ .reg .pred add; setp.ne.u32 add, %{add}, 0; "
       "wgmma.mma_async.sync.aligned.{instruction} {{{registers}}}, {{{fragments}}}, %{b}, add{signs}{numbers}; }}"
       : {outputs}
       : "r"(left[step][0]), "r"(left[step][1]), "r"(left[step][2]), "r"(left[step][3]),
-        "l"(b + step * (right_turned ? 128 : 2)){turned});
+        "l"(b + step * (right_turned ? 128 : 2)), "r"(begins ? step : 1){turned});
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }}
 "#

@@ -44,7 +44,7 @@ impl Checker<'_> {
                 let fragment = self.tile(tile, Some(Role::Accumulator))?;
                 self.matrix_access(fragment, fragment.extents(), access, *stride)
             }
-            Matrix::Product { sums, left, right } => self.product(*sums, left, right),
+            Matrix::Product { sums, left, right, .. } => self.product(*sums, left, right),
             Matrix::Settle(_) => self.require(self.group_uniform, || "part of a group settles".to_owned()),
         }
     }
@@ -80,8 +80,9 @@ impl Checker<'_> {
             Factor::Panel(panel) => Some((panel, Panel::ROWS)),
             Factor::Fragments(_) => None,
         };
+        // Both factors have elements of one size.
+        let Some(dtype) = dtypes[1] else { return Ok(()) };
         for (&Panel { ref access, along_terms }, extent) in of_left.into_iter().chain([(right, columns)]) {
-            let Some(dtype) = dtypes[0] else { return Ok(()) };
             let aligned = |offset: i64| (offset * dtype.size() as i64) % Panel::ALIGNMENT as i64 == 0;
             let fits = (along_terms || dtype.size() == 2)
                 && self.kernel.holds_panels(access.array)

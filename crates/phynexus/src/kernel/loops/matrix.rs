@@ -135,7 +135,7 @@ pub enum Matrix {
         /// Elements between rows.
         stride: usize,
     },
-    /// Starts `sums += left * right`, executed jointly by a team of subgroups. Until it is settled, its factors are not
+    /// Starts `sums += left * right`, or `sums = left * right`, executed jointly by a team of subgroups. Until it is settled, its factors are not
     /// overwritten and its sums are not accessed, except by further products.
     Product {
         /// An array of accumulators of [`Panel::ROWS`] rows; together they have the columns of the right factor.
@@ -144,6 +144,8 @@ pub enum Matrix {
         left: Factor,
         /// The right factor: as many columns as the sums have.
         right: Panel,
+        /// Whether the sums begin with this product, whatever they were.
+        begins: bool,
     },
     /// Waits until at most this many of the latest products of the team are pending.
     Settle(u8),

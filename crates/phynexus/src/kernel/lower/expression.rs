@@ -311,9 +311,14 @@ pub(super) fn convert(b: &mut Builder, value: ValueId, dtype: DType) -> ValueId 
 }
 
 fn bits(b: &mut Builder, value: ValueId, from: DType, to: DType) -> ValueId {
-    if from.kind() == DTypeKind::Bool || to.kind() == DTypeKind::Bool {
+    if to.kind() == DTypeKind::Bool {
         return convert(b, value, to);
     }
+    // The bits of a bool are the number 0 or 1.
+    let (value, from) = match from.kind() {
+        DTypeKind::Bool => (convert(b, value, DType::U8), DType::U8),
+        _ => (value, from),
+    };
     let stored = b.cast(from, value);
     let cast = b.bind(Type::scalar(to), KernelOp::Bitcast(stored));
     b.cast(to.compute(), cast)

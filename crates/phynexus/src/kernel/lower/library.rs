@@ -46,8 +46,8 @@ pub(super) struct Turned {
 /// in which they are. `None` if nothing has to be copied, or panels could not be used then.
 pub(super) fn with_neighbouring_terms(library: &Library, target: &Target) -> Option<(Library, Vec<Turned>)> {
     let rank = library.node.shape.len();
-    let dtype = library.operands.first()?.dtype;
-    if !matches!(library.node.op.exact(), Op::Dot) || dtype.size() == 2 || !target.limits.has_panels() {
+    let size = library.operands.first()?.dtype.size();
+    if !matches!(library.node.op.exact(), Op::Dot) || size == 2 || !target.limits.has_panels() {
         return None;
     }
     let (mut turned, mut copies) = (library.clone(), Vec::new());
@@ -65,7 +65,7 @@ pub(super) fn with_neighbouring_terms(library: &Library, target: &Target) -> Opt
             order.iter().map(|&d| if broadcast(d) { 1 } else { operand.layout.shape[d] }).collect();
         let mut pitched = shape.clone();
         if let Some(last) = pitched.last_mut() {
-            *last = last.next_multiple_of(AsyncCopy::BYTES / dtype.size());
+            *last = last.next_multiple_of(AsyncCopy::BYTES / size);
         }
         let strides = contiguous_strides(&pitched);
         let mut draft = Draft::new(&shape, &[]);
@@ -74,6 +74,7 @@ pub(super) fn with_neighbouring_terms(library: &Library, target: &Target) -> Opt
         for (coordinate, &d) in at.iter().zip(&order) {
             place[d] = coordinate.clone();
         }
+        let dtype = operand.dtype;
         let (from, to) = (draft.parameter(dtype, false), draft.parameter(dtype, true));
         let from =
             draft.load(from, flat(&place, &operand.layout.strides, 0), Mask::default(), Scalar::Int(0));

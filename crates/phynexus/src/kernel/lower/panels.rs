@@ -15,9 +15,11 @@ use crate::{
         Index,
         build::Builder,
         loops::{
-            AxisKind, BulkCopy, Factor, Fragment, Matrix, MatrixShape, MatrixUnit, MemoryAccess, Panel, Role,
+            ArrayId, AxisKind, BulkCopy, Factor, Fragment, Matrix, MatrixShape, MatrixUnit, MemoryAccess,
+            Panel, Role,
         },
     },
+    op::Binary,
 };
 
 /// Candidate shapes, those for large results first: rows and columns of a tile, and the columns of a team.
@@ -47,11 +49,27 @@ const PENDING: usize = 1;
 const LEAST_STAGES: usize = 4;
 const LEAST_STAGES_OF_SEVERAL: usize = 3;
 const MOST_STAGES: usize = 8;
-/// The greatest group of which a processor's registers hold two, and the columns of its teams.
-const OF_TWO: (usize, usize) = (256, 128);
+/// The registers of a processor, the number of invocations of which they are given to multiples, and those that an
+/// invocation needs besides its sums.
+const REGISTERS: usize = 1 << 16;
+const GRANULARITY: usize = 128;
+const OTHERS: usize = 40;
+/// The greatest group of which a processor's registers hold two, and the registers of its sums.
+const OF_TWO: (usize, usize) = (256, 64);
 /// Bytes of shared memory that barriers take, and that the device takes for each group of several on a processor.
 const BARRIERS: usize = 256;
 const OF_A_GROUP: usize = 1024;
+
+/// Whether invocations add the sums of each step: those of 8-bit floats, of which the matrix units keep 14 bits.
+fn sums_by_steps(contraction: &Contraction) -> bool {
+    contraction.dtypes()[0].float8().is_some()
+}
+
+/// The registers in which an invocation holds sums: those of a step too, if they are added to the others.
+fn sum_registers(contraction: &Contraction, shape: Shape) -> usize {
+    let sums = shape.part[0] * shape.part[1] / Panel::INVOCATIONS;
+    if sums_by_steps(contraction) { 2 * sums } else { sums }
+}
 
 /// How the groups of a product of panels run.
 #[derive(Clone, Copy)]
@@ -80,9 +98,9 @@ impl Setup {
         };
         let alone = target.limits.shared_bytes;
         let of_two = ((alone + OF_A_GROUP) / 2).saturating_sub(OF_A_GROUP);
-        let (block, columns) = OF_TWO;
+        let (block, registers) = OF_TWO;
         let two = contraction.block(shape, target) <= block
-            && shape.part[1] <= columns
+            && sum_registers(contraction, shape) <= registers
             && !contraction.is_part()
             && tiles > target.processors
             && stages(of_two) >= LEAST_STAGES_OF_SEVERAL
@@ -98,6 +116,7 @@ impl Setup {
 pub(super) fn shape(contraction: &Contraction, target: &Target) -> Option<Shape> {
     let [left, right] = contraction.dtypes();
     let limits = &target.limits;
+    let block = |shape: &Shape| contraction.block(*shape, target) + BulkCopy::INVOCATIONS;
     let fits = |shape: &Shape| {
         let has = |unit: &MatrixUnit| {
             unit.multiplies_panels([left, right], contraction.held) && unit.shape.columns >= shape.part[1]
@@ -109,7 +128,9 @@ pub(super) fn shape(contraction: &Contraction, target: &Target) -> Option<Shape>
         copied
             && limits.matrices.iter().any(has)
             && Setup::of(contraction, *shape, 1, target).stages >= LEAST_STAGES
-            && contraction.block(*shape, target) + BulkCopy::INVOCATIONS <= limits.block_size
+            && block(shape) <= limits.block_size
+            && (sum_registers(contraction, *shape) + OTHERS) * block(shape).next_multiple_of(GRANULARITY)
+                <= REGISTERS
     };
     let [rows, columns] = [contraction.extent(1), contraction.extent(2)];
     if rows < Panel::ROWS || columns < Panel::WIDTH {
@@ -168,12 +189,12 @@ fn time(contraction: &Contraction, shape: Shape, parts: usize, target: &Target) 
 pub(super) fn lower(b: &mut Builder, tile: &Tile) -> bool {
     let Tile { contraction, shape, ref invocation, .. } = *tile;
     let width = tile.target.limits.subgroup.unwrap_or(1);
-    let [dtype, _] = contraction.dtypes();
+    let dtypes = contraction.dtypes();
     let along = [0, 1].map(|factor| along_depth(contraction, factor));
     let extents = [shape.rows, shape.columns];
     let layouts = [0, 1].map(|factor| {
         let (outer, depth) = if along[factor] { (shape.depth, 1) } else { (1, shape.depth) };
-        Layout { dtype, outer, depth, size: extents[factor] * shape.depth, panels: true }
+        Layout { dtype: dtypes[factor], outer, depth, size: extents[factor] * shape.depth, panels: true }
     });
     let Some(Setup { stages, passed, .. }) = tile.setup else { return false };
     let loaders = Loaders::new(b, tile, layouts, stages);
@@ -184,12 +205,17 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile) -> bool {
     let [down, across] = [shape.rows / Panel::ROWS, shape.columns / shape.part[1]];
     let through = b.shared(passed, down * across * Panel::ROWS * PITCH);
     let count = shape.part[1] / COLUMNS;
-    let sums = b.fragments(Fragment {
+    let fragment = Fragment {
         role: Role::Accumulator,
         shape: MatrixShape { rows: Panel::ROWS, columns: COLUMNS, depth: shape.depth / 4 },
         dtype: contraction.held,
         length: count,
-    });
+    };
+    let sums = b.fragments(fragment.clone());
+    // The sums of a step, if they are added by the invocations.
+    let of_step =
+        sums_by_steps(contraction).then(|| b.fragments(fragment.clone())(Index::default()).fragment);
+    let pending = if of_step.is_some() { 0 } else { PENDING };
     let team = invocation.quotient((width * Panel::SUBGROUPS) as i64, b.ranges());
     let row = team.remainder(down as i64, b.ranges()).scale(Panel::ROWS as i64);
     let column = team.quotient(down as i64, b.ranges()).scale(shape.part[1] as i64);
@@ -197,7 +223,7 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile) -> bool {
 
     let steps = contraction.extent(3).div_ceil(shape.depth);
     // What is copied next takes the place of terms whose products are settled for all teams.
-    let ahead = stages - 1 - PENDING;
+    let ahead = stages - 1 - pending;
     for turn in 0..ahead {
         let step = Index::constant(turn as i64);
         loaders.copy(b, &Index::default(), &step, &step);
@@ -211,10 +237,18 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile) -> bool {
             Panel { access: MemoryAccess::at(arrays[factor], &index), along_terms: along[factor] }
         };
         let (left, right) = (Factor::Panel(panel(0, &row)), panel(1, &column));
-        b.matrix(Matrix::Product { sums: sums(Index::default()).fragment, left, right });
+        let all = sums(Index::default()).fragment;
+        let (into, begins) = of_step.map_or((all, false), |of_step| (of_step, true));
+        b.matrix(Matrix::Product { sums: into, left, right, begins });
         let slot = turn.shift(ahead as i64).remainder(stages as i64, b.ranges());
         loaders.copy(b, round, &step.shift(ahead as i64), &slot);
-        b.matrix(Matrix::Settle(PENDING as u8));
+        b.matrix(Matrix::Settle(pending as u8));
+        let Some(of_step) = of_step else { return };
+        b.over(fragment.share().unwrap_or(0) * count, AxisKind::Unroll, |b, at| {
+            let [before, more] = [all, of_step].map(|array| b.load(ArrayId::Fragment(array), at));
+            let sum = b.binary(Binary::Add, before, more);
+            b.store(ArrayId::Fragment(all), at, sum);
+        });
     };
     let finish = |b: &mut Builder, tile: &Tile| {
         // Only the device knows how elements are distributed over invocations, so they pass through shared memory,

@@ -21,7 +21,7 @@ use crate::{
         build::Builder,
         loops::{
             ArrayId, AsyncCopy, AxisKind, Factor, Fragment, KernelOp, Matrix, MatrixShape, MemoryAccess,
-            Panel, Role, Tile, Type, ValueId,
+            Panel, Role, Type, ValueId,
         },
         step::Library,
     },
@@ -343,10 +343,6 @@ impl Group {
         (apart, along_terms): (usize, bool),
         (right, panels): (ArrayId, usize),
     ) {
-        for &(fragment, _) in products {
-            let tile = Tile { fragment, index: Index::default() };
-            b.matrix(Matrix::Fill(tile, Scalar::Float(0.0)));
-        }
         let of_right = self.problem.shape.columns * Panel::WIDTH;
         for panel in 0..panels {
             let right = MemoryAccess::at(right, &Index::constant((panel * of_right) as i64));
@@ -354,7 +350,8 @@ impl Group {
             for (sums, first) in products {
                 let index = first.index.shift((panel * apart) as i64);
                 let left = Panel { access: MemoryAccess { index, ..first.clone() }, along_terms };
-                b.matrix(Matrix::Product { sums: *sums, left: Factor::Panel(left), right: right.clone() });
+                let (left, right) = (Factor::Panel(left), right.clone());
+                b.matrix(Matrix::Product { sums: *sums, left, right, begins: panel == 0 });
             }
         }
     }

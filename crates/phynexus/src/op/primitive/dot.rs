@@ -92,7 +92,20 @@ impl Operation for Dot {
             let with = |a: usize, b: usize| -> Vec<usize> { batch.into_iter().chain([a, b]).collect() };
             let operands = [SampleOperand::new(&with(m, k)), SampleOperand::new(&with(k, n))];
             let product = Sample::primitive(Op::Dot, &with(m, n), operands);
-            [product.clone(), product.giving(DType::I32).only(&[DType::I8, DType::U8])]
+            let float8 = [DType::F8E4M3, DType::F8E5M2];
+            let mixed = |left: usize| {
+                let [a, b] = [(float8[left], with(m, k)), (float8[1 - left], with(k, n))]
+                    .map(|(dtype, shape)| SampleOperand::new(&shape).fixed(dtype));
+                Sample::primitive(Op::Dot, &with(m, n), [a, b]).giving(DType::F32)
+            };
+            [
+                product.clone(),
+                product.clone().giving(DType::I32).only(&[DType::I8, DType::U8]),
+                product.clone().giving(DType::F32).only(&float8),
+                product.giving(DType::BF16).only(&float8),
+                mixed(0),
+                mixed(1),
+            ]
         };
         sizes.into_iter().flat_map(sample).collect()
     }

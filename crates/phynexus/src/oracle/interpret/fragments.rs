@@ -111,7 +111,9 @@ impl WorkGroup<'_> {
                 }
                 *self.tile(accumulator, first)? = Some(sums);
             }
-            Matrix::Product { sums, left, right } => self.product(*sums, left, right, first)?,
+            Matrix::Product { sums, left, right, begins } => {
+                self.product(*sums, left, right, *begins, first)?;
+            }
             Matrix::Settle(most) => {
                 let pending = &mut self.products[first / (self.subgroup * Panel::SUBGROUPS)];
                 pending.drain(..pending.len().saturating_sub(usize::from(*most)));
@@ -121,14 +123,16 @@ impl WorkGroup<'_> {
     }
 
     /// Multiplies at once, which is the earliest a device may do it.
-    fn product(&mut self, sums: u16, left: &Factor, right: &Panel, first: usize) -> Result<()> {
+    fn product(&mut self, sums: u16, left: &Factor, right: &Panel, begins: bool, first: usize) -> Result<()> {
         let &Fragment { shape, dtype, length, .. } = &self.kernel.fragments[usize::from(sums)];
         let team = self.subgroup * Panel::SUBGROUPS;
-        let of = self.kernel.array(right.access.array).map_or(DType::BF16, |(dtype, _)| dtype);
-        let width = Panel::width(of);
+        let of =
+            |panel: &Panel| self.kernel.array(panel.access.array).map_or(DType::BF16, |(dtype, _)| dtype);
+        let width = Panel::width(of(right));
         let mut read = |panel: &Panel, extent: usize| -> Result<Vec<f64>> {
             self.same_in_team(&panel.access.index, first, team)?;
             let places = (0..extent).flat_map(|outer| (0..width).map(move |term| (outer, term)));
+            let of = of(panel);
             let mut element = |(outer, term)| {
                 let read = self.read(&panel.access, first, panel.offset(of, outer, term))?;
                 Ok(if of == DType::F32 { rounded_to_tf32(read) } else { read }.as_f64())
@@ -143,7 +147,10 @@ impl WorkGroup<'_> {
         };
         for at in 0..length {
             let tile = Tile { fragment: sums, index: Index::constant(at as i64) };
-            let mut elements = self.tile_elements(&tile, first)?;
+            let mut elements = match begins {
+                true => vec![Scalar::Int(0).cast(dtype); Panel::ROWS * shape.columns],
+                false => self.tile_elements(&tile, first)?,
+            };
             for (i, sum) in elements.iter_mut().enumerate() {
                 let (row, column) = (i / shape.columns, at * shape.columns + i % shape.columns);
                 let terms = |factor: &[f64], outer: usize| factor[outer * width..][..width].to_vec();

@@ -121,7 +121,6 @@ fn kernel(fault: Fault) -> Kernel {
             })));
             b.async_copy(AsyncCopy::Mark);
         };
-        b.matrix(Matrix::Fill(sums(Index::default()), Scalar::Float(0.0)));
         copy(b, 0, 0);
         if fault == Fault::TooManyBatches {
             b.async_copy(AsyncCopy::Mark);
@@ -136,7 +135,8 @@ fn kernel(fault: Fault) -> Kernel {
             let access = MemoryAccess::at(panels, &Index::constant(slot * 64 * 64));
             let panel = Panel { access, along_terms: true };
             let left = Factor::Panel(panel.clone());
-            b.matrix(Matrix::Product { sums: sums(Index::default()).fragment, left, right: panel });
+            let sums = sums(Index::default()).fragment;
+            b.matrix(Matrix::Product { sums, left, right: panel, begins: step == 0 });
             if step == 0 {
                 copy(b, 1, if fault == Fault::UnsettledProduct { 0 } else { 1 });
             }

@@ -38,8 +38,12 @@ pub(super) fn rounding(processors: usize) -> Target {
 fn of_bytes(processors: usize) -> Target {
     let mut target = panels(processors);
     let product = MatrixShape { rows: Panel::ROWS, columns: 256, depth: 32 };
-    let units = [DType::I8, DType::U8].map(|dtype| MatrixUnit::new(product, dtype, DType::I32));
-    target.limits.matrices.extend(units);
+    let integers = [DType::I8, DType::U8].map(|dtype| MatrixUnit::new(product, dtype, DType::I32));
+    let float8 = [DType::F8E4M3, DType::F8E5M2];
+    let floats = float8.map(|left| {
+        float8.map(|right| MatrixUnit { shape: product, factors: [left, right], sum: DType::F32 })
+    });
+    target.limits.matrices.extend(integers.into_iter().chain(floats.into_iter().flatten()));
     target
 }
 
@@ -150,7 +154,8 @@ fn products_of_bytes() {
     let cases = products(&[
         (DType::I8, [1, 128, 128, 128]),
         (DType::U8, [2, 136, 272, 200]),
-        (DType::I8, [1, 264, 144, 64]),
+        (DType::F8E4M3, [1, 264, 144, 64]),
+        (DType::F8E5M2, [1, 128, 400, 136]),
     ]);
     for (number, case) in cases.iter().enumerate() {
         // The left factor's terms are apart if it is transposed, the right one's if it is not.

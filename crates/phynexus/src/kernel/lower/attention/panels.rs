@@ -7,7 +7,7 @@ use super::{
     problem::{Matrix, Pass, Place, Problem},
 };
 use crate::{
-    DType, Scalar,
+    DType,
     kernel::{
         Index, Mask,
         build::Builder,
@@ -265,7 +265,6 @@ impl Engine for Teams {
         let team = self.x.quotient(Panel::INVOCATIONS as i64, b.ranges());
         for (at, &array) in scores.iter().enumerate() {
             let sums = tile(array);
-            b.matrix(Operation::Fill(sums.clone(), Scalar::Float(0.0).cast(self.held)));
             let matrix = &problem.right[at];
             let first = self.slot(b, matrix, step);
             for group in 0..padded(matrix.features) / Panel::WIDTH {
@@ -276,7 +275,7 @@ impl Engine for Teams {
                 let rows = team.scale((Panel::ROWS * Panel::WIDTH) as i64);
                 let left = Factor::Panel(panel(self.left[at], rows, self.shape.rows()));
                 let right = panel(self.right[at], first.clone(), COLUMNS);
-                b.matrix(Operation::Product { sums: sums.fragment, left, right });
+                b.matrix(Operation::Product { sums: sums.fragment, left, right, begins: group == 0 });
             }
         }
         self.copy_step(b, problem, place, &step.shift(self.shape.ahead() as i64));
@@ -307,7 +306,8 @@ impl Engine for Teams {
         });
         let index = self.slot(b, &problem.right[matrix], step);
         let right = Panel { access: MemoryAccess::at(self.right[matrix], &index), along_terms: false };
-        b.matrix(Operation::Product { sums: tile(sums).fragment, left: Factor::Fragments(factor), right });
+        let left = Factor::Fragments(factor);
+        b.matrix(Operation::Product { sums: tile(sums).fragment, left, right, begins: false });
     }
 
     fn complete(&self, b: &mut Builder) {

@@ -6,7 +6,7 @@ use crate::{
     kernel::{
         Index,
         index::Atom,
-        loops::{AsyncCopy, Factor, Fragment, Matrix, MemoryAccess, Role, Statement, Tile},
+        loops::{AsyncCopy, Factor, Fragment, Matrix, MemoryAccess, Panel, Role, Statement, Tile},
     },
 };
 
@@ -105,15 +105,23 @@ impl Printer<'_, CFamily> {
                 };
                 format!("{name}({pointer}, {}, {stride})", self.tile(tile))
             }
-            Matrix::Product { sums, left, right } => {
-                let dtype = self.kernel.array(right.access.array).map_or(DType::F32, |(dtype, _)| dtype);
+            Matrix::Product { sums, left, right, begins } => {
+                let dtype = |panel: &Panel| {
+                    self.kernel.array(panel.access.array).map_or(DType::F32, |(dtype, _)| dtype)
+                };
+                let of_right = dtype(right);
+                let name = match left {
+                    Factor::Panel(left) if dtype(left) != of_right => format!("{}_{of_right}", dtype(left)),
+                    _ => of_right.name().to_owned(),
+                };
                 let (turned, left) = match left {
                     Factor::Panel(left) => (!left.along_terms, self.pointer(&left.access, "const void")?),
                     Factor::Fragments(tile) => (false, format!("&{}", self.tile(tile))),
                 };
                 let right_turned = !right.along_terms;
                 let right = self.pointer(&right.access, "const void")?;
-                format!("product_{dtype}<{turned}, {right_turned}>(fragment{sums}, {left}, {right})")
+                let begins = if *begins { ", true" } else { "" };
+                format!("product_{name}<{turned}, {right_turned}{begins}>(fragment{sums}, {left}, {right})")
             }
             Matrix::Settle(most) => {
                 self.line(format!("settle<{most}>();"));
