@@ -294,19 +294,20 @@ def masked_select(x: Tensor, mask: Tensor) -> Tensor:
 einsum = _guarded(_engine.einsum, "einsum", {"equation": "str", "operands": "Sequence[Tensor]"})
 
 
-def matmul(x1: Tensor, x2: Tensor, /) -> Tensor:
-    """The product of matrices, batches of matrices, and vectors.
+def matmul(x1: Tensor, x2: Tensor, /, *, out_dtype: Any = None) -> Tensor:
+    """The product of matrices, batches of matrices, and vectors. ``out_dtype`` is that of the sums and of the result:
+    ``int32`` for ``int8`` operands, ``float32`` for floats of 8 or 16 bits.
 
     >>> import neurenix as nx
     >>> nx.matmul(nx.Tensor([[1, 2], [3, 4]]), nx.Tensor([1, 1])).tolist()
     [3, 7]
     """
-    return x1.matmul(x2)
+    return x1.matmul(x2, out_dtype=out_dtype)
 
 
-def mm(x1: Tensor, x2: Tensor, /) -> Tensor:
-    """The product of two matrices."""
-    return x1.matmul(x2)
+def mm(x1: Tensor, x2: Tensor, /, out_dtype: Any = None) -> Tensor:
+    """The product of two matrices; ``out_dtype`` is as for ``matmul``."""
+    return x1.matmul(x2, out_dtype=out_dtype)
 
 
 bmm = mm

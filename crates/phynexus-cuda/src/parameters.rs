@@ -50,6 +50,8 @@ fn describe(tensor: &BulkTensor, dtype: DType, address: u64) -> Result<sys::CUte
         CUtensorMapL2promotion as Promotion, CUtensorMapSwizzle as Swizzle,
     };
     let kind = match dtype {
+        // The bits are only copied.
+        _ if dtype.size() == 1 => Type::CU_TENSOR_MAP_DATA_TYPE_UINT8,
         DType::F16 => Type::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
         // Numbers are rounded while they are copied.
         DType::F32 => Type::CU_TENSOR_MAP_DATA_TYPE_TFLOAT32,

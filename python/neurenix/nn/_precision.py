@@ -14,7 +14,9 @@ def low(*tensors: Any) -> Any:
     dtype = autocast_dtype()
     if dtype is None or any(isinstance(t, Tensor) and t.dtype.name not in _CAST for t in tensors):
         return tensors
-    return tuple(t.to(dtype) if isinstance(t, Tensor) else t for t in tensors)
+    # Products of 8-bit floats take 16-bit operands, which they scale and round themselves.
+    low = "bfloat16" if dtype.itemsize == 1 else dtype
+    return tuple(t.to(low) if isinstance(t, Tensor) else t for t in tensors)
 
 
 def full(*tensors: Any) -> Any:

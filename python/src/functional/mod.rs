@@ -15,6 +15,7 @@ use crate::{
     argument::Shape,
     create::{PyGenerator, generator},
     error::{Result, value_error},
+    precision,
     tensor::PyTensor,
 };
 
@@ -45,7 +46,7 @@ pub(crate) fn linear(input: &PyTensor, weight: &PyTensor, bias: Option<&PyTensor
             }
         }
     }
-    let product = x.matmul(&if weight.rank() < 2 { weight } else { weight.t()? })?;
+    let product = precision::product(&x, &if weight.rank() < 2 { weight } else { weight.t()? })?;
     Ok(PyTensor::wrap(match optional(bias)? {
         Some(bias) => product.add(&bias)?,
         None => product,

@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     argument::{Count, Number, fits, one_of},
+    dtype::Wanted,
     error::{Result, type_error, value_error},
     interrupt::compute,
     precision,
@@ -55,18 +56,25 @@ fn filled(tensor: &Tensor, mask: &Tensor, value: &Bound<'_, PyAny>) -> Result<Te
 
 #[pymethods]
 impl PyTensor {
-    /// Returns the matrix product. Operands are vectors, matrices or batches of matrices.
-    fn matmul(&self, other: &PyTensor) -> Result<PyTensor> {
+    /// Returns the matrix product. Operands are vectors, matrices or batches of matrices. ``out_dtype`` is that of the
+    /// sums and of the result: ``int32`` for ``int8`` operands, ``float32`` for floats of 8 or 16 bits.
+    #[pyo3(signature = (other, *, out_dtype=None))]
+    fn matmul(&self, other: &PyTensor, out_dtype: Option<Wanted>) -> Result<PyTensor> {
         let other = other.tensor()?;
-        self.map(|t| precision::matmul(t, &other))
+        match out_dtype {
+            Some(Wanted(dtype)) => self.map(|t| t.matmul_as(&other, dtype)),
+            None => self.map(|t| precision::matmul(t, &other)),
+        }
     }
-    /// Returns the product of two matrices.
-    fn mm(&self, mat2: &PyTensor) -> Result<PyTensor> {
-        self.matmul(mat2)
+    /// Returns the product of two matrices; ``out_dtype`` is as for ``matmul``.
+    #[pyo3(signature = (mat2, out_dtype=None))]
+    fn mm(&self, mat2: &PyTensor, out_dtype: Option<Wanted>) -> Result<PyTensor> {
+        self.matmul(mat2, out_dtype)
     }
-    /// Returns the batched product of two stacks of matrices.
-    fn bmm(&self, mat2: &PyTensor) -> Result<PyTensor> {
-        self.matmul(mat2)
+    /// Returns the batched product of two stacks of matrices; ``out_dtype`` is as for ``matmul``.
+    #[pyo3(signature = (mat2, out_dtype=None))]
+    fn bmm(&self, mat2: &PyTensor, out_dtype: Option<Wanted>) -> Result<PyTensor> {
+        self.matmul(mat2, out_dtype)
     }
     /// Returns the cross product along ``dim``, which has size 3. The default is the first dimension of size 3.
     #[pyo3(signature = (other, dim=None))]

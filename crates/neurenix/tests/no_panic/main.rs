@@ -99,7 +99,7 @@ const CALLS: &[&[(&str, Call)]] = &[
         zeros_like ones_like squeeze_all t nonzero trace erfc erfinv frac signbit
     },
     binary_calls! {
-        gt ge logical_and logical_or logical_xor matmul dot_i32 dot outer kron masked_select prelu copysign fmod hypot
+        gt ge logical_and logical_or logical_xor matmul matmul_float8 dot outer kron masked_select prelu copysign fmod hypot
         inner isin logaddexp nextafter xlogy
     },
     scalar_calls! { gt_scalar ge_scalar rsub_scalar rdiv_scalar rpow_scalar full_like fmod_scalar },

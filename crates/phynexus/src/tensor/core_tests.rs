@@ -161,7 +161,7 @@ fn products() {
     assert_eq!(shape(&[3], &[6, 3, 4]).unwrap(), &[6, 4]);
     assert!(shape(&[], &[3]).is_err() && shape(&[2, 1, 3], &[3, 3, 1]).is_err());
     let i8s = tensor(&[2, 2], DType::I8);
-    assert_eq!(i8s.dot_i32(&i8s).unwrap().dtype(), DType::I32);
+    assert_eq!(i8s.matmul_as(&i8s, DType::I32).unwrap().dtype(), DType::I32);
     assert_eq!(i8s.matmul(&i8s).unwrap().dtype(), DType::I8);
 }
 

@@ -3,7 +3,7 @@
 use super::operands::promote2;
 use crate::{
     DType, Error, Result, Tensor,
-    op::Op,
+    op::{Composite, Op, composite::Float8Product},
     shape::{Dims, broadcast},
 };
 
@@ -12,11 +12,12 @@ impl Tensor {
     /// batch dimensions and are broadcast. A vector on the left is a row, on the right a column; its added dimension is
     /// removed from the result.
     ///
-    /// Dtypes are promoted. Integers are summed in the promoted dtype and wrap (see [`Tensor::dot_i32`] for `int8`);
-    /// 16-bit floats are summed in `float32`.
+    /// Dtypes are promoted. Integers are summed in the promoted dtype and wrap; 16-bit floats are summed in `float32`.
+    /// See [`Tensor::matmul_as`] for results of another dtype.
     ///
     /// # Errors
-    /// [`Error::Shape`] if the inner sizes differ or an operand is a scalar; [`Error::DType`] for `bool`.
+    /// [`Error::Shape`] if the inner sizes differ or an operand is a scalar; [`Error::DType`] for `bool` and for 8-bit
+    /// floats, which are not summed in 8 bits.
     pub fn matmul(&self, other: &Tensor) -> Result<Tensor> {
         let (a, b) = promote2(self, other)?;
         if a.dtype() == DType::Bool {
@@ -26,27 +27,53 @@ impl Tensor {
                 "convert to a numeric dtype with .to_dtype() first",
             ));
         }
-        product("matmul", &a, &b, a.dtype())
+        if a.dtype().float8().is_some() {
+            let hint = "products of 8-bit floats need another dtype for the result: use matmul_as";
+            return Err(Error::dtype("matmul", &[self.dtype(), other.dtype()], hint));
+        }
+        matmul("matmul", [&a, &b], a.dtype(), Tensor::record_product)
     }
 
-    /// The exact matrix product of `int8` operands as `int32`. Shapes are as for [`Tensor::matmul`].
+    /// As [`Tensor::matmul`], with a result of this dtype, in which sums are computed: `int32` of `int8` operands is
+    /// exact unless it wraps, and `float32` of 8-bit and 16-bit floats is not rounded to fewer bits. Sums of products of
+    /// 8-bit floats are less accurate on some devices: an NVIDIA H200 keeps 14 bits of each 32 terms.
     ///
     /// # Errors
-    /// As [`Tensor::matmul`]; [`Error::DType`] unless both are `int8`.
-    pub fn dot_i32(&self, other: &Tensor) -> Result<Tensor> {
-        if self.dtype() != DType::I8 || other.dtype() != DType::I8 {
-            return Err(Error::dtype(
-                "dot_i32",
-                &[self.dtype(), other.dtype()],
-                "both operands must be int8",
-            ));
+    /// As [`Tensor::matmul`]; [`Error::DType`] if only one of the operands and the result is a float, or if the result is
+    /// `bool` or an 8-bit float.
+    pub fn matmul_as(&self, other: &Tensor, dtype: DType) -> Result<Tensor> {
+        let all_float8 = [self, other].iter().all(|factor| factor.dtype().float8().is_some());
+        let (a, b) = if all_float8 { (self.clone(), other.clone()) } else { promote2(self, other)? };
+        let is_number = |dtype: DType| dtype != DType::Bool && (dtype.is_float() == a.dtype().is_float());
+        if !is_number(dtype) || !is_number(a.dtype()) || a.dtype() == DType::Bool || dtype.float8().is_some()
+        {
+            let hint = "operands and result must be integers, or floats with a result of at least 16 bits";
+            return Err(Error::dtype("matmul", &[self.dtype(), other.dtype(), dtype], hint));
         }
-        product("dot_i32", self, other, DType::I32)
+        matmul("matmul", [&a, &b], dtype, Tensor::record_product)
+    }
+
+    /// As [`Tensor::matmul`], with factors that are scaled and rounded to 8-bit floats; see
+    /// [`Float8Product`](crate::op::composite::Float8Product). A device without matrix units for them computes with the
+    /// rounded numbers.
+    ///
+    /// # Errors
+    /// As [`Tensor::matmul`]; [`Error::DType`] unless both are `float32`, both `float16` or both `bfloat16`.
+    pub fn matmul_float8(&self, other: &Tensor) -> Result<Tensor> {
+        matmul("matmul_float8", [self, other], self.dtype(), |_, _, _, operands| {
+            Composite::apply(Float8Product, &operands)
+        })
     }
 }
 
-/// The matrix product of operands that have their final dtypes.
-fn product(op: &'static str, a: &Tensor, b: &Tensor, dtype: DType) -> Result<Tensor> {
+/// The matrix product of operands that have their final dtypes. `record` records that of matrices with equal leading
+/// dimensions, given the operation, the result's dtype and shape, and the factors.
+fn matmul(
+    op: &'static str,
+    [a, b]: [&Tensor; 2],
+    dtype: DType,
+    record: impl Fn(Op, DType, Dims, [&Tensor; 2]) -> Result<Tensor>,
+) -> Result<Tensor> {
     if a.rank() == 0 || b.rank() == 0 {
         return Err(Error::shape(op, &[a.shape(), b.shape()], "an operand is a scalar: use mul"));
     }
@@ -70,7 +97,7 @@ fn product(op: &'static str, a: &Tensor, b: &Tensor, dtype: DType) -> Result<Ten
         shape = matrix(row_batch, rows, columns);
         let folded: Dims = [row_batch.iter().product::<usize>() * rows, inner].into_iter().collect();
         let out = matrix(&[], folded[0], columns);
-        result = Tensor::record_product(Op::Dot, dtype, out, [&row.reshaped(folded)?, &column])?;
+        result = record(Op::Dot, dtype, out, [&row.reshaped(folded)?, &column])?;
     } else {
         let batch = broadcast(op, row_batch, column_batch).map_err(|_| {
             Error::shape(op, &[a.shape(), b.shape()], "the leading dimensions cannot be broadcast")
@@ -78,7 +105,7 @@ fn product(op: &'static str, a: &Tensor, b: &Tensor, dtype: DType) -> Result<Ten
         shape = matrix(&batch, rows, columns);
         let row = row.stretched(&matrix(&batch, rows, inner))?;
         let column = column.stretched(&matrix(&batch, inner, columns))?;
-        result = Tensor::record_product(Op::Dot, dtype, shape.clone(), [&row, &column])?;
+        result = record(Op::Dot, dtype, shape.clone(), [&row, &column])?;
     }
     if a.rank() == 1 {
         shape.remove(shape.len() - 2);

@@ -17,6 +17,7 @@ mod check;
 mod class_index;
 mod cross_entropy;
 mod dequantize_linear;
+mod float8_product;
 mod gelu;
 mod group_norm;
 mod layer_norm;
@@ -213,6 +214,7 @@ composites! {
     quantize_linear::QuantizeLinear,
     dequantize_linear::DequantizeLinear,
     tf32::Tf32,
+    float8_product::Float8Product,
 }
 
 impl Composite {

@@ -323,7 +323,7 @@ fn products(name: &str, i: &Inputs) -> Result<Option<Tensor>> {
         "matmul_batches" => i.float(&[2, 1, 3, 4], 0)?.matmul(&i.float(&[5, 4, 2], 4)?)?,
         "matmul_left_matrix" => x.matmul(&i.float(&[2, 4, 5], 4)?)?,
         "matmul_int" => wide()?.matmul(&wide()?.t()?)?,
-        "dot_i32" => ints.dot_i32(&ints.t()?)?,
+        "dot_i32" => ints.matmul_as(&ints.t()?, DType::I32)?,
         "einsum_matmul" => sum("ij,kj->ik", &[x, y])?,
         "einsum_trace" => sum("ii", &[&square])?,
         "einsum_diagonal" => sum("ii->i", &[&square])?,
