@@ -96,6 +96,7 @@ mod _engine {
                 max_pool1d_with_indices, max_pool2d, max_pool2d_with_indices, max_pool3d,
                 max_pool3d_with_indices,
             },
+            with_features,
         },
         io::{digits, load_safetensors, save_safetensors},
         linalg::{cholesky, det, eigh, inv, matrix_rank, pinv, qr, slogdet, solve, svd},

@@ -19,18 +19,36 @@ def _rounded(x: Tensor, scale: Tensor, most: int) -> Tensor:
     return (x / scale).round().clamp(-most, most)
 
 
-class QuantizedLayer(Module):
-    """A linear layer or a convolution with an integer weight and a scale for each output."""
+def scales(x: Tensor, dims: Any, most: int) -> Tensor:
+    """The scale of each part of ``x`` along ``dims``, which keeps its greatest number within ``most``."""
+    greatest = x.abs().amax(dims, True)
+    return _engine.where(greatest == 0, 1.0, greatest / most)
 
-    def __init__(self, layer: Module, precision: str) -> None:
+
+def integer_product(left: Tensor, left_scale: Tensor, right: Tensor, right_scale: Tensor) -> Tensor:
+    """The product of ``float32`` matrices that are rounded to ``int8``, with exact sums. A right factor of ``int8`` is
+    one that was rounded before.
+    """
+    rounded = _rounded(left, left_scale, 127).to("int8")
+    if right.dtype.is_floating_point:
+        right = _rounded(right, right_scale, 127).to("int8")
+    return rounded.matmul(right, out_dtype="int32").to(left.dtype) * left_scale * right_scale
+
+
+class QuantizedLayer(Module):
+    """A linear layer or a convolution with an integer weight and a scale for each output. A linear layer of ``int8``
+    whose inputs are rounded, by a scale from calibration or by their own, multiplies integers.
+    """
+
+    def __init__(self, layer: Module, precision: str, rounds_inputs: bool = False) -> None:
         super().__init__()
         most = PRECISIONS_OF_INTEGERS[precision]
         assert most is not None
         self.precision = precision
+        self.rounds_inputs = rounds_inputs
         self._most = most
         weight = layer.weight.detach()
-        greatest = weight.abs().amax(tuple(range(1, weight.ndim)), True)
-        scale = _engine.where(greatest == 0, 1.0, greatest / most)
+        scale = scales(weight, tuple(range(1, weight.ndim)), most)
         self.register_buffer("weight_quantized", _rounded(weight, scale, most).to(precision))
         self.register_buffer("weight_scale", scale)
         self.register_buffer("input_scale", None)
@@ -54,6 +72,11 @@ class QuantizedLayer(Module):
     def forward(self, x: Tensor) -> Tensor:
         if self._watching and x.numel():
             self._seen = max(self._seen, float(x.abs().amax().item()))
+        if not self._options and self.precision == "int8" and (self.rounds_inputs or self.input_scale is not None):
+            x = _engine.with_features(x, self.weight_quantized.shape[1])
+            scale = scales(x, -1, self._most) if self.input_scale is None else self.input_scale
+            product = integer_product(x, scale, self.weight_quantized.T, self.weight_scale.T)
+            return product if self.bias is None else product + self.bias
         if self.input_scale is not None:
             x = _rounded(x, self.input_scale, self._most) * self.input_scale
         if not self._options:
@@ -65,25 +88,28 @@ class QuantizedLayer(Module):
 
     def extra_repr(self) -> str:
         shape = "x".join(map(str, self.weight_quantized.shape))
-        return f"{shape}, precision={self.precision!r}, inputs={'rounded' if self.input_scale is not None else 'as they are'}"
+        rounded = self.input_scale is not None or (self.rounds_inputs and not self._options)
+        return f"{shape}, precision={self.precision!r}, inputs={'rounded' if rounded else 'as they are'}"
 
 
-def quantized(model: Module, precision: str, calibration_data: Iterable[Any] | None = None) -> Module:
+def quantized(
+    model: Module, precision: str, calibration_data: Iterable[Any] | None = None, rounds_inputs: bool = False
+) -> Module:
     """``model`` with its linear layers and convolutions replaced by quantised ones; subclasses of these, which may
-    compute something else, are unchanged.
+    compute something else, are unchanged. With ``rounds_inputs``, linear layers round inputs by scales of their own.
     """
     from ..nn import Conv1d, Conv2d, Conv3d, Linear
 
     kinds = (Linear, Conv1d, Conv2d, Conv3d)
     if type(model) in kinds:
-        model = QuantizedLayer(model, precision)
+        model = QuantizedLayer(model, precision, rounds_inputs)
     made: dict[int, QuantizedLayer] = {}
     for module in list(model.modules()):
         for name, child in list(module._modules.items()):
             if child is not None and type(child) in kinds:
                 # A layer registered under two names stays one layer.
                 if id(child) not in made:
-                    made[id(child)] = QuantizedLayer(child, precision)
+                    made[id(child)] = QuantizedLayer(child, precision, rounds_inputs)
                 module._modules[name] = made[id(child)]
     if calibration_data is None:
         return model

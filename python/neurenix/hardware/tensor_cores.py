@@ -7,12 +7,29 @@ from typing import Any
 
 from .. import _engine
 from .._engine import Device, Tensor
+from ..nn._precision import precision_of
 from ._backend import HardwareBackend
+from ._optimize import integer_product, quantized, scales
 
-_PRECISIONS = {"fp32": None, "fp16": "float16", "mixed": "float16"}
+#: How a model computes in each precision: see ``Module.computation_dtype``.
+_PRECISIONS: dict[str, tuple[str, str] | None] = {
+    "fp32": None,
+    "fp16": ("inputs", "float16"),
+    "mixed": ("autocast", "float16"),
+    "tf32": ("products", "high"),
+    "bf16": ("inputs", "bfloat16"),
+    "fp8": ("autocast", "float8_e4m3fn"),
+    "int8": None,
+}
 _ARCHITECTURES = {7: "Volta", 8: "Ampere", 9: "Hopper", 10: "Blackwell", 12: "Blackwell"}
 #: The lowest compute capability whose Tensor Cores have kernels in this release.
 _FIRST = (8, 0)
+
+
+def _checked(precision: str) -> str:
+    if precision not in _PRECISIONS:
+        raise ValueError(f"Precision must be one of: {', '.join(map(repr, _PRECISIONS))}")
+    return precision
 
 
 def is_tensor_cores_available() -> bool:
@@ -36,7 +53,7 @@ class TensorCoresBackend(HardwareBackend):
     True
     >>> tensor_cores.set_precision("int3")
     Traceback (most recent call last):
-    ValueError: Precision must be one of: 'fp32', 'fp16', 'mixed'
+    ValueError: Precision must be one of: 'fp32', 'fp16', 'mixed', 'tf32', 'bf16', 'fp8', 'int8'
     """
 
     kind = "cuda"
@@ -71,35 +88,54 @@ class TensorCoresBackend(HardwareBackend):
         }
 
     def set_precision(self, precision: str) -> None:
-        """``"fp32"``, ``"fp16"``, or ``"mixed"``: factors in ``float16``, sums and results in ``float32``."""
-        if precision not in _PRECISIONS:
-            raise ValueError("Precision must be one of: 'fp32', 'fp16', 'mixed'")
-        self._precision = precision
+        """The precision of ``matmul``:
+
+        - ``"fp32"``: ``float32``, without Tensor Cores;
+        - ``"tf32"``: factors rounded to 11 significant bits, sums and results in ``float32``;
+        - ``"fp16"``, ``"bf16"``: factors and results of 16 bits;
+        - ``"mixed"``: factors in ``float16``, sums and results in ``float32``;
+        - ``"fp8"``: factors scaled and rounded to ``float8_e4m3fn``, results of ``bfloat16``'s precision;
+        - ``"int8"``: each row of the left factor and each column of the right one scaled and rounded to ``int8``.
+        """
+        self._precision = _checked(precision)
 
     def matmul(self, a: Tensor, b: Tensor) -> Tensor:
-        """The product of two matrices in the precision set. ``"fp32"`` does not use Tensor Cores. Without Tensor Cores,
-        operands are not rounded: the precision only determines the dtype of the result.
+        """The product of two matrices in the precision set. Without Tensor Cores, operands are not rounded: the
+        precision only determines the dtype of the result.
         """
         left, right = self._on_device("matmul", a, b)
-        low = _PRECISIONS[self._precision]
-        if low is None or not left.dtype.is_floating_point:
+        if not left.dtype.is_floating_point:
             return left.matmul(right)
-        if self.get_device_count() > 0:
-            left, right = left.to(low), right.to(low)
-        return left.matmul(right).to(low if self._precision == "fp16" else _engine.promote_types(a.dtype, b.dtype))
+        result = _engine.promote_types(a.dtype, b.dtype)
+        way, how = _PRECISIONS[self._precision] or ("", "")
+        if self.get_device_count() == 0:
+            return left.matmul(right).to(how if way == "inputs" else result)
+        if way == "inputs":
+            return left.to(how).matmul(right.to(how))
+        if self._precision == "mixed":
+            return left.to(how).matmul(right.to(how), out_dtype="float32").to(result)
+        if self._precision == "int8":
+            return integer_product(left, scales(left, -1, 127), right, scales(right, -2, 127)).to(result)
+        with precision_of(way, how):
+            return left.matmul(right).to(result)
 
     def optimize_model(self, model: Any, precision: str = "mixed") -> Any:
         """``model`` on the device, computing in this precision.
 
-        ``"mixed"`` keeps weights in ``float32`` and runs products and convolutions in ``float16``; ``"fp16"`` converts
-        the weights; ``"fp32"`` only moves the model. The model is changed in place and returned, so an existing
-        optimiser of its parameters remains valid.
+        ``"mixed"`` keeps weights in ``float32`` and runs products and convolutions in ``float16``; ``"fp8"`` does so in
+        ``bfloat16``, and the products of linear layers in 8 bits; ``"tf32"`` rounds the factors of ``float32``
+        products; ``"fp16"`` and ``"bf16"`` convert the weights; ``"fp32"`` only moves the model. For these, the model
+        is changed in place and returned, so an existing optimiser of its parameters remains valid. ``"int8"`` is for
+        inference: linear layers and convolutions are replaced by ones with integer weights, and linear layers round
+        their inputs and multiply integers.
         """
-        if precision not in _PRECISIONS:
-            raise ValueError("Precision must be one of: 'fp32', 'fp16', 'mixed'")
+        _checked(precision)
         device = self._device("optimize_model", self._model_device(model))
         model.to(device)
-        if precision == "fp16":
-            model.to("float16")
-        model.computation_dtype = {"mixed": ("autocast", "float16"), "fp16": ("inputs", "float16")}.get(precision)
+        if precision == "int8":
+            return quantized(model, "int8", rounds_inputs=True)
+        way = _PRECISIONS[precision]
+        if way is not None and way[0] == "inputs":
+            model.to(way[1])
+        model.computation_dtype = way
         return model

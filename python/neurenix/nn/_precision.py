@@ -4,9 +4,31 @@ needs it too.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
+from .. import _engine
 from .._engine import Tensor, autocast_dtype
+
+
+@contextlib.contextmanager
+def precision_of(way: str, how: str) -> Iterator[None]:
+    """Computes within ``amp.autocast(dtype=how)``, or ``float32`` products with the precision ``how``. The latter is that
+    of all threads.
+    """
+    if way == "products":
+        before = _engine.get_float32_matmul_precision()
+        _engine.set_float32_matmul_precision(how)
+        try:
+            yield
+        finally:
+            _engine.set_float32_matmul_precision(before)
+    else:
+        from ..amp import autocast
+
+        with autocast(dtype=how):
+            yield
 
 
 def low(*tensors: Any) -> Any:

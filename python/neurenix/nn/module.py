@@ -10,6 +10,7 @@ from .. import _engine
 from .._arguments import mistake
 from .._engine import Tensor
 from ._hooks import Handle, add_hook
+from ._precision import precision_of
 from ._state import IncompatibleKeys, fitting
 from .parameter import Parameter
 
@@ -158,13 +159,11 @@ class Module:
         return self._called(*args, **kwargs)
 
     def _computed(self, args: Any, kwargs: Any) -> Any:
-        """Calls the module in another precision: within ``autocast``, or with converted inputs."""
-        from ..amp import autocast
-
+        """Calls the module in another precision: within ``precision_of``, or with converted inputs."""
         assert self.computation_dtype is not None
         way, dtype = self.computation_dtype
-        if way == "autocast":
-            with autocast(dtype=dtype):
+        if way != "inputs":
+            with precision_of(way, dtype):
                 return self._called(*args, **kwargs)
 
         def converted(each: Any) -> Any:

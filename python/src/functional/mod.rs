@@ -23,29 +23,38 @@ fn optional(tensor: Option<&PyTensor>) -> Result<Option<Tensor>> {
     tensor.map(PyTensor::tensor).transpose()
 }
 
+/// Returns the tensor with this last dimension: if it does not have it, trailing dimensions with this product are
+/// flattened.
+#[pyfunction]
+pub(crate) fn with_features(input: &PyTensor, features: usize) -> Result<PyTensor> {
+    let x = input.tensor()?;
+    if x.shape().last() == Some(&features) {
+        return Ok(PyTensor::wrap(x));
+    }
+    let mut trailing = 1;
+    let fitting = (1..x.rank()).rev().find(|&axis| {
+        trailing *= x.shape()[axis];
+        trailing == features
+    });
+    match fitting {
+        Some(axis) => Ok(PyTensor::wrap(x.flatten(axis as i64, -1)?)),
+        None => {
+            let hint = format!("the input's last dimension must be {features}");
+            Err(phynexus::Error::shape("linear", &[x.shape()], hint).into())
+        }
+    }
+}
+
 /// Returns ``input @ weight.T + bias``. If the last dimension does not match, trailing dimensions whose product matches
 /// are flattened first.
 #[pyfunction]
 #[pyo3(signature = (input, weight, bias=None))]
 pub(crate) fn linear(input: &PyTensor, weight: &PyTensor, bias: Option<&PyTensor>) -> Result<PyTensor> {
-    let (mut x, weight) = (input.tensor()?, weight.tensor()?);
-    if let Some(&features) = weight.shape().last()
-        && weight.rank() == 2
-        && x.shape().last() != Some(&features)
-    {
-        let mut trailing = 1;
-        let fitting = (1..x.rank()).rev().find(|&axis| {
-            trailing *= x.shape()[axis];
-            trailing == features
-        });
-        match fitting {
-            Some(axis) => x = x.flatten(axis as i64, -1)?,
-            None => {
-                let hint = format!("the input's last dimension must be {features}");
-                return Err(phynexus::Error::shape("linear", &[x.shape(), weight.shape()], hint).into());
-            }
-        }
-    }
+    let weight = weight.tensor()?;
+    let x = match weight.shape() {
+        &[_, features] => with_features(input, features)?.tensor()?,
+        _ => input.tensor()?,
+    };
     let product = precision::product(&x, &if weight.rank() < 2 { weight } else { weight.t()? })?;
     Ok(PyTensor::wrap(match optional(bias)? {
         Some(bias) => product.add(&bias)?,

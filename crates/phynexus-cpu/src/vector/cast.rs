@@ -77,12 +77,14 @@ macro_rules! from_float8 {
     }};
 }
 
-/// `f32` rounded to a 16-bit type, as `f32`, for this processor.
+/// `f32` rounded to a float of 8 or 16 bits, as `f32`, for this processor.
 pub(crate) fn round_to(dtype: DType) -> UnaryKernel {
     let set = InstructionSet::best();
     match dtype {
         DType::F16 => half(set).map_or_else(|| loops::unary(set, round_to_f16), |half| half.round),
         DType::BF16 => loops::unary(set, round_to_bf16),
+        DType::F8E4M3 => loops::unary(set, |x: f32| E4M3.to_f32(E4M3.from_f32(x))),
+        DType::F8E5M2 => loops::unary(set, |x: f32| E5M2.to_f32(E5M2.from_f32(x))),
         _ => copy(size_of::<f32>()),
     }
 }

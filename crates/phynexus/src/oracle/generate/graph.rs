@@ -120,12 +120,15 @@ impl Builder {
         self.case.ir.node(id).len()
     }
 
-    /// A random node, most often a recent one.
+    /// A random node that all operations take, most often a recent one.
     fn any(&mut self) -> u32 {
-        let count = self.case.ir.nodes.len();
+        let nodes = self.case.ir.nodes.iter().enumerate();
+        let taken = nodes.filter(|(_, node)| node.dtype.float8().is_none());
+        let taken: Vec<u32> = taken.map(|(id, _)| id as u32).collect();
+        let count = taken.len();
         let back =
             if self.choice.one_in(2) { self.choice.below(count.min(3)) } else { self.choice.below(count) };
-        (count - 1 - back) as u32
+        taken[count - 1 - back]
     }
 
     /// A node of this dtype and shape: an existing one, broadcast if needed, otherwise a constant or a leaf.
@@ -259,8 +262,16 @@ impl Builder {
     }
 
     fn convert(&mut self, x: u32) {
-        let (dtype, shape) = (self.dtype_of(x), self.shape_of(x));
-        let to = self.dtype();
+        let shape = self.shape_of(x);
+        // Other operations do not take 8-bit floats.
+        let x = match self.dtype_of(x).is_float() && self.choice.one_in(4) {
+            true => {
+                let low = self.choice.of(&[DType::F8E4M3, DType::F8E5M2]);
+                self.push(Op::Cast, low, &shape, &[x])
+            }
+            false => x,
+        };
+        let (dtype, to) = (self.dtype_of(x), self.dtype());
         let bits = dtype.size() == to.size() && to != DType::Bool && self.choice.one_in(3);
         self.push(if bits { Op::Bitcast } else { Op::Cast }, to, &shape, &[x]);
     }
