@@ -7,7 +7,7 @@ their weights' gradients (TN). TFLOP/s are medians of three turns, each the fast
 200 products, by the host's clock. The floor is the time of the operations at 989 TFLOP/s (TF32: at half of that, 8
 bits: at twice that), or of reading the factors and writing the product once at 4.8 TB/s, whichever is longer (an H200's
 published peaks). The error is the root of the mean square against PyTorch's product of the factors as float64, relative
-to that product. Products of float8_e4m3fn give bfloat16; "fast" is PyTorch's use_fast_accum, which adds all terms in the
+to that product. "split" is float32 as sums of bfloat16 numbers, beside PyTorch's IEEE float32. Products of float8_e4m3fn give bfloat16; "fast" is PyTorch's use_fast_accum, which adds all terms in the
 matrix units.
 Each product is measured in a process of its own: in one process, the ninth size of a product and later ones are
 arguments of a slower kernel.
@@ -48,6 +48,9 @@ SHAPES = [
     ("NN TF32", 4096, 4096, 4096),
     ("NN TF32", 8192, 8192, 8192),
     ("NT TF32", 8192, 8192, 8192),
+    ("NN split", 4096, 4096, 4096),
+    ("NN split", 8192, 8192, 8192),
+    ("TN split", 4096, 4096, 4096),
     ("NT float8", 4096, 4096, 4096),
     ("NT float8", 8192, 8192, 8192),
     ("NT float8 fast", 8192, 8192, 8192),
@@ -80,6 +83,9 @@ def kind_of(name):
             nx.set_float32_matmul_precision("high")
             torch.set_float32_matmul_precision("high")
             return Kind(torch.float32, 0.5, torch.matmul)
+        case "split":
+            nx.set_float32_matmul_precision("split")
+            return Kind(torch.float32, 1 / 6, torch.matmul)
         case "int8":
             return Kind(torch.int8, 2, torch._int_mm)
     return Kind(torch.float8_e4m3fn, 2, _scaled(name == "float8 fast"))

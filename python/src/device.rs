@@ -264,15 +264,16 @@ pub(crate) fn set_num_threads(threads: Count) -> Result<()> {
 }
 
 /// Sets the precision of float32 matrix products and convolutions recorded from now on. ``"highest"``, the default,
-/// computes in float32. ``"high"`` rounds the factors to TF32 on devices with TF32 units. Gradients use the precision
-/// of the operation that they belong to.
+/// computes in float32. ``"high"`` rounds the factors to TF32 on devices with TF32 units. ``"split"`` computes matrix
+/// products as six products of bfloat16 numbers on NVIDIA Hopper, with float32's accuracy; infinite factors may give NaN.
+/// Gradients use the precision of the operation that they belong to.
 #[pyfunction]
 pub(crate) fn set_float32_matmul_precision(precision: &str) -> Result<()> {
     phynexus::set_float32_matmul_precision(MatmulPrecision::from_name(precision)?);
     Ok(())
 }
 
-/// Returns the setting of ``set_float32_matmul_precision``: ``"highest"`` or ``"high"``.
+/// Returns the setting of ``set_float32_matmul_precision``: ``"highest"``, ``"high"`` or ``"split"``.
 #[pyfunction]
 pub(crate) fn get_float32_matmul_precision() -> &'static str {
     phynexus::float32_matmul_precision().name()

@@ -149,7 +149,7 @@ def test_training_in_8_bits() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::neurenix.hardware.FallbackWarning")
-@pytest.mark.parametrize("precision", ["tf32", "bf16", "fp8", "int8", "fp16", "mixed", "fp32"])
+@pytest.mark.parametrize("precision", ["tf32", "split", "bf16", "fp8", "int8", "fp16", "mixed", "fp32"])
 def test_every_precision_of_a_model(precision: str) -> None:
     nx.manual_seed(5)
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 32))
@@ -181,7 +181,7 @@ def test_a_linear_layer_of_integers() -> None:
     assert "inputs=rounded" in repr(quantized)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "tf32", "fp16", "bf16", "mixed", "fp8", "int8"])
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "split", "fp16", "bf16", "mixed", "fp8", "int8"])
 def test_products_of_the_backend(precision: str) -> None:
     backend = TensorCoresBackend()
     backend.set_precision(precision)

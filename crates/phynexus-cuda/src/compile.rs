@@ -147,7 +147,8 @@ pub(crate) mod tests {
         op::{
             Composite, Conv, ConvKind, Geometry, Op,
             composite::{
-                Attention, AttentionGradient, Cell, Recurrent, RecurrentGradient, RecurrentSteps, Tf32,
+                Attention, AttentionGradient, Cell, InPrecision, MatmulPrecision, Recurrent,
+                RecurrentGradient, RecurrentSteps,
             },
             ir::IrNode,
         },
@@ -189,13 +190,26 @@ pub(crate) mod tests {
         product_of_panels(DType::F16, [64, 4096, 49152], true, false);
         // TF32.
         product_of_panels(DType::F32, [4096, 768, 4096], false, true);
+        product_of_factors(MatmulPrecision::Split, DType::F32, [4096, 1024, 4096], false, false);
         for dtype in [DType::I8, DType::U8, DType::F8E4M3, DType::F8E5M2] {
             product_of_panels(dtype, [4096, 768, 4096], false, true);
         }
     }
 
-    /// Compiles the product of matrices with these rows, terms and columns, which may be transposed in memory.
-    fn product_of_panels(dtype: DType, [m, k, n]: [usize; 3], left: bool, right: bool) -> Kernel {
+    /// Compiles the product of matrices with these rows, terms and columns, which may be transposed in memory. Factors of
+    /// `float32` are rounded.
+    fn product_of_panels(dtype: DType, sizes: [usize; 3], left: bool, right: bool) -> Kernel {
+        product_of_factors(MatmulPrecision::High, dtype, sizes, left, right)
+    }
+
+    /// The same, with the precision of `float32`. Returns the last launch.
+    fn product_of_factors(
+        precision: MatmulPrecision,
+        dtype: DType,
+        [m, k, n]: [usize; 3],
+        left: bool,
+        right: bool,
+    ) -> Kernel {
         let architecture = crate::Architecture::new("sm_90a").unwrap();
         let operand = |shape: [usize; 2], turned: bool| {
             let mut layout = Layout::contiguous(&shape);
@@ -206,9 +220,11 @@ pub(crate) mod tests {
         };
         let shape: Dims = [m, n].as_slice().into();
         let op = match dtype {
-            DType::F32 => {
-                Op::Composite(Composite::Tf32(Tf32 { op: Box::new(Op::Dot), shape: shape.clone() }))
-            }
+            DType::F32 => Op::Composite(Composite::InPrecision(InPrecision {
+                op: Box::new(Op::Dot),
+                shape: shape.clone(),
+                precision,
+            })),
             _ => Op::Dot,
         };
         let result = match dtype {
@@ -220,7 +236,7 @@ pub(crate) mod tests {
         let operands = vec![operand([m, k], left), operand([k, n], right)];
         let step = Step::Library(Library { node, operands, epilogue: None });
         let mut lowered = lower(&step, architecture.target()).unwrap();
-        let kernel = lowered.launches.swap_remove(0).kernel;
+        let kernel = lowered.launches.pop().unwrap().kernel;
         assert!(kernel.shared[0].panels && kernel.tensors.len() == 2);
         let log = log_of(&print(&kernel, &CUDA).unwrap());
         assert!(log.contains(" 0 bytes spill stores") && !log.contains("serialized"), "{log}");

@@ -42,10 +42,6 @@ fn device(name: &str, shape: MatrixShape) -> Device {
     lowered_device(name, Target { limits, vector_bytes: 16, processors: 4, sums: 64 })
 }
 
-fn precisions() -> [MatmulPrecision; 2] {
-    [MatmulPrecision::Highest, MatmulPrecision::High]
-}
-
 /// Calls `compute` with a precision and then restores the default.
 fn with<T>(precision: MatmulPrecision, compute: impl FnOnce() -> T) -> T {
     set_float32_matmul_precision(precision);
@@ -63,7 +59,7 @@ fn plan(of: &Tensor) -> Result<String> {
 #[test]
 fn products_have_the_precision_that_was_set() -> Result<()> {
     assert_eq!(float32_matmul_precision(), MatmulPrecision::Highest);
-    for precision in precisions() {
+    for precision in MatmulPrecision::ALL {
         assert_eq!(MatmulPrecision::from_name(precision.name())?, precision);
     }
     assert!(matches!(MatmulPrecision::from_name("medium"), Err(Error::Argument { .. })));
@@ -80,7 +76,7 @@ fn factors_are_rounded_where_that_is_allowed() -> Result<()> {
         let unit = Tensor::eye(64, 64, DType::F32, device)?;
         let numbers = x.to_vec::<f32>()?;
         let rounded = |x: &f32| f32::from_bits((x.to_bits() + 0x1000) & !0x1fff);
-        for precision in precisions() {
+        for precision in MatmulPrecision::ALL {
             let rounds = has_units && precision == MatmulPrecision::High;
             let products = with(precision, || -> Result<_> { Ok([x.matmul(&unit)?, unit.matmul(&x)?]) })?;
             for product in products {
@@ -101,7 +97,7 @@ fn factors_are_rounded_where_that_is_allowed() -> Result<()> {
 fn gradients_are_as_their_product() -> Result<()> {
     let device = rounding();
     let leaf = |shape: &[usize]| Tensor::ones(shape, DType::F32, device)?.with_grad();
-    for precision in precisions() {
+    for precision in MatmulPrecision::ALL {
         let rounds = precision == MatmulPrecision::High;
         let (a, b) = (leaf(&[16, 16])?, leaf(&[16, 16])?);
         let loss = with(precision, || a.matmul(&b)?.sum(&[], false))?;

@@ -17,6 +17,7 @@ _PRECISIONS: dict[str, tuple[str, str] | None] = {
     "fp16": ("inputs", "float16"),
     "mixed": ("autocast", "float16"),
     "tf32": ("products", "high"),
+    "split": ("products", "split"),
     "bf16": ("inputs", "bfloat16"),
     "fp8": ("autocast", "float8_e4m3fn"),
     "int8": None,
@@ -53,7 +54,7 @@ class TensorCoresBackend(HardwareBackend):
     True
     >>> tensor_cores.set_precision("int3")
     Traceback (most recent call last):
-    ValueError: Precision must be one of: 'fp32', 'fp16', 'mixed', 'tf32', 'bf16', 'fp8', 'int8'
+    ValueError: Precision must be one of: 'fp32', 'fp16', 'mixed', 'tf32', 'split', 'bf16', 'fp8', 'int8'
     """
 
     kind = "cuda"
@@ -92,6 +93,7 @@ class TensorCoresBackend(HardwareBackend):
 
         - ``"fp32"``: ``float32``, without Tensor Cores;
         - ``"tf32"``: factors rounded to 11 significant bits, sums and results in ``float32``;
+        - ``"split"``: ``float32``'s accuracy by six products of ``bfloat16`` numbers, on Hopper;
         - ``"fp16"``, ``"bf16"``: factors and results of 16 bits;
         - ``"mixed"``: factors in ``float16``, sums and results in ``float32``;
         - ``"fp8"``: factors scaled and rounded to ``float8_e4m3fn``, results of ``bfloat16``'s precision;
@@ -124,7 +126,7 @@ class TensorCoresBackend(HardwareBackend):
 
         ``"mixed"`` keeps weights in ``float32`` and runs products and convolutions in ``float16``; ``"fp8"`` does so in
         ``bfloat16``, and the products of linear layers in 8 bits; ``"tf32"`` rounds the factors of ``float32``
-        products; ``"fp16"`` and ``"bf16"`` convert the weights; ``"fp32"`` only moves the model. For these, the model
+        products, and ``"split"`` splits them; ``"fp16"`` and ``"bf16"`` convert the weights; ``"fp32"`` only moves the model. For these, the model
         is changed in place and returned, so an existing optimiser of its parameters remains valid. ``"int8"`` is for
         inference: linear layers and convolutions are replaced by ones with integer weights, and linear layers round
         their inputs and multiply integers.

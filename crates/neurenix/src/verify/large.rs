@@ -153,9 +153,8 @@ pub fn large(device: Device) -> Result<Vec<Large>> {
     let mut all = Vec::new();
     for (number, work) in WORK.iter().enumerate() {
         for dtype in DTYPES {
-            all.push(compare(work, number as u64, dtype, MatmulPrecision::Highest, device)?);
-            if work.multiplies && dtype == DType::F32 {
-                all.push(compare(work, number as u64, dtype, MatmulPrecision::High, device)?);
+            for precision in precisions(work, dtype) {
+                all.push(compare(work, number as u64, dtype, precision, device)?);
             }
         }
     }
@@ -166,9 +165,7 @@ pub fn large(device: Device) -> Result<Vec<Large>> {
 pub(super) fn run_unchecked(device: Device) {
     for work in WORK {
         for dtype in DTYPES {
-            let precisions = [MatmulPrecision::Highest, MatmulPrecision::High];
-            let own = if work.multiplies && dtype == DType::F32 { 2 } else { 1 };
-            for &precision in &precisions[..own] {
+            for precision in precisions(work, dtype) {
                 // An operation that the device rejects has no kernels.
                 let _: Result<()> = (|| {
                     let shape = |shape: &&[usize]| Ok(Tensor::zeros(shape, dtype, device)?.evaluated()?);
@@ -178,6 +175,12 @@ pub(super) fn run_unchecked(device: Device) {
             }
         }
     }
+}
+
+/// The precisions in which work of this dtype differs.
+fn precisions(work: &Work, dtype: DType) -> impl Iterator<Item = MatmulPrecision> {
+    let own = if work.multiplies && dtype == DType::F32 { MatmulPrecision::ALL.len() } else { 1 };
+    MatmulPrecision::ALL.into_iter().take(own)
 }
 
 /// Records the work's results without evaluating them.
@@ -213,7 +216,11 @@ fn compare(
         elements += expected.len();
         wrong += expected.iter().zip(&actual).filter(|(expected, actual)| expected != actual).count();
     }
-    let rounded = if precision == MatmulPrecision::High { " that may be rounded" } else { "" };
+    let rounded = match precision {
+        MatmulPrecision::Highest => "",
+        MatmulPrecision::High => " that may be rounded",
+        MatmulPrecision::Split => " that may be split",
+    };
     let elsewhere = placements.into_iter().next().map(|placement| placement.reason);
     Ok(Large { name: format!("{}, {dtype}{rounded}", work.name), elements, wrong, elsewhere })
 }

@@ -4,7 +4,10 @@ use phynexus::{
     DType, Scalar,
     op::{
         Axes, Binary, Combine, Composite, Conv, ConvKind, Geometry, Op, Permute, Reduce, Sample, Slice,
-        composite::{Attention, AttentionGradient, Cell, RecurrentGradient, RecurrentSteps, Tf32},
+        composite::{
+            Attention, AttentionGradient, Cell, InPrecision, MatmulPrecision, RecurrentGradient,
+            RecurrentSteps,
+        },
         samples,
     },
     oracle::generate::{Case, CaseLeaf, Distribution, random_operand},
@@ -252,11 +255,12 @@ fn convolutions(entries: &mut Vec<Entry>) {
     }
 }
 
-/// Products and convolutions whose factors may be rounded: with sizes that fill tiles and sizes that do not, and with
+/// Products and convolutions whose factors may be rounded or split: with sizes that fill tiles and sizes that do not, and with
 /// transposed factors.
 fn rounded(entries: &mut Vec<Entry>) {
-    let mut one = |op: Op, shape: &[usize], operands: [&[usize]; 2], transposed: bool| {
-        let product = Op::Composite(Tf32 { op: Box::new(op), shape: shape.into() }.into());
+    use MatmulPrecision::{High, Split};
+    let mut one = |precision, op: Op, shape: &[usize], operands: [&[usize]; 2], transposed: bool| {
+        let product = Op::Composite(InPrecision { op: Box::new(op), shape: shape.into(), precision }.into());
         for (values, scattered) in VARIANTS.into_iter().take(if transposed { 1 } else { 3 }) {
             let turned = if transposed { "transposed " } else { "" };
             let name =
@@ -284,10 +288,16 @@ fn rounded(entries: &mut Vec<Entry>) {
     };
     let sizes = [(40, 41, 36), (66, 40, 50), (24, 264, 16), (130, 72, 260), (9, 8, 8), (3, 1, 4), (2, 0, 3)];
     for (m, k, n) in sizes {
-        one(Op::Dot, &[m, n], [&[m, k], &[k, n]], false);
-        one(Op::Dot, &[m, n], [&[m, k], &[k, n]], true);
+        one(High, Op::Dot, &[m, n], [&[m, k], &[k, n]], false);
+        one(High, Op::Dot, &[m, n], [&[m, k], &[k, n]], true);
     }
-    one(Op::Dot, &[3, 40, 36], [&[3, 40, 24], &[3, 24, 36]], false);
+    one(High, Op::Dot, &[3, 40, 36], [&[3, 40, 24], &[3, 24, 36]], false);
+    // With and without panels.
+    for (m, k, n) in [(130, 264, 200), (64, 129, 72), (40, 41, 36)] {
+        one(Split, Op::Dot, &[m, n], [&[m, k], &[k, n]], false);
+        one(Split, Op::Dot, &[m, n], [&[m, k], &[k, n]], true);
+    }
+    one(Split, Op::Dot, &[3, 72, 64], [&[3, 72, 136], &[3, 136, 64]], false);
     let pair = |x: usize| [x, x].into_iter().collect();
     let padding = [(1, 1); 2].into_iter().collect();
     let geometry = Geometry { kernel: pair(3), stride: pair(1), dilation: pair(1), padding, groups: 1 };
@@ -297,6 +307,6 @@ fn rounded(entries: &mut Vec<Entry>) {
         (ConvKind::InputGradient, x, [y, w]),
         (ConvKind::FilterGradient, w, [x, y]),
     ] {
-        one(Op::Conv(Conv(kind, geometry.clone())), result, operands, false);
+        one(High, Op::Conv(Conv(kind, geometry.clone())), result, operands, false);
     }
 }

@@ -8,7 +8,9 @@ use smallvec::SmallVec;
 
 use super::{
     Axes, Binary, Cat, Combine, Constant, Gather, IndexRange, Iota, Op, Pad, Permute, Reduce, Scan, Scatter,
-    ScatterMode, Slice, Unary, composite::tf32, term::Term,
+    ScatterMode, Slice, Unary,
+    composite::precision::{self, MatmulPrecision},
+    term::Term,
 };
 use crate::{DType, Error, Result, Scalar, shape::Dims};
 
@@ -253,28 +255,28 @@ impl Formula {
 
     /// The matrix product over the last two axes; the leading axes must be equal.
     pub(crate) fn dot(&self, other: &Formula) -> Formula {
-        self.product(other, false)
+        self.product(other, MatmulPrecision::Highest)
     }
 
     /// As [`Formula::dot`], with a result of this dtype: that of the factors, or the one in which theirs are summed.
     pub(crate) fn dot_as(&self, other: &Formula, dtype: DType) -> Formula {
-        self.product_as(other, false, dtype)
+        self.product_as(other, MatmulPrecision::Highest, dtype)
     }
 
-    /// As [`Formula::dot`], but factors may be rounded to TF32 if `may_round`.
-    pub(crate) fn product(&self, other: &Formula, may_round: bool) -> Formula {
+    /// As [`Formula::dot`], in this precision.
+    pub(crate) fn product(&self, other: &Formula, precision: MatmulPrecision) -> Formula {
         match &self.0 {
-            Ok(term) => self.product_as(other, may_round, term.dtype()),
+            Ok(term) => self.product_as(other, precision, term.dtype()),
             Err(_) => self.clone(),
         }
     }
 
-    fn product_as(&self, other: &Formula, may_round: bool, dtype: DType) -> Formula {
+    fn product_as(&self, other: &Formula, precision: MatmulPrecision, dtype: DType) -> Formula {
         let record = || {
             let (a, b) = (self.0.clone()?, other.0.clone()?);
             let mut shape: Dims = a.shape().into();
             shape[a.rank() - 1] = b.shape()[b.rank() - 1];
-            tf32::record(may_round, Op::Dot, dtype, shape, [&a, &b])
+            precision::record(precision, Op::Dot, dtype, shape, [&a, &b])
         };
         Formula(record())
     }

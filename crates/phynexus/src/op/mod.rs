@@ -43,7 +43,7 @@ impl Op {
     /// The operation without permission to round its factors.
     pub fn exact(&self) -> &Op {
         match self {
-            Op::Composite(Composite::Tf32(product)) => &product.op,
+            Op::Composite(Composite::InPrecision(product)) => &product.op,
             op => op,
         }
     }

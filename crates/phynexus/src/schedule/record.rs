@@ -14,7 +14,7 @@ use crate::{
     },
     op::{
         Composite, Op,
-        composite::tf32,
+        composite::precision,
         custom::CustomKernel,
         formula::Formula,
         gradient,
@@ -235,7 +235,13 @@ impl Tensor {
         operands: [&Tensor; 2],
     ) -> Result<Tensor> {
         let [a, b] = operands.map(Tensor::term);
-        Tensor::from_term(&tf32::record(tf32::may_round(), op, dtype, shape, [&a, &b])?)
+        Tensor::from_term(&precision::record(
+            precision::float32_matmul_precision(),
+            op,
+            dtype,
+            shape,
+            [&a, &b],
+        )?)
     }
 }
 

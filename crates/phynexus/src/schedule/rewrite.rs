@@ -14,7 +14,7 @@ use crate::{
     hash::{FastHasher, FastMap},
     op::{
         Axes, Binary, Cat, Composite, Constant, Op, Permute, Reduce, Slice, TensorType, Unary,
-        composite::Tf32,
+        composite::InPrecision,
         ir::{Id, Ir, IrNode},
     },
 };
@@ -316,8 +316,8 @@ impl Rewriter {
         let product = input;
         let op = match product.op {
             Op::Dot => Op::Dot,
-            Op::Composite(Composite::Tf32(Tf32 { op, .. })) if *op == Op::Dot => {
-                Op::Composite(Tf32 { op, shape: node.shape.clone() }.into())
+            Op::Composite(Composite::InPrecision(InPrecision { op, precision, .. })) if *op == Op::Dot => {
+                Op::Composite(InPrecision { op, shape: node.shape.clone(), precision }.into())
             }
             _ => return self.add(node),
         };

@@ -5,7 +5,8 @@ use phynexus::{
     kernel::{check::Limits, lower::Target},
     op::{
         ArgReduce, ArgSort, Axes, Binary, Cat, Combine, Conv, ConvKind, Gather, Geometry, IndexRange, Op,
-        Permute, Reduce, Scan, Scatter, ScatterMode, SearchSorted, Unary, composite::Tf32,
+        Permute, Reduce, Scan, Scatter, ScatterMode, SearchSorted, Unary,
+        composite::{InPrecision, MatmulPrecision},
     },
     oracle::generate::{Case, CaseLeaf, Choice, Distribution, random_array},
 };
@@ -140,7 +141,9 @@ pub(crate) fn rounded() -> Vec<Case> {
     for (m, k, n) in [(40, 41, 36), (66, 40, 50), (24, 264, 16), (130, 20, 140), (72, 1030, 68)] {
         let product = || {
             let shape = [m, n].as_slice().into();
-            Op::Composite(Tf32 { op: Box::new(Op::Dot), shape }.into())
+            Op::Composite(
+                InPrecision { op: Box::new(Op::Dot), shape, precision: MatmulPrecision::High }.into(),
+            )
         };
         let f = DType::F32;
         cases.push(one(&mut choice, product(), (f, &[m, n]), &[(f, &[m, k]), (f, &[k, n])], false));

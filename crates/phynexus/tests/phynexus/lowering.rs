@@ -23,7 +23,11 @@ use phynexus::{
         loops::{MatrixShape, MatrixUnit},
         lower::{Target, lower},
     },
-    op::{Binary, Op, Unary, composite::Tf32, ir::IrNode},
+    op::{
+        Binary, Op, Unary,
+        composite::{InPrecision, MatmulPrecision},
+        ir::IrNode,
+    },
     oracle::{
         Comparison, compare, evaluate,
         generate::{
@@ -144,7 +148,11 @@ fn only_products_that_may_round_do() {
             .map(|launch| launch.kernel.fragments.len())
             .sum::<usize>()
     };
-    let rounded = Tf32 { op: Box::new(Op::Dot), shape: [64, 64].as_slice().into() };
+    let rounded = InPrecision {
+        op: Box::new(Op::Dot),
+        shape: [64, 64].as_slice().into(),
+        precision: MatmulPrecision::High,
+    };
     assert_eq!((fragments(Op::Dot), fragments(Op::Composite(rounded.into()))), (0, 3));
 }
 

@@ -4,7 +4,7 @@ use super::{
     Target,
     contraction::{Contraction, Product},
     draft::Draft,
-    panels,
+    narrow, panels,
 };
 use crate::{
     DType, Scalar,
@@ -162,7 +162,9 @@ fn product(draft: &mut Draft, library: &Library, left: (&[Index], Mask), right: 
     let factors = [a, b];
     let (a, b) = (draft.cast(a, library.node.dtype), draft.cast(b, library.node.dtype));
     let product = draft.binary(Binary::Mul, a, b);
-    Product { sum: draft.reduce(Combine::Sum, product), factors, part: None }
+    // Of products of 8-bit floats, Hopper's units keep 14 bits; they cut off the last bits of all sums.
+    let by_steps = library.operands[0].dtype.float8().is_some() || narrow::is_split(&library.node.op);
+    Product { sum: draft.reduce(Combine::Sum, product), factors, by_steps, part: None }
 }
 
 fn dot(library: &Library) -> (Draft, Product) {

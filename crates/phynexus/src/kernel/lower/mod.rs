@@ -22,6 +22,7 @@ mod fragments;
 mod indexed;
 mod library;
 mod load;
+mod narrow;
 mod operand;
 mod panels;
 mod random;
@@ -90,7 +91,8 @@ impl Target {
     /// kernels.
     pub(crate) fn lowers_composite(&self, op: &Op, operands: &[TensorType]) -> bool {
         match op {
-            Op::Composite(Composite::Tf32(_)) => self.multiplies_tf32(),
+            Op::Composite(Composite::InPrecision(_)) if narrow::is_split(op) => narrow::pays(operands, self),
+            Op::Composite(Composite::InPrecision(_)) => self.multiplies_tf32(),
             Op::Composite(Composite::MaxPoolGradient(_)) => true,
             Op::Composite(Composite::Attention(of) | Composite::AttentionGradient(AttentionGradient(of))) => {
                 attention::pays(of, operands, self)
@@ -177,7 +179,10 @@ impl Launch {
 pub fn lower(step: &Step, target: &Target) -> Result<Lowered, Unsupported> {
     let step = &*step.expanded().map_err(|error| Unsupported(error.to_string()))?;
     let mut lowered = Lowered::default();
-    let may_round = |library: &Library| matches!(library.node.op, Op::Composite(Composite::Tf32(_)));
+    let may_round = |library: &Library| {
+        let op = &library.node.op;
+        matches!(op, Op::Composite(Composite::InPrecision(_))) && !narrow::is_split(op)
+    };
     let exact = match step {
         Step::Library(library) if may_round(library) => target.clone(),
         _ => target.exact(),
@@ -218,12 +223,13 @@ fn reason(error: Error) -> String {
 }
 
 fn lower_library(library: &Library, target: &Target, lowered: &mut Lowered) -> Result<(), Unsupported> {
-    let turned = library::with_neighbouring_terms(library, target);
+    let turned =
+        narrow::factors(library, target).or_else(|| library::with_neighbouring_terms(library, target));
     let library = turned.as_ref().map_or(library, |(library, _)| library);
     if let Some((fused, product)) = library::fused(library) {
         let mut sources: Vec<Source> = (0..fused.parameters.len()).map(Source::Binding).collect();
         for Turned { operand, copy, elements } in turned.iter().flat_map(|(_, copies)| copies) {
-            let copied = lowered.temporary(*elements, copy.parameters[0].dtype);
+            let copied = lowered.temporary(*elements, copy.parameters[1].dtype);
             lower_fused(copy, &[Source::Binding(*operand), copied], target, lowered)?;
             sources[*operand] = copied;
         }

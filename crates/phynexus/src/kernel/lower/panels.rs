@@ -60,15 +60,10 @@ const OF_TWO: (usize, usize) = (256, 64);
 const BARRIERS: usize = 256;
 const OF_A_GROUP: usize = 1024;
 
-/// Whether invocations add the sums of each step: those of 8-bit floats, of which the matrix units keep 14 bits.
-fn sums_by_steps(contraction: &Contraction) -> bool {
-    contraction.dtypes()[0].float8().is_some()
-}
-
 /// The registers in which an invocation holds sums: those of a step too, if they are added to the others.
 fn sum_registers(contraction: &Contraction, shape: Shape) -> usize {
     let sums = shape.part[0] * shape.part[1] / Panel::INVOCATIONS;
-    if sums_by_steps(contraction) { 2 * sums } else { sums }
+    if contraction.by_steps { 2 * sums } else { sums }
 }
 
 /// How the groups of a product of panels run.
@@ -213,8 +208,7 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile) -> bool {
     };
     let sums = b.fragments(fragment.clone());
     // The sums of a step, if they are added by the invocations.
-    let of_step =
-        sums_by_steps(contraction).then(|| b.fragments(fragment.clone())(Index::default()).fragment);
+    let of_step = contraction.by_steps.then(|| b.fragments(fragment.clone())(Index::default()).fragment);
     let pending = if of_step.is_some() { 0 } else { PENDING };
     let team = invocation.quotient((width * Panel::SUBGROUPS) as i64, b.ranges());
     let row = team.remainder(down as i64, b.ranges()).scale(Panel::ROWS as i64);

@@ -25,6 +25,7 @@ mod max_pool_gradient;
 mod mish;
 mod normalization;
 mod pack;
+pub(crate) mod precision;
 mod quantize;
 mod quantize_linear;
 mod recurrent;
@@ -33,11 +34,9 @@ mod softmax;
 mod softplus;
 #[cfg(test)]
 mod tests;
-pub(crate) mod tf32;
-
 pub(crate) use attention::{DROPOUT_BLOCK, output as attention_output};
+pub use precision::{MatmulPrecision, float32_matmul_precision, set_float32_matmul_precision};
 pub use recurrent::Cell;
-pub use tf32::{MatmulPrecision, float32_matmul_precision, set_float32_matmul_precision};
 
 use smallvec::SmallVec;
 
@@ -213,7 +212,7 @@ composites! {
     recurrent::RecurrentSteps,
     quantize_linear::QuantizeLinear,
     dequantize_linear::DequantizeLinear,
-    tf32::Tf32,
+    precision::InPrecision,
     float8_product::Float8Product,
 }
 
@@ -271,12 +270,20 @@ impl Composite {
         let types: Vec<TensorType> = inputs.iter().map(|i| TensorType::new(i.dtype, &i.shape)).collect();
         let body = self.draft(&types)?;
         let mut operands: Vec<OracleArray> = inputs.iter().copied().cloned().collect();
-        if let Composite::Tf32(_) = self {
+        let precision = match self {
+            Composite::InPrecision(InPrecision { precision, .. }) => *precision,
+            _ => MatmulPrecision::Highest,
+        };
+        if precision == MatmulPrecision::High {
             operands.iter_mut().flat_map(|operand| &mut operand.elements).for_each(round_to_tf32);
         }
         let mut outputs = evaluate(&body, &operands)?;
         self.widen(&types, &operands, &mut outputs)?;
         let unsigned = |number: Number| match number {
+            // Parts of an infinity times zero are NaN.
+            Number::Float(x) if precision == MatmulPrecision::Split && !x.magnitude().is_finite() => {
+                Number::Undetermined
+            }
             Number::Float(x) if x.low == 0.0 && x.high == 0.0 => {
                 Number::Float(Interval { low: -0.0, high: 0.0, ..x })
             }

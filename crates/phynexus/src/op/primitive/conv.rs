@@ -9,7 +9,7 @@ use crate::{
     DType, Result,
     op::{
         Combine,
-        composite::tf32,
+        composite::precision::{self, MatmulPrecision},
         reference::{Accumulator, every_coordinate, flat_index},
         term::Term,
     },
@@ -58,7 +58,7 @@ impl Operation for Conv {
     }
 
     fn gradient(&self, call: &Call) -> Result<Option<InputGradients>> {
-        call.each(|position| self.operand_gradient(call, position, false))
+        call.each(|position| self.operand_gradient(call, position, MatmulPrecision::Highest))
     }
 
     fn gradient_reads(&self) -> Reads {
@@ -150,12 +150,17 @@ impl Conv {
         }
     }
 
-    /// The gradient of an operand. It may round its factors to TF32 if the convolution may.
-    pub(in crate::op) fn operand_gradient(&self, call: &Call, position: usize, may_round: bool) -> Formula {
+    /// The gradient of an operand, in the convolution's precision.
+    pub(in crate::op) fn operand_gradient(
+        &self,
+        call: &Call,
+        position: usize,
+        precision: MatmulPrecision,
+    ) -> Formula {
         let target = &call.inputs[position];
         let record = |kind: ConvKind, a: &Term, b: &Term| {
             let op = Op::Conv(Conv(kind, self.1.clone()));
-            Formula::from(tf32::record(may_round, op, target.dtype(), target.shape().into(), [a, b]))
+            Formula::from(precision::record(precision, op, target.dtype(), target.shape().into(), [a, b]))
         };
         let (first, second, g) = (&call.inputs[0], &call.inputs[1], call.gradient);
         use ConvKind::*;

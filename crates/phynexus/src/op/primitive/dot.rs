@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     DType, Error, Result,
-    op::{Combine, reference::Accumulator},
+    op::{Combine, composite::MatmulPrecision, reference::Accumulator},
     shape::element_count,
 };
 
@@ -43,7 +43,7 @@ impl Operation for Dot {
     }
 
     fn gradient(&self, call: &Call) -> Result<Option<InputGradients>> {
-        call.each(|position| operand_gradient(call, position, false))
+        call.each(|position| operand_gradient(call, position, MatmulPrecision::Highest))
     }
 
     fn gradient_reads(&self) -> Reads {
@@ -120,8 +120,8 @@ pub(super) fn factors(node: &IrNode, a: &IrNode, b: &IrNode) -> Check {
     need(fits && one_kind && a.dtype != DType::Bool, "wrong dtypes")
 }
 
-/// The gradient of a factor. It may round its factors to TF32 if the product may.
-pub(in crate::op) fn operand_gradient(call: &Call, position: usize, may_round: bool) -> Formula {
+/// The gradient of a factor, in the product's precision.
+pub(in crate::op) fn operand_gradient(call: &Call, position: usize, precision: MatmulPrecision) -> Formula {
     // The product may be wider than its factors (16-bit factors, a float32 product).
     let dtype = call.output.dtype();
     let own = call.inputs[position].dtype();
@@ -131,6 +131,6 @@ pub(in crate::op) fn operand_gradient(call: &Call, position: usize, may_round: b
     }
     let other = call.input(1 - position).cast(dtype).transpose();
     let (left, right) = if position == 0 { (call.gradient(), other) } else { (other, call.gradient()) };
-    let product = left.product(&right, may_round);
+    let product = left.product(&right, precision);
     product.cast(own)
 }

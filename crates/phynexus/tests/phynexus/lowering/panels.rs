@@ -8,7 +8,11 @@ use phynexus::{
         lower::{Target, lower},
         step::{Library, Operand, Step},
     },
-    op::{Composite, Op, Permute, composite::Tf32, ir::IrNode},
+    op::{
+        Composite, Op, Permute,
+        composite::{InPrecision, MatmulPrecision},
+        ir::IrNode,
+    },
     oracle::generate::{Case, CaseLeaf, Choice, Distribution, random_array},
     shape::{Dims, Layout},
 };
@@ -109,7 +113,11 @@ fn products_of_panels() {
 fn product(dtype: DType, rounds: bool, [m, k, n]: [usize; 3], target: &Target) -> Vec<Kernel> {
     let shape: Dims = [m, n].as_slice().into();
     let op = match rounds {
-        true => Op::Composite(Composite::Tf32(Tf32 { op: Box::new(Op::Dot), shape: shape.clone() })),
+        true => Op::Composite(Composite::InPrecision(InPrecision {
+            op: Box::new(Op::Dot),
+            shape: shape.clone(),
+            precision: MatmulPrecision::High,
+        })),
         false => Op::Dot,
     };
     let node = IrNode { op, dtype, shape, inputs: Default::default() };
@@ -166,6 +174,51 @@ fn products_of_bytes() {
     assert_eq!(launches(&long, &of_bytes(16)), [true, false]);
     check_all([long], &[of_bytes(16)]);
     check_all(cases, &[target]);
+}
+
+/// Products of `float32` as products of parts: copies of both factors, then a product of panels. Sums of few terms, and
+/// those of few rows, are computed as they are.
+#[test]
+fn products_of_parts() {
+    let mut choice = Choice::new(33);
+    let op = |shape: &[usize]| InPrecision {
+        op: Box::new(Op::Dot),
+        shape: shape.into(),
+        precision: MatmulPrecision::Split,
+    };
+    let mut cases = Vec::new();
+    for (sizes, expected) in [
+        ([136, 200, 72], vec![false, false, true]),
+        ([64, 128, 64], vec![false, false, true]),
+        ([136, 120, 72], vec![false]),
+        ([40, 200, 72], vec![false]),
+    ] {
+        let [m, k, n] = sizes;
+        let node = IrNode {
+            op: Op::Composite(op(&[m, n]).into()),
+            dtype: DType::F32,
+            shape: [m, n].as_slice().into(),
+            inputs: Default::default(),
+        };
+        let operands =
+            [[m, k], [k, n]].map(|shape| Operand { dtype: DType::F32, layout: Layout::contiguous(&shape) });
+        let step = Step::Library(Library { node: node.clone(), operands: operands.to_vec(), epilogue: None });
+        if expected.len() > 1 {
+            let launches = lower(&step, &panels(3)).unwrap().launches;
+            let found: Vec<bool> = launches.iter().map(|launch| launch.kernel.has_panels()).collect();
+            assert_eq!(found, expected, "{sizes:?}");
+        }
+        for distribution in [Distribution::Tame, Distribution::Special] {
+            let mut case = Case::new(format!("{distribution:?} product of parts, {sizes:?}"));
+            let factors = [[m, k], [k, n]].map(|shape| {
+                case.leaf(CaseLeaf::contiguous(random_array(&mut choice, distribution, DType::F32, &shape)))
+            });
+            let product = case.ir.push(node.op.clone(), DType::F32, node.shape.clone(), factors);
+            case.ir.outputs.push(product);
+            cases.push(case);
+        }
+    }
+    check_all(cases, &[panels(3)]);
 }
 
 #[test]

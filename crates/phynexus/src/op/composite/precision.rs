@@ -1,6 +1,6 @@
-//! Products and convolutions whose factors may be rounded.
+//! Products and convolutions of `float32` on units that multiply narrower numbers.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::{
     Composite, Definition, check,
@@ -18,86 +18,97 @@ use crate::{
     text::show_shape,
 };
 
-/// Two inputs. A product or convolution of `float32` whose factors a device may round to TF32: to 11 bits of a
-/// significand. See [`set_float32_matmul_precision`].
+/// Two inputs. A product or convolution of `float32` that a device may compute in this precision; see
+/// [`set_float32_matmul_precision`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Tf32 {
-    /// What it is without roundings.
+pub struct InPrecision {
+    /// What it is in [`MatmulPrecision::Highest`].
     pub op: Box<Op>,
     /// The result's shape.
     pub shape: Dims,
+    /// The precision: another one.
+    pub precision: MatmulPrecision,
 }
 
-static HIGH: AtomicBool = AtomicBool::new(false);
+static PRECISION: AtomicU8 = AtomicU8::new(MatmulPrecision::Highest as u8);
 
-/// What products and convolutions of `float32` may make of their factors; names are PyTorch's.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What products and convolutions of `float32` may make of their factors; `highest` and `high` are PyTorch's names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MatmulPrecision {
     /// Nothing: all is computed in `float32`.
     #[default]
     Highest,
     /// A device may round them to TF32: to 11 bits of a significand, with `float32`'s exponents and sums.
     High,
+    /// A matrix product may be the sum of six products of `bfloat16` numbers: each factor is the sum of three, exactly,
+    /// of which the products of two small ones are left out. Sums are of `float32`'s accuracy; but products with
+    /// infinite factors may be NaN, and parts of numbers below 1e-33 may be lost. Convolutions are as in `Highest`.
+    Split,
 }
 
 impl MatmulPrecision {
-    /// By its name: `highest` or `high`.
+    /// All precisions.
+    pub const ALL: [MatmulPrecision; 3] =
+        [MatmulPrecision::Highest, MatmulPrecision::High, MatmulPrecision::Split];
+
+    /// By its name: `highest`, `high` or `split`.
     ///
     /// # Errors
     /// [`Error::Argument`] for any other name.
     pub fn from_name(name: &str) -> Result<MatmulPrecision> {
-        [MatmulPrecision::Highest, MatmulPrecision::High].into_iter().find(|p| p.name() == name).ok_or_else(
-            || {
-                let message = format!("expected \"highest\" or \"high\", got {name:?}");
-                Error::argument("set_float32_matmul_precision", message)
-            },
-        )
+        MatmulPrecision::ALL.into_iter().find(|p| p.name() == name).ok_or_else(|| {
+            let message = format!("expected \"highest\", \"high\" or \"split\", got {name:?}");
+            Error::argument("set_float32_matmul_precision", message)
+        })
     }
 
-    /// `highest` or `high`.
+    /// `highest`, `high` or `split`.
     pub fn name(self) -> &'static str {
         match self {
             MatmulPrecision::Highest => "highest",
             MatmulPrecision::High => "high",
+            MatmulPrecision::Split => "split",
         }
     }
 }
 
 /// Sets the precision of products and convolutions of `float32` that are recorded from now on, by any thread; at the start
 /// it is [`MatmulPrecision::Highest`]. Gradients have that of the product they belong to, whenever they are recorded. A
-/// device without units that round computes in `float32`, whatever the precision.
+/// device without such units computes in `float32`, whatever the precision.
 pub fn set_float32_matmul_precision(precision: MatmulPrecision) {
-    HIGH.store(precision == MatmulPrecision::High, Ordering::Release);
+    PRECISION.store(precision as u8, Ordering::Release);
 }
 
 /// What [`set_float32_matmul_precision`] set.
 pub fn float32_matmul_precision() -> MatmulPrecision {
-    if HIGH.load(Ordering::Acquire) { MatmulPrecision::High } else { MatmulPrecision::Highest }
+    let set = PRECISION.load(Ordering::Acquire);
+    MatmulPrecision::ALL.into_iter().find(|&precision| precision as u8 == set).unwrap_or_default()
 }
 
-/// True if products and convolutions that users ask for may round their factors.
-pub(crate) fn may_round() -> bool {
-    float32_matmul_precision() == MatmulPrecision::High
-}
-
-/// Records a product or a convolution, which rounds its factors if `may_round` and all numbers are `float32`.
+/// Records a product or a convolution, in this precision if it has it and all numbers are `float32`.
 pub(crate) fn record(
-    may_round: bool,
+    precision: MatmulPrecision,
     op: Op,
     dtype: DType,
     shape: Dims,
     operands: [&Term; 2],
 ) -> Result<Term> {
     let floats = dtype == DType::F32 && operands.iter().all(|operand| operand.dtype() == DType::F32);
-    match may_round && floats {
-        true => Composite::term(Tf32 { op: Box::new(op), shape }, &operands),
+    let differs = match precision {
+        MatmulPrecision::Highest => false,
+        MatmulPrecision::High => true,
+        MatmulPrecision::Split => op == Op::Dot,
+    };
+    match differs && floats {
+        true => Composite::term(InPrecision { op: Box::new(op), shape, precision }, &operands),
         false => Term::record(op, dtype, shape, &operands),
     }
 }
 
-impl Definition for Tf32 {
+impl Definition for InPrecision {
     fn name(&self) -> &'static str {
         match *self.op {
+            Op::Dot if self.precision == MatmulPrecision::Split => "dot_split",
             Op::Dot => "dot_tf32",
             Op::Conv(Conv(ConvKind::InputGradient, _)) => "conv_input_gradient_tf32",
             Op::Conv(Conv(ConvKind::FilterGradient, _)) => "conv_filter_gradient_tf32",
@@ -120,11 +131,11 @@ impl Definition for Tf32 {
         Term::record((*self.op).clone(), DType::F32, self.shape.clone(), &operands)
     }
 
-    /// Those of the exact operation, whose products may round their factors too.
+    /// Those of the exact operation, in the same precision.
     fn gradient(&self, call: &Call) -> Result<Option<InputGradients>> {
         match &*self.op {
-            Op::Dot => call.each(|i| dot::operand_gradient(call, i, true)),
-            Op::Conv(conv) => call.each(|i| conv.operand_gradient(call, i, true)),
+            Op::Dot => call.each(|i| dot::operand_gradient(call, i, self.precision)),
+            Op::Conv(conv) => call.each(|i| conv.operand_gradient(call, i, self.precision)),
             _ => Ok(None),
         }
     }
@@ -141,10 +152,19 @@ impl Definition for Tf32 {
         let (x, w, y) = ([1, 2, 5, 6], [3, 2, 3, 3], [1, 3, 5, 6]);
         let call = |op: Op, shape: &[usize], operands: [&[usize]; 2]| {
             let operands = operands.map(|shape| SampleOperand::new(shape).fixed(DType::F32));
-            Sample::new(Tf32 { op: Box::new(op), shape: shape.into() }, operands)
+            let precision = MatmulPrecision::High;
+            Sample::new(InPrecision { op: Box::new(op), shape: shape.into(), precision }, operands)
+        };
+        let split = |m: usize, k: usize, n: usize| {
+            let operands = [[m, k], [k, n]].map(|shape| SampleOperand::new(&shape).fixed(DType::F32));
+            let (op, shape) = (Box::new(Op::Dot), [m, n].as_slice().into());
+            Sample::new(InPrecision { op, shape, precision: MatmulPrecision::Split }, operands)
         };
         vec![
             call(Op::Dot, &[6, 10], [&[6, 8], &[8, 10]]),
+            split(6, 8, 10),
+            split(72, 200, 136),
+            split(128, 128, 64),
             call(conv(ConvKind::Forward), &y, [&x, &w]),
             call(conv(ConvKind::InputGradient), &x, [&y, &w]),
             call(conv(ConvKind::FilterGradient), &w, [&x, &y]),
