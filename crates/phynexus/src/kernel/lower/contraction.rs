@@ -37,8 +37,8 @@ pub(super) struct Contraction<'a> {
     pub(super) held: DType,
     /// The row ranges of both factors, of the left one only, of the right one only; then the columns.
     groups: [Vec<usize>; 4],
-    /// See [`Product::by_steps`].
-    pub(super) by_steps: bool,
+    /// See [`Product::summed_steps`].
+    pub(super) summed_steps: Option<usize>,
     /// The terms of each part; see [`Product::part`].
     part: Option<usize>,
 }
@@ -74,8 +74,9 @@ pub(super) struct Product {
     pub(super) sum: InstructionId,
     /// The loads of the factors.
     pub(super) factors: [InstructionId; 2],
-    /// Whether invocations add the sums of the steps of matrix units, which are not as accurate as `float32`.
-    pub(super) by_steps: bool,
+    /// The steps of products of panels whose sums invocations add to the others, if the matrix units' own sums of all
+    /// steps would not be accurate.
+    pub(super) summed_steps: Option<usize>,
     /// If sums of parts are wanted, the terms of each; the first row range is then the number of the part.
     pub(super) part: Option<usize>,
 }
@@ -83,7 +84,7 @@ pub(super) struct Product {
 impl<'a> Contraction<'a> {
     /// The contraction of this product, if there is something to reuse.
     pub(super) fn of(fused: &'a Fusion, product: Product) -> Option<Contraction<'a>> {
-        let Product { sum, mut factors, by_steps, part } = product;
+        let Product { sum, mut factors, summed_steps, part } = product;
         let depends = |value: InstructionId, range: usize| match &fused.instructions[value as usize].operation
         {
             FusedOp::Load { index, mask, .. } => {
@@ -122,7 +123,7 @@ impl<'a> Contraction<'a> {
             }
         }
         let held = super::reduce::accumulator(fused.instructions[sum as usize].dtype);
-        let found = Contraction { fused, sum, factors, held, groups, by_steps, part };
+        let found = Contraction { fused, sum, factors, held, groups, summed_steps, part };
         (1..4).all(|group| found.extent(group) >= LEAST).then_some(found)
     }
 }

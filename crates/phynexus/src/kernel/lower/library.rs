@@ -162,9 +162,13 @@ fn product(draft: &mut Draft, library: &Library, left: (&[Index], Mask), right: 
     let factors = [a, b];
     let (a, b) = (draft.cast(a, library.node.dtype), draft.cast(b, library.node.dtype));
     let product = draft.binary(Binary::Mul, a, b);
-    // Of products of 8-bit floats, Hopper's units keep 14 bits; they cut off the last bits of all sums.
-    let by_steps = library.operands[0].dtype.float8().is_some() || narrow::is_split(&library.node.op);
-    Product { sum: draft.reduce(Combine::Sum, product), factors, by_steps, part: None }
+    let summed_steps = match library.operands[0].dtype.float8() {
+        // Of 8-bit floats, Hopper's units keep 14 bits of each product.
+        Some(_) => Some(1),
+        // They cut off the last bits of a sum.
+        None => narrow::is_split(&library.node.op).then_some(4),
+    };
+    Product { sum: draft.reduce(Combine::Sum, product), factors, summed_steps, part: None }
 }
 
 fn dot(library: &Library) -> (Draft, Product) {

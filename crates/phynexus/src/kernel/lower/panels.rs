@@ -63,7 +63,7 @@ const OF_A_GROUP: usize = 1024;
 /// The registers in which an invocation holds sums: those of a step too, if they are added to the others.
 fn sum_registers(contraction: &Contraction, shape: Shape) -> usize {
     let sums = shape.part[0] * shape.part[1] / Panel::INVOCATIONS;
-    if contraction.by_steps { 2 * sums } else { sums }
+    if contraction.summed_steps.is_some() { 2 * sums } else { sums }
 }
 
 /// How the groups of a product of panels run.
@@ -207,9 +207,11 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile) -> bool {
         length: count,
     };
     let sums = b.fragments(fragment.clone());
-    // The sums of a step, if they are added by the invocations.
-    let of_step = contraction.by_steps.then(|| b.fragments(fragment.clone())(Index::default()).fragment);
-    let pending = if of_step.is_some() { 0 } else { PENDING };
+    let all = sums(Index::default()).fragment;
+    // The sums of some steps, if invocations add them.
+    let of_steps = contraction.summed_steps.map(|_| b.fragments(fragment.clone())(Index::default()).fragment);
+    let together = contraction.summed_steps.unwrap_or(1);
+    let pending = if contraction.summed_steps == Some(1) { 0 } else { PENDING };
     let team = invocation.quotient((width * Panel::SUBGROUPS) as i64, b.ranges());
     let row = team.remainder(down as i64, b.ranges()).scale(Panel::ROWS as i64);
     let column = team.quotient(down as i64, b.ranges()).scale(shape.part[1] as i64);
@@ -222,7 +224,7 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile) -> bool {
         let step = Index::constant(turn as i64);
         loaders.copy(b, &Index::default(), &step, &step);
     }
-    let multiply = |b: &mut Builder, round: &Index, step: &Index| {
+    let multiply = |b: &mut Builder, round: &Index, step: &Index, begins: bool| {
         let turn = round.scale(steps as i64).add(step);
         loaders.turn(b, ahead as u8 - 1);
         let slot = turn.remainder(stages as i64, b.ranges());
@@ -231,15 +233,22 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile) -> bool {
             Panel { access: MemoryAccess::at(arrays[factor], &index), along_terms: along[factor] }
         };
         let (left, right) = (Factor::Panel(panel(0, &row)), panel(1, &column));
-        let all = sums(Index::default()).fragment;
-        let (into, begins) = of_step.map_or((all, false), |of_step| (of_step, true));
-        b.matrix(Matrix::Product { sums: into, left, right, begins });
+        b.matrix(Matrix::Product { sums: of_steps.unwrap_or(all), left, right, begins });
         let slot = turn.shift(ahead as i64).remainder(stages as i64, b.ranges());
         loaders.copy(b, round, &step.shift(ahead as i64), &slot);
         b.matrix(Matrix::Settle(pending as u8));
-        let Some(of_step) = of_step else { return };
+    };
+    // Some steps from this one on.
+    let several = |b: &mut Builder, round: &Index, first: &Index, steps: usize| {
+        for step in 0..steps {
+            multiply(b, round, &first.shift(step as i64), step == 0 && of_steps.is_some());
+        }
+        let Some(of_steps) = of_steps else { return };
+        if pending > 0 {
+            b.matrix(Matrix::Settle(0));
+        }
         b.over(fragment.share().unwrap_or(0) * count, AxisKind::Unroll, |b, at| {
-            let [before, more] = [all, of_step].map(|array| b.load(ArrayId::Fragment(array), at));
+            let [before, more] = [all, of_steps].map(|array| b.load(ArrayId::Fragment(array), at));
             let sum = b.binary(Binary::Add, before, more);
             b.store(ArrayId::Fragment(all), at, sum);
         });
@@ -278,10 +287,18 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile) -> bool {
             // The last steps copy terms of the next tile. In a loop without them, what belongs to this tile stays the
             // same.
             let own = steps.saturating_sub(ahead);
-            if own > 0 {
-                b.over(own, AxisKind::Reduce, |b, step| multiply(b, round, step));
+            for (first, count) in [(0, own), (own, steps - own)] {
+                let whole = count / together;
+                if whole > 0 {
+                    b.over(whole, AxisKind::Reduce, |b, turn| {
+                        several(b, round, &turn.scale(together as i64).shift(first as i64), together);
+                    });
+                }
+                let rest = Index::constant((first + whole * together) as i64);
+                if count % together > 0 {
+                    several(b, round, &rest, count % together);
+                }
             }
-            b.over(steps - own, AxisKind::Reduce, |b, step| multiply(b, round, &step.shift(own as i64)));
             b.matrix(Matrix::Settle(0));
             let [batch, row, column] = contraction.place(shape, &number, b.ranges());
             finish(b, &Tile { batch, row, column, ..tile.clone() });

@@ -293,7 +293,12 @@ fn reduce_parts(
         let result = rebuild.draft.reduce(combine, operand);
         if let Some(product) = product.filter(|product| product.sum == value) {
             let factors = product.factors.map(|factor| rebuild.value(factor));
-            rebuilt = Some(Product { sum: result, factors, by_steps: product.by_steps, part: Some(length) });
+            rebuilt = Some(Product {
+                sum: result,
+                factors,
+                summed_steps: product.summed_steps,
+                part: Some(length),
+            });
         }
         let source = lowered.temporary(count * fused.row_count(), held);
         rebuild.output(held, source, result, position.clone());

@@ -97,5 +97,5 @@ fn part<'a>(
     part.add_stores(|_| true);
     let [sum, left, right] =
         [product.sum, product.factors[0], product.factors[1]].map(|value| part.value(value));
-    (part, Some(Product { sum, factors: [left, right], by_steps: false, part: None }))
+    (part, Some(Product { sum, factors: [left, right], summed_steps: None, part: None }))
 }
