@@ -1,6 +1,6 @@
 """A training step of GPT-2 124M, ours and PyTorch's (eager and torch.compile) in one run.
 
-16 x 1,024 tokens, AdamW, bfloat16 autocast, no dropout, a vocabulary of 50,304, random weights and tokens. The step
+16 x 1,024 tokens, AdamW, bfloat16 autocast (and ours with 8-bit products), no dropout, a vocabulary of 50,304, random weights and tokens. The step
 ends with the update; the loss is read after eight steps. Ours is measured before and after PyTorch's, each after three
 steps, the first of which is reported by itself. Peak memory is what each one's allocator has handed out.
 
@@ -50,7 +50,7 @@ class GPT2(nn.Module):
         return nn.functional.cross_entropy(logits.float(), targets)
 
 
-def ours(device):
+def ours(device, name, dtype):
     nx.set_default_device(device)
     config = nx.models.GPT2Config(vocab_size=VOCABULARY, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
     model = nx.models.GPT2(config)
@@ -59,7 +59,7 @@ def ours(device):
     targets = nx.randint(0, VOCABULARY, (BATCH * LENGTH,)).evaluate()
 
     def step():
-        with nx.autocast("cuda", dtype=nx.bfloat16):
+        with nx.autocast("cuda", dtype=dtype):
             logits = model(tokens).reshape(BATCH * LENGTH, -1)
             loss = nx.nn.functional.cross_entropy(logits, targets)
         optimizer.zero_grad()
@@ -67,7 +67,7 @@ def ours(device):
         optimizer.step()
         return loss
 
-    training("ours", BATCH * LENGTH, step, nx.synchronize, lambda: nx.Device(device).memory()["peak"])
+    training(name, BATCH * LENGTH, step, nx.synchronize, lambda: nx.Device(device).memory()["peak"])
     nx.Device(device).empty_cache()
 
 
@@ -96,10 +96,11 @@ def main():
     print(f"PyTorch {torch.__version__}, {device}\n")
     print("| GPT-2 124M | step, ms | tokens/s | peak memory, GB | first step, s |")
     print("|---|---:|---:|---:|---:|", flush=True)
-    ours(device)
+    ours(device, "ours", nx.bfloat16)
     theirs("PyTorch eager", lambda model: model)
     theirs("PyTorch compiled", torch.compile)
-    ours(device)
+    ours(device, "ours", nx.bfloat16)
+    ours(device, "ours, linear layers in 8 bits", nx.float8_e4m3fn)
 
 
 if __name__ == "__main__":

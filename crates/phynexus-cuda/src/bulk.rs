@@ -2,6 +2,9 @@
 
 /// What kernels with bulk copies need.
 pub(crate) const BULK_COPIES: &str = r#"
+// Of the 168 registers that each of 384 invocations has.
+__device__ static __forceinline__ void give_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 40;"); }
+__device__ static __forceinline__ void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 232;"); }
 struct alignas(64) bulk_tensor { unsigned long long words[16]; };
 __device__ static __forceinline__ unsigned long long *barriers(void *memory) { return (unsigned long long *)memory; }
 __device__ static __forceinline__ void arrive(unsigned long long *barrier) {

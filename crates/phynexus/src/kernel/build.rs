@@ -53,6 +53,11 @@ impl Builder {
         self.kernel.residents = residents;
     }
 
+    /// Lets the invocations that make bulk copies give registers to the others.
+    pub fn give_registers(&mut self) {
+        self.kernel.gives_registers = true;
+    }
+
     /// The finished kernel.
     pub fn finish(self) -> Kernel {
         Kernel { body: self.open, ..self.kernel }

@@ -7,8 +7,8 @@ mod fragments;
 use super::{
     index::{Index, Ranges},
     loops::{
-        ArrayId, AsyncCopy, AxisKind, Factor, Fragment, Kernel, KernelOp, Matrix, MatrixShape, MatrixUnit,
-        MemoryAccess, Panel, Role, Statement, Tile, Type, ValueId,
+        ArrayId, AsyncCopy, AxisKind, BulkCopy, Factor, Fragment, Kernel, KernelOp, Matrix, MatrixShape,
+        MatrixUnit, MemoryAccess, Panel, Role, Statement, Tile, Type, ValueId,
     },
     view::Mask,
 };
@@ -128,6 +128,11 @@ fn check_limits(kernel: &Kernel, limits: &Limits) -> Result<()> {
         || kernel.shared[..panels].iter().any(|a| !a.aligned_bytes().is_multiple_of(Panel::ALIGNMENT))
     {
         return Err(malformed(kernel, "arrays of panels are not first, or not aligned"));
+    }
+    if kernel.gives_registers
+        && (kernel.tensors.is_empty() || kernel.block() != BulkCopy::INVOCATIONS_THAT_TAKE)
+    {
+        return Err(malformed(kernel, "registers are given in another group than products of panels have"));
     }
     let arrays = kernel.shared.iter().chain(&kernel.registers).map(|a| a.dtype);
     let all = kernel.buffers.iter().map(|b| b.dtype).chain(kernel.scalars.iter().copied()).chain(arrays);

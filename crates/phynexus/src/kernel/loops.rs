@@ -46,6 +46,8 @@ pub struct Kernel {
     pub tensors: Vec<BulkTensor>,
     /// The groups that a processor is to run at once; 0 if that is left to the compiler.
     pub residents: usize,
+    /// Whether the invocations that make bulk copies give registers to the others.
+    pub gives_registers: bool,
     /// The axes; range `i` of every index is axis `i`.
     pub axes: Vec<Axis>,
     /// The statements.

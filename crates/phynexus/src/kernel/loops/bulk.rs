@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::{AsyncCopy, Kernel, MemoryAccess, Statement};
+use super::{AsyncCopy, Kernel, MemoryAccess, Panel, Statement};
 use crate::kernel::{index::Index, view::Mask};
 
 /// A tensor in a buffer, and what a bulk copy takes of it.
@@ -127,6 +127,10 @@ impl BulkPart {
 impl BulkCopy {
     /// The invocations that a group has in addition, one of which makes its copies.
     pub const INVOCATIONS: usize = 32;
+    /// The same if they give registers to the others, which four subgroups do together.
+    pub const INVOCATIONS_THAT_GIVE: usize = 4 * BulkCopy::INVOCATIONS;
+    /// The block of those that take them: two teams.
+    pub const INVOCATIONS_THAT_TAKE: [usize; 3] = [2 * Panel::INVOCATIONS, 1, 1];
 }
 
 impl Kernel {
@@ -153,7 +157,12 @@ impl Kernel {
     /// The number of invocations of a group as it is launched: those of its block, and those that make its bulk copies.
     pub fn launched_block(&self) -> [usize; 3] {
         let [x, y, z] = self.block();
-        [if !self.tensors.is_empty() { x + BulkCopy::INVOCATIONS } else { x }, y, z]
+        let more = match self.gives_registers {
+            _ if self.tensors.is_empty() => 0,
+            true => BulkCopy::INVOCATIONS_THAT_GIVE,
+            false => BulkCopy::INVOCATIONS,
+        };
+        [x + more, y, z]
     }
 
     /// Bytes of the barriers at the end of shared memory that tell of bulk copies.

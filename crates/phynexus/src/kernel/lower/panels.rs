@@ -54,16 +54,35 @@ const MOST_STAGES: usize = 8;
 const REGISTERS: usize = 1 << 16;
 const GRANULARITY: usize = 128;
 const OTHERS: usize = 40;
+/// The registers of an invocation of two teams if those that make copies give theirs.
+const WITH_MORE: usize = 232;
+/// The most columns of sums that are added by the invocations at a time.
+const ADDED: usize = 128;
 /// The greatest group of which a processor's registers hold two, and the registers of its sums.
 const OF_TWO: (usize, usize) = (256, 64);
 /// Bytes of shared memory that barriers take, and that the device takes for each group of several on a processor.
 const BARRIERS: usize = 256;
 const OF_A_GROUP: usize = 1024;
 
-/// The registers in which an invocation holds sums: those of a step too, if they are added to the others.
+/// The registers in which an invocation holds sums: those of some steps too, if they are added to the others.
 fn sum_registers(contraction: &Contraction, shape: Shape) -> usize {
-    let sums = shape.part[0] * shape.part[1] / Panel::INVOCATIONS;
-    if contraction.summed_steps.is_some() { 2 * sums } else { sums }
+    let of = |columns: usize| shape.part[0] * columns / Panel::INVOCATIONS;
+    let added = contraction.summed_steps.map_or(0, |_| of(shape.part[1].min(ADDED)));
+    of(shape.part[1]) + added
+}
+
+/// Whether invocations need registers of those that make copies.
+fn takes_registers(contraction: &Contraction, shape: Shape, target: &Target) -> bool {
+    let block = contraction.block(shape, target) + BulkCopy::INVOCATIONS;
+    (sum_registers(contraction, shape) + OTHERS) * block.next_multiple_of(GRANULARITY) > REGISTERS
+}
+
+/// Whether there are enough registers, with those.
+fn has_registers(contraction: &Contraction, shape: Shape, target: &Target) -> bool {
+    let with_more = contraction.block(shape, target) == BulkCopy::INVOCATIONS_THAT_TAKE[0]
+        && sum_registers(contraction, shape) + OTHERS <= WITH_MORE
+        && load::is_bulk(contraction, shape, target);
+    !takes_registers(contraction, shape, target) || with_more
 }
 
 /// How the groups of a product of panels run.
@@ -124,8 +143,7 @@ pub(super) fn shape(contraction: &Contraction, target: &Target) -> Option<Shape>
             && limits.matrices.iter().any(has)
             && Setup::of(contraction, *shape, 1, target).stages >= LEAST_STAGES
             && block(shape) <= limits.block_size
-            && (sum_registers(contraction, *shape) + OTHERS) * block(shape).next_multiple_of(GRANULARITY)
-                <= REGISTERS
+            && has_registers(contraction, *shape, target)
     };
     let [rows, columns] = [contraction.extent(1), contraction.extent(2)];
     if rows < Panel::ROWS || columns < Panel::WIDTH {
@@ -209,9 +227,16 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile) -> bool {
     let sums = b.fragments(fragment.clone());
     let all = sums(Index::default()).fragment;
     // The sums of some steps, if invocations add them.
-    let of_steps = contraction.summed_steps.map(|_| b.fragments(fragment.clone())(Index::default()).fragment);
-    let together = contraction.summed_steps.unwrap_or(1);
-    let pending = if contraction.summed_steps == Some(1) { 0 } else { PENDING };
+    let halves = if contraction.summed_steps.is_some() { shape.part[1].div_ceil(ADDED) } else { 1 };
+    let of_steps = contraction.summed_steps.map(|_| {
+        b.fragments(Fragment { length: count / halves, ..fragment.clone() })(Index::default()).fragment
+    });
+    // Of two halves, each is added before the other is multiplied.
+    let together = if halves > 1 { 1 } else { contraction.summed_steps.unwrap_or(1) };
+    let pending = if of_steps.is_some() && together == 1 { 0 } else { PENDING };
+    if takes_registers(contraction, shape, tile.target) {
+        b.give_registers();
+    }
     let team = invocation.quotient((width * Panel::SUBGROUPS) as i64, b.ranges());
     let row = team.remainder(down as i64, b.ranges()).scale(Panel::ROWS as i64);
     let column = team.quotient(down as i64, b.ranges()).scale(shape.part[1] as i64);
@@ -224,6 +249,17 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile) -> bool {
         let step = Index::constant(turn as i64);
         loaders.copy(b, &Index::default(), &step, &step);
     }
+    let share = fragment.share().unwrap_or(0) * count / halves;
+    let add = |b: &mut Builder, half: usize| {
+        let Some(of_steps) = of_steps else { return };
+        b.over(share, AxisKind::Unroll, |b, at| {
+            let to = at.shift((half * share) as i64);
+            let (before, more) =
+                (b.load(ArrayId::Fragment(all), &to), b.load(ArrayId::Fragment(of_steps), at));
+            let sum = b.binary(Binary::Add, before, more);
+            b.store(ArrayId::Fragment(all), &to, sum);
+        });
+    };
     let multiply = |b: &mut Builder, round: &Index, step: &Index, begins: bool| {
         let turn = round.scale(steps as i64).add(step);
         loaders.turn(b, ahead as u8 - 1);
@@ -232,26 +268,29 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile) -> bool {
             let index = slot.scale(layouts[factor].size as i64).add(&first.scale(shape.depth as i64));
             Panel { access: MemoryAccess::at(arrays[factor], &index), along_terms: along[factor] }
         };
-        let (left, right) = (Factor::Panel(panel(0, &row)), panel(1, &column));
-        b.matrix(Matrix::Product { sums: of_steps.unwrap_or(all), left, right, begins });
-        let slot = turn.shift(ahead as i64).remainder(stages as i64, b.ranges());
-        loaders.copy(b, round, &step.shift(ahead as i64), &slot);
-        b.matrix(Matrix::Settle(pending as u8));
+        for half in 0..halves {
+            let column = column.shift((half * shape.part[1] / halves) as i64);
+            let (left, right) = (Factor::Panel(panel(0, &row)), panel(1, &column));
+            b.matrix(Matrix::Product { sums: of_steps.unwrap_or(all), left, right, begins });
+            if half + 1 == halves {
+                let slot = turn.shift(ahead as i64).remainder(stages as i64, b.ranges());
+                loaders.copy(b, round, &step.shift(ahead as i64), &slot);
+            }
+            b.matrix(Matrix::Settle(pending as u8));
+            if half + 1 < halves {
+                add(b, half);
+            }
+        }
     };
     // Some steps from this one on.
     let several = |b: &mut Builder, round: &Index, first: &Index, steps: usize| {
         for step in 0..steps {
             multiply(b, round, &first.shift(step as i64), step == 0 && of_steps.is_some());
         }
-        let Some(of_steps) = of_steps else { return };
-        if pending > 0 {
+        if of_steps.is_some() && pending > 0 {
             b.matrix(Matrix::Settle(0));
         }
-        b.over(fragment.share().unwrap_or(0) * count, AxisKind::Unroll, |b, at| {
-            let [before, more] = [all, of_steps].map(|array| b.load(ArrayId::Fragment(array), at));
-            let sum = b.binary(Binary::Add, before, more);
-            b.store(ArrayId::Fragment(all), at, sum);
-        });
+        add(b, halves - 1);
     };
     let finish = |b: &mut Builder, tile: &Tile| {
         // Only the device knows how elements are distributed over invocations, so they pass through shared memory,

@@ -36,7 +36,11 @@ impl Printer<'_, CFamily> {
         self.line(format!("unsigned long long *const turned = copied + {batches};"));
         self.line(format!("begin_barriers<{batches}, {}>(copied);", invocations / BulkCopy::INVOCATIONS));
         self.line("unsigned int marked = 0, turn = 0;");
+        let gives = self.kernel.gives_registers;
         self.block(format!("if ({first} >= {invocations}) {{"), |p| {
+            if gives {
+                p.line("give_registers();");
+            }
             p.block(format!("if ({first} == {invocations}) {{"), |p| {
                 p.dialect.makes_copies = true;
                 p.body(&divided(&p.kernel.body, true))
@@ -45,6 +49,9 @@ impl Printer<'_, CFamily> {
             Ok(())
         })?;
         self.dialect.makes_copies = false;
+        if gives {
+            self.line("take_registers();");
+        }
         self.line("unsigned int awaited = 0;");
         self.body(&divided(&self.kernel.body, false))?;
         let mut kinds: Vec<(usize, bool)> = self.kernel.tensors.iter().map(kind).collect();
