@@ -533,7 +533,7 @@ class Tensor:
     def bitwise_xor(self, /, other: Any) -> Tensor:
         ...
 
-    def bmm(self, /, mat2: Tensor) -> Tensor:
+    def bmm(self, /, mat2: Tensor, out_dtype: Any | None=None) -> Tensor:
         ...
 
     def bool(self, /) -> Tensor:
@@ -867,7 +867,7 @@ class Tensor:
     def masked_select(self, /, mask: Tensor) -> Tensor:
         ...
 
-    def matmul(self, /, other: Tensor) -> Tensor:
+    def matmul(self, /, other: Tensor, *, out_dtype: Any | None=None) -> Tensor:
         ...
 
     def max(self, /, dim: Any | None=None, keepdim: builtins.bool=False, *, axis: Any | None=None, keepdims: builtins.bool=False) -> Any:
@@ -888,7 +888,7 @@ class Tensor:
     def mish(self, /) -> Tensor:
         ...
 
-    def mm(self, /, mat2: Tensor) -> Tensor:
+    def mm(self, /, mat2: Tensor, out_dtype: Any | None=None) -> Tensor:
         ...
 
     def movedim(self, /, source: Any, destination: Any) -> Tensor:
@@ -1875,6 +1875,9 @@ def set_rng_state(state: tuple[SupportsIndex, SupportsIndex]) -> None:
 def set_strict_placement(strict: builtins.bool) -> None:
     ...
 
+def set_thread_matmul_precision(precision: str | None) -> str | None:
+    ...
+
 def signbit(input: Tensor) -> Tensor:
     ...
 
@@ -1906,6 +1909,9 @@ def trapezoid(input: Tensor, x: Tensor | None, dx: SupportsFloat | SupportsIndex
     ...
 
 def where(condition: Tensor, then: Any, otherwise: Any) -> Tensor:
+    ...
+
+def with_features(input: Tensor, features: SupportsIndex) -> Tensor:
     ...
 
 def xlogy(input: Tensor, other: Tensor) -> Tensor:

@@ -49,7 +49,7 @@ def load(
 ) -> Any:
     """Reads what :func:`save` wrote, or any safetensors file as a dictionary of tensors; to the CPU unless ``device``
     names another device. An open binary file is read from its current position to its end. Tensors of unknown types,
-    such as ``float8``, are skipped with a warning.
+    such as ``F4``, are skipped with a warning.
 
     ``map_location`` is PyTorch's name for ``device``. ``weights_only`` has no effect: no file contains code.
     """

@@ -265,12 +265,20 @@ pub(crate) fn set_num_threads(threads: Count) -> Result<()> {
 
 /// Sets the precision of float32 matrix products and convolutions recorded from now on. ``"highest"``, the default,
 /// computes in float32. ``"high"`` rounds the factors to TF32 on devices with TF32 units. ``"split"`` computes matrix
-/// products as six products of bfloat16 numbers on NVIDIA Hopper, with float32's accuracy; infinite factors may give NaN.
-/// Gradients use the precision of the operation that they belong to.
+/// products as six products of bfloat16 numbers on NVIDIA Hopper, with float32's accuracy; infinite factors may give
+/// NaN. Gradients use the precision of the operation that they belong to.
 #[pyfunction]
 pub(crate) fn set_float32_matmul_precision(precision: &str) -> Result<()> {
     phynexus::set_float32_matmul_precision(MatmulPrecision::from_name(precision)?);
     Ok(())
+}
+
+/// Sets the precision of float32 products for this thread, or ends that with ``None``. Returns what was set before.
+#[pyfunction]
+#[pyo3(signature = (precision))]
+pub(crate) fn set_thread_matmul_precision(precision: Option<&str>) -> Result<Option<&'static str>> {
+    let precision = precision.map(MatmulPrecision::from_name).transpose()?;
+    Ok(phynexus::set_thread_matmul_precision(precision).map(MatmulPrecision::name))
 }
 
 /// Returns the setting of ``set_float32_matmul_precision``: ``"highest"``, ``"high"`` or ``"split"``.

@@ -77,6 +77,7 @@ mod _engine {
         device::{
             PyDevice, devices, get_default_device, get_float32_matmul_precision, missing_devices,
             reference_device, set_default_device, set_float32_matmul_precision, set_num_threads,
+            set_thread_matmul_precision,
         },
         dtype::{PyDType, all_dtypes, dtype_or_device, promote_types},
         error::_translated,

@@ -35,8 +35,8 @@ pub(crate) fn set_autocast_dtype(dtype: Option<Wanted>) -> Result<()> {
     }
 }
 
-/// Casts the operands of a product to the autocast dtype, if one is set; `bfloat16` if that is an 8-bit one. `float64` or
-/// integer operands prevent it.
+/// Casts the operands of a product to the autocast dtype, if one is set; `bfloat16` if that is an 8-bit one. `float64`
+/// or integer operands prevent it.
 pub(crate) fn low(operands: Vec<Tensor>) -> phynexus::Result<Vec<Tensor>> {
     let castable = |tensor: &Tensor| matches!(tensor.dtype(), DType::F32 | DType::F16 | DType::BF16);
     match LOW.get() {

@@ -50,17 +50,38 @@ def test_what_8_bit_floats_can_do(dtype: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_nothing_is_computed_with_8_bit_floats(dtype: str) -> None:
     low = nx.ones(2, 2).to(dtype)
+    for name in (
+        "sum mean var std norm logsumexp exp sigmoid erfc log10 isnan relu softsign cumsum sort max argmax round abs neg"
+    ).split():
+        with pytest.raises(TypeError, match="8-bit floats"):
+            getattr(low, name)()
     for compute in (
         lambda: low + low,
-        lambda: low.sum(),
-        lambda: low.exp(),
+        lambda: low * 2.0,
+        lambda: low * 3,
+        lambda: low / 0.3,
+        lambda: low == low,
         lambda: F.softmax(low, 1),
-        lambda: low.sort(),
+        lambda: F.elu(low),
+        lambda: F.glu(low),
+        lambda: F.mse_loss(low, low),
+        lambda: F.avg_pool1d(low, 2),
+        lambda: nx.histc(low, bins=2),
         lambda: low @ low,
+        lambda: nx.rand(2, dtype=dtype),
+        lambda: nx.randn(2, dtype=dtype),
+        lambda: low.requires_grad_(),
     ):
-        with pytest.raises(TypeError, match="8-bit floats"):
+        with pytest.raises(TypeError, match="8-bit floats|draw float32|cannot require gradients"):
             compute()
+    assert not low.requires_grad and low.float().sum().item() == 4.0, "as before"
+    layer = nn.Linear(2, 2)
+    with pytest.raises(TypeError, match="has no gradients"):
+        layer.to(dtype)
+    assert layer.weight.dtype == nx.float32
+    assert layer.requires_grad_(False).to(dtype).weight.dtype.name == dtype
     # With another dtype they are converted, exactly.
+    assert nx.concat([low, nx.tensor([[1000, 3]])]).tolist()[2] == [1000.0, 3.0]
     assert (low + nx.ones(2, 2)).dtype == nx.float32 and (low.float() + 1).sum().item() == 8.0
 
 
@@ -84,11 +105,21 @@ def test_products_with_another_dtype() -> None:
         product = low.matmul(other, out_dtype="float32")
         exact = low.double().numpy() @ other.double().numpy()
         # A device may keep 14 bits of each term.
-        assert np.abs(product.numpy() - exact).max() < 2.0**-7 * np.abs(exact).max()
-    with pytest.raises(TypeError, match="integers, or floats"):
-        nx.tensor(a).matmul(nx.tensor(b), out_dtype="float32")
-    with pytest.raises(TypeError, match="at least 16 bits"):
-        x.to("float8_e5m2").matmul(y.to("float8_e5m2"), out_dtype="float8_e5m2")
+        bound = 2.0**-7 if left.startswith("float8") else 1e-5
+        assert np.abs(product.numpy() - exact).max() < bound * np.abs(exact).max()
+    whole = (nx.tensor(a), nx.tensor(b))
+    for operands, out in (
+        (whole, "float32"),
+        ((x, y), "int32"),
+        ((x, y), "bfloat16"),
+        ((x.double(), y.double()), "float32"),
+        ((whole[0].int(), whole[1].int()), "int8"),
+        ((x.to("float8_e5m2"), y.to("float8_e5m2")), "float8_e5m2"),
+    ):
+        with pytest.raises(TypeError, match="no narrower than the operands"):
+            operands[0].matmul(operands[1], out_dtype=out)
+    # Sums of 16-bit floats that float32 holds and bfloat16 does not.
+    assert nx.full((1, 257), 1.0, dtype="bfloat16").matmul(nx.ones(257, 1).bfloat16(), out_dtype="float32").item() == 257.0
     with pytest.raises(TypeError, match="another dtype for the result"):
         x.to("float8_e5m2") @ y.to("float8_e5m2")
 
@@ -115,6 +146,13 @@ def test_autocast_of_8_bits() -> None:
         (weight.grad, upstream.numpy().reshape(64, 48).T @ x.detach().numpy().reshape(64, 32)),
     ):
         np.testing.assert_allclose(found.numpy(), product, atol=2.0**-8 * np.abs(product).max())
+
+
+def test_scales_of_8_bits_reach_far() -> None:
+    with nx.autocast(dtype="float8_e4m3fn"):
+        for a, b in ((1e37, 1e-30), (1e-30, 1e37), (1e-30, 1e30), (1e37, 1.0)):
+            product = nx.full((16, 16), a) @ (nx.eye(16) * b)
+            assert product.float().numpy() == pytest.approx(a * b, rel=0.01)
 
 
 def test_8_bits_round_but_only_where_sizes_fit() -> None:
@@ -156,8 +194,11 @@ def test_every_precision_of_a_model(precision: str) -> None:
     x = nx.randn(16, 64)
     expected = model(x).detach()
     before = nx.get_float32_matmul_precision()
+    seen: list[str] = []
+    model[1].register_forward_hook(lambda *_: seen.append(nx.get_float32_matmul_precision()))
     optimized = TensorCoresBackend().optimize_model(model, precision)
     y = optimized(x.to(next(iter(optimized.buffers() if precision == "int8" else optimized.parameters())).device))
+    assert seen == [{"tf32": "high", "split": "split"}.get(precision, before)]
     assert nx.get_float32_matmul_precision() == before
     assert (optimized is model) and y.dtype.name == {
         "bf16": "bfloat16", "fp16": "float16", "mixed": "float16", "fp8": "bfloat16"
@@ -179,6 +220,42 @@ def test_a_linear_layer_of_integers() -> None:
     expected = sums * scale.numpy() * quantized.weight_scale.cpu().T.numpy() + layer.bias.detach().cpu().numpy()
     np.testing.assert_allclose(quantized(x.to(quantized.bias.device)).cpu().numpy(), expected, rtol=1e-5, atol=1e-6)
     assert "inputs=rounded" in repr(quantized)
+    assert quantized(x[0].to(quantized.bias.device)).shape == (8,)
+    # Sums that float16 does not hold, NaN, and gradients.
+    ones = nn.Linear(2048, 1, bias=False).half()
+    ones.weight.data.fill_(1)
+    ones = TensorCoresBackend().optimize_model(ones, "int8")
+    given = nx.ones(2, 2048).half().to(ones.weight_scale.device)
+    assert ones(given).tolist() == [[2048.0], [2048.0]]
+    given[0, 5] = float("nan")
+    assert ones(given).isnan().flatten().tolist() == [True, False]
+    with pytest.raises(RuntimeError, match="for inference"):
+        ones(given.requires_grad_())
+
+
+def test_integer_products_of_long_sums() -> None:
+    from neurenix.hardware._optimize import integer_product, scales
+
+    a, b = nx.ones(1, 140_000), nx.ones(140_000, 1)
+    assert integer_product(a, scales(a, -1, 127), b, scales(b, -2, 127)).item() == pytest.approx(140_000, rel=1e-4)
+    a, b = nx.randn(5, 40), nx.randn(40, 3)
+    product = integer_product(a, scales(a, -1, 127), b, scales(b, -2, 127))
+    exact = a.double() @ b.double()
+    assert 1e-4 < ((product.double() - exact).norm() / exact.norm()).item() < 0.02
+
+
+def test_precisions_of_threads() -> None:
+    import threading
+
+    from neurenix.nn._precision import precision_of
+
+    seen: list[str] = []
+    with precision_of("products", "high"):
+        other = threading.Thread(target=lambda: seen.append(nx.get_float32_matmul_precision()))
+        other.start()
+        other.join()
+        assert nx.get_float32_matmul_precision() == "high"
+    assert seen == ["highest"] and nx.get_float32_matmul_precision() == "highest"
 
 
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "split", "fp16", "bf16", "mixed", "fp8", "int8"])

@@ -196,8 +196,8 @@ pub(crate) mod tests {
         }
     }
 
-    /// Compiles the product of matrices with these rows, terms and columns, which may be transposed in memory. Factors of
-    /// `float32` are rounded.
+    /// Compiles the product of matrices with these rows, terms and columns, which may be transposed in memory. Factors
+    /// of `float32` are rounded.
     fn product_of_panels(dtype: DType, sizes: [usize; 3], left: bool, right: bool) -> Kernel {
         product_of_factors(MatmulPrecision::High, dtype, sizes, left, right)
     }

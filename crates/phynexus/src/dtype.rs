@@ -156,8 +156,9 @@ impl DType {
     }
 
     /// Returns the dtype of `a op b`. This follows the promotion table of the Python array API standard 2024.12. Cases
-    /// that the standard leaves open follow PyTorch: an integer with a float gives the float, and `bool` with any other
-    /// dtype gives the other. `f16` with `bf16` gives `f32`, as do two different 8-bit floats, and `u64` with a signed integer gives `f32`.
+    /// that the standard leaves open follow PyTorch: an integer with a float gives the float, and `bool` with any
+    /// other dtype gives the other. `f16` with `bf16` gives `f32`, as do two different 8-bit floats and an integer
+    /// with one of them, and `u64` with a signed integer gives `f32`.
     pub fn promote(self, other: DType) -> DType {
         if self == other {
             return self;
@@ -169,6 +170,8 @@ impl DType {
                 (F16, BF16) | (BF16, F16) | (F8E4M3, F8E5M2) | (F8E5M2, F8E4M3) => F32,
                 _ => a.max(b),
             },
+            // An integer may be beyond the numbers of 8-bit floats.
+            (DTypeKind::Unsigned | DTypeKind::Signed, DTypeKind::Float) if b.size() == 1 => F32,
             (_, DTypeKind::Float) => b,
             (DTypeKind::Unsigned, DTypeKind::Signed) if a.size() < b.size() => b,
             (DTypeKind::Unsigned, DTypeKind::Signed) => match a {

@@ -79,4 +79,6 @@ pub use dtype::{
 pub use error::{Error, Result};
 pub use gradient::{GradientMode, Gradients, no_grad};
 pub use graph::Tensor;
-pub use op::composite::{MatmulPrecision, float32_matmul_precision, set_float32_matmul_precision};
+pub use op::composite::{
+    MatmulPrecision, float32_matmul_precision, set_float32_matmul_precision, set_thread_matmul_precision,
+};

@@ -27,9 +27,10 @@ class autocast:
     convolutions, attention and recurrent layers compute in ``dtype``; softmax, normalisations and losses of
     ``nn.functional`` compute in ``float32``, and their results have that dtype. Batch normalisation returns its input's.
 
-    With ``float8_e4m3fn``, all this is ``bfloat16``, but products with a matrix whose sizes are multiples of 16 (and as
-    many rows of the other factor), such as linear layers, round their factors to 8 bits, each divided by a scale that
-    makes its greatest number 448; their gradients are rounded to ``float8_e5m2``. That pays off on NVIDIA Hopper.
+    With ``float8_e4m3fn``, all this is ``bfloat16``, except that a product is computed in 8 bits if its right factor is a
+    matrix, as in linear layers, and all three sizes (rows, inner, columns) are multiples of 16. Each factor is divided
+    by a scale that makes its greatest number 448, and rounded; gradients are rounded to ``float8_e5m2``. NVIDIA Hopper
+    has units for that.
 
     Weights are unchanged. ``device_type``, a kind of device, and ``cache_enabled`` have no effect: the default
     ``dtype`` is ``bfloat16`` on every device.

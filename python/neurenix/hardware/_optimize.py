@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -25,14 +26,33 @@ def scales(x: Tensor, dims: Any, most: int) -> Tensor:
     return _engine.where(greatest == 0, 1.0, greatest / most)
 
 
+#: The most products of two ``int8`` numbers whose sum an ``int32`` holds, whatever they are.
+_MOST_TERMS = (2**31 - 1) // 127**2
+
+
 def integer_product(left: Tensor, left_scale: Tensor, right: Tensor, right_scale: Tensor) -> Tensor:
-    """The product of ``float32`` matrices that are rounded to ``int8``, with exact sums. A right factor of ``int8`` is
-    one that was rounded before.
+    """The product of matrices that are rounded to ``int8``, as ``float32``; sums are exact. A right factor of ``int8`` is
+    one that was rounded before. Rows and columns with NaN give NaN.
     """
-    rounded = _rounded(left, left_scale, 127).to("int8")
+    _refuse_gradients(left, right)
+    missing = left.isnan().any(-1, keepdim=True)
+    rounded = _rounded(left.float(), left_scale.float(), 127).to("int8")
     if right.dtype.is_floating_point:
-        right = _rounded(right, right_scale, 127).to("int8")
-    return rounded.matmul(right, out_dtype="int32").to(left.dtype) * left_scale * right_scale
+        missing = missing | right.isnan().any(-2, keepdim=True)
+        right = _rounded(right.float(), right_scale.float(), 127).to("int8")
+    if left.shape[-1] <= _MOST_TERMS:
+        sums = rounded.matmul(right, out_dtype="int32").float()
+    else:
+        sums = rounded.float() @ right.float()
+    return _engine.where(missing, math.nan, sums * left_scale.float() * right_scale.float())
+
+
+def _refuse_gradients(*tensors: Tensor) -> None:
+    if _engine.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+        raise RuntimeError(
+            "numbers that are rounded to integers have no gradients: a model that was quantised is for inference, "
+            "within no_grad(); train the original model"
+        )
 
 
 class QuantizedLayer(Module):
@@ -74,10 +94,13 @@ class QuantizedLayer(Module):
             self._seen = max(self._seen, float(x.abs().amax().item()))
         if not self._options and self.precision == "int8" and (self.rounds_inputs or self.input_scale is not None):
             x = _engine.with_features(x, self.weight_quantized.shape[1])
-            scale = scales(x, -1, self._most) if self.input_scale is None else self.input_scale
-            product = integer_product(x, scale, self.weight_quantized.T, self.weight_scale.T)
+            rows = x if x.ndim > 1 else x.unsqueeze(0)
+            scale = scales(rows, -1, self._most) if self.input_scale is None else self.input_scale
+            product = integer_product(rows, scale, self.weight_quantized.T, self.weight_scale.T)
+            product = (product if x.ndim > 1 else product.squeeze(0)).to(x.dtype)
             return product if self.bias is None else product + self.bias
         if self.input_scale is not None:
+            _refuse_gradients(x)
             x = _rounded(x, self.input_scale, self._most) * self.input_scale
         if not self._options:
             return F.linear(x, self.weight, self.bias)

@@ -96,7 +96,8 @@ class TensorCoresBackend(HardwareBackend):
         - ``"split"``: ``float32``'s accuracy by six products of ``bfloat16`` numbers, on Hopper;
         - ``"fp16"``, ``"bf16"``: factors and results of 16 bits;
         - ``"mixed"``: factors in ``float16``, sums and results in ``float32``;
-        - ``"fp8"``: factors scaled and rounded to ``float8_e4m3fn``, results of ``bfloat16``'s precision;
+        - ``"fp8"``: factors scaled and rounded to ``float8_e4m3fn`` if the right one is a matrix and all sizes are
+          multiples of 16, otherwise to ``bfloat16``; results of ``bfloat16``'s precision;
         - ``"int8"``: each row of the left factor and each column of the right one scaled and rounded to ``int8``.
         """
         self._precision = _checked(precision)
@@ -128,13 +129,15 @@ class TensorCoresBackend(HardwareBackend):
         ``bfloat16``, and the products of linear layers in 8 bits; ``"tf32"`` rounds the factors of ``float32``
         products, and ``"split"`` splits them; ``"fp16"`` and ``"bf16"`` convert the weights; ``"fp32"`` only moves the model. For these, the model
         is changed in place and returned, so an existing optimiser of its parameters remains valid. ``"int8"`` is for
-        inference: linear layers and convolutions are replaced by ones with integer weights, and linear layers round
-        their inputs and multiply integers.
+        inference: linear layers and convolutions in the model are replaced by ones with integer weights, and linear
+        layers round their inputs, each row by a scale of its own, and multiply integers. A model that is such a layer
+        itself is not changed; use what is returned.
         """
         _checked(precision)
         device = self._device("optimize_model", self._model_device(model))
         model.to(device)
         if precision == "int8":
+            model.computation_dtype = None
             return quantized(model, "int8", rounds_inputs=True)
         way = _PRECISIONS[precision]
         if way is not None and way[0] == "inputs":

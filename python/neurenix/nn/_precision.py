@@ -14,16 +14,13 @@ from .._engine import Tensor, autocast_dtype
 
 @contextlib.contextmanager
 def precision_of(way: str, how: str) -> Iterator[None]:
-    """Computes within ``amp.autocast(dtype=how)``, or ``float32`` products with the precision ``how``. The latter is that
-    of all threads.
-    """
+    """Computes within ``amp.autocast(dtype=how)``, or this thread's ``float32`` products with the precision ``how``."""
     if way == "products":
-        before = _engine.get_float32_matmul_precision()
-        _engine.set_float32_matmul_precision(how)
+        before = _engine.set_thread_matmul_precision(how)
         try:
             yield
         finally:
-            _engine.set_float32_matmul_precision(before)
+            _engine.set_thread_matmul_precision(before)
     else:
         from ..amp import autocast
 

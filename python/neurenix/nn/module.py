@@ -372,6 +372,11 @@ class Module:
             for _, tensor in self._named(kind, "", True, True):
                 place = {"dtype": dtype if tensor.is_floating_point() else None, "device": device}
                 value = tensor.detach().to(**place)
+                if value.dtype.itemsize == 1 and value.is_floating_point() and tensor.requires_grad:
+                    raise TypeError(
+                        f"to: {value.dtype.name} has no gradients: call requires_grad_(False) first, or keep the "
+                        "parameters and compute within autocast(dtype=float8_e4m3fn)"
+                    )
                 if (value.dtype, value.device) != (tensor.dtype, tensor.device):
                     changes.append((tensor, value, None if tensor.grad is None else tensor.grad.to(**place)))
         _engine.evaluate([each for _, value, grad in changes for each in (value, grad) if each is not None])

@@ -41,6 +41,13 @@ impl PyTensor {
                 tensor_of(dtype)
             )));
         }
+        if dtype.float8().is_some() {
+            return Err(type_error(format!(
+                "{} cannot require gradients: keep numbers that are trained in float32, and multiply them within \
+                 autocast(dtype=float8_e4m3fn)",
+                tensor_of(dtype)
+            )));
+        }
         if self.special.is_plain() {
             self.special.part(Parameter::buffer(variable.tensor().detach()?));
         }

@@ -41,7 +41,11 @@ pub fn write_npy(path: &Path, array: &HostArray) -> Result<()> {
 
 pub(super) fn write(out: &mut dyn Write, array: &HostArray) -> std::io::Result<()> {
     let sizes: Vec<String> = array.shape().iter().map(|size| format!("{size},")).collect();
-    let descr = descr(array.dtype());
+    let Some(descr) = descr(array.dtype()) else {
+        let message =
+            format!("NumPy has no {}: convert to float32, or write a .safetensors file", array.dtype());
+        return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, message));
+    };
     let mut header =
         format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({}), }}", sizes.join(" "));
     // The elements start at a multiple of 64 bytes. Only an array with about 6,000 axes would need a header of more
@@ -59,9 +63,9 @@ pub(super) fn write(out: &mut dyn Write, array: &HostArray) -> std::io::Result<(
     out.write_all(array.bytes())
 }
 
-/// NumPy's name of a little-endian dtype. Those of `bfloat16` and of 8-bit floats are those of the package `ml_dtypes`.
-fn descr(dtype: DType) -> &'static str {
-    match dtype {
+/// NumPy's name of a little-endian dtype; that of `bfloat16` is the package `ml_dtypes`'.
+fn descr(dtype: DType) -> Option<&'static str> {
+    Some(match dtype {
         DType::Bool => "|b1",
         DType::U8 => "|u1",
         DType::I8 => "|i1",
@@ -71,13 +75,12 @@ fn descr(dtype: DType) -> &'static str {
         DType::I16 => "<i2",
         DType::I32 => "<i4",
         DType::I64 => "<i8",
-        DType::F8E4M3 => "|V1",
-        DType::F8E5M2 => "|f1",
+        DType::F8E4M3 | DType::F8E5M2 => return None,
         DType::F16 => "<f2",
         DType::BF16 => "<V2",
         DType::F32 => "<f4",
         DType::F64 => "<f8",
-    }
+    })
 }
 
 pub(super) fn read(source: &mut Source<'_>) -> Result<HostArray> {
@@ -277,7 +280,7 @@ impl<'a> Parser<'a> {
             Some(("<" | "|" | "=", code)) => (false, code),
             _ => (false, name),
         };
-        let found = DType::ALL.into_iter().find(|&dtype| descr(dtype)[1..] == *code);
+        let found = DType::ALL.into_iter().find(|&dtype| descr(dtype).is_some_and(|own| own[1..] == *code));
         found.map(|dtype| (dtype, big_endian)).ok_or_else(|| {
             let advice = match code.chars().next() {
                 Some('O') => "they are Python objects: convert the array with .astype() before saving",

@@ -241,11 +241,18 @@ fn from_file(dtype: Dtype) -> Option<DType> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use phynexus::{F8E4M3, F8E5M2};
+
     use crate::data::test_support::{arrays_of_every_dtype, survives_mutations};
 
     fn sample() -> Result<NamedArrays> {
         let mut contents = NamedArrays::default();
-        for (index, array) in arrays_of_every_dtype()?.into_iter().enumerate() {
+        let bits = [0u8, 1, 0x38, 0x7e, 0x7f, 0xfe];
+        let float8 = [
+            HostArray::from_values(&[2, 3], &bits.map(F8E4M3::from_bits))?,
+            HostArray::from_values(&[2, 3], &bits.map(F8E5M2::from_bits))?,
+        ];
+        for (index, array) in arrays_of_every_dtype()?.into_iter().chain(float8).enumerate() {
             contents.arrays.insert(format!("layer.{index}.weight"), array);
         }
         contents.metadata.insert("format".into(), "pt".into());
@@ -334,15 +341,15 @@ mod tests {
     fn one_unknown_type_leaves_the_others_readable() -> Result<(), Box<dyn std::error::Error>> {
         let folder = tempfile::tempdir()?;
         let path = folder.path().join("m");
-        let header = r#"{"a":{"dtype":"F8_E4M3","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}}"#;
+        let header = r#"{"a":{"dtype":"F8_E8M0","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}}"#;
         let file = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &[1, 2, 3]].concat();
         std::fs::write(&path, file)?;
         let (contents, left_out) = load_supported(&path)?;
         assert_eq!(contents.arrays.len(), 1);
         assert_eq!(contents.arrays["b"].bytes(), [3]);
-        assert_eq!(left_out, BTreeMap::from([("a".to_owned(), "F8_E4M3".to_owned())]));
+        assert_eq!(left_out, BTreeMap::from([("a".to_owned(), "F8_E8M0".to_owned())]));
         let refused = load(&path).err().map(|error| error.to_string()).unwrap_or_default();
-        assert!(refused.contains("F8_E4M3"), "{refused}");
+        assert!(refused.contains("F8_E8M0"), "{refused}");
         Ok(())
     }
 

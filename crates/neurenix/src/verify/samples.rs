@@ -255,8 +255,8 @@ fn convolutions(entries: &mut Vec<Entry>) {
     }
 }
 
-/// Products and convolutions whose factors may be rounded or split: with sizes that fill tiles and sizes that do not, and with
-/// transposed factors.
+/// Products and convolutions whose factors may be rounded or split: with sizes that fill tiles and sizes that do not,
+/// and with transposed factors.
 fn rounded(entries: &mut Vec<Entry>) {
     use MatmulPrecision::{High, Split};
     let mut one = |precision, op: Op, shape: &[usize], operands: [&[usize]; 2], transposed: bool| {

@@ -22,8 +22,8 @@ fn check(name: &str, array: &HostArray) -> Outcome {
 }
 
 fn check_all(arrays: &BTreeMap<String, HostArray>) -> Outcome {
-    assert_eq!(arrays.len(), DType::ALL.len());
-    for dtype in DType::ALL {
+    assert_eq!(arrays.len(), DType::COMPUTED.len());
+    for dtype in DType::COMPUTED {
         let array = &arrays[dtype.name()];
         assert_eq!(array.dtype(), dtype);
         check(dtype.name(), array)?;
@@ -39,7 +39,7 @@ fn archives_of_numpy() -> Outcome {
     assert_eq!(fortran, HostArray::from_values(&[2, 3, 4], &(0..24).collect::<Vec<i64>>())?);
     assert_eq!(arrays.remove("scalar"), Some(HostArray::from_values(&[], &[2.5f32])?));
     assert_eq!(arrays.remove("empty"), Some(HostArray::from_values::<f64>(&[0, 3], &[])?));
-    assert_eq!(arrays.len(), DType::ALL.len() - 1);
+    assert_eq!(arrays.len(), DType::COMPUTED.len() - 1);
     arrays.iter().try_for_each(|(name, array)| check(name, array))
 }
 

@@ -36,7 +36,7 @@ impl Fuzz {
             CaseLeaf::contiguous(array)
         };
         let tensor = leaf.upload(self.device).expect("small tensors fit in memory");
-        if dtype.is_float() && self.choice.one_in(3) {
+        if dtype.is_float() && dtype.float8().is_none() && self.choice.one_in(3) {
             tensor.with_grad().expect("a float tensor with data has gradients")
         } else {
             tensor

@@ -47,6 +47,10 @@ pub(super) const RANKS: &[(&str, Call)] = &[
 ];
 
 pub(super) const PRODUCTS: &[(&str, Call)] = &[
+    ("matmul_as", |f, x| {
+        let (other, dtype) = (f.partner(x), f.dtype());
+        Ok(vec![x.matmul_as(&other, dtype)?])
+    }),
     ("lerp", |f, x| {
         let (end, weight) = (f.partner(x), f.partner(x));
         Ok(vec![x.lerp(&end, &weight)?])

@@ -1,5 +1,9 @@
 //! Floats of 8 bits (OCP 8-bit Floating Point Specification, revision 1.0).
 
+/// The remedy where 8-bit floats are refused.
+pub(crate) const FLOAT8_HINT: &str =
+    "8-bit floats are only stored, converted and multiplied as matrices: convert with .to_dtype(float32)";
+
 /// A format of 8 bits: a sign, an exponent, a significand.
 #[derive(Clone, Copy, Debug)]
 pub struct Float8 {

@@ -12,7 +12,7 @@ use super::{
     composite::precision::{self, MatmulPrecision},
     term::Term,
 };
-use crate::{DType, Error, Result, Scalar, shape::Dims};
+use crate::{DType, Error, Result, Scalar, dtype::float8::FLOAT8_HINT, shape::Dims};
 
 /// A term under construction, or the first error. Operands of binary operations must have the same rank and dtype; axes
 /// of size 1 are broadcast.
@@ -61,8 +61,11 @@ impl Formula {
         self.then(|t| Formula::of(t).iota(dtype, t.shape(), axis).0)
     }
 
-    /// Converts to the compute dtype: `float32` for 16-bit floats.
+    /// Converts to the compute dtype: `float32` for 16-bit floats. 8-bit floats are an error.
     pub(crate) fn wide(term: &Term) -> Formula {
+        if term.dtype().float8().is_some() {
+            return Formula(Err(Error::dtype("compute", &[term.dtype()], FLOAT8_HINT)));
+        }
         Formula::of(term).cast(term.dtype().compute())
     }
 

@@ -161,6 +161,11 @@ impl Tensor {
                 "only floating-point tensors have gradients",
             ));
         }
+        if self.dtype().float8().is_some() {
+            let hint = "8-bit floats have no gradients: keep them in float32, and multiply with matmul_float8 (in Python \
+                        within autocast(dtype=float8_e4m3fn))";
+            return Err(Error::dtype("requires_grad", &[self.dtype()], hint));
+        }
         let storage = self.storage()?;
         let signature = intern(Op::Buffer, self.dtype(), self.shape().into());
         Ok(Tensor::from_node(Node::ready(signature, self.device(), storage, true)))
@@ -262,9 +267,7 @@ fn refuse_float8(op: &Op, dtype: DType, sources: &Sources) -> Result<()> {
     if all.all(|dtype| dtype.float8().is_none()) {
         return Ok(());
     }
-    let hint =
-        "8-bit floats are only stored, converted and multiplied as matrices: convert with .to_dtype(float32)";
-    Err(Error::dtype(op.name(), &operands.collect::<Vec<_>>(), hint))
+    Err(Error::dtype(op.name(), &operands.collect::<Vec<_>>(), crate::dtype::float8::FLOAT8_HINT))
 }
 
 /// Makes a custom kernel ready on a device, and the kernel of its gradient if it is to be differentiated, so that errors

@@ -67,7 +67,7 @@ impl Tensor {
         // all numbers that may vary, so that they share a plan.
         let wide = dtype.compute();
         if wide != dtype && !op.is_exact() && Constant(number.cast(wide)).may_vary() {
-            return tensor.to_dtype(wide)?.binary_scalar(name, op, number, swapped)?.to_dtype(dtype);
+            return tensor.wide(dtype)?.binary_scalar(name, op, number, swapped)?.to_dtype(dtype);
         }
         let constant = tensor.constant_like(value, dtype)?;
         if swapped { record(name, op, &constant, &tensor) } else { record(name, op, &tensor, &constant) }

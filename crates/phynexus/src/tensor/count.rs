@@ -75,7 +75,7 @@ impl Tensor {
     pub fn histc(&self, bins: usize, min: impl Into<Scalar>, max: impl Into<Scalar>) -> Result<Tensor> {
         let (mut min, mut max): (Scalar, Scalar) = (min.into(), max.into());
         let wide = if self.dtype().is_float() { self.dtype().compute() } else { DType::F64 };
-        let x = self.reshaped(Dims::from_slice(&[self.len()]))?.detach()?.to_dtype(wide)?;
+        let x = self.reshaped(Dims::from_slice(&[self.len()]))?.detach()?.wide(wide)?;
         if min.as_f64() == max.as_f64() && !x.is_empty() {
             let number = |x: Tensor| -> Result<Scalar> {
                 Ok(Scalar::Float(match wide {

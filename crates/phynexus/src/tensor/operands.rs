@@ -2,6 +2,7 @@
 
 use crate::{
     DType, DTypeKind, Error, Result, Scalar, Tensor,
+    dtype::float8::FLOAT8_HINT,
     op::{Constant, Op},
     shape::{Dims, broadcast, dims},
 };
@@ -46,12 +47,23 @@ impl Tensor {
         )
     }
 
+    /// Converts to the dtype in which numbers of `dtype` are computed: `float32` for 16-bit floats.
+    ///
+    /// # Errors
+    /// [`Error::DType`] for 8-bit floats.
+    pub(super) fn wide(&self, dtype: DType) -> Result<Tensor> {
+        if self.dtype().float8().is_some() {
+            return Err(Error::dtype("compute", &[self.dtype()], FLOAT8_HINT));
+        }
+        self.to_dtype(dtype.compute())
+    }
+
     /// Applies a function of several steps. 16-bit floats are computed in `float32` and rounded once, at the end.
     pub(super) fn in_compute_dtype(
         &self,
         function: impl FnOnce(&Tensor) -> Result<Tensor>,
     ) -> Result<Tensor> {
-        function(&self.to_dtype(self.dtype().compute())?)?.to_dtype(self.dtype())
+        function(&self.wide(self.dtype())?)?.to_dtype(self.dtype())
     }
 
     /// As [`Tensor::in_compute_dtype`] for a function of two tensors.
@@ -65,7 +77,7 @@ impl Tensor {
         if wide == dtype {
             return function(self, other);
         }
-        function(&self.to_dtype(wide)?, &other.to_dtype(wide)?)?.to_dtype(dtype)
+        function(&self.wide(wide)?, &other.wide(wide)?)?.to_dtype(dtype)
     }
 
     /// Unsigned integers as `int64`; other tensors unchanged. Wrapped differences then have the right sign in a sum.

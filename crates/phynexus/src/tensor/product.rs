@@ -28,26 +28,27 @@ impl Tensor {
             ));
         }
         if a.dtype().float8().is_some() {
-            let hint = "products of 8-bit floats need another dtype for the result: use matmul_as";
+            let hint = "products of 8-bit floats need another dtype for the result: use matmul_as (in Python \
+                        matmul(.., out_dtype=float32)), or convert them with .to_dtype(float32)";
             return Err(Error::dtype("matmul", &[self.dtype(), other.dtype()], hint));
         }
         matmul("matmul", [&a, &b], a.dtype(), Tensor::record_product)
     }
 
     /// As [`Tensor::matmul`], with a result of this dtype, in which sums are computed: `int32` of `int8` operands is
-    /// exact unless it wraps, and `float32` of 8-bit and 16-bit floats is not rounded to fewer bits. Sums of products of
-    /// 8-bit floats are less accurate on some devices: an NVIDIA H200 keeps 14 bits of each 32 terms.
+    /// exact unless it wraps, and `float32` of 8-bit and 16-bit floats is not rounded to fewer bits. Sums of products
+    /// of 8-bit floats are less accurate on some devices: an NVIDIA H200 keeps 14 bits of each 32 terms.
     ///
     /// # Errors
-    /// As [`Tensor::matmul`]; [`Error::DType`] if only one of the operands and the result is a float, or if the result is
-    /// `bool` or an 8-bit float.
+    /// As [`Tensor::matmul`]; [`Error::DType`] if `dtype` is `bool` or an 8-bit float, or is not what it and the
+    /// operands' dtype are promoted to: results are not narrower than the operands, nor floats of integers.
     pub fn matmul_as(&self, other: &Tensor, dtype: DType) -> Result<Tensor> {
         let all_float8 = [self, other].iter().all(|factor| factor.dtype().float8().is_some());
         let (a, b) = if all_float8 { (self.clone(), other.clone()) } else { promote2(self, other)? };
-        let is_number = |dtype: DType| dtype != DType::Bool && (dtype.is_float() == a.dtype().is_float());
-        if !is_number(dtype) || !is_number(a.dtype()) || a.dtype() == DType::Bool || dtype.float8().is_some()
-        {
-            let hint = "operands and result must be integers, or floats with a result of at least 16 bits";
+        let holds = a.dtype().promote(dtype) == dtype && a.dtype().is_float() == dtype.is_float();
+        if !holds || a.dtype() == DType::Bool || dtype.float8().is_some() {
+            let hint = "the result must be an integer type for integers, a float type of at least 16 bits for floats, \
+                        and no narrower than the operands: convert them with .to_dtype() first";
             return Err(Error::dtype("matmul", &[self.dtype(), other.dtype(), dtype], hint));
         }
         matmul("matmul", [&a, &b], dtype, Tensor::record_product)

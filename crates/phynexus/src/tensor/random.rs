@@ -203,7 +203,7 @@ impl Generator {
             return wrong("the weights of a row sum to zero");
         }
         if replacement {
-            let sums = x.to_dtype(x.dtype().compute())?.cumsum(-1)?;
+            let sums = x.wide(x.dtype())?.cumsum(-1)?;
             let shape: Dims = x.shape()[..x.rank() - 1].iter().copied().chain([count]).collect();
             let draws = self.rand(&shape, DType::F32, x.device())?.mul(&sums.narrow(-1, size - 1, 1)?)?;
             let passed = match x.rank() {
@@ -226,10 +226,12 @@ impl Generator {
 
 /// Requires a float dtype.
 fn float(op: &'static str, dtype: DType) -> Result<DType> {
-    if dtype.is_float() {
-        return Ok(dtype);
-    }
-    Err(Error::dtype(op, &[dtype], "expected a float dtype; see randint for integers"))
+    let hint = match dtype.float8() {
+        Some(_) => "draw float32 numbers and convert them with .to_dtype()",
+        None if dtype.is_float() => return Ok(dtype),
+        None => "expected a float dtype; see randint for integers",
+    };
+    Err(Error::dtype(op, &[dtype], hint))
 }
 
 /// The leading bits of each word as a fraction with the precision of the dtype.

@@ -71,7 +71,7 @@ impl Tensor {
     pub fn mean(&self, axes: &[i64], keepdim: bool) -> Result<Tensor> {
         let axes = axes_of("mean", axes, self.shape())?;
         let dtype = floating(self.dtype());
-        let sum = self.to_dtype(dtype.compute())?.reduced(Combine::Sum, axes, keepdim)?;
+        let sum = self.wide(dtype)?.reduced(Combine::Sum, axes, keepdim)?;
         sum.div_scalar(self.count_along(axes) as f64)?.to_dtype(dtype)
     }
 
@@ -155,7 +155,7 @@ impl Tensor {
     pub fn var(&self, axes: &[i64], correction: f64, keepdim: bool) -> Result<Tensor> {
         let axes = axes_of("var", axes, self.shape())?;
         let dtype = floating(self.dtype());
-        let x = self.to_dtype(dtype.compute())?;
+        let x = self.wide(dtype)?;
         let count = self.count_along(axes) as f64;
         let mean = x.reduced(Combine::Sum, axes, true)?.div_scalar(count)?;
         let sum = x.sub(&mean)?.square()?.reduced(Combine::Sum, axes, keepdim)?;
@@ -167,7 +167,7 @@ impl Tensor {
     /// The standard deviation: the square root of [`Tensor::var`]. The gradient is 0 where all elements are equal.
     pub fn std(&self, axes: &[i64], correction: f64, keepdim: bool) -> Result<Tensor> {
         let dtype = floating(self.dtype());
-        let variance = self.to_dtype(dtype.compute())?.var(axes, correction, keepdim)?;
+        let variance = self.wide(dtype)?.var(axes, correction, keepdim)?;
         if !variance.requires_grad() {
             return variance.sqrt()?.to_dtype(dtype);
         }
@@ -183,7 +183,7 @@ impl Tensor {
     pub fn logsumexp(&self, axes: &[i64], keepdim: bool) -> Result<Tensor> {
         let axes = axes_of("logsumexp", axes, self.shape())?;
         let dtype = floating(self.dtype());
-        let x = self.to_dtype(dtype.compute())?;
+        let x = self.wide(dtype)?;
         if self.count_along(axes) == 0 {
             // A sum over nothing, which gives the empty tensor a gradient.
             return x.reduced(Combine::Sum, axes, keepdim)?.add_scalar(f64::NEG_INFINITY)?.to_dtype(dtype);

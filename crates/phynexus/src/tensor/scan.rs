@@ -61,7 +61,7 @@ impl Tensor {
     /// `float32`; 16-bit floats are computed in `float32`.
     pub fn logcumsumexp(&self, dim: i64) -> Result<Tensor> {
         let dtype = floating(self.dtype());
-        let mut sums = self.to_dtype(dtype.compute())?;
+        let mut sums = self.wide(dtype)?;
         if self.rank() == 0 && matches!(dim, -1 | 0) {
             return sums.to_dtype(dtype);
         }
@@ -117,7 +117,7 @@ impl Tensor {
         }
         let axes = axes_of("norm", axes, self.shape())?;
         let dtype = floating(self.dtype());
-        let x = self.to_dtype(dtype.compute())?;
+        let x = self.wide(dtype)?;
         let result = if p == 2.0 {
             let squares = x.square()?.reduced(Combine::Sum, axes, keepdim)?;
             // The infinite derivative of the root at 0, times 0, would give NaN.

@@ -110,6 +110,6 @@ impl Tensor {
     /// The logistic function `1 / (1 + exp(-x))`. 16-bit floats are computed in `float32`; integers give `float32`.
     pub fn sigmoid(&self) -> Result<Tensor> {
         let dtype = floating(self.dtype());
-        Formula::of(self).cast(dtype.compute()).sigmoid().cast(dtype).tensor()
+        Formula::of(&self.wide(dtype)?).sigmoid().cast(dtype).tensor()
     }
 }

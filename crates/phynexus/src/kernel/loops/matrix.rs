@@ -135,8 +135,8 @@ pub enum Matrix {
         /// Elements between rows.
         stride: usize,
     },
-    /// Starts `sums += left * right`, or `sums = left * right`, executed jointly by a team of subgroups. Until it is settled, its factors are not
-    /// overwritten and its sums are not accessed, except by further products.
+    /// Starts `sums += left * right`, or `sums = left * right`, executed jointly by a team of subgroups. Until it is
+    /// settled, its factors are not overwritten and its sums are not accessed, except by further products.
     Product {
         /// An array of accumulators of [`Panel::ROWS`] rows; together they have the columns of the right factor.
         sums: u16,

@@ -35,7 +35,6 @@ impl Scaled {
         let term = matrix.clone().term()?;
         let greatest = dtype.float8().map_or(1.0, |format| format.to_f32(format.greatest).into());
         let magnitude = matrix.unary(Unary::Abs).reduce(Combine::Max, Axes::of(0..term.rank()));
-        // Below this, quotients and products of scales would be subnormal numbers or zeros.
         let scale = magnitude.max(&magnitude.like(LEAST)) / greatest;
         let quotients = matrix / scale.expand(term.shape());
         Ok(Scaled { matrix: quotients.cast(dtype), scale })
@@ -45,8 +44,9 @@ impl Scaled {
     fn dot(&self, other: &Scaled, dtype: DType) -> Result<Formula> {
         let product = self.matrix.dot_as(&other.matrix, DType::F32);
         let shape: Dims = product.clone().term()?.shape().into();
-        // One scale after the other: their product may be too small.
-        Ok((product * self.scale.expand(&shape) * other.scale.expand(&shape)).cast(dtype))
+        // The smaller scale first: the product of both may be too small, and the larger one alone too large.
+        let (small, large) = (self.scale.min(&other.scale), self.scale.max(&other.scale));
+        Ok((product * small.expand(&shape) * large.expand(&shape)).cast(dtype))
     }
 
     fn transpose(&self) -> Scaled {
@@ -54,8 +54,8 @@ impl Scaled {
     }
 }
 
-/// The least magnitude that a scale is made for.
-const LEAST: Scalar = Scalar::Float(1e-30);
+/// The least magnitude that a scale is made for: smaller scales would be subnormal numbers.
+const LEAST: Scalar = Scalar::Float(1e-32);
 
 impl Definition for Float8Product {
     fn name(&self) -> &'static str {

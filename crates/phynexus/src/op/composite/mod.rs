@@ -35,7 +35,9 @@ mod softplus;
 #[cfg(test)]
 mod tests;
 pub(crate) use attention::{DROPOUT_BLOCK, output as attention_output};
-pub use precision::{MatmulPrecision, float32_matmul_precision, set_float32_matmul_precision};
+pub use precision::{
+    MatmulPrecision, float32_matmul_precision, set_float32_matmul_precision, set_thread_matmul_precision,
+};
 pub use recurrent::Cell;
 
 use smallvec::SmallVec;
@@ -281,7 +283,7 @@ impl Composite {
         self.widen(&types, &operands, &mut outputs)?;
         let unsigned = |number: Number| match number {
             // Parts of an infinity times zero are NaN.
-            Number::Float(x) if precision == MatmulPrecision::Split && !x.magnitude().is_finite() => {
+            Number::Float(x) if precision == MatmulPrecision::Split && x.magnitude().is_infinite() => {
                 Number::Undetermined
             }
             Number::Float(x) if x.low == 0.0 && x.high == 0.0 => {

@@ -1,6 +1,9 @@
 //! Products and convolutions of `float32` on units that multiply narrower numbers.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::{
+    cell::Cell,
+    sync::atomic::{AtomicU8, Ordering},
+};
 
 use super::{
     Composite, Definition, check,
@@ -72,15 +75,28 @@ impl MatmulPrecision {
     }
 }
 
-/// Sets the precision of products and convolutions of `float32` that are recorded from now on, by any thread; at the start
-/// it is [`MatmulPrecision::Highest`]. Gradients have that of the product they belong to, whenever they are recorded. A
-/// device without such units computes in `float32`, whatever the precision.
+/// Sets the precision of products and convolutions of `float32` that are recorded from now on, by any thread; at the
+/// start it is [`MatmulPrecision::Highest`]. Gradients have that of the product they belong to, whenever they are
+/// recorded. A device without such units computes in `float32`, whatever the precision.
 pub fn set_float32_matmul_precision(precision: MatmulPrecision) {
     PRECISION.store(precision as u8, Ordering::Release);
 }
 
-/// What [`set_float32_matmul_precision`] set.
+thread_local! {
+    static OF_THREAD: Cell<Option<MatmulPrecision>> = const { Cell::new(None) };
+}
+
+/// Sets the precision of what this thread records from now on, whatever that of the process is; `None` ends that.
+/// Returns what was set before.
+pub fn set_thread_matmul_precision(precision: Option<MatmulPrecision>) -> Option<MatmulPrecision> {
+    OF_THREAD.replace(precision)
+}
+
+/// What [`set_thread_matmul_precision`] set for this thread, otherwise what [`set_float32_matmul_precision`] set.
 pub fn float32_matmul_precision() -> MatmulPrecision {
+    if let Some(precision) = OF_THREAD.get() {
+        return precision;
+    }
     let set = PRECISION.load(Ordering::Acquire);
     MatmulPrecision::ALL.into_iter().find(|&precision| precision as u8 == set).unwrap_or_default()
 }

@@ -10,15 +10,26 @@ use crate::{
     shape::element_count,
 };
 
-/// What a sum of so many products of 8-bit floats may lose, as a part of the sum of their magnitudes. Hopper's matrix
-/// units add 32 of them to a sum at a time, aligned to the greatest one, and keep 14 bits of each (DeepSeek-AI 2024,
-/// arXiv 2412.19437, 3.3.2), of which two may be whole.
-fn lost(count: usize) -> f64 {
-    (count.min(32) + 1) as f64 / f64::from(1 << 12)
+/// What a sum of products of 8-bit floats may lose. Hopper's matrix units add 32 of them to a sum at a time, aligned to
+/// the greatest of these 33 numbers, and keep 14 bits of each (DeepSeek-AI 2024, arXiv 2412.19437, 3.3.2), of which two
+/// may be whole. Sums of 128 products are added as `float32`.
+fn lost(products: impl Iterator<Item = f64>) -> f64 {
+    let products: Vec<f64> = products.collect();
+    let of_sum = |products: &[f64]| {
+        let mut sum = 0.0f64;
+        let mut add = |together: &[f64]| {
+            let greatest = together.iter().fold(sum.abs(), |greatest, x| greatest.max(x.abs()));
+            sum += together.iter().sum::<f64>();
+            (together.len() + 1) as f64 * greatest / f64::from(1 << 12)
+        };
+        products.chunks(32).map(&mut add).sum::<f64>()
+    };
+    products.chunks(128).map(of_sum).sum()
 }
 
 /// Matrix product `[.., M, K]` times `[.., K, N]` with equal leading dimensions. Sums are accumulated in `f32` for
-/// 8-bit and 16-bit floats (those of 8 bits with the error that `lost` describes) and in the node's dtype otherwise (so `int8` operands with an `int32` node give exact products).
+/// 8-bit and 16-bit floats (those of 8 bits with the error that `lost` describes) and in the node's dtype otherwise
+/// (so `int8` operands with an `int32` node give exact products).
 #[derive(Debug)]
 pub struct Dot;
 
@@ -58,14 +69,16 @@ impl Operation for Dot {
             for row in 0..m {
                 for column in 0..n {
                     let mut sum = Accumulator::new(Combine::Sum, node.dtype);
-                    for i in 0..k {
-                        sum.push_product(
-                            a.elements[(batch * m + row) * k + i],
-                            b.elements[(batch * k + i) * n + column],
-                        );
-                    }
+                    let factors = |i: usize| {
+                        (a.elements[(batch * m + row) * k + i], b.elements[(batch * k + i) * n + column])
+                    };
+                    (0..k).map(factors).for_each(|(a, b)| sum.push_product(a, b));
+                    let product = |i: usize| match factors(i) {
+                        (Number::Float(a), Number::Float(b)) => a.value * b.value,
+                        _ => 0.0,
+                    };
                     out.push(match a.dtype.float8() {
-                        Some(_) => sum.result_within(lost(k)),
+                        Some(_) => sum.result_within(lost((0..k).map(product))),
                         None => sum.result(),
                     });
                 }

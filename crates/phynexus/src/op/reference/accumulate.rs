@@ -178,10 +178,8 @@ impl Accumulator {
         }
     }
 
-    /// The same for sums whose terms a device aligns before it adds them: the error is at most this part of the sum of
-    /// the terms' magnitudes.
-    pub(crate) fn result_within(&self, part: f64) -> Number {
-        let error = part * self.largest;
+    /// The same for sums of which a device may lose this much beside its roundings.
+    pub(crate) fn result_within(&self, error: f64) -> Number {
         match self.result() {
             Number::Float(x) if x.value.is_finite() && error.is_finite() => {
                 Number::Float(Interval { low: x.low - error, high: x.high + error, ..x })

@@ -142,8 +142,8 @@ pub fn ulp(x: f64, dtype: DType) -> f64 {
     power_of_two(exponent(x).max(format.least_exponent) - (format.precision - 1))
 }
 
-/// `x` rounded to the nearest value of `dtype`, ties to even, overflowing to infinity, or to NaN if there is none. (`half`'s conversion from `f64`
-/// drops the low 32 bits first, so it can miss a tie by one.)
+/// `x` rounded to the nearest value of `dtype`, ties to even, overflowing to infinity, or to NaN if there is none.
+/// (`half`'s conversion from `f64` drops the low 32 bits first, so it can miss a tie by one.)
 pub(crate) fn round(x: f64, dtype: DType) -> f64 {
     let infinity = if dtype == DType::F8E4M3 { f64::NAN } else { f64::INFINITY.copysign(x) };
     match dtype {

@@ -122,9 +122,8 @@ impl Builder {
 
     /// A random node that all operations take, most often a recent one.
     fn any(&mut self) -> u32 {
-        let nodes = self.case.ir.nodes.iter().enumerate();
-        let taken = nodes.filter(|(_, node)| node.dtype.float8().is_none());
-        let taken: Vec<u32> = taken.map(|(id, _)| id as u32).collect();
+        let taken = |&id: &u32| self.dtype_of(id).float8().is_none();
+        let taken: Vec<u32> = (0..self.case.ir.nodes.len() as u32).filter(taken).collect();
         let count = taken.len();
         let back =
             if self.choice.one_in(2) { self.choice.below(count.min(3)) } else { self.choice.below(count) };
@@ -264,13 +263,11 @@ impl Builder {
     fn convert(&mut self, x: u32) {
         let shape = self.shape_of(x);
         // Other operations do not take 8-bit floats.
-        let x = match self.dtype_of(x).is_float() && self.choice.one_in(4) {
-            true => {
-                let low = self.choice.of(&[DType::F8E4M3, DType::F8E5M2]);
-                self.push(Op::Cast, low, &shape, &[x])
-            }
-            false => x,
-        };
+        let mut x = x;
+        if self.dtype_of(x).is_float() && self.choice.one_in(4) {
+            let low = self.choice.of(&[DType::F8E4M3, DType::F8E5M2]);
+            x = self.push(Op::Cast, low, &shape, &[x]);
+        }
         let (dtype, to) = (self.dtype_of(x), self.dtype());
         let bits = dtype.size() == to.size() && to != DType::Bool && self.choice.one_in(3);
         self.push(if bits { Op::Bitcast } else { Op::Cast }, to, &shape, &[x]);

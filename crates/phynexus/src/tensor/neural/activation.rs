@@ -178,7 +178,7 @@ impl Tensor {
         }
         let half = |start| self.narrow(dim, start, size / 2);
         let wide = self.dtype().compute();
-        let gated = half(0)?.to_dtype(wide)?.mul(&half(size / 2)?.to_dtype(wide)?.sigmoid()?)?;
+        let gated = half(0)?.wide(wide)?.mul(&half(size / 2)?.wide(wide)?.sigmoid()?)?;
         gated.to_dtype(self.dtype())
     }
 

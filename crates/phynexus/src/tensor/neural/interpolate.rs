@@ -41,7 +41,7 @@ impl Tensor {
         if !self.dtype().is_float() {
             return Err(Error::dtype("interpolate", &[self.dtype()], "convert to a float with .to_dtype()"));
         }
-        let mut y = self.to_dtype(self.dtype().compute())?;
+        let mut y = self.wide(self.dtype())?;
         for (axis, &new) in (2..).zip(size) {
             let old = self.shape()[axis];
             // A factor that gives the distance `old / new` can be ignored.

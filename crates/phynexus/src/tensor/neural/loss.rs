@@ -141,7 +141,7 @@ fn class_reduced(
             };
             let wide = losses.dtype().compute();
             let (sum, count) =
-                (losses.to_dtype(wide)?.sum(&[], false)?, counted.to_dtype(wide)?.sum(&[], false)?);
+                (losses.wide(wide)?.sum(&[], false)?, counted.to_dtype(wide)?.sum(&[], false)?);
             sum.div(&count)?.to_dtype(losses.dtype())
         }
     }

@@ -75,7 +75,7 @@ impl Window<'_> {
 
     fn average(&self, x: &Tensor, count_include_pad: bool) -> Result<Tensor> {
         check_float(self.op, x)?;
-        let wide = x.to_dtype(x.dtype().compute())?;
+        let wide = x.wide(x.dtype())?;
         let sum = self.one(&wide, PoolKind::Sum)?;
         let (batched, _) = self.batched(x)?;
         let (geometry, _) = self.geometry(&batched)?;
@@ -151,7 +151,7 @@ fn adaptive(op: &'static str, x: &Tensor, output_size: &[usize], kind: Adaptive)
     }
     if kind == Adaptive::Average && output_size.iter().all(|&size| size == 1) {
         let axes: Vec<i64> = (first as i64..rank as i64).collect();
-        return x.to_dtype(x.dtype().compute())?.mean(&axes, true)?.to_dtype(x.dtype());
+        return x.wide(x.dtype())?.mean(&axes, true)?.to_dtype(x.dtype());
     }
     let size = |d: usize| x.shape()[first + d];
     if (0..dims).all(|d| size(d).is_multiple_of(output_size[d])) {
@@ -171,7 +171,7 @@ fn adaptive(op: &'static str, x: &Tensor, output_size: &[usize], kind: Adaptive)
         };
     }
     // Windows of unequal sizes: pool one axis after another.
-    let mut y = x.to_dtype(x.dtype().compute())?;
+    let mut y = x.wide(x.dtype())?;
     for (d, &out) in output_size.iter().enumerate() {
         let axis = (first + d) as i64;
         let inside = adaptive_windows(&y, size(d), out)?;
