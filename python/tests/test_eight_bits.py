@@ -51,12 +51,13 @@ def test_what_8_bit_floats_can_do(dtype: str, tmp_path: Path) -> None:
 def test_nothing_is_computed_with_8_bit_floats(dtype: str) -> None:
     low = nx.ones(2, 2).to(dtype)
     for name in (
-        "sum mean var std norm logsumexp exp sigmoid erfc log10 isnan relu softsign cumsum sort max argmax round abs neg"
+        "sum mean var std norm logsumexp exp sigmoid erfc log10 isnan relu softsign sort max argmax round abs neg"
     ).split():
         with pytest.raises(TypeError, match="8-bit floats"):
             getattr(low, name)()
     for compute in (
         lambda: low + low,
+        lambda: low.cumsum(0),
         lambda: low * 2.0,
         lambda: low * 3,
         lambda: low / 0.3,
