@@ -4,7 +4,8 @@
 //! computed element by element (`elementwise`). Those with columns are computed by groups of invocations that share
 //! rows (`rows`), in parts if there are few rows (`split`). Library operations that are equivalent to fused kernels are
 //! converted to them (`library`). Among these, sums of products that reuse their factors are computed by tiles
-//! (`contraction`, `tile`, `fragments`, `panels`). The remaining library operations have their own kernels
+//! (`contraction`, `tile`, `fragments`, `panels`), those of `float32` as sums of narrower numbers if that is asked for
+//! (`narrow`). The remaining library operations have their own kernels
 //! (`attention`, `recurrent`, `indexed`, `scatter`, `scan`, `sort`).
 //!
 //! Lowering decides which invocation does what, how wide accesses are and where values are kept, from constants alone.
