@@ -24,8 +24,17 @@ fn rounding_panels() -> Device {
     device("rounding panels", MatrixShape { rows: Panel::ROWS, columns: 256, depth: 8 })
 }
 
+/// A device that multiplies panels of `bfloat16`.
+fn splitting() -> Device {
+    device_of("splitting", DType::BF16, MatrixShape { rows: Panel::ROWS, columns: 256, depth: 16 })
+}
+
 fn device(name: &str, shape: MatrixShape) -> Device {
-    let matrices = vec![MatrixUnit::new(shape, DType::F32, DType::F32)];
+    device_of(name, DType::F32, shape)
+}
+
+fn device_of(name: &str, factor: DType, shape: MatrixShape) -> Device {
+    let matrices = vec![MatrixUnit::new(shape, factor, DType::F32)];
     let limits = Limits {
         device: name.to_owned(),
         bindings: 31,
@@ -65,6 +74,7 @@ fn products_have_the_precision_that_was_set() -> Result<()> {
     assert!(matches!(MatmulPrecision::from_name("medium"), Err(Error::Argument { .. })));
     factors_are_rounded_where_that_is_allowed()?;
     gradients_are_as_their_product()?;
+    split_products_have_split_gradients()?;
     transposes_and_single_terms_are_rewritten()?;
     captured_functions_are_recorded_anew()
 }
@@ -138,6 +148,26 @@ fn transposes_and_single_terms_are_rewritten() -> Result<()> {
     let outer = with(MatmulPrecision::High, || of(&[24, 1])?.matmul(&of(&[1, 40])?))?;
     let text = plan(&outer)?;
     assert!(!text.contains("dot"), "{text}");
+    Ok(())
+}
+
+/// So do transposes; products with few terms are computed as they are.
+fn split_products_have_split_gradients() -> Result<()> {
+    let device = splitting();
+    let of = |shape: &[usize]| Generator::new(4).randn(shape, DType::F32, device)?.with_grad();
+    for (terms, splits) in [(128, true), (64, false)] {
+        let (a, b) = (of(&[128, terms])?, of(&[terms, 128])?);
+        let product = with(MatmulPrecision::Split, || a.matmul(&b))?;
+        for result in [product.clone(), product.t()?.contiguous()?] {
+            let text = plan(&result)?;
+            assert_eq!(text.contains("dot_split"), splits, "{text}");
+        }
+        // Their terms are the columns of the product.
+        for gradient in product.square()?.sum(&[], false)?.gradients(&[&a, &b])? {
+            let text = plan(&gradient)?;
+            assert!(text.contains("dot_split"), "{text}");
+        }
+    }
     Ok(())
 }
 

@@ -119,6 +119,8 @@ class TensorCoresBackend(HardwareBackend):
             return left.to(how).matmul(right.to(how), out_dtype="float32").to(result)
         if self._precision == "int8":
             return integer_product(left, scales(left, -1, 127), right, scales(right, -2, 127)).to(result)
+        if not way:
+            return left.matmul(right)
         with precision_of(way, how):
             return left.matmul(right).to(result)
 
