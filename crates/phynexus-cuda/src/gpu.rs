@@ -99,6 +99,7 @@ pub(crate) fn target(
         subgroup: attribute(Attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE),
         dtypes: DType::ALL.to_vec(),
         matrices: matrix_units(major, panels),
+        quads: major >= 8,
         async_copies: major >= 8,
         // Any group fits a processor.
         meeting_groups: if can_meet { processors } else { 0 },

@@ -107,6 +107,7 @@ pub(crate) fn target(
         subgroup: attribute(Attribute::WarpSize),
         dtypes: DType::ALL.to_vec(),
         matrices: matrix_units(architecture),
+        quads: false,
         async_copies: false,
         meeting_groups: 0,
     };

@@ -162,6 +162,7 @@ impl Figures {
             subgroup: None,
             dtypes: dtypes.filter(|&dtype| dtype != DType::F64 || self.has("cl_khr_fp64")).collect(),
             matrices: Vec::new(),
+            quads: false,
             async_copies: false,
             meeting_groups: 0,
         };

@@ -93,6 +93,7 @@ pub(crate) fn describe(adapter: &Adapter, name: String) -> Found {
         subgroup: (fixed && features.contains(Features::SUBGROUP)).then_some(width),
         dtypes: DType::ALL.into_iter().filter(has).collect(),
         matrices: Vec::new(),
+        quads: false,
         async_copies: false,
         meeting_groups: 0,
     };

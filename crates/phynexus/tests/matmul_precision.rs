@@ -45,6 +45,7 @@ fn device_of(name: &str, factor: DType, shape: MatrixShape) -> Device {
         subgroup: Some(32),
         dtypes: DType::ALL.to_vec(),
         matrices,
+        quads: true,
         async_copies: true,
         meeting_groups: 0,
     };
@@ -76,6 +77,7 @@ fn products_have_the_precision_that_was_set() -> Result<()> {
     gradients_are_as_their_product()?;
     split_products_have_split_gradients()?;
     transposes_and_single_terms_are_rewritten()?;
+    plans_note_what_matrix_units_miss()?;
     captured_functions_are_recorded_anew()
 }
 
@@ -168,6 +170,44 @@ fn split_products_have_split_gradients() -> Result<()> {
             assert!(text.contains("dot_split"), "{text}");
         }
     }
+    Ok(())
+}
+
+/// Notes stand below the step of a product that does not suit the device's matrix units.
+fn plans_note_what_matrix_units_miss() -> Result<()> {
+    use MatmulPrecision::{High, Highest};
+    let halves = device_of("halves", DType::BF16, MatrixShape { rows: 16, columns: 16, depth: 16 });
+    let notes = |device: Device, dtype: DType, precision, extents: [usize; 3]| -> Result<Vec<String>> {
+        let [rows, terms, columns] = extents;
+        let zeros = |shape: [usize; 2]| {
+            let bytes = vec![0u8; shape[0] * shape[1] * dtype.size()];
+            Tensor::from_bytes(&bytes, dtype, &shape, device)
+        };
+        let (a, b) = (zeros([rows, terms])?, zeros([terms, columns])?);
+        let text = plan(&with(precision, || a.matmul(&b))?)?;
+        assert!(text.contains("dot"), "{text}");
+        Ok(text.lines().filter_map(|line| line.strip_prefix("      note: ")).map(str::to_owned).collect())
+    };
+    assert_eq!(
+        notes(halves, DType::BF16, Highest, [512, 1001, 64])?,
+        [
+            "1001 terms are not a multiple of 8: matrix units are used better if they are",
+            "64 columns are fewer than 256, too few to keep matrix units busy",
+        ]
+    );
+    let exact = "float32 is multiplied exactly, without matrix units; set_float32_matmul_precision(\"high\") or \
+                 autocast would use them";
+    assert_eq!(notes(rounding(), DType::F32, Highest, [256, 256, 256])?, [exact]);
+    assert_eq!(
+        notes(rounding(), DType::F32, High, [256, 64, 256])?,
+        ["64 terms are fewer than 256, too few to keep matrix units busy"]
+    );
+    // What suits them has no note, nor has what they do not multiply.
+    assert!(notes(halves, DType::BF16, Highest, [256, 256, 256])?.is_empty());
+    assert!(notes(rounding(), DType::F32, High, [256, 256, 256])?.is_empty());
+    assert!(notes(halves, DType::F32, Highest, [256, 256, 256])?.is_empty());
+    assert!(notes(rounding(), DType::BF16, Highest, [512, 1001, 64])?.is_empty());
+    assert!(notes(reference_device(), DType::BF16, Highest, [512, 1001, 64])?.is_empty());
     Ok(())
 }
 

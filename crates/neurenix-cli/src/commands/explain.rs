@@ -57,6 +57,7 @@ struct Step {
     bytes_read: usize,
     bytes_written: usize,
     operations: u64,
+    notes: Vec<String>,
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<u8> {
@@ -79,6 +80,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8> {
                 bytes_read: s.bytes_read,
                 bytes_written: s.bytes_written,
                 operations: s.operations,
+                notes: s.notes,
             })
             .collect();
         print_json(&steps)?;

@@ -78,6 +78,7 @@ mod tests {
             subgroup: Some(32),
             dtypes: DType::ALL.to_vec(),
             matrices: Vec::new(),
+            quads: false,
             async_copies: false,
             meeting_groups: 0,
         };

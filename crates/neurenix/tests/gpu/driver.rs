@@ -123,6 +123,7 @@ pub(crate) fn device(name: &str, has_clock: bool) -> (Device, Arc<Control>) {
         subgroup: Some(8),
         dtypes: DType::ALL.to_vec(),
         matrices: Vec::new(),
+        quads: false,
         async_copies: false,
         meeting_groups: 0,
     };

@@ -162,6 +162,7 @@ fn plain() -> Device {
         subgroup: None,
         dtypes: DType::ALL.to_vec(),
         matrices: Vec::new(),
+        quads: false,
         async_copies: false,
         meeting_groups: 0,
     };

@@ -35,6 +35,9 @@ pub struct Limits {
     pub dtypes: Vec<DType>,
     /// Matrix instructions.
     pub matrices: Vec<MatrixUnit>,
+    /// Whether invocations hold the elements of 16-bit factors and of sums of a subgroup as those of a team's: see
+    /// [`Fragment::position`].
+    pub quads: bool,
     /// Whether asynchronous copies to shared memory are supported.
     pub async_copies: bool,
     /// The number of groups of any kernel that can run at once and wait for each other; 0 if none can.

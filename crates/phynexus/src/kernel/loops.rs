@@ -131,7 +131,7 @@ pub enum ArrayId {
     Shared(u16),
     /// Private to an invocation.
     Register(u16),
-    /// What an invocation holds of an array of fragments of a team; see [`Fragment::position`].
+    /// What an invocation holds of an array of fragments; see [`Fragment::position`].
     Fragment(u16),
 }
 
@@ -432,7 +432,7 @@ impl Kernel {
             ArrayId::Register(at) => array(&self.registers, at),
             ArrayId::Fragment(at) => {
                 let fragment = self.fragments.get(usize::from(at))?;
-                Some((fragment.dtype, fragment.length * fragment.share()?))
+                Some((fragment.dtype, fragment.length * fragment.share()))
             }
         }
     }

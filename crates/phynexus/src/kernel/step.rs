@@ -113,4 +113,6 @@ pub struct StepSummary {
     pub listing: Option<String>,
     /// Why it does not run on the plan's device, if it does not.
     pub reason: Option<String>,
+    /// What to change so that a matrix product uses the device's matrix units, or uses them better.
+    pub notes: Vec<String>,
 }

@@ -5,7 +5,10 @@ use std::{
     sync::Arc,
 };
 
-use super::plan::{Plan, PlannedStep};
+use super::{
+    advice,
+    plan::{Plan, PlannedStep},
+};
 use crate::kernel::step::Step;
 pub use crate::kernel::step::StepSummary;
 use crate::{
@@ -85,6 +88,12 @@ impl PlannedStep {
             },
             arguments: step.executable.arguments(),
             listing,
+            notes: match (&step.step, &step.placement, device.backend().target()) {
+                (Step::Library(library), None, Some(target)) => {
+                    advice::notes(library, &target.limits.matrices)
+                }
+                _ => Vec::new(),
+            },
         }
     }
 }
@@ -228,6 +237,9 @@ impl Display for Plan {
             }
             if let Some(reason) = &step.reason {
                 writeln!(f, "      on {}: {reason}", step.device)?;
+            }
+            for note in &step.notes {
+                writeln!(f, "      note: {note}")?;
             }
         }
         let slots = self.slots.count();

@@ -4,6 +4,7 @@
 //! encodes it as a key. If the key is cached, its plan is reused; otherwise a new plan is made. Every pending node in
 //! the graph that is still held elsewhere is computed too, so the order of reads never causes recomputation.
 
+mod advice;
 mod allocations;
 mod answers;
 pub(crate) mod backlog;

@@ -24,6 +24,7 @@ pub(crate) fn tiny() -> Target {
             subgroup: None,
             dtypes: DType::ALL.to_vec(),
             matrices: Vec::new(),
+            quads: false,
             async_copies: false,
             meeting_groups: 0,
         },

@@ -101,14 +101,16 @@ fn tensor() -> Target {
     let rounding = MatrixUnit::new(MatrixShape { depth: 8, ..shape }, DType::F32, DType::F32);
     let halves = [DType::F16, DType::BF16].map(|dtype| MatrixUnit::new(shape, dtype, DType::F32));
     let matrices = halves.into_iter().chain([rounding]).collect();
-    let limits = Limits { device: "tensor".to_owned(), matrices, async_copies: true, ..big().limits };
+    let limits =
+        Limits { device: "tensor".to_owned(), matrices, quads: true, async_copies: true, ..big().limits };
     Target { limits: Limits { shared_bytes: 160 << 10, ..limits }, ..big() }
 }
 
 /// The same with subgroups of 64 and without asynchronous copies.
 fn wide() -> Target {
     let Target { limits, .. } = tensor();
-    let limits = Limits { device: "wide".to_owned(), subgroup: Some(64), async_copies: false, ..limits };
+    let limits =
+        Limits { device: "wide".to_owned(), subgroup: Some(64), quads: false, async_copies: false, ..limits };
     Target { limits: Limits { shared_bytes: 64 << 10, ..limits }, ..big() }
 }
 

@@ -169,6 +169,7 @@ fn target_devices() -> [TargetDevice; 4] {
         subgroup: Some(32),
         dtypes: DType::ALL.to_vec(),
         matrices: phynexus_cuda::matrix_units(9, true),
+        quads: true,
         async_copies: true,
         meeting_groups: 132,
     };
@@ -178,6 +179,7 @@ fn target_devices() -> [TargetDevice; 4] {
         grid: [(1 << 22) - 1, 0xffff, 0xffff],
         subgroup: Some(64),
         matrices: phynexus_hip::matrix_units("gfx90a"),
+        quads: false,
         async_copies: false,
         meeting_groups: 0,
         ..cuda.clone()
@@ -192,6 +194,7 @@ fn target_devices() -> [TargetDevice; 4] {
         subgroup: None,
         dtypes: DType::ALL.into_iter().filter(|dtype| *dtype != DType::F64).collect(),
         matrices: Vec::new(),
+        quads: false,
         async_copies: false,
         meeting_groups: 0,
     };

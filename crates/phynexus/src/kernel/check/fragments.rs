@@ -109,9 +109,14 @@ impl Checker<'_> {
 
     /// Checks that invocations may access their shares of an array of fragments.
     pub(super) fn share(&self, number: u16, lanes: u8) -> Result<()> {
-        let has = self.kernel.fragments.get(usize::from(number)).is_some_and(|f| f.share().is_some());
+        let is_known = |fragment: &Fragment| {
+            let of_quads = fragment.role == Role::Accumulator || fragment.dtype.size() == 2;
+            fragment.subgroups() > 1 || self.limits.quads && of_quads
+        };
         // Elements lie in pairs of neighbours.
-        let fits = has && lanes <= 2 && self.limits.subgroup == Some(Panel::INVOCATIONS / Panel::SUBGROUPS);
+        let fits = self.kernel.fragments.get(usize::from(number)).is_some_and(is_known)
+            && lanes <= 2
+            && self.limits.subgroup == Some(Panel::INVOCATIONS / Panel::SUBGROUPS);
         self.require(fits, || format!("{lanes} lanes of shares of fragment {number}"))
     }
 
@@ -164,7 +169,7 @@ impl Checker<'_> {
         let dtype = self.kernel.array(access.array).map(|(dtype, _)| dtype);
         // Sums of teams are rounded where they are stored.
         let rounds =
-            fragment.share().is_some() && dtype.is_some_and(|dtype| dtype.is_float() && dtype.size() == 2);
+            fragment.subgroups() > 1 && dtype.is_some_and(|dtype| dtype.is_float() && dtype.size() == 2);
         let loadable = (dtype == Some(fragment.dtype) || rounds)
             && !self.kernel.holds_panels(access.array)
             && matches!(access.array, ArrayId::Buffer(_) | ArrayId::Shared(_));

@@ -65,14 +65,15 @@ impl Fragment {
         if self.shape.rows == Panel::ROWS { Panel::SUBGROUPS } else { 1 }
     }
 
-    /// The number of elements of each fragment that an invocation holds, if a team shares it.
-    pub fn share(&self) -> Option<usize> {
+    /// The number of elements of each fragment that an invocation holds, of subgroups of 32 invocations.
+    pub fn share(&self) -> usize {
         let (rows, columns) = self.extents();
-        (self.subgroups() > 1).then_some(rows * columns / Panel::INVOCATIONS)
+        rows * columns / (32 * self.subgroups())
     }
 
-    /// The row and the column of an element of an invocation's share of a team's fragment. Pairs of neighbours in a row
-    /// go round four invocations, rows round eight such quads, and each subgroup has 16 rows.
+    /// The row and the column of an element of an invocation's share of a team's fragment, or of a subgroup's where the
+    /// device [has quads](crate::kernel::check::Limits::quads). Pairs of neighbours in a row go round four invocations,
+    /// rows round eight such quads, and each subgroup has 16 rows.
     pub fn position(element: usize, invocation: usize) -> (usize, usize) {
         let (subgroup, lane) = (invocation / 32, invocation % 32);
         let row = subgroup * 16 + lane / 4 + element / 2 % 2 * 8;

@@ -7,9 +7,9 @@
 //! distributes the work over invocations.
 
 mod dropout;
-mod panels;
 mod plain;
 mod problem;
+mod subgroups;
 mod tile;
 
 use problem::{Pass, Place, Problem};
@@ -17,12 +17,7 @@ use problem::{Pass, Place, Problem};
 use super::{Launch, Lowered, Source, Target, Unsupported, access, check, operand::Work};
 use crate::{
     DType,
-    kernel::{
-        Index, Mask,
-        build::Builder,
-        loops::{ArrayId, Panel},
-        step::Library,
-    },
+    kernel::{Index, Mask, build::Builder, loops::ArrayId, step::Library},
     op::{Binary, TensorType, composite::Attention},
     shape::Layout,
 };
@@ -77,18 +72,12 @@ pub(super) fn pays(attention: &Attention, operands: &[TensorType], target: &Targ
     let [q, k, v, ..] = operands else { return false };
     let (&[.., queries, features], &[.., values]) = (q.shape(), v.shape()) else { return false };
     let (limits, held) = (&target.limits, q.dtype().compute());
-    let has_fragments =
-        limits.matrices.iter().any(|unit| unit.shape.rows < Panel::ROWS && unit.factors == [q.dtype(); 2]);
-    // Fragments multiply 16-bit numbers many times faster than a kernel without them.
-    let is_fast =
-        q.dtype().size() > 2 || !has_fragments || panels::pay(q.dtype(), [features, values], target);
     let &[batch, heads, keys, _] = k.shape() else { return false };
     // Numbers of draws are 32 bits wide, also those of a tile's rows and columns beyond the last ones.
     const BEYOND: usize = 256;
     let is_countable = attention.dropout == 0
         || Attention::draws([batch, heads, queries + BEYOND, keys + BEYOND]) < i32::MAX as u64;
     queries != 1
-        && is_fast
         && is_countable
         && features.max(values) <= FEATURES
         && operands.len() < limits.bindings
@@ -113,33 +102,37 @@ pub(super) fn lower(
     target: &Target,
     lowered: &mut Lowered,
 ) -> Result<(), Unsupported> {
-    let passes: &[Pass] = if is_gradient { &[Pass::Queries, Pass::Keys] } else { &[Pass::Output] };
-    for &pass in passes {
-        let work = || {
-            let mut work = Work::new(pass.name());
-            let problem = Problem::new(&mut work, library, attention, pass, result, target);
-            (work, problem)
-        };
-        let (first, problem) = work();
+    let work = |pass: Pass| {
+        let mut work = Work::new(pass.name());
+        let problem = Problem::new(&mut work, library, attention, pass, result, target);
+        (work, problem)
+    };
+    let by_subgroups = |pass: &Pass| -> Option<Launch> {
+        let (work, problem) = work(*pass);
+        let shape = subgroups::Shape::of(&problem, target)?;
+        let made = finish(work, &problem, target, (shape.rows(), shape.block()), |b, problem, _, x| {
+            shape.engine(b, problem, x)
+        });
+        // The checker may not see that all copies are in bounds.
+        check(&made.kernel, &target.limits).is_ok().then_some(made)
+    };
+    let passes: &[Pass] = if is_gradient { &[Pass::Queries, Pass::KeysAndValues] } else { &[Pass::Output] };
+    for pass in passes {
+        let (plain, problem) = work(*pass);
         if problem.heads == 0 || problem.extents()[0] == 0 {
             continue;
         }
-        if let Some(shape) = panels::Shape::of(&problem, target) {
-            let made = finish(first, &problem, target, (shape.rows(), shape.block()), |b, problem, _, x| {
-                shape.engine(b, problem, x)
-            });
-            // The checker may not see that all copies are in bounds.
-            if check(&made.kernel, &target.limits).is_ok() {
-                lowered.launches.push(made);
-                continue;
-            }
+        let made = by_subgroups(pass).map(|launch| vec![launch]);
+        let in_parts = || pass.parts().iter().map(by_subgroups).collect::<Option<Vec<_>>>();
+        if let Some(launches) = made.or_else(in_parts).filter(|launches| !launches.is_empty()) {
+            lowered.launches.extend(launches);
+            continue;
         }
-        let (second, problem) = work();
         let Some(shape) = plain::Shape::of(&problem, target) else {
             return Err(Unsupported("attention needs groups of 64 invocations".to_owned()));
         };
         let tile = (shape.extents()[0], shape.block());
-        lowered.launches.push(finish(second, &problem, target, tile, |b, problem, y, x| {
+        lowered.launches.push(finish(plain, &problem, target, tile, |b, problem, y, x| {
             shape.engine(b, problem, target, y, x)
         }));
     }

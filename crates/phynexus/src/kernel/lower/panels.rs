@@ -249,7 +249,7 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile) -> bool {
         let step = Index::constant(turn as i64);
         loaders.copy(b, &Index::default(), &step, &step);
     }
-    let share = fragment.share().unwrap_or(0) * count / halves;
+    let share = fragment.share() * count / halves;
     let add = |b: &mut Builder, half: usize| {
         let Some(of_steps) = of_steps else { return };
         b.over(share, AxisKind::Unroll, |b, at| {

@@ -198,7 +198,7 @@ impl WorkGroup<'_> {
         }
     }
 
-    /// An element of an invocation's share of a team's fragments.
+    /// An element of an invocation's share of fragments.
     pub(super) fn element_of_share(
         &mut self,
         number: u16,
@@ -211,8 +211,7 @@ impl WorkGroup<'_> {
         let team = self.subgroup * fragment.subgroups();
         let index = access.index.evaluate(&self.points[invocation]) + offset as i64;
         let none = || broken(kernel, format!("no element {index} of {fragment:?}"));
-        let (index, share) =
-            (usize::try_from(index).map_err(|_| none())?, fragment.share().ok_or_else(none)?);
+        let (index, share) = (usize::try_from(index).map_err(|_| none())?, fragment.share());
         let tile = Tile { fragment: number, index: Index::constant((index / share) as i64) };
         self.require_settled(&tile, invocation / team * team)?;
         let (row, column) = Fragment::position(index % share, invocation % team);

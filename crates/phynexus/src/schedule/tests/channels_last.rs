@@ -29,6 +29,7 @@ fn target() -> Target {
         subgroup: Some(32),
         dtypes: DType::ALL.to_vec(),
         matrices: vec![MatrixUnit::new(product, DType::BF16, DType::F32)],
+        quads: true,
         async_copies: true,
         meeting_groups: 0,
     };

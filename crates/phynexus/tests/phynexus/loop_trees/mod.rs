@@ -30,6 +30,7 @@ fn limits() -> Limits {
         subgroup: Some(32),
         dtypes: DType::ALL.to_vec(),
         matrices: vec![MatrixUnit::new(kernels::MATRIX, DType::F16, DType::F32)],
+        quads: true,
         async_copies: true,
         meeting_groups: 64,
     }

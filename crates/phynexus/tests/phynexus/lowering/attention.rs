@@ -12,7 +12,7 @@ use phynexus::{
 
 use phynexus::kernel::lower::{Target, lower};
 
-use super::{big, check_all, last_step, many, narrow, panels::panels, tiny};
+use super::{big, check_all, last_step, many, narrow, panels::panels, tensor, tiny, wide};
 
 /// Attention, or its gradient: a batch of 2 with 2 heads, which lie side by side in memory if they are `beside`.
 struct Call {
@@ -160,8 +160,57 @@ fn panels_are_used_where_addresses_are_aligned() {
             assert_eq!(launches(&call, is_gradient, &panels(2).unaligned()), vec![false; count]);
         }
     }
-    let wide = Call { features: 136, values: 64, dtype: DType::BF16, ..CALL };
-    assert_eq!(launches(&wide, false, &panels(2)), [false]);
+}
+
+/// Matrices of so many features that sums for keys and values are computed one after the other.
+fn wide_calls() -> Vec<Call> {
+    let call = Call { queries: 40, keys: 70, features: 136, values: 200, dtype: DType::BF16, ..CALL };
+    vec![
+        Call { causal: true, dropout: 6_554, ..call },
+        Call { features: 256, values: 256, beside: true, mask: Some(DType::Bool), ..call },
+    ]
+}
+
+#[test]
+fn sums_that_do_not_fit_registers_are_computed_in_parts() {
+    let [narrow, wide] = &wide_calls()[..] else { panic!() };
+    assert_eq!(launches(narrow, false, &panels(2)), [true]);
+    assert_eq!(launches(narrow, true, &panels(2)), [true, true, true]);
+    // Panels of gradients by queries and keys exceed shared memory.
+    assert_eq!(launches(wide, false, &panels(2)), [true]);
+    assert_eq!(launches(wide, true, &panels(2)), [false, false, true]);
+    for target in [panels(2), tensor()] {
+        check_all(wide_calls().iter().map(|call| call.case(false)), std::slice::from_ref(&target));
+        check_all(wide_calls().iter().map(|call| call.case(true)), &[target]);
+    }
+}
+
+/// Whether each launch of a call multiplies fragments.
+fn multiplies_fragments(call: &Call, is_gradient: bool, target: &Target) -> Vec<bool> {
+    let step = last_step(&call.case(is_gradient));
+    let launches = lower(&step, target).unwrap().launches;
+    launches.iter().map(|launch| !launch.kernel.fragments.is_empty()).collect()
+}
+
+#[test]
+fn fragments_are_used_where_there_are_no_panels() {
+    for call in calls_of_panels() {
+        for (is_gradient, count) in [(false, 1), (true, 2)] {
+            assert_eq!(multiplies_fragments(&call, is_gradient, &tensor()), vec![true; count]);
+            // Where it is not known which elements invocations hold, no scores are stored either.
+            assert_eq!(multiplies_fragments(&call, is_gradient, &wide()), vec![false; count]);
+        }
+    }
+}
+
+#[test]
+fn attention_by_fragments() {
+    check_all(calls_of_panels().iter().map(|call| call.case(false)), &[tensor()]);
+}
+
+#[test]
+fn gradients_of_attention_by_fragments() {
+    check_all(calls_of_panels().iter().map(|call| call.case(true)), &[tensor()]);
 }
 
 #[test]

@@ -21,7 +21,10 @@ pub(super) enum Pass {
     /// The queries' gradient. Rows are queries.
     Queries,
     /// The gradients of keys and values. Rows are keys.
+    KeysAndValues,
+    /// One of both, if the sums for both at once do not fit.
     Keys,
+    Values,
 }
 
 /// Whether the features of a matrix lie side by side, and begin at multiples of a copy's size.
@@ -38,8 +41,20 @@ impl Pass {
         match self {
             Pass::Output => "attention",
             Pass::Queries => "attention_queries",
+            Pass::KeysAndValues => "attention_keys_values",
             Pass::Keys => "attention_keys",
+            Pass::Values => "attention_values",
         }
+    }
+
+    /// Whether rows are keys.
+    pub(super) fn is_of_keys(self) -> bool {
+        matches!(self, Pass::KeysAndValues | Pass::Keys | Pass::Values)
+    }
+
+    /// Passes that compute the same one after the other, if there are any.
+    pub(super) fn parts(self) -> &'static [Pass] {
+        if self == Pass::KeysAndValues { &[Pass::Keys, Pass::Values] } else { &[] }
     }
 }
 
@@ -154,15 +169,14 @@ impl<'a> Problem<'a> {
         let first = attention.shared();
         let (queries, keys, heads) = (q.rows, k.rows, operands[0].layout.shape[..2].iter().product());
         let (mut of_queries, mut left, mut right) = (Vec::new(), vec![q], vec![k]);
-        match pass {
-            Pass::Output => right.push(v),
-            Pass::Queries | Pass::Keys => {
-                of_queries.extend([matrix(first), matrix(first + 2)]);
-                left.push(matrix(first + 1));
-                right.push(v);
-            }
+        if pass != Pass::Output {
+            of_queries.extend([matrix(first), matrix(first + 2)]);
+            left.push(matrix(first + 1));
         }
-        if pass == Pass::Keys {
+        if pass != Pass::Values {
+            right.push(v);
+        }
+        if pass.is_of_keys() {
             std::mem::swap(&mut left, &mut right);
         }
         let state = (attention.dropout > 0).then(|| {
@@ -194,10 +208,7 @@ impl<'a> Problem<'a> {
 
     /// The number of rows and of columns.
     pub(super) fn extents(&self) -> [usize; 2] {
-        match self.pass {
-            Pass::Output | Pass::Queries => [self.queries, self.keys],
-            Pass::Keys => [self.keys, self.queries],
-        }
+        if self.pass.is_of_keys() { [self.keys, self.queries] } else { [self.queries, self.keys] }
     }
 
     /// The most features of a matrix.
@@ -214,10 +225,13 @@ impl<'a> Problem<'a> {
     pub(super) fn sums(&self) -> Vec<(usize, usize, usize)> {
         let of_keys = self.heads * self.queries * self.right[0].features;
         let of_values = of_keys + self.heads * self.keys * self.right[0].features;
+        let (keys, values) = ((1, 0, of_keys), (0, 1, of_values));
         match self.pass {
             Pass::Output => vec![(0, 1, 0)],
             Pass::Queries => vec![(1, 0, 0)],
-            Pass::Keys => vec![(1, 0, of_keys), (0, 1, of_values)],
+            Pass::KeysAndValues => vec![keys, values],
+            Pass::Keys => vec![keys],
+            Pass::Values => vec![values],
         }
     }
 
@@ -235,9 +249,9 @@ impl<'a> Problem<'a> {
     /// The tile of a group. Those with the most columns come first.
     pub(super) fn place(&self, b: &Builder, group: &Index, rows: usize, tiles: usize) -> Place {
         let number = group.quotient(self.heads as i64, b.ranges());
-        let tile = match self.pass {
-            Pass::Keys => number,
-            Pass::Output | Pass::Queries => Index::constant(tiles as i64 - 1).sub(&number),
+        let tile = match self.pass.is_of_keys() {
+            true => number,
+            false => Index::constant(tiles as i64 - 1).sub(&number),
         };
         Place { head: group.remainder(self.heads as i64, b.ranges()), row: tile.scale(rows as i64) }
     }
@@ -245,10 +259,8 @@ impl<'a> Problem<'a> {
     /// The first column of a step. Steps begin where all rows of a tile have weights.
     pub(super) fn first_column(&self, columns: usize, step: &Index) -> Index {
         let last = self.extents()[1].div_ceil(columns) as i64 - 1;
-        match self.pass {
-            Pass::Keys => Index::constant(last).sub(step).scale(columns as i64),
-            Pass::Output | Pass::Queries => step.scale(columns as i64),
-        }
+        let number = if self.pass.is_of_keys() { Index::constant(last).sub(step) } else { step.clone() };
+        number.scale(columns as i64)
     }
 
     /// Whether there is such a step, and a weight in it that may differ from 0.
@@ -266,19 +278,13 @@ impl<'a> Problem<'a> {
         }
         let apart = self.key_after_query(&place.row, &self.first_column(columns, step));
         // Some key of the step comes no later than some query.
-        let farthest = match self.pass {
-            Pass::Keys => columns,
-            Pass::Output | Pass::Queries => rows,
-        };
+        let farthest = if self.pass.is_of_keys() { columns } else { rows };
         exists.and(&Mask::within(&apart, i64::MIN / 4, farthest as i64, b.ranges()))
     }
 
     /// By how much the key of a row and a column comes after the query.
     pub(super) fn key_after_query(&self, row: &Index, column: &Index) -> Index {
-        match self.pass {
-            Pass::Keys => row.sub(column),
-            Pass::Output | Pass::Queries => column.sub(row),
-        }
+        if self.pass.is_of_keys() { row.sub(column) } else { column.sub(row) }
     }
 
     /// The factor of natural logarithms in exponents.

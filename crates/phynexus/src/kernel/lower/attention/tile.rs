@@ -69,7 +69,7 @@ pub(super) fn lower(b: &mut Builder, engine: &mut impl Engine, problem: &Problem
             tile.mask_scores(b, step);
             match problem.pass {
                 Pass::Output => tile.softmax(b, sums[0], step),
-                Pass::Queries | Pass::Keys => tile.derive(b, step),
+                _ => tile.derive(b, step),
             }
             for sums in &sums {
                 let weights = tile.scores[sums.weights];
@@ -143,7 +143,7 @@ impl<E: Engine> Tile<'_, E> {
                 self.store(b, sums.array, sums.features, [row, column], zero);
             });
         }
-        if self.problem.pass != Pass::Keys {
+        if !self.problem.pass.is_of_keys() {
             self.rows(b, |b, row| {
                 let (greatest, total) = match self.problem.pass {
                     Pass::Queries => {
@@ -188,9 +188,9 @@ impl<E: Engine> Tile<'_, E> {
         });
         if problem.attention.causal {
             let last_row = self.place.row.shift(self.engine.extents()[0] as i64 - 1);
-            let farthest = match problem.pass {
-                Pass::Keys => problem.key_after_query(&last_row, &first),
-                Pass::Output | Pass::Queries => problem.key_after_query(&self.place.row, &last),
+            let farthest = match problem.pass.is_of_keys() {
+                true => problem.key_after_query(&last_row, &first),
+                false => problem.key_after_query(&self.place.row, &last),
             };
             b.when(beyond(b, &farthest, 1), |b| {
                 hide(b, &|b, row, column| beyond(b, &problem.key_after_query(row, column), 1));
@@ -202,10 +202,7 @@ impl<E: Engine> Tile<'_, E> {
     fn masked(&self, b: &mut Builder, score: ValueId, row: &Index, column: &Index) -> ValueId {
         let problem = self.problem;
         let Some(mask) = &problem.mask else { return score };
-        let [query, key] = match problem.pass {
-            Pass::Keys => [column, row],
-            Pass::Output | Pass::Queries => [row, column],
-        };
+        let [query, key] = if problem.pass.is_of_keys() { [column, row] } else { [row, column] };
         let mask = mask.load(b, &self.place.head, query, key);
         if b.type_of(mask).dtype == DType::Bool {
             let nothing = self.constant(b, f64::NEG_INFINITY);
@@ -259,10 +256,7 @@ impl<E: Engine> Tile<'_, E> {
     /// Whether an element is not dropped, if elements are.
     fn keeps(&self, b: &mut Builder, step: &Index, row: &Index, column: &Index) -> Option<ValueId> {
         let (row, column) = (self.row(b, row), self.column(b, step, column));
-        let place = match self.problem.pass {
-            Pass::Keys => [&column, &row],
-            Pass::Output | Pass::Queries => [&row, &column],
-        };
+        let place = if self.problem.pass.is_of_keys() { [&column, &row] } else { [&row, &column] };
         self.dropout.as_ref().map(|dropout| dropout.keeps(b, self.problem, &self.place.head, place))
     }
 
@@ -295,32 +289,35 @@ impl<E: Engine> Tile<'_, E> {
         b.unary(if self.problem.is_binary { Unary::Exp2 } else { Unary::Exp }, exponent)
     }
 
-    /// Replaces scores by weights, and derivatives by weights by derivatives by products of queries and keys.
+    /// Replaces scores by weights, and derivatives by weights, if there are any, by derivatives by products of queries
+    /// and keys.
     fn derive(&self, b: &mut Builder, step: &Index) {
         let columns = self.columns();
-        let [scores, derivatives] = [self.scores[0], self.scores[1]];
+        let (scores, derivatives) = (self.scores[0], self.scores.get(1));
         self.each(b, columns, |b, row, column| {
-            let (logarithm, delta) = match self.problem.pass {
-                Pass::Keys => {
+            let (logarithm, delta) = match self.problem.pass.is_of_keys() {
+                true => {
                     let query = self.column(b, step, column);
                     self.of_query(b, &query)
                 }
-                Pass::Output | Pass::Queries => (b.load(self.row_max, row), b.load(self.row_sum, row)),
+                false => (b.load(self.row_max, row), b.load(self.row_sum, row)),
             };
             let score = self.load(b, scores, columns, row, column);
             let shift = b.unary(Unary::Neg, logarithm);
             let weight = self.weight(b, score, shift);
-            let derivative = self.load(b, derivatives, columns, row, column);
             let (kept, factor) = (self.keeps(b, step, row, column), self.problem.attention.kept_factor());
-            let derivative = self.kept(b, kept, derivative, factor);
-            let derivative = b.binary(Binary::Sub, derivative, delta);
-            let derivative = b.binary(Binary::Mul, derivative, weight);
-            // Scaled before they are rounded, so that they seldom exceed 16-bit floats.
-            let scale = self.constant(b, self.problem.attention.scale.as_f64());
-            let derivative = b.binary(Binary::Mul, derivative, scale);
+            if let Some(&derivatives) = derivatives {
+                let derivative = self.load(b, derivatives, columns, row, column);
+                let derivative = self.kept(b, kept, derivative, factor);
+                let derivative = b.binary(Binary::Sub, derivative, delta);
+                let derivative = b.binary(Binary::Mul, derivative, weight);
+                // Scaled before they are rounded, so that they seldom exceed 16-bit floats.
+                let scale = self.constant(b, self.problem.attention.scale.as_f64());
+                let derivative = b.binary(Binary::Mul, derivative, scale);
+                self.store(b, derivatives, columns, [row, column], derivative);
+            }
             let weight = self.kept(b, kept, weight, factor);
             self.store(b, scores, columns, [row, column], weight);
-            self.store(b, derivatives, columns, [row, column], derivative);
         });
     }
 

@@ -37,9 +37,9 @@ impl Printer<'_, CFamily> {
             }
         }
         let kind = match fragment.role {
-            Role::Accumulator if let Some(share) = fragment.share() => {
+            Role::Accumulator if fragment.subgroups() > 1 => {
                 let sum = self.language().memory_type(fragment.dtype);
-                format!("{sum} fragment{number}[{}][{share}]", fragment.length)
+                format!("{sum} fragment{number}[{}][{}]", fragment.length, fragment.share())
             }
             Role::Accumulator => format!("sum_fragment fragment{number}[{}]", fragment.length),
             Role::Left | Role::Right => format!("factor_fragment fragment{number}[{}]", fragment.length),
