@@ -26,6 +26,7 @@ SHAPES = [
     (4, 32, 4096, 64, True),
     (2, 32, 8192, 64, True),
     (4, 32, 4096, 64, False),
+    (4, 8, 4096, 256, True),
 ]
 BACKENDS = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION]
 

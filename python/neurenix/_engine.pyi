@@ -1560,6 +1560,9 @@ def cdist(input: Tensor, other: Tensor, p: Any) -> Tensor:
 def cholesky(input: Tensor, upper: builtins.bool=False) -> Tensor:
     ...
 
+def compress_two_of_four(input: Tensor) -> tuple[Tensor, Tensor]:
+    ...
+
 def conv1d(input: Tensor, weight: Tensor, bias: Tensor | None=None, stride: Shape=..., padding: Shape=..., dilation: Shape=..., groups: SupportsIndex=...) -> Tensor:
     ...
 
@@ -1591,6 +1594,9 @@ def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None=None, ign
     ...
 
 def curves_png(panels: Sequence[tuple[str, Sequence[tuple[str, Sequence[SupportsFloat | SupportsIndex]]]]]) -> bytes:
+    ...
+
+def decompress_two_of_four(values: Tensor, places: Tensor) -> Tensor:
     ...
 
 def depends_on_others(tensor: Tensor, variables: Any) -> builtins.bool:
@@ -1710,6 +1716,9 @@ def is_strict_placement() -> builtins.bool:
 def isin(input: Tensor, other: Tensor) -> Tensor:
     ...
 
+def keep_two_of_four(input: Tensor) -> Tensor:
+    ...
+
 def kl_div(input: Tensor, target: Tensor, reduction: str='mean', log_target: builtins.bool=False) -> Tensor:
     ...
 
@@ -1741,6 +1750,9 @@ def manual_seed(seed: SupportsIndex) -> None:
     ...
 
 def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    ...
+
+def matmul_sparse(input: Tensor, values: Tensor, places: Tensor) -> Tensor:
     ...
 
 def matrix_rank(input: Tensor, rtol: Tensor | None=None) -> Tensor:

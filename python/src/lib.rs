@@ -90,6 +90,7 @@ mod _engine {
             },
             normalization::{batch_norm, instance_norm, layer_norm, rms_norm},
             recurrent_layer, scaled_dot_product_attention,
+            sparse::{compress_two_of_four, decompress_two_of_four, keep_two_of_four, matmul_sparse},
             window::{
                 adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, adaptive_max_pool1d,
                 adaptive_max_pool2d, adaptive_max_pool3d, avg_pool1d, avg_pool2d, avg_pool3d,

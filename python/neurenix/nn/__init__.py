@@ -26,6 +26,7 @@ from . import (
     pooling,
     rnn,
     sampling,
+    sparse,
     transformer,
     utils,
 )
@@ -44,6 +45,7 @@ from .parameter import *
 from .pooling import *
 from .rnn import *
 from .sampling import *
+from .sparse import *
 from .transformer import *
 
 __all__ = ["functional", "init", "utils"]
@@ -62,4 +64,5 @@ __all__ += parameter.__all__
 __all__ += pooling.__all__
 __all__ += rnn.__all__
 __all__ += sampling.__all__
+__all__ += sparse.__all__
 __all__ += transformer.__all__

@@ -2,6 +2,7 @@
 
 pub(crate) mod loss;
 pub(crate) mod normalization;
+pub(crate) mod sparse;
 pub(crate) mod window;
 
 use phynexus::{

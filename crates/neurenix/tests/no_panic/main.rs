@@ -96,11 +96,11 @@ const CALLS: &[&[(&str, Call)]] = &[
     WITH_NUMBERS,
     unary_calls! {
         square log10 logical_not isfinite relu sigmoid silu mish logsigmoid relu6 selu hardsigmoid hardswish softsign tanhshrink contiguous detach with_grad
-        zeros_like ones_like squeeze_all t nonzero trace erfc erfinv frac signbit
+        zeros_like ones_like squeeze_all t nonzero trace erfc erfinv frac signbit keep_two_of_four
     },
     binary_calls! {
         gt ge logical_and logical_or logical_xor matmul matmul_float8 dot outer kron masked_select prelu copysign fmod hypot
-        inner isin logaddexp nextafter xlogy
+        inner isin logaddexp nextafter xlogy decompress_two_of_four
     },
     scalar_calls! { gt_scalar ge_scalar rsub_scalar rdiv_scalar rpow_scalar full_like fmod_scalar },
     axis_calls! { softmax log_softmax softmin cumsum cumprod squeeze unsqueeze glu tril triu diag },

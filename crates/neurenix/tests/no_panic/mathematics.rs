@@ -51,6 +51,11 @@ pub(super) const PRODUCTS: &[(&str, Call)] = &[
         let (other, dtype) = (f.partner(x), f.dtype());
         Ok(vec![x.matmul_as(&other, dtype)?])
     }),
+    ("compress_two_of_four", |_, x| x.compress_two_of_four().map(|(values, places)| vec![values, places])),
+    ("matmul_sparse", |f, x| {
+        let (values, places) = (f.partner(x), f.tensor());
+        Ok(vec![x.matmul_sparse(&values, &places)?])
+    }),
     ("lerp", |f, x| {
         let (end, weight) = (f.partner(x), f.partner(x));
         Ok(vec![x.lerp(&end, &weight)?])

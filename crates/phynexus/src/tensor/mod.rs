@@ -44,6 +44,9 @@ mod represent;
 mod scan;
 mod select;
 mod sort;
+mod sparse;
+#[cfg(test)]
+mod sparse_tests;
 mod special;
 mod unary;
 

@@ -1,4 +1,4 @@
-"""Functions on all gradients or parameters at once."""
+"""Functions on all gradients or parameters at once, and sparse weights."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from ..._engine import Tensor
 from ...utils.checkpoint import checkpoint as checkpoint
 from .. import init as _init
 from . import rnn as rnn
+from .sparsity import compress_two_of_four as compress_two_of_four
+from .sparsity import keep_two_of_four as keep_two_of_four
+from .sparsity import prune_two_of_four as prune_two_of_four
 
 if TYPE_CHECKING:
     from ..module import Module

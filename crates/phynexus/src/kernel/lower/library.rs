@@ -1,17 +1,11 @@
 //! Library operations as fused kernels: products and windows are reductions, the others are elementwise.
 
-use super::{
-    Target,
-    contraction::{Contraction, Product},
-    draft::Draft,
-    narrow, panels,
-};
+use super::{contraction::Product, draft::Draft, narrow};
 use crate::{
     DType, Scalar,
     kernel::{
         Index, Mask, Ranges,
         fused::{FusedOp, Fusion, Instruction, InstructionId, Store},
-        loops::AsyncCopy,
         step::{Library, Operand},
         view::{Coordinates, flat},
     },
@@ -33,62 +27,6 @@ pub(super) fn fused(library: &Library) -> Option<(Fusion, Option<Product>)> {
         Op::ArgReduce(ArgReduce { combine, axis }) => other(arg_reduce(library, *combine, *axis)),
         _ => return None,
     })
-}
-
-/// A copy of an operand: its number, the specification, and the elements that it needs.
-pub(super) struct Turned {
-    pub(super) operand: usize,
-    pub(super) copy: Fusion,
-    pub(super) elements: usize,
-}
-
-/// A product that panels can multiply only if the terms of a row or column are neighbours, with copies of the operands
-/// in which they are. `None` if nothing has to be copied, or panels could not be used then.
-pub(super) fn with_neighbouring_terms(library: &Library, target: &Target) -> Option<(Library, Vec<Turned>)> {
-    let rank = library.node.shape.len();
-    let size = library.operands.first()?.dtype.size();
-    if !matches!(library.node.op.exact(), Op::Dot) || size == 2 || !target.limits.has_panels() {
-        return None;
-    }
-    let (mut turned, mut copies) = (library.clone(), Vec::new());
-    for (number, operand) in turned.operands.iter_mut().enumerate() {
-        let terms = rank - 1 - number;
-        if operand.layout.strides[terms] == 1 {
-            continue;
-        }
-        // Stored with the terms last, in rows that start at multiples of what is copied at a time. What is broadcast is
-        // stored once.
-        let broadcast = |d: usize| operand.layout.strides[d] == 0;
-        let mut order: Vec<usize> = (0..rank).filter(|&d| d != terms).collect();
-        order.push(terms);
-        let shape: Vec<usize> =
-            order.iter().map(|&d| if broadcast(d) { 1 } else { operand.layout.shape[d] }).collect();
-        let mut pitched = shape.clone();
-        if let Some(last) = pitched.last_mut() {
-            *last = last.next_multiple_of(AsyncCopy::BYTES / size);
-        }
-        let strides = contiguous_strides(&pitched);
-        let mut draft = Draft::new(&shape, &[]);
-        let at = draft.ranges().coordinates();
-        let mut place = Coordinates::from_elem(Index::default(), rank);
-        for (coordinate, &d) in at.iter().zip(&order) {
-            place[d] = coordinate.clone();
-        }
-        let dtype = operand.dtype;
-        let (from, to) = (draft.parameter(dtype, false), draft.parameter(dtype, true));
-        let from =
-            draft.load(from, flat(&place, &operand.layout.strides, 0), Mask::default(), Scalar::Int(0));
-        draft.store(to, from, flat(&at, &strides, 0));
-        let elements = pitched.iter().product();
-        copies.push(Turned { operand: number, copy: draft.fused, elements });
-        let own: Vec<bool> = order.iter().map(|&d| broadcast(d)).collect();
-        for ((&d, stride), broadcast) in order.iter().zip(strides).zip(own) {
-            operand.layout.strides[d] = if broadcast { 0 } else { stride };
-        }
-    }
-    let (fused, product) = fused(&turned).filter(|_| !copies.is_empty())?;
-    let contraction = Contraction::of(&fused, product?)?;
-    panels::shape(&contraction, target).map(|_| (turned, copies))
 }
 
 /// A specification over the elements of the result, with the operands as its first parameters.

@@ -37,11 +37,12 @@ mod sort;
 mod split;
 mod strided;
 mod tile;
+mod turned;
 
 pub(crate) use attention::reads as attention_reads;
 use contraction::{Contraction, Product, Unit};
 use elementwise::Task;
-use library::Turned;
+use turned::{Turned, with_turned_operands};
 
 use super::{
     check::{Limits, check},
@@ -224,8 +225,7 @@ fn reason(error: Error) -> String {
 }
 
 fn lower_library(library: &Library, target: &Target, lowered: &mut Lowered) -> Result<(), Unsupported> {
-    let turned =
-        narrow::factors(library, target).or_else(|| library::with_neighbouring_terms(library, target));
+    let turned = narrow::factors(library, target).or_else(|| with_turned_operands(library, target));
     let library = turned.as_ref().map_or(library, |(library, _)| library);
     if let Some((fused, product)) = library::fused(library) {
         let mut sources: Vec<Source> = (0..fused.parameters.len()).map(Source::Binding).collect();

@@ -6,23 +6,23 @@ use super::{
     Target,
     contraction::Contraction,
     draft::Draft,
-    library::{Turned, fused},
+    library::fused,
     panels,
+    turned::{Rows, Turned},
 };
 use crate::{
     DType, Scalar,
     kernel::{
-        Index, Mask,
+        Mask,
         fused::{FusedOp, InstructionId},
         loops::Panel,
         step::{Library, Operand},
-        view::{Coordinates, flat},
+        view::flat,
     },
     op::{
         Binary, Composite, Op, TensorType,
         composite::{InPrecision, MatmulPrecision},
     },
-    shape::contiguous_strides,
 };
 
 /// The parts of both factors whose products are summed, in their order.
@@ -50,7 +50,7 @@ pub(super) fn factors(library: &Library, target: &Target) -> Option<(Library, Ve
     }
     let (mut narrow, mut copies) = (library.clone(), Vec::new());
     for (number, operand) in narrow.operands.iter_mut().enumerate() {
-        copies.push(parts(number, operand)?);
+        copies.push(parts(number, operand));
     }
     let (fused, product) = fused(&narrow)?;
     let contraction = Contraction::of(&fused, product?)?;
@@ -59,48 +59,25 @@ pub(super) fn factors(library: &Library, target: &Target) -> Option<(Library, Ve
 
 /// Stores the parts of a factor, for each row or column those of all terms of a pass after the other. The operand
 /// becomes what is stored.
-fn parts(number: usize, operand: &mut Operand) -> Option<Turned> {
-    let layout = &mut operand.layout;
-    let rank = layout.shape.len();
-    let terms = rank - 1 - number;
-    // What is broadcast is stored once.
-    let broadcast: Vec<bool> = layout.strides.iter().map(|&stride| stride == 0).collect();
-    let mut order: Vec<usize> = (0..rank).filter(|&d| d != terms).collect();
-    order.push(terms);
-    let count = layout.shape[terms];
+fn parts(number: usize, operand: &mut Operand) -> Turned {
+    let terms = operand.layout.shape.len() - 1 - number;
+    let count = operand.layout.shape[terms];
     let pass = count.next_multiple_of(Panel::width(DType::BF16));
-    let mut shape: Vec<usize> =
-        order.iter().map(|&d| if broadcast[d] && d != terms { 1 } else { layout.shape[d] }).collect();
-    *shape.last_mut()? = pass;
-    let mut stored = shape.clone();
-    *stored.last_mut()? = PASSES.len() * pass;
-    let strides = contiguous_strides(&stored);
-
-    let mut draft = Draft::new(&shape, &[]);
-    let at = draft.ranges().coordinates();
-    let mut place = Coordinates::from_elem(Index::default(), rank);
-    for (coordinate, &d) in at.iter().zip(&order) {
-        place[d] = coordinate.clone();
-    }
+    let rows = Rows::new(&operand.layout, terms, pass, PASSES.len() * pass);
+    let (mut draft, place, first) = rows.draft();
     let (from, to) = (draft.parameter(DType::F32, false), draft.parameter(DType::BF16, true));
     let exists = Mask::within(&place[terms], 0, count as i64, &draft.ranges());
-    let whole = draft.load(from, flat(&place, &layout.strides, 0), exists, Scalar::Float(0.0));
+    let whole = draft.load(from, flat(&place, &operand.layout.strides, 0), exists, Scalar::Float(0.0));
     let high = truncated(&mut draft, whole);
     let rest = draft.binary(Binary::Sub, whole, high);
     let middle = truncated(&mut draft, rest);
     let low = draft.binary(Binary::Sub, rest, middle);
     let narrow = [high, middle, low].map(|part| draft.cast(part, DType::BF16));
-    let first = flat(&at, &strides, 0);
     for (turn, parts) in PASSES.iter().enumerate() {
         draft.store(to, narrow[parts[number]], first.shift((turn * pass) as i64));
     }
-
-    layout.shape[terms] = PASSES.len() * pass;
-    for (&d, stride) in order.iter().zip(strides) {
-        layout.strides[d] = if broadcast[d] && d != terms { 0 } else { stride };
-    }
-    operand.dtype = DType::BF16;
-    Some(Turned { operand: number, copy: draft.fused, elements: stored.iter().product() })
+    operand.layout.shape[terms] = PASSES.len() * pass;
+    rows.finish(number, operand, draft.fused)
 }
 
 /// A `float32` number with the bits that a `bfloat16` number does not have cleared; NaN stays NaN.

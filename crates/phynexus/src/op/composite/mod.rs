@@ -32,6 +32,7 @@ mod recurrent;
 mod silu;
 mod softmax;
 mod softplus;
+mod sparse_product;
 #[cfg(test)]
 mod tests;
 pub(crate) use attention::{DROPOUT_BLOCK, output as attention_output};
@@ -39,6 +40,7 @@ pub use precision::{
     MatmulPrecision, float32_matmul_precision, set_float32_matmul_precision, set_thread_matmul_precision,
 };
 pub use recurrent::Cell;
+pub(crate) use sparse_product::{compressed_shape, decompressed};
 
 use smallvec::SmallVec;
 
@@ -216,6 +218,7 @@ composites! {
     dequantize_linear::DequantizeLinear,
     precision::InPrecision,
     float8_product::Float8Product,
+    sparse_product::SparseProduct,
 }
 
 impl Composite {

@@ -254,3 +254,22 @@ fn heads_of_attention() {
     assert!(launches.iter().all(|launch| launch.kernel.shared[0].panels));
     check_all([case], &[panels(5)]);
 }
+
+/// Rows that do not begin at multiples of 16 bytes are copied first where the copy is read often enough.
+#[test]
+fn rows_are_padded_where_that_pays_off() {
+    // The left factor's rows have 73 elements, or the right one's 75.
+    let padded = [
+        (DType::BF16, [1, 64, 73, 512], 0),
+        (DType::F16, [1, 512, 72, 75], 0),
+        (DType::BF16, [2, 512, 65, 64], 3),
+    ];
+    for (dtype, sizes, turned) in padded {
+        let all = products(&[(dtype, sizes)]);
+        assert_eq!(launches(&all[turned], &panels(2)), [false, true], "{sizes:?}");
+        check_all([all[turned].clone()], &[panels(2)]);
+    }
+    // Too few columns to read the copy.
+    let few = &products(&[(DType::BF16, [1, 64, 73, 128])])[0];
+    assert_eq!(launches(few, &panels(2)), [false]);
+}
