@@ -4,6 +4,8 @@
 
 use std::cmp::Reverse;
 
+use smallvec::SmallVec;
+
 use super::{
     Launch, Source, Target,
     access::{self, Buffer, stride},
@@ -176,6 +178,18 @@ impl Contraction<'_> {
     /// The element type of the factors.
     pub(super) fn dtypes(&self) -> [DType; 2] {
         self.factors.map(|f| self.fused.instructions[f as usize].dtype)
+    }
+
+    /// Elements between neighbours along each row range where sums are stored for themselves: those of a tile's row
+    /// side by side.
+    pub(super) fn strides_of_sums(&self) -> SmallVec<[isize; 4]> {
+        let mut strides = SmallVec::from_elem(0, self.fused.rows.len());
+        let mut stride = 1;
+        for &range in self.groups[..3].iter().flatten().rev() {
+            strides[range] = stride;
+            stride *= self.fused.rows[range] as isize;
+        }
+        strides
     }
 
     /// The number of tiles.

@@ -2,6 +2,8 @@
 //! are combined, then the instructions that depend on the results follow. A part is an aligned run of partial sums, so
 //! the number of parts does not change the order of sums.
 
+use smallvec::SmallVec;
+
 use super::{
     Lowered, Source, Target, Unsupported,
     contraction::{Contraction, Product, Shape, Unit},
@@ -32,7 +34,6 @@ const ALONE_ACROSS: usize = 1 << 16;
 
 /// The split of each row's columns. A part has `runs` runs of columns; the distance between them is the combined length
 /// of all parts' runs.
-#[derive(Clone, Copy)]
 pub(super) struct Parts {
     count: usize,
     runs: usize,
@@ -40,6 +41,8 @@ pub(super) struct Parts {
     length: usize,
     /// The product that is summed, if any; its terms are added in sequence.
     product: Option<Product>,
+    /// Elements between neighbours along each row range where the results of a part are stored.
+    strides: SmallVec<[isize; 4]>,
 }
 
 /// The parts in which to reduce the columns of each row; `None` if the rows alone keep the device busy.
@@ -63,15 +66,16 @@ pub(super) fn parts(fused: &Fusion, target: &Target) -> Option<Parts> {
     if groups >= 2 * target.processors || is_short && reduces {
         return None;
     }
+    let strides = contiguous_strides(&fused.rows);
     if !reduces {
-        return Some(Parts { count: 1, runs: 1, length: columns, product: None });
+        return Some(Parts { count: 1, runs: 1, length: columns, product: None, strides });
     }
     let (most, least) = if across { (columns / PART_ACROSS, 1) } else { (columns / PART, columns / alone) };
     let wanted = (4 * target.processors / groups).max(least).min(most).max(1);
     // Round to the nearest power of two.
     let count = (wanted * 3).div_ceil(4).next_power_of_two();
     let sums = rows::partial_sums(columns);
-    let parts = Parts { count, runs: columns.div_ceil(sums), length: sums / count, product: None };
+    let parts = Parts { count, runs: columns.div_ceil(sums), length: sums / count, product: None, strides };
     (count > 1).then_some(parts)
 }
 
@@ -101,7 +105,8 @@ pub(super) fn parts_of_contraction(
         }
     };
     let length = columns.div_ceil(wanted).next_multiple_of(multiple);
-    let parts = Parts { count: columns.div_ceil(length), runs: 1, length, product: Some(product) };
+    let (count, strides) = (columns.div_ceil(length), contraction.strides_of_sums());
+    let parts = Parts { count, runs: 1, length, product: Some(product), strides };
     (parts.count > 1).then_some(parts)
 }
 
@@ -127,7 +132,7 @@ pub(super) fn lower(
     if !fused.instructions.iter().any(|i| matches!(i.operation, FusedOp::Reduce(..))) {
         return lower_rest(fused, sources, &[], target, lowered);
     }
-    let partials = reduce_parts(fused, sources, parts, target, lowered)?;
+    let partials = reduce_parts(fused, sources, &parts, target, lowered)?;
     let sums = if parts.product.is_some() { rows::partial_sums(parts.count) } else { parts.count };
     let count = fused.row_count();
     let reductions = fused.instructions.iter().filter(|i| matches!(i.operation, FusedOp::Reduce(..)));
@@ -137,7 +142,7 @@ pub(super) fn lower(
     if adds_only && parts.product.is_some() && parts.count <= FEW_PARTS {
         let mut whole = Rebuild::new(fused, sources, &fused.rows, &[]);
         for partial in &partials {
-            let total = whole.total(partial, parts.count, count);
+            let total = whole.total(partial, &parts, count);
             whole.values.insert(partial.value, total);
         }
         return whole.finish(|_| true, target, lowered);
@@ -146,7 +151,7 @@ pub(super) fn lower(
         let mut whole = Rebuild::new(fused, sources, &fused.rows, &[parts.count]);
         let part = Index::range(fused.rows.len(), &whole.draft.ranges()).scale(count as i64);
         for partial in &partials {
-            let at = part.add(&whole.row());
+            let at = part.add(&whole.stored(&parts));
             let x = whole.input(partial.held, partial.source, at);
             let result = whole.draft.reduce(partial.combine, x);
             whole.values.insert(partial.value, result);
@@ -159,7 +164,7 @@ pub(super) fn lower(
     let part = Index::range(fused.rows.len(), &totals.draft.ranges()).scale(count as i64);
     for partial in &partials {
         let row = totals.row();
-        let x = totals.input(partial.held, partial.source, part.add(&row));
+        let x = totals.input(partial.held, partial.source, part.add(&totals.stored(&parts)));
         let result = totals.draft.reduce(partial.combine, x);
         let source = lowered.temporary(count, partial.held);
         totals.output(partial.held, source, result, row);
@@ -252,11 +257,11 @@ fn values_of_rows(fused: &Fusion, known: &[Known]) -> Vec<InstructionId> {
 fn reduce_parts(
     fused: &Fusion,
     sources: &[Source],
-    parts: Parts,
+    parts: &Parts,
     target: &Target,
     lowered: &mut Lowered,
 ) -> Result<Vec<Partial>, Unsupported> {
-    let Parts { count, runs, length, product } = parts;
+    let Parts { count, runs, length, product, ref strides } = *parts;
     let rows: Vec<usize> = [count].iter().chain(&fused.rows).copied().collect();
     // The tiles of a product know the terms of their part.
     let columns = if product.is_some() { &fused.columns[..] } else { &[runs, length] };
@@ -272,7 +277,8 @@ fn reduce_parts(
         rebuild.at = coordinates[1..rows.len()].iter().chain(&columns).cloned().collect();
         rebuild.guard = Mask::within(&column, 0, fused.column_count() as i64, &ranges);
     }
-    let position = flat(&coordinates[..rows.len()], &contiguous_strides(&rows), 0);
+    let part = coordinates[0].scale(fused.row_count() as i64);
+    let position = part.add(&flat(&coordinates[1..rows.len()], strides, 0));
     let inside = rebuild.guard.clone();
     let mut partials = Vec::new();
     let mut rebuilt = None;
@@ -359,9 +365,14 @@ impl Rebuild<'_> {
         }
     }
 
+    /// Where the result of the old row is stored, from the first one of its part.
+    fn stored(&self, parts: &Parts) -> Index {
+        flat(&self.at[..parts.strides.len()], &parts.strides, 0)
+    }
+
     /// Adds the results of all parts in their order.
-    fn total(&mut self, partial: &Partial, parts: usize, rows: usize) -> InstructionId {
-        let (row, held) = (self.row(), partial.held);
+    fn total(&mut self, partial: &Partial, parts: &Parts, rows: usize) -> InstructionId {
+        let (row, held) = (self.stored(parts), partial.held);
         let parameter = self.draft.parameter(held, false);
         self.sources.push(partial.source);
         let load = |rebuild: &mut Self, part: usize| {
@@ -369,7 +380,7 @@ impl Rebuild<'_> {
             rebuild.draft.load(parameter, index, Mask::default(), Scalar::Int(0))
         };
         let first = load(self, 0);
-        (1..parts).fold(first, |sum, part| {
+        (1..parts.count).fold(first, |sum, part| {
             let next = load(self, part);
             self.draft.emit(FusedOp::Binary(partial.combine.binary(), sum, next), held)
         })
