@@ -9,6 +9,7 @@ use super::{
     Launch, Source, Target,
     access::{self, Buffer, stride},
     expression::Scope,
+    transposed::Transposed,
 };
 use crate::hash::FastMap;
 use crate::kernel::{
@@ -55,6 +56,11 @@ pub(super) fn lower_all(tasks: &[Task], target: &Target) -> Vec<Launch> {
 
 /// Lowers one or several specifications to one kernel. The groups of several must fit in one dimension of the grid.
 pub(super) fn lower(tasks: &[Task], target: &Target) -> Launch {
+    if let [task] = tasks
+        && let Some(transposed) = Transposed::of(task.fused, target)
+    {
+        return transposed.lower(task, target);
+    }
     let most = BLOCK.min(target.limits.block_size).max(1);
     let elements: usize = tasks.iter().map(|task| task.fused.row_count()).sum();
     // Wide accesses pay off only if there is enough work for all processors.

@@ -37,6 +37,7 @@ mod sort;
 mod split;
 mod strided;
 mod tile;
+mod transposed;
 mod turned;
 
 pub(crate) use attention::reads as attention_reads;

@@ -77,6 +77,7 @@ fn parts(number: usize, operand: &mut Operand) -> Turned {
         draft.store(to, narrow[parts[number]], first.shift((turn * pass) as i64));
     }
     operand.layout.shape[terms] = PASSES.len() * pass;
+    operand.dtype = DType::BF16;
     rows.finish(number, operand, draft.fused)
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Target, contraction::Contraction, draft::Draft, library::fused, panels};
 use crate::{
-    Scalar,
+    DType, Scalar,
     kernel::{
         Index, Mask,
         fused::Fusion,
@@ -66,7 +66,6 @@ impl Rows {
         for ((d, stride), broadcast) in self.order.into_iter().zip(self.strides).zip(self.broadcast) {
             operand.layout.strides[d] = if broadcast { 0 } else { stride };
         }
-        operand.dtype = copy.parameters[1].dtype;
         Turned { operand: number, copy, elements: self.elements }
     }
 }
@@ -104,7 +103,9 @@ pub(super) fn with_turned_operands(library: &Library, target: &Target) -> Option
         }
         let rows = Rows::new(&operand.layout, last, shape[last], shape[last].next_multiple_of(piece));
         let (mut draft, place, to) = rows.draft();
-        let parameters = [false, true].map(|written| draft.parameter(operand.dtype, written));
+        // Copies of bytes need no conversions.
+        let dtype = if size == 1 { DType::U8 } else { operand.dtype };
+        let parameters = [false, true].map(|written| draft.parameter(dtype, written));
         let from = flat(&place, &operand.layout.strides, 0);
         let value = draft.load(parameters[0], from, Mask::default(), Scalar::Int(0));
         draft.store(parameters[1], value, to);
