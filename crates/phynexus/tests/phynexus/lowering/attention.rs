@@ -164,7 +164,7 @@ fn panels_are_used_where_addresses_are_aligned() {
 
 /// Matrices of so many features that sums for keys and values are computed one after the other.
 fn wide_calls() -> Vec<Call> {
-    let call = Call { queries: 40, keys: 70, features: 136, values: 200, dtype: DType::BF16, ..CALL };
+    let call = Call { queries: 20, keys: 36, features: 136, values: 200, dtype: DType::BF16, ..CALL };
     vec![
         Call { causal: true, dropout: 6_554, ..call },
         Call { features: 256, values: 256, beside: true, mask: Some(DType::Bool), ..call },
@@ -179,9 +179,8 @@ fn sums_that_do_not_fit_registers_are_computed_in_parts() {
     // Panels of gradients by queries and keys exceed shared memory.
     assert_eq!(launches(wide, false, &panels(2)), [true]);
     assert_eq!(launches(wide, true, &panels(2)), [false, false, true]);
-    for target in [panels(2), tensor()] {
-        check_all(wide_calls().iter().map(|call| call.case(false)), std::slice::from_ref(&target));
-        check_all(wide_calls().iter().map(|call| call.case(true)), &[target]);
+    for (call, target) in [(narrow, panels(2)), (wide, tensor())] {
+        check_all([false, true].map(|is_gradient| call.case(is_gradient)), &[target]);
     }
 }
 
@@ -205,12 +204,12 @@ fn fragments_are_used_where_there_are_no_panels() {
 
 #[test]
 fn attention_by_fragments() {
-    check_all(calls_of_panels().iter().map(|call| call.case(false)), &[tensor()]);
+    check_all(calls_of_panels().iter().step_by(3).map(|call| call.case(false)), &[tensor()]);
 }
 
 #[test]
 fn gradients_of_attention_by_fragments() {
-    check_all(calls_of_panels().iter().map(|call| call.case(true)), &[tensor()]);
+    check_all(calls_of_panels().iter().step_by(3).map(|call| call.case(true)), &[tensor()]);
 }
 
 #[test]
