@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import index
 from typing import Any
 
 from .. import _engine
@@ -41,6 +42,7 @@ class SparseLinear(Module):
         self, in_features: int, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None
     ) -> None:
         super().__init__()
+        in_features, out_features = index(in_features), index(out_features)
         if in_features % 8:
             raise ValueError(f"SparseLinear: in_features must be a multiple of 8, got {in_features}")
         self.in_features, self.out_features = in_features, out_features
@@ -51,7 +53,8 @@ class SparseLinear(Module):
 
     @classmethod
     def from_linear(cls, layer: Linear) -> SparseLinear:
-        """The layer with the weight of ``layer``, which must have at most two numbers other than 0 in each four."""
+        """The layer with the weight and the hooks of ``layer``, whose weight must have at most two numbers other than 0
+        in each four."""
         weight = layer.weight.detach()
         values, places = _engine.compress_two_of_four(weight)
         # Without what computes them, which would hold the whole weight.
@@ -61,12 +64,9 @@ class SparseLinear(Module):
         sparse.values, sparse.places = values, places
         if layer.bias is not None:
             sparse.bias = layer.bias.detach().clone()
+        sparse._forward_hooks = layer._forward_hooks.copy()
+        sparse._forward_pre_hooks = layer._forward_pre_hooks.copy()
         return sparse.train(layer.training)
-
-    @property
-    def weight(self) -> Tensor:
-        """The weight (out_features, in_features), with its zeros."""
-        return self.to_dense()
 
     def to_dense(self) -> Tensor:
         """The weight (out_features, in_features), with its zeros."""
@@ -74,7 +74,8 @@ class SparseLinear(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         product = _engine.matmul_sparse(_engine.with_features(input, self.in_features), self.values, self.places)
-        return product if self.bias is None else product + self.bias
+        # In the product's dtype, which autocast may have chosen.
+        return product if self.bias is None else product + self.bias.to(product.dtype)
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"

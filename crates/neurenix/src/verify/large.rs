@@ -78,6 +78,15 @@ const WORK: &[Work] = &[
         multiplies: true,
     },
     Work {
+        name: "product 777x1031x529 of transposed bytes",
+        operands: &[&[1031, 777], &[529, 1031]],
+        compute: |x| {
+            let [left, right] = [0, 1].map(|at| x[at].transpose(0, 1)?.to_dtype(DType::I8));
+            Ok(vec![left?.matmul_as(&right?, DType::I32)?])
+        },
+        multiplies: false,
+    },
+    Work {
         name: "layer 2050x774x2306 with ReLU",
         operands: &[&[2050, 774], &[774, 2306], &[2306]],
         compute: |x| Ok(vec![x[0].matmul(&x[1])?.add(&x[2])?.relu()?]),

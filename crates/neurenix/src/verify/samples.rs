@@ -115,6 +115,9 @@ fn attention(entries: &mut Vec<Entry>) {
             (128, true, Some(dtype), 0),
             (64, true, None, 6_554),
             (128, false, Some(DType::Bool), 6_554),
+            // More than panels take.
+            (192, true, None, 6_554),
+            (256, false, Some(dtype), 0),
         ] {
             let [batch, heads, queries, keys] = [1, 2, 130, 150];
             let name = format!(

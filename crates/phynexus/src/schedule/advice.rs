@@ -4,9 +4,10 @@ use crate::{
     DType,
     kernel::{loops::MatrixUnit, step::Library},
     op::{Composite, Op, composite::MatmulPrecision},
+    shape::Layout,
 };
 
-/// Rows and columns should have a multiple of so many bytes: units are fed by copies of so many.
+/// What lies side by side in memory should have a multiple of so many bytes: units are fed by copies of so many.
 const ALIGNMENT: usize = 16;
 /// With fewer rows, terms or columns, a product multiplies little for the numbers that it moves.
 const LEAST_EXTENT: usize = 256;
@@ -41,13 +42,28 @@ pub(super) fn notes(library: &Library, units: &[MatrixUnit]) -> Vec<String> {
     }
     let mut notes = Vec::new();
     let multiple = ALIGNMENT / left.dtype.size();
-    if let Some((those, one)) = listed(&extents, |extent| !extent.is_multiple_of(multiple)) {
+    let [is_along_left, is_along_right] = [(left, 1), (right, 0)].map(|(operand, terms)| {
+        // What lies side by side in memory: terms, or the rows of the left factor or columns of the right one. Whatever
+        // comes after it then begins between two multiples.
+        let Layout { shape, strides, .. } = &operand.layout;
+        let matrix = shape.len() - 2;
+        let last = [terms, 1 - terms].into_iter().find(|d| strides[matrix + d] == 1);
+        let other = |d: &usize| Some(*d) != last.map(|last| matrix + last) && shape[*d] > 1;
+        let is_apart = (0..shape.len()).filter(other).any(|d| strides[d] % multiple as isize != 0);
+        last.filter(|_| is_apart).map(|last| last == terms)
+    });
+    let is_misaligned = |name: &str| match name {
+        "rows" => is_along_left == Some(false),
+        "terms" => [is_along_left, is_along_right].contains(&Some(true)),
+        _ => is_along_right == Some(false),
+    };
+    if let Some((those, one)) = listed(&extents, |(_, name)| is_misaligned(name)) {
         let multiples = if one { "a multiple" } else { "multiples" };
         notes.push(format!(
             "{those} are not {multiples} of {multiple}: matrix units are used better if they are"
         ));
     }
-    if let Some((those, _)) = listed(&extents, |extent| extent < LEAST_EXTENT) {
+    if let Some((those, _)) = listed(&extents, |(extent, _)| extent < LEAST_EXTENT) {
         notes.push(format!("{those} are fewer than {LEAST_EXTENT}, too few to keep matrix units busy"));
     }
     notes
@@ -55,10 +71,10 @@ pub(super) fn notes(library: &Library, units: &[MatrixUnit]) -> Vec<String> {
 
 /// Lists the extents of which `has` is true, and tells whether it is one: `8 rows, 9 terms and 10 columns`. `None` if
 /// there are none.
-fn listed(extents: &[(usize, &str)], has: impl Fn(usize) -> bool) -> Option<(String, bool)> {
+fn listed(extents: &[(usize, &str)], has: impl Fn((usize, &str)) -> bool) -> Option<(String, bool)> {
     let found: Vec<String> = extents
         .iter()
-        .filter(|&&(extent, _)| has(extent))
+        .filter(|&&extent| has(extent))
         .map(|&(extent, name)| format!("{extent} {name}"))
         .collect();
     let (last, others) = found.split_last()?;
@@ -79,7 +95,7 @@ mod tests {
             step::Operand,
         },
         op::{Unary, composite::InPrecision, ir::IrNode},
-        shape::{Dims, Layout},
+        shape::Dims,
     };
 
     const EXACT: &str = "float32 is multiplied exactly, without matrix units; \
@@ -147,14 +163,21 @@ mod tests {
         assert_eq!(
             brain([257, 255, 1001]),
             [
-                "257 rows, 255 terms and 1001 columns are not multiples of 8: matrix units are used better if they \
-                 are",
+                "255 terms and 1001 columns are not multiples of 8: matrix units are used better if they are",
                 "255 terms are fewer than 256, too few to keep matrix units busy",
             ]
         );
         assert_eq!(
             brain([64, 1024, 128]),
             ["64 rows and 128 columns are fewer than 256, too few to keep matrix units busy"]
+        );
+        // Rows matter to a left factor that is stored transposed.
+        assert!(brain([1001, 512, 512]).is_empty());
+        let mut turned = product(Op::Dot, [DType::BF16; 2], &[], [1001, 512, 512], DType::BF16);
+        turned.operands[0].layout.strides = [1, 1001].into_iter().collect();
+        assert_eq!(
+            notes(&turned, &units()),
+            ["1001 rows are not a multiple of 8: matrix units are used better if they are"]
         );
         let batched = product(Op::Dot, [DType::BF16; 2], &[3, 5], [256, 1001, 512], DType::F32);
         assert_eq!(

@@ -1,5 +1,6 @@
 //! Weights of which two of each four neighbours are kept: NVIDIA's 2:4 sparsity.
 
+use super::operands::promote2;
 use crate::{
     DType, Error, Result, Tensor,
     op::{
@@ -71,13 +72,18 @@ impl Tensor {
     /// A product of one row reads values and places only. One of more rows writes the whole matrix to memory first.
     ///
     /// # Errors
-    /// [`Error::DType`] unless both this and the values are of one dtype, a float of at least 16 bits, and the places
-    /// `uint8`; [`Error::Shape`] if the shapes do not fit.
+    /// [`Error::DType`] unless both this and the values are floats of at least 16 bits, which are promoted, and the
+    /// places `uint8`; [`Error::Shape`] if the shapes do not fit.
     pub fn matmul_sparse(&self, values: &Tensor, places: &Tensor) -> Result<Tensor> {
         if self.rank() == 1 {
             return self.unsqueeze(0)?.matmul_sparse(values, places)?.squeeze(0);
         }
-        Composite::apply(SparseProduct, &[self, values, places])
+        let is_weight = |x: &Tensor| x.dtype().is_float() && x.dtype().float8().is_none();
+        let (x, values) = match is_weight(self) && is_weight(values) {
+            true => promote2(self, values)?,
+            false => (self.clone(), values.clone()),
+        };
+        Composite::apply(SparseProduct, &[&x, &values, places])
     }
 
     /// The elements `[count / 4, 4]` in fours along the last dimension, which must be a multiple of `multiple`.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from ... import _engine
 from ..._arguments import guard as _guard
 from ..._engine import Tensor
@@ -21,10 +23,14 @@ def keep_two_of_four(tensor: Tensor) -> Tensor:
     return _engine.keep_two_of_four(tensor)
 
 
-def _layers(model: Module) -> list[tuple[str, Linear]]:
-    """The layers that can be compressed, with their names; subclasses may compute something else."""
-    modules = model.named_modules()
-    return [(name, layer) for name, layer in modules if type(layer) is Linear and layer.in_features % 8 == 0]
+def _layers(function: str, model: Module) -> list[tuple[str, Linear]]:
+    """The layers that can be compressed, with their names: their weights belong to no other module, such as an
+    embedding. Subclasses may compute something else."""
+    if not isinstance(model, Module):
+        raise TypeError(f"{function}: model must be a Module, got {type(model).__name__}")
+    weights = Counter(id(p) for module in model.modules() for p in module._parameters.values())
+    linear = [(name, module) for name, module in model.named_modules() if type(module) is Linear]
+    return [(name, m) for name, m in linear if m.in_features % 8 == 0 and weights[id(m.weight)] == 1]
 
 
 def _weight_name(layer: str) -> str:
@@ -33,7 +39,7 @@ def _weight_name(layer: str) -> str:
 
 def prune_two_of_four(model: Module) -> list[str]:
     """Applies :func:`keep_two_of_four` to the weight of every ``nn.Linear`` of ``model`` whose ``in_features`` is a
-    multiple of 8, in place. Returns the names of these weights.
+    multiple of 8, in place, except weights that another module has too. Returns the names of these weights.
 
     A pruned weight is not held at zero: an optimiser's step changes it, and it has to be pruned again.
 
@@ -41,7 +47,7 @@ def prune_two_of_four(model: Module) -> list[str]:
     >>> nn.utils.prune_two_of_four(nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 3)))
     ['0.weight']
     """
-    layers = _layers(model)
+    layers = _layers("prune_two_of_four", model)
     pruned = [keep_two_of_four(layer.weight.detach()) for _, layer in layers]
     # An error leaves all weights as they were.
     _engine.evaluate(pruned)
@@ -53,8 +59,8 @@ def prune_two_of_four(model: Module) -> list[str]:
 def compress_two_of_four(model: Module) -> Module:
     """Replaces every ``nn.Linear`` of ``model`` whose ``in_features`` is a multiple of 8 by an ``nn.SparseLinear`` of
     the same weight, for inference, and returns the model; a model that is such a layer itself is unchanged, and its
-    replacement is returned. Other layers stay. A weight that has more than two numbers other than 0 in four neighbours
-    is an error, which names it, and the model is unchanged.
+    replacement is returned. Other layers stay, and those whose weight another module has too. A weight that has more
+    than two numbers other than 0 in four neighbours is an error, which names it, and the model is unchanged.
 
     >>> from neurenix import nn
     >>> model = nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 3))
@@ -64,7 +70,7 @@ def compress_two_of_four(model: Module) -> Module:
     SparseLinear(in_features=8, out_features=4, bias=True)
     """
     made: dict[int, SparseLinear] = {}
-    for name, layer in _layers(model):
+    for name, layer in _layers("compress_two_of_four", model):
         try:
             made[id(layer)] = SparseLinear.from_linear(layer)
         except ValueError as error:

@@ -60,8 +60,10 @@ impl<'a> Transposed<'a> {
             };
             (0..fused.instructions.len() as InstructionId).filter(is_turned).collect()
         };
+        // WGSL has no shared arrays of smaller elements.
+        const LEAST_BYTES: usize = 4;
         let bytes = |turned: &[InstructionId]| -> usize {
-            turned.iter().map(|&value| fused.instructions[value as usize].dtype.size()).sum()
+            turned.iter().map(|&value| fused.instructions[value as usize].dtype.size().max(LEAST_BYTES)).sum()
         };
         let along = rows().filter(|&row| row != stored).map(|row| (row, turned_along(row)));
         let (loaded, turned) = along.max_by_key(|(_, turned)| bytes(turned))?;
@@ -70,7 +72,11 @@ impl<'a> Transposed<'a> {
         // What is replaced may be read at the same place only.
         let is_replaced = fused.stores.iter().any(|store| store.replaces.is_some());
         let is_large = fused.row_count() >= target.processors * side * side;
-        let fits = limits.block_size >= BLOCK && !turned.is_empty() && !is_replaced && is_large;
+        let [elements, of_tiles] = [1, side].map(|side| -> usize {
+            [stored, loaded].map(|row| fused.rows[row].div_ceil(side) * side).iter().product()
+        });
+        let is_full = 2 * elements >= of_tiles;
+        let fits = limits.block_size >= BLOCK && !turned.is_empty() && !is_replaced && is_large && is_full;
         fits.then_some(Transposed { fused, stored, loaded, turned, side, vector_bytes: target.vector_bytes })
     }
 

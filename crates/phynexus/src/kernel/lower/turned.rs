@@ -1,6 +1,6 @@
 //! Copies of a product's operands in which panels can read them.
 
-use super::{Target, contraction::Contraction, draft::Draft, library::fused, panels};
+use super::{Target, contraction::Contraction, draft::Draft, library::fused, load, panels};
 use crate::{
     DType, Scalar,
     kernel::{
@@ -71,8 +71,7 @@ impl Rows {
 }
 
 /// How often a copy is read at least by rows or columns of the other factor, if it is made only because the rows of the
-/// operand do not begin at multiples of what is copied at a time. Without it, products take twice as long; see
-/// docs/performance.md.
+/// operand do not begin at multiples of what is copied at a time.
 const LEAST_USES: usize = 512;
 
 /// A product that panels can multiply only if the terms of a row or column are neighbours, or if rows begin at multiples
@@ -113,5 +112,6 @@ pub(super) fn with_turned_operands(library: &Library, target: &Target) -> Option
     }
     let (fused, product) = fused(&turned).filter(|_| !copies.is_empty())?;
     let contraction = Contraction::of(&fused, product?)?;
-    panels::shape(&contraction, target).map(|_| (turned, copies))
+    let shape = panels::shape(&contraction, target)?;
+    load::is_bulk(&contraction, shape, target).then_some((turned, copies))
 }

@@ -20,7 +20,8 @@ use crate::{
 /// `places` has two bits for each value: its index among the four. A byte holds those of two fours, the first value's
 /// in the lowest bits. If both places of a four are equal, which no compression makes, its first value is kept.
 ///
-/// The other weights are zeros, so that their products with NaN and infinities are NaN, as in a product with W.
+/// Products with weights that are not kept, if x has NaN or infinities there, are NaN as in a product with W, but a
+/// product of one row leaves them out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SparseProduct;
 
@@ -64,6 +65,32 @@ pub(crate) fn decompressed(values: &Formula, places: &Formula, [rows, inner]: [u
     here.choose(&first, &second.only_where(&there)).reshape(&[rows, inner])
 }
 
+/// The products of one row x and the weights that are kept, summed for each of `columns`: of every four elements of x,
+/// each place chooses one.
+fn kept_sums(
+    x: &Formula,
+    values: &Formula,
+    places: &Formula,
+    [columns, inner]: [usize; 2],
+    dtype: DType,
+) -> Formula {
+    // Four values for each byte, two of each four.
+    let shape = [columns, inner / 8, 4];
+    let bytes = places.reshape(&[columns, inner / 8, 1]).expand(&shape);
+    let number = |n: usize| bytes.like(Scalar::UInt(n as u64));
+    let place = bytes.binary(Binary::Shr, &(&bytes.iota_like(DType::U8, 2) * &number(2)));
+    let bit = |n: usize| place.and(&number(n)).eq(&number(n));
+    let fours = x.reshape(&[1, inner / 8, 2, 4]);
+    let element = |position: usize| {
+        let each = fours.narrow(3, position, 1).expand(&[columns, inner / 8, 2, 2]);
+        each.reshape(&shape).cast(dtype.compute())
+    };
+    let of_pair = |first: usize| bit(1).choose(&element(first + 1), &element(first));
+    let chosen = bit(2).choose(&of_pair(2), &of_pair(0));
+    let products = chosen * values.reshape(&shape).cast(dtype.compute());
+    products.sum(Axes(1 << 1 | 1 << 2)).cast(dtype)
+}
+
 impl Definition for SparseProduct {
     fn name(&self) -> &'static str {
         "dot_sparse"
@@ -91,15 +118,13 @@ impl Definition for SparseProduct {
         let last = shape.len() - 1;
         let (inner, columns) = (shape[last], operands[1].shape()[0]);
         let rows = element_count(&shape[..last]);
-        let (x, matrix) = (x.reshape(&[rows, inner]), decompressed(&values, &places, [columns, inner]));
         let product = match rows {
-            // A kernel computes the sums together with what makes the matrix, which then is not stored: only values and
-            // places are read.
-            1 => {
-                let wide = dtype.compute();
-                (x.cast(wide) * matrix.cast(wide)).sum(Axes(1 << 1)).cast(dtype)
+            // Nothing but values and places is read of the weights.
+            1 => kept_sums(&x, &values, &places, [columns, inner], dtype),
+            _ => {
+                let matrix = decompressed(&values, &places, [columns, inner]);
+                x.reshape(&[rows, inner]).dot(&matrix.transpose())
             }
-            _ => x.dot(&matrix.transpose()),
         };
         shape[last] = columns;
         product.reshape(&shape).term()

@@ -179,6 +179,8 @@ fn sums_that_do_not_fit_registers_are_computed_in_parts() {
     // Panels of gradients by queries and keys exceed shared memory.
     assert_eq!(launches(wide, false, &panels(2)), [true]);
     assert_eq!(launches(wide, true, &panels(2)), [false, false, true]);
+    assert_eq!(multiplies_fragments(wide, false, &tensor()), [true]);
+    assert_eq!(multiplies_fragments(wide, true, &tensor()), [true, true, true]);
     for (call, target) in [(narrow, panels(2)), (wide, tensor())] {
         check_all([false, true].map(|is_gradient| call.case(is_gradient)), &[target]);
     }
@@ -202,14 +204,20 @@ fn fragments_are_used_where_there_are_no_panels() {
     }
 }
 
+/// One of each kind, and a causal one with more queries than keys.
+fn calls_of_fragments() -> Vec<Call> {
+    let chosen = |(number, call)| [0, 3, 5, 6, 9, 12].contains(&number).then_some(call);
+    calls_of_panels().into_iter().enumerate().filter_map(chosen).collect()
+}
+
 #[test]
 fn attention_by_fragments() {
-    check_all(calls_of_panels().iter().step_by(3).map(|call| call.case(false)), &[tensor()]);
+    check_all(calls_of_fragments().iter().map(|call| call.case(false)), &[tensor()]);
 }
 
 #[test]
 fn gradients_of_attention_by_fragments() {
-    check_all(calls_of_panels().iter().step_by(3).map(|call| call.case(true)), &[tensor()]);
+    check_all(calls_of_fragments().iter().map(|call| call.case(true)), &[tensor()]);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use phynexus::{
     DType, Device, Result, Scalar, Tensor,
     kernel::{
+        check::Limits,
         fused::{FusedOp, Fusion, Instruction, Parameter, Store},
         index::{Index, Ranges},
         loops::{Axis, AxisKind},
@@ -98,7 +99,9 @@ fn transposed_copies() {
     let sum = case.ir.push(Op::Binary(Binary::Mul), DType::F32, shape, [sum, third]);
     case.ir.outputs.push(sum);
     cases.push(case);
-    check_all(cases, &[big(), tiny(), panels(1)]);
+    let limits = Limits { device: "16 KB".to_owned(), shared_bytes: 16 << 10, ..big().limits };
+    let small = Target { limits, ..big() };
+    check_all(cases, &[big(), big().unaligned(), small, tiny(), panels(1)]);
 
     let ranges = Ranges([64, 96].into_iter().collect());
     let [row, column] = [0, 1].map(|range| Index::range(range, &ranges));

@@ -91,7 +91,7 @@ impl Unit {
 
     /// The most registers of an invocation that hold scores, weights and sums.
     fn registers(self) -> usize {
-        if self == Unit::Panels { 224 } else { 192 }
+        if self == Unit::Panels { 224 } else { 176 }
     }
 
     fn least_subgroups(self) -> usize {
