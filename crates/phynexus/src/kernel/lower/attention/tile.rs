@@ -306,18 +306,20 @@ impl<E: Engine> Tile<'_, E> {
             let shift = b.unary(Unary::Neg, logarithm);
             let weight = self.weight(b, score, shift);
             let (kept, factor) = (self.keeps(b, step, row, column), self.problem.attention.kept_factor());
-            if let Some(&derivatives) = derivatives {
+            let derivative = derivatives.map(|&derivatives| {
                 let derivative = self.load(b, derivatives, columns, row, column);
                 let derivative = self.kept(b, kept, derivative, factor);
                 let derivative = b.binary(Binary::Sub, derivative, delta);
                 let derivative = b.binary(Binary::Mul, derivative, weight);
                 // Scaled before they are rounded, so that they seldom exceed 16-bit floats.
                 let scale = self.constant(b, self.problem.attention.scale.as_f64());
-                let derivative = b.binary(Binary::Mul, derivative, scale);
-                self.store(b, derivatives, columns, [row, column], derivative);
-            }
+                (derivatives, b.binary(Binary::Mul, derivative, scale))
+            });
             let weight = self.kept(b, kept, weight, factor);
             self.store(b, scores, columns, [row, column], weight);
+            if let Some((derivatives, derivative)) = derivative {
+                self.store(b, derivatives, columns, [row, column], derivative);
+            }
         });
     }
 
