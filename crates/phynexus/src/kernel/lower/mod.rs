@@ -1,12 +1,13 @@
 //! Lowering: converts the steps of a plan to loop trees.
 //!
 //! A step becomes one or several launches, each a [`Kernel`] with its arguments. Fused kernels without columns are
-//! computed element by element (`elementwise`). Those with columns are computed by groups of invocations that share
-//! rows (`rows`), in parts if there are few rows (`split`). Library operations that are equivalent to fused kernels are
-//! converted to them (`library`). Among these, sums of products that reuse their factors are computed by tiles
-//! (`contraction`, `tile`, `fragments`, `panels`), those of `float32` as sums of narrower numbers if that is asked for
-//! (`narrow`). The remaining library operations have their own kernels
-//! (`attention`, `recurrent`, `indexed`, `scatter`, `scan`, `sort`).
+//! computed element by element (`elementwise`), or by tiles that pass through shared memory if they load along one
+//! dimension and store along another (`transposed`). Those with columns are computed by groups of invocations that
+//! share rows (`rows`), in parts if there are few rows (`split`). Library operations that are equivalent to fused
+//! kernels are converted to them (`library`). Among these, sums of products that reuse their factors are computed
+//! by tiles (`contraction`, `tile`, `fragments`, `panels`), of copies of the factors if those can be read faster
+//! (`turned`), those of `float32` as sums of narrower numbers if that is asked for (`narrow`). The remaining
+//! library operations have their own kernels (`attention`, `recurrent`, `indexed`, `scatter`, `scan`, `sort`).
 //!
 //! Lowering decides which invocation does what, how wide accesses are and where values are kept, from constants alone.
 //! The order in which a reduction combines its numbers depends only on their count (`rows`), so results vary neither
