@@ -57,13 +57,14 @@ class SparseLinear(Module):
         in each four."""
         weight = layer.weight.detach()
         values, places = _engine.compress_two_of_four(weight)
+        bias = None if layer.bias is None else layer.bias.detach().clone()
         # Without what computes them, which would hold the whole weight.
-        _engine.evaluate([values, places])
+        _engine.evaluate([values, places] if bias is None else [values, places, bias])
         options: dict[str, Any] = {"device": weight.device, "dtype": weight.dtype}
         sparse = cls(layer.in_features, layer.out_features, layer.bias is not None, **options)
         sparse.values, sparse.places = values, places
-        if layer.bias is not None:
-            sparse.bias = layer.bias.detach().clone()
+        if bias is not None:
+            sparse.bias = bias
         sparse._forward_hooks = layer._forward_hooks.copy()
         sparse._forward_pre_hooks = layer._forward_pre_hooks.copy()
         return sparse.train(layer.training)

@@ -74,9 +74,9 @@ impl Rows {
 /// operand do not begin at multiples of what is copied at a time.
 const LEAST_USES: usize = 512;
 
-/// A product that panels can multiply only if the terms of a row or column are neighbours, or if rows begin at multiples
-/// of 16 bytes, with copies of the operands in which that is so. `None` if nothing has to be copied, if it would not pay
-/// off, or if panels could not be used then.
+/// A product that panels can multiply only if the terms of a row or column are neighbours, or if rows begin at
+/// multiples of 16 bytes, with copies of the operands in which that is so. `None` if nothing has to be copied, if it
+/// would not pay off, or if panels could not be used then.
 pub(super) fn with_turned_operands(library: &Library, target: &Target) -> Option<(Library, Vec<Turned>)> {
     let rank = library.node.shape.len();
     let size = library.operands.first()?.dtype.size();
