@@ -60,8 +60,7 @@ def ours(device, name, dtype):
 
     def step():
         with nx.autocast("cuda", dtype=dtype):
-            logits = model(tokens).reshape(BATCH * LENGTH, -1)
-            loss = nx.nn.functional.cross_entropy(logits, targets)
+            loss = nx.nn.functional.cross_entropy(model(tokens).reshape(BATCH * LENGTH, -1), targets)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -115,32 +115,24 @@ impl PyOptimizer {
                 optimizer.set_group(group, rate, decay)?;
             }
             let variables: Vec<_> = optimizer.parameters().cloned().collect();
-            let leaves = variables
-                .iter()
-                .filter(|variable| variable.is_trainable())
-                .map(|variable| variable.collector())
-                .collect::<neurenix::Result<Vec<_>>>()?;
-            let kept: Vec<Option<Tensor>> = leaves.iter().map(Tensor::grad).collect();
-            let gradients = Gradients::take_from(&leaves.iter().collect::<Vec<_>>());
-            let put_back = |leaves: &[Tensor]| {
-                leaves.iter().zip(&kept).for_each(|(leaf, gradient)| leaf.set_grad(gradient.clone()));
+            let collectors = || {
+                let trainable = variables.iter().filter(|variable| variable.is_trainable());
+                trainable.map(|variable| variable.collector()).collect::<neurenix::Result<Vec<_>>>()
             };
-            let taken: Vec<Tensor> = kept.iter().flatten().cloned().collect();
+            // No handle to a leaf lives on, so that the step can overwrite the parameters.
+            let (gradients, kept) = {
+                let leaves = collectors()?;
+                let kept: Vec<Option<Tensor>> = leaves.iter().map(Tensor::grad).collect();
+                (Gradients::take_from(&leaves.iter().collect::<Vec<_>>()), kept)
+            };
             let result = match &condition {
                 Some(condition) => optimizer.step_where(condition, gradients, &[]),
                 None => optimizer.step(gradients, &[]),
             };
-            if let Err(error) = result {
-                put_back(&leaves);
-                return Err(error.into());
-            }
-            drop(taken);
-            let updated = variables
-                .iter()
-                .filter(|variable| variable.is_trainable())
-                .map(|variable| variable.collector())
-                .collect::<neurenix::Result<Vec<_>>>()?;
-            put_back(&updated);
+            let leaves = collectors();
+            leaves.iter().flatten().zip(kept).for_each(|(leaf, gradient)| leaf.set_grad(gradient));
+            result?;
+            leaves?;
             Ok(())
         });
         placement::behind(py, result)

@@ -5,5 +5,6 @@ mod copies;
 mod driver;
 mod failures;
 mod faults;
+mod memory;
 mod profiles;
 mod spilling;

@@ -6,12 +6,17 @@ use super::{
     Driver,
     heap::Heap,
     spill::{Pins, pin_all},
-    step::{GpuStep, Loaded, Temporaries},
+    step::{GpuStep, Loaded, Temporaries, allocate},
 };
 use crate::{
     Error, Result,
     device::{Binding, Executable, Prepared, Sequence},
 };
+
+/// Steps that need temporaries take turns with so many sets of them. With two sets, a step need not wait for the one
+/// before it. With a set for each step, those of a training step of GPT-2 would take as much memory as its parameters,
+/// gradients and moments together.
+const SETS: usize = 2;
 
 /// Steps that cannot fail, and the driver's state for their launches.
 pub(super) struct GpuSequence<D: Driver> {
@@ -47,6 +52,15 @@ impl<D: Driver> GpuSequence<D> {
 /// A step's kernels and its bindings.
 type Part<'a, D> = (&'a Loaded<D>, &'a [Binding]);
 
+/// The set of temporaries that each step uses.
+fn turns<D: Driver>(parts: &[Part<'_, D>]) -> impl Iterator<Item = usize> {
+    parts.iter().scan(0, |turn, (loaded, _)| {
+        let set = *turn % SETS;
+        *turn += usize::from(!loaded.temporaries().is_empty());
+        Some(set)
+    })
+}
+
 impl<D: Driver> GpuSequence<D> {
     fn parts<'a>(&'a self, bindings: &'a [Binding]) -> Result<Vec<Part<'a, D>>> {
         let mut parts = Vec::with_capacity(self.steps.len());
@@ -65,8 +79,14 @@ impl<D: Driver> GpuSequence<D> {
 impl<D: Driver> Sequence for GpuSequence<D> {
     fn prepare(&self, bindings: &[Binding]) -> Result<Prepared> {
         let parts = self.parts(bindings)?;
+        let mut sizes: [Vec<usize>; SETS] = Default::default();
+        for (set, (loaded, _)) in turns(&parts).zip(&parts) {
+            let (set, needed) = (&mut sizes[set], loaded.temporaries());
+            set.resize(set.len().max(needed.len()), 0);
+            set.iter_mut().zip(needed).for_each(|(bytes, &needed)| *bytes = needed.max(*bytes));
+        }
         let temporaries: Vec<Temporaries<D>> =
-            parts.iter().map(|(loaded, _)| loaded.temporaries(&self.heap)).collect::<Result<_>>()?;
+            sizes.iter().map(|sizes| allocate(&self.heap, sizes)).collect::<Result<_>>()?;
         Ok(Some(Box::new(temporaries)))
     }
 
@@ -79,7 +99,8 @@ impl<D: Driver> Sequence for GpuSequence<D> {
         let pins: Vec<Pins<'_, D>> =
             parts.iter().map(|(_, bindings)| pin_all(&self.heap, bindings)).collect::<Result<_>>()?;
         let mut submissions = Vec::with_capacity(2 * self.steps.len());
-        for (((loaded, bindings), temporaries), pins) in parts.iter().zip(&*temporaries).zip(&pins) {
+        for ((set, (loaded, bindings)), pins) in turns(&parts).zip(&parts).zip(&pins) {
+            let temporaries = temporaries.get(set).map_or(&[][..], |set| set);
             loaded.submissions(bindings, pins, temporaries, None, &mut submissions)?;
         }
         let launched = self.heap.driver.launch_all(&submissions, &self.recording);

@@ -105,6 +105,11 @@ impl<D: Driver> GpuStep<D> {
     }
 }
 
+/// Allocates buffers of these sizes in bytes.
+pub(super) fn allocate<D: Driver>(heap: &Arc<Heap<D>>, sizes: &[usize]) -> Result<Temporaries<D>> {
+    sizes.iter().map(|&bytes| GpuBlock::new(heap, bytes)).collect()
+}
+
 impl<D: Driver> Loaded<D> {
     /// Returns whether every binding has the alignment that the launches need.
     fn fits(&self, bindings: &[Binding]) -> bool {
@@ -114,9 +119,9 @@ impl<D: Driver> Loaded<D> {
         })
     }
 
-    /// Allocates memory for data passed between the launches.
-    pub(super) fn temporaries(&self, heap: &Arc<Heap<D>>) -> Result<Temporaries<D>> {
-        self.temporaries.iter().map(|&bytes| GpuBlock::new(heap, bytes)).collect()
+    /// Bytes of each buffer for data passed between the launches.
+    pub(super) fn temporaries(&self) -> &[usize] {
+        &self.temporaries
     }
 
     /// Appends the launches with their bindings.
@@ -187,7 +192,7 @@ impl<D: Driver> Executable for GpuStep<D> {
     fn prepare(&self, bindings: &[Binding]) -> Result<Prepared> {
         let heap = &self.resources.heap;
         let loaded = self.loaded(bindings)?;
-        let temporaries = loaded.temporaries(heap)?;
+        let temporaries = allocate(heap, loaded.temporaries())?;
         let status = match loaded.may_fail {
             true => Some(GpuBlock::new(heap, size_of::<u32>())?),
             false => None,
