@@ -77,7 +77,7 @@ from .random import randn_like as randn_like
 
 if TYPE_CHECKING:
     from . import amp as amp, data as data, functional as functional, hardware as hardware, io as io, linalg as linalg
-    from . import models as models, nn as nn, optim as optim, random as random, utils as utils
+    from . import models as models, nn as nn, onnx as onnx, optim as optim, random as random, utils as utils
     from ._compile import compile as compile
     from ._custom import CustomKernel as CustomKernel
     from ._profile import Profiler as Profiler
@@ -96,7 +96,9 @@ half, float, double, int, long = float16, float32, float64, int32, int64
 """PyTorch's aliases."""
 
 # Loaded on first use, to keep ``import neurenix`` fast.
-_MODULES = ("amp", "data", "functional", "hardware", "io", "linalg", "models", "nn", "optim", "random", "utils")
+_MODULES = (
+    "amp", "data", "functional", "hardware", "io", "linalg", "models", "nn", "onnx", "optim", "random", "utils",
+)  # fmt: skip
 _LATER = {"save": "io", "load": "io", "compile": "_compile", "Profiler": "_profile", "CustomKernel": "_custom"}
 _LATER |= dict.fromkeys(("Module", "Linear", "Conv2d", "LSTM", "Sequential"), "nn")
 _LATER |= dict.fromkeys(("Optimizer", "SGD", "Adam"), "optim")

@@ -92,6 +92,16 @@ fn exception(error: &FrameworkError) -> fn(String) -> PyErr {
     }
 }
 
+impl Failure {
+    /// The exception of an engine's error, with another message.
+    pub(crate) fn with_message(error: EngineError, message: String) -> Failure {
+        match error {
+            EngineError::Callback(_) => error.into(),
+            _ => Failure(exception(&FrameworkError::Engine(error))(in_python(message))),
+        }
+    }
+}
+
 impl From<FrameworkError> for Failure {
     fn from(error: FrameworkError) -> Failure {
         // An exception raised by a Python callback is raised again unchanged.

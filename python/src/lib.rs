@@ -20,6 +20,7 @@ mod interrupt;
 mod io;
 mod linalg;
 mod mathematics;
+mod onnx;
 mod optim;
 mod picture;
 mod placement;
@@ -107,6 +108,7 @@ mod _engine {
             kthvalue, lerp, logaddexp, masked_scatter, median, mode, nan_to_num, nanmedian, nextafter,
             quantile, signbit, trapezoid, xlogy,
         },
+        onnx::{PyOnnx, PyOnnxFile, export_onnx},
         optim::{PyOptimizer, follow_step, half_cosine, optimizer_settings},
         picture::curves_png,
         placement::{PyPlacement, is_strict_placement, on_fallback, set_strict_placement},

@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/python.md", "docs/generation.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/python.md", "docs/generation.md", "docs/onnx.md"])
 def test_python_of_a_page_runs(page: str) -> None:
     text = (ROOT / page).read_text()
     blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
@@ -36,7 +36,7 @@ def test_the_example_whose_types_are_checked_runs() -> None:
 
 
 MODULES = ["", ".amp", ".data", ".hardware", ".io", ".linalg", ".models", ".nn", ".nn.functional", ".nn.init", ".nn.utils"]
-MODULES += [".optim", ".optim.lr_scheduler", ".random", "._results"]
+MODULES += [".onnx", ".optim", ".optim.lr_scheduler", ".random", "._results"]
 
 
 def offered(module: Any) -> Iterator[tuple[str, Any]]:

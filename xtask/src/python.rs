@@ -5,7 +5,16 @@ use std::{process::Command, thread};
 use crate::{install, root, succeed};
 
 /// The packages that the tests need in addition to the packages' own dependencies.
-const TOOLS: [&str; 6] = ["maturin>=1.16,<2", "numpy", "pytest", "hypothesis", "mypy", "pyright[nodejs]"];
+const TOOLS: [&str; 8] = [
+    "maturin>=1.16,<2",
+    "numpy",
+    "pytest",
+    "hypothesis",
+    "mypy",
+    "pyright[nodejs]",
+    "onnx==1.23.2",
+    "onnxruntime==1.31.1",
+];
 
 /// Runs `pip install ./python` with the profile and the dependencies' features of the other tests, so that little is
 /// compiled twice. Then runs the tests and the docstring examples, and beside them checks the types and compares the type

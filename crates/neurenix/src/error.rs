@@ -17,6 +17,9 @@ pub enum Error {
     /// An error of the engine.
     #[error(transparent)]
     Engine(#[from] phynexus::Error),
+    /// An error of an ONNX file.
+    #[error(transparent)]
+    Onnx(Box<neurenix_onnx::Error>),
     /// The operating system refused to open, read, write or replace a file.
     #[error("cannot {action} {}: {source}{}", printable(&path.to_string_lossy()), remedy(source))]
     Io {
@@ -97,6 +100,12 @@ impl fmt::Display for Location {
             Location::Line(line) => write!(f, ", line {line}"),
             Location::Part(name) => write!(f, ", in {name:?}"),
         }
+    }
+}
+
+impl From<neurenix_onnx::Error> for Error {
+    fn from(error: neurenix_onnx::Error) -> Error {
+        Error::Onnx(Box::new(error))
     }
 }
 

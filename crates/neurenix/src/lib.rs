@@ -47,6 +47,8 @@ pub mod train;
 pub mod verify;
 
 pub use error::{Error, Result};
+/// ONNX files as networks.
+pub use neurenix_onnx as onnx;
 pub use phynexus;
 
 /// Registers every device of this machine once, and records why other kinds are missing. The default device is a GPU if

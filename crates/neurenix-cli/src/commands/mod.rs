@@ -22,6 +22,7 @@ macro_rules! say {
 mod bench;
 mod devices;
 mod explain;
+mod export;
 mod predict;
 mod run_folder;
 mod run_lock;
@@ -49,6 +50,8 @@ enum Command {
     Train(train::Arguments),
     /// Apply a trained network to a file
     Predict(predict::Arguments),
+    /// Write a trained network as an ONNX file
+    Export(export::Arguments),
     /// Check a device against the definition of every operation
     Verify(verify::Arguments),
     /// Measure speed on this machine
@@ -143,6 +146,7 @@ pub fn run(program: &[OsString], arguments: impl IntoIterator<Item = OsString>) 
             train::run(&arguments, &|name| given.is_some_and(|given| is_given(given, name)))
         }
         Command::Predict(arguments) => predict::run(&arguments),
+        Command::Export(arguments) => export::run(&arguments),
         Command::Verify(arguments) => verify::run(&arguments, program),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments),

@@ -54,6 +54,19 @@ fn the_default_settings_learn_the_digits() -> Outcome {
     let right = (0..5).filter(|&i| predictions[i]["class"].as_str() == Some(&truth[i].to_string())).count();
     assert!(right >= 4, "{predictions}");
 
+    // The same network from an ONNX file gives the same classes.
+    neurenix(&["export", "runs/digits-mlp", "digits.onnx"], folder.path())?;
+    let device = neurenix::phynexus::Device::find("cpu")?;
+    let model = neurenix::onnx::Model::load(&folder.path().join("digits.onnx"), device)?;
+    let rows = images.cast(neurenix::phynexus::DType::F32);
+    let x = neurenix::phynexus::Tensor::from_slice(&rows.to_vec::<f32>()?, rows.shape(), device)?;
+    let given = std::collections::HashMap::from([("input".to_owned(), x.into())]);
+    let probabilities = model.run(given, &neurenix::phynexus::tensor::Generator::new(0))?;
+    let classes = probabilities[0].tensor()?.argmax(Some(-1), false)?.to_vec::<i64>()?;
+    for (row, class) in classes.iter().enumerate() {
+        assert_eq!(predictions[row]["class"].as_str(), Some(class.to_string().as_str()), "row {row}");
+    }
+
     // Predict the file that the documentation names.
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../neurenix/data/digits-images.idx3-ubyte.gz");
     let predictions = json(&neurenix(&["predict", "runs/digits-mlp", file, "--json"], folder.path())?)?;

@@ -31,6 +31,7 @@ mod ruined;
 mod slots;
 #[cfg(test)]
 mod tests;
+pub mod trace;
 mod walk;
 
 use std::{

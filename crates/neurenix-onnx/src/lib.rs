@@ -1,0 +1,23 @@
+//! ONNX files as networks: reading, running, training.
+//!
+//! [`Model`] reads a file and computes its outputs with the operations of [`phynexus`], on any device. Opset 7 to 28.
+
+#![forbid(unsafe_code)]
+
+mod build;
+mod data;
+mod element;
+mod error;
+mod export;
+mod graph;
+mod model;
+mod ops;
+#[allow(missing_docs, reason = "ONNX documents its format")]
+pub mod proto;
+mod value;
+
+pub use element::Element;
+pub use error::{Error, Result};
+pub use export::{Export, export, export_with, save};
+pub use model::{Extent, Model, Port};
+pub use value::{Text, Value};

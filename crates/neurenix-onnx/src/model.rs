@@ -1,0 +1,239 @@
+//! A network that was read from an ONNX file.
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    fs,
+    path::Path,
+    sync::Arc,
+};
+
+use phynexus::{DType, Device, Tensor, tensor::Generator, text::show_shape};
+use prost::Message;
+
+use crate::{
+    Element, Error, Result, Value,
+    build::Builder,
+    data::{Reader, is_for_shapes},
+    graph::{Environment, Graph, run},
+    proto::{DimensionKind, ModelProto, TypeKind, ValueInfoProto},
+};
+
+/// An input or output.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Port {
+    /// Its name.
+    pub name: String,
+    /// The element type of a tensor; `None` for sequences and optionals.
+    pub element: Option<Element>,
+    /// The extents of a tensor, if the file states them.
+    pub shape: Option<Vec<Extent>>,
+}
+
+/// An extent of an input or output.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Extent {
+    /// A number.
+    Fixed(usize),
+    /// A name, such as `batch`. Extents of one name are equal.
+    Symbol(String),
+    /// The file does not say.
+    Unknown,
+}
+
+/// A network that was read from an ONNX file.
+#[derive(Clone, Debug)]
+pub struct Model {
+    graph: Arc<Graph>,
+    /// The tensors of the file: its initializers and constants.
+    constants: Vec<(String, Value)>,
+    /// The floats among them that training changes.
+    trainable: HashSet<String>,
+    device: Device,
+    inputs: Vec<Port>,
+    outputs: Vec<Port>,
+}
+
+impl Model {
+    /// Reads a file. Its tensors go to `device`.
+    ///
+    /// # Errors
+    /// If the file cannot be read or is invalid, or needs what is not supported; then the error names all of that.
+    pub fn load(path: &Path, device: Device) -> Result<Model> {
+        let bytes = fs::read(path).map_err(|source| Error::File { path: path.to_owned(), source })?;
+        let folder =
+            path.parent().map(|folder| if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
+        Model::parse(&bytes, folder, device)
+    }
+
+    /// Reads the bytes of a file. Tensors in other files are searched in `folder`.
+    ///
+    /// # Errors
+    /// As for [`Model::load`].
+    pub fn parse(bytes: &[u8], folder: Option<&Path>, device: Device) -> Result<Model> {
+        let proto = ModelProto::decode(bytes)
+            .map_err(|e| Error::invalid(format!("this is not an ONNX file: {e}")))?;
+        Model::of(&proto, folder, device)
+    }
+
+    /// The network of a file's message. Tensors in other files are searched in `folder`.
+    ///
+    /// # Errors
+    /// As for [`Model::load`].
+    pub fn of(proto: &ModelProto, folder: Option<&Path>, device: Device) -> Result<Model> {
+        let graph = proto.graph.as_ref().ok_or_else(|| Error::invalid("the file has no graph"))?;
+        let reader = Reader { folder, device };
+        let mut builder = Builder { reader, functions: &proto.functions, missing: BTreeSet::new(), count: 0 };
+        let mut built = builder.graph(graph, &proto.opset_import)?;
+        if !builder.missing.is_empty() {
+            return Err(Error::Unsupported(builder.missing.into_iter().collect()));
+        }
+        let constants = std::mem::take(&mut built.initializers);
+        let stored: HashSet<&str> = constants.iter().map(|(name, _)| name.as_str()).collect();
+        let own = |input: &&ValueInfoProto| !stored.contains(input.name.as_str());
+        let inputs = graph.input.iter().filter(own).map(port).collect();
+        let outputs = graph.output.iter().map(port).collect();
+        let named: HashSet<&str> = graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
+        let statistics = statistics(&built);
+        let is_trainable = |(name, value): &&(String, Value)| {
+            let is_weight =
+                |tensor: &Tensor| tensor.dtype().compute().is_float() && !tensor.shape().is_empty();
+            named.contains(name.as_str())
+                && !statistics.contains(name.as_str())
+                && matches!(value, Value::Tensor(tensor) if is_weight(tensor))
+        };
+        let trainable = constants.iter().filter(is_trainable).map(|(name, _)| name.clone()).collect();
+        Ok(Model { graph: Arc::new(built), constants, trainable, device, inputs, outputs })
+    }
+
+    /// The same network on another device.
+    ///
+    /// # Errors
+    /// If a copy fails.
+    pub fn to_device(&self, device: Device) -> Result<Model> {
+        let moved = |(name, value): &(String, Value)| {
+            let value = if is_for_shapes(value) { value.clone() } else { value.to_device(device)? };
+            Ok((name.clone(), value))
+        };
+        let constants = self.constants.iter().map(moved).collect::<Result<_>>()?;
+        Ok(Model { constants, device, ..self.clone() })
+    }
+
+    /// The inputs that must be given.
+    pub fn inputs(&self) -> &[Port] {
+        &self.inputs
+    }
+
+    /// The outputs.
+    pub fn outputs(&self) -> &[Port] {
+        &self.outputs
+    }
+
+    /// Where it computes.
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// The tensors of floats in the file, by name, and whether training changes them: those with at least one dimension
+    /// do, except for the statistics of batch normalisations.
+    pub fn parameters(&self) -> impl Iterator<Item = (&str, &Tensor, bool)> {
+        self.constants.iter().filter_map(|(name, value)| match value {
+            Value::Tensor(tensor) if tensor.dtype().is_float() => {
+                Some((name.as_str(), tensor, self.trainable.contains(name)))
+            }
+            _ => None,
+        })
+    }
+
+    /// Computes the outputs, in order. `given` has a value for each input, and may have others in place of the file's
+    /// own tensors, such as weights that are trained.
+    ///
+    /// # Errors
+    /// If an input is missing or unknown, or a node fails.
+    pub fn run(&self, mut given: HashMap<String, Value>, generator: &Generator) -> Result<Vec<Value>> {
+        let missing = self.inputs.iter().find(|input| !given.contains_key(&input.name));
+        if let Some(missing) = missing {
+            return Err(Error::invalid(format!("the input {:?} is missing", missing.name)));
+        }
+        for input in &self.inputs {
+            let Some(value) = given.get_mut(&input.name) else { continue };
+            // A tensor holds the values of a type that the engine lacks.
+            if let (Some(element), Value::Tensor(tensor)) = (input.element.filter(|e| e.is_narrow()), &*value)
+            {
+                *value = Value::Narrow(tensor.clone(), element);
+            }
+            input.check(value)?;
+            if !is_for_shapes(value) {
+                *value = value.to_device(self.device)?;
+            }
+        }
+        let inputs: Vec<Option<Value>> = self.graph.inputs.iter().map(|name| given.remove(name)).collect();
+        let mut constants: HashMap<&str, Value> = HashMap::new();
+        for (name, value) in &self.constants {
+            constants.insert(name, given.remove(name).unwrap_or_else(|| value.clone()));
+        }
+        if let Some(unknown) = given.keys().next() {
+            let known: Vec<&str> = self.inputs.iter().map(|input| input.name.as_str()).collect();
+            return Err(Error::invalid(format!(
+                "there is no input {unknown:?}; there are {}",
+                known.join(", ")
+            )));
+        }
+        let environment = Environment { device: self.device, generator };
+        run(&self.graph, inputs, constants, None, environment)
+    }
+}
+
+impl Port {
+    /// Checks a value against what the file declares. Floats of any size are taken for floats: parameters may have been
+    /// converted, too.
+    fn check(&self, value: &Value) -> Result<()> {
+        let (Some(declared), Some(given)) = (self.element, value.element()) else { return Ok(()) };
+        let is_float = |element: Element| element.dtype().is_some_and(DType::is_float);
+        let shape = value.shape()?;
+        let fits = self.shape.as_ref().is_none_or(|declared| {
+            let same = |(declared, &given): (&Extent, &usize)| {
+                !matches!(declared, Extent::Fixed(size) if *size != given)
+            };
+            declared.len() == shape.len() && declared.iter().zip(shape).all(same)
+        });
+        if fits && (declared == given || is_float(declared) && is_float(given)) {
+            return Ok(());
+        }
+        let extent = |extent: &Extent| match extent {
+            Extent::Fixed(size) => size.to_string(),
+            Extent::Symbol(name) => name.clone(),
+            Extent::Unknown => "?".to_owned(),
+        };
+        let declared_shape = self.shape.as_ref().map_or("any shape".to_owned(), |shape| {
+            format!("shape ({})", shape.iter().map(extent).collect::<Vec<_>>().join(", "))
+        });
+        Err(Error::invalid(format!(
+            "the input {:?} must be {declared:?} of {declared_shape}, got {given:?} of shape {}",
+            self.name,
+            show_shape(shape)
+        )))
+    }
+}
+
+fn port(info: &ValueInfoProto) -> Port {
+    let tensor = match info.r#type.as_ref().and_then(|t| t.value.as_ref()) {
+        Some(TypeKind::Tensor(tensor)) => Some(tensor),
+        _ => None,
+    };
+    let extent = |dimension: &crate::proto::DimensionProto| match &dimension.value {
+        Some(DimensionKind::Value(size)) => usize::try_from(*size).map_or(Extent::Unknown, Extent::Fixed),
+        Some(DimensionKind::Parameter(name)) if !name.is_empty() => Extent::Symbol(name.clone()),
+        _ => Extent::Unknown,
+    };
+    Port {
+        name: info.name.clone(),
+        element: tensor.and_then(|tensor| Element::of_number(i64::from(tensor.elem_type))),
+        shape: tensor.and_then(|tensor| Some(tensor.shape.as_ref()?.dim.iter().map(extent).collect())),
+    }
+}
+
+/// The names of means and variances of batch normalisations.
+fn statistics(graph: &Graph) -> HashSet<&str> {
+    let normalisations = graph.nodes.iter().filter(|node| node.operator == "BatchNormalization");
+    normalisations.flat_map(|node| node.inputs.iter().skip(3).map(String::as_str)).collect()
+}

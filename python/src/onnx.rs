@@ -1,0 +1,213 @@
+//! Networks from ONNX files.
+
+use std::{collections::HashMap, path::PathBuf};
+
+use neurenix::onnx::{self, Export, Extent, Model, Port, Text, Value, proto::ModelProto};
+use phynexus::Tensor;
+use pyo3::{
+    IntoPyObjectExt,
+    exceptions::PyNotImplementedError,
+    prelude::*,
+    types::{PyList, PyTuple},
+};
+
+use crate::{
+    create::{PyGenerator, generator},
+    device::{Named, PyDevice, chosen},
+    error::{Failure, Result, type_error, value_error},
+    interrupt::compute,
+    variable::PyTensor,
+};
+
+impl From<onnx::Error> for Failure {
+    /// The kind is that of the innermost error; the message names the nodes around it, too.
+    fn from(error: onnx::Error) -> Failure {
+        let message = error.to_string();
+        let mut inner = error;
+        while let onnx::Error::Node { source, .. } = inner {
+            inner = *source;
+        }
+        match inner {
+            onnx::Error::Unsupported(_) => PyErr::from(PyNotImplementedError::new_err(message)).into(),
+            onnx::Error::Engine(error) => Failure::with_message(error, message),
+            onnx::Error::File { path, source } => neurenix::Error::Io { action: "open", path, source }.into(),
+            _ => value_error(message),
+        }
+    }
+}
+
+/// An input or output: its name, the name of its element type, and its extents: numbers, names or ``None``.
+type Described = (String, Option<String>, Option<Vec<Option<Py<PyAny>>>>);
+
+/// A network from an ONNX file.
+#[pyclass(name = "Onnx", module = "neurenix._engine", frozen)]
+pub(crate) struct PyOnnx(Model);
+
+fn described(py: Python<'_>, port: &Port) -> PyResult<Described> {
+    let extent = |extent: &Extent| match extent {
+        Extent::Fixed(size) => size.into_py_any(py).map(Some),
+        Extent::Symbol(name) => name.into_py_any(py).map(Some),
+        Extent::Unknown => Ok(None),
+    };
+    let shape =
+        port.shape.as_ref().map(|shape| shape.iter().map(extent).collect::<PyResult<_>>()).transpose()?;
+    Ok((port.name.clone(), port.element.map(|element| format!("{element:?}").to_lowercase()), shape))
+}
+
+/// A tensor, a list of values, a pair of a shape and strings, or ``None``.
+fn given(object: &Bound<'_, PyAny>) -> Result<Value> {
+    if object.is_none() {
+        return Ok(Value::Optional(None));
+    }
+    if let Ok(tensor) = object.cast::<PyTensor>() {
+        return Ok(Value::Tensor(tensor.get().tensor()?));
+    }
+    if let Ok(parts) = object.cast::<PyList>() {
+        return Ok(Value::of_parts(parts.iter().map(|part| given(&part)).collect::<Result<_>>()?)?);
+    }
+    if let Ok((shape, values)) = object.extract::<(Vec<usize>, Vec<String>)>() {
+        return Ok(Value::Text(Text { shape, values }));
+    }
+    Err(type_error(format!("expected a tensor, a list or strings, got {}", object.get_type().name()?)))
+}
+
+fn returned(py: Python<'_>, value: Value) -> PyResult<Py<PyAny>> {
+    match value {
+        Value::Tensor(tensor) | Value::Narrow(tensor, _) => PyTensor::wrap(tensor).into_py_any(py),
+        Value::Text(Text { shape, values }) => (PyTuple::new(py, shape)?, values).into_py_any(py),
+        Value::Sequence(parts) => {
+            let parts = parts.iter().map(|part| returned(py, part.clone())).collect::<PyResult<Vec<_>>>()?;
+            parts.into_py_any(py)
+        }
+        Value::Optional(Some(inner)) => returned(py, *inner),
+        Value::Optional(None) => Ok(py.None()),
+    }
+}
+
+#[pymethods]
+impl PyOnnx {
+    /// Reads a file.
+    #[staticmethod]
+    #[pyo3(signature = (path, device=None))]
+    fn load(py: Python<'_>, path: PathBuf, device: Option<Named>) -> Result<PyOnnx> {
+        let device = chosen(device)?;
+        compute(py, || Model::load(&path, device)).map(PyOnnx)
+    }
+    /// Reads the bytes of a file.
+    #[staticmethod]
+    #[pyo3(signature = (data, device=None))]
+    fn parse(py: Python<'_>, data: &[u8], device: Option<Named>) -> Result<PyOnnx> {
+        let device = chosen(device)?;
+        compute(py, || Model::parse(data, None, device)).map(PyOnnx)
+    }
+    /// The inputs that must be given.
+    fn inputs(&self, py: Python<'_>) -> PyResult<Vec<Described>> {
+        self.0.inputs().iter().map(|port| described(py, port)).collect()
+    }
+    /// The outputs.
+    fn outputs(&self, py: Python<'_>) -> PyResult<Vec<Described>> {
+        self.0.outputs().iter().map(|port| described(py, port)).collect()
+    }
+    /// The tensors of floats in the file, and whether training changes them.
+    fn parameters(&self) -> Vec<(String, PyTensor, bool)> {
+        let wrap = |(name, tensor, trainable): (&str, &phynexus::Tensor, bool)| {
+            (name.to_owned(), PyTensor::wrap(tensor.clone()), trainable)
+        };
+        self.0.parameters().map(wrap).collect()
+    }
+    /// Where it computes.
+    #[getter]
+    fn device(&self) -> PyDevice {
+        PyDevice(self.0.device())
+    }
+    /// The same network on another device.
+    fn to_device(&self, py: Python<'_>, device: Named) -> Result<PyOnnx> {
+        let device = chosen(Some(device))?;
+        compute(py, || self.0.to_device(device)).map(PyOnnx)
+    }
+    /// It never changes: copies of a module share it.
+    fn __deepcopy__<'py>(slf: &Bound<'py, Self>, memo: &Bound<'py, PyAny>) -> Bound<'py, Self> {
+        let _ = memo;
+        slf.clone()
+    }
+    /// Computes the outputs from inputs, and other tensors in place of the file's, by name.
+    #[pyo3(signature = (values, generator=None))]
+    fn run(
+        &self,
+        py: Python<'_>,
+        values: HashMap<String, Bound<'_, PyAny>>,
+        generator: Option<&PyGenerator>,
+    ) -> Result<Vec<Py<PyAny>>> {
+        let values = values.into_iter().map(|(name, value)| Ok((name, given(&value)?)));
+        let values = values.collect::<Result<HashMap<String, Value>>>()?;
+        let generator = self::generator(generator);
+        let results = compute(py, || self.0.run(values, generator))?;
+        Ok(results.into_iter().map(|value| returned(py, value)).collect::<PyResult<_>>()?)
+    }
+}
+
+/// Tensors with their names.
+type NamedTensors = Vec<(String, Py<PyTensor>)>;
+
+/// The tensors of an export: inputs, outputs, and weights.
+struct Tensors([Vec<(String, Tensor)>; 3]);
+
+impl Tensors {
+    fn of((inputs, outputs, weights): &(NamedTensors, NamedTensors, NamedTensors)) -> Result<Tensors> {
+        let tensors = |named: &NamedTensors| {
+            named
+                .iter()
+                .map(|(name, tensor)| Ok((name.clone(), tensor.get().tensor()?)))
+                .collect::<Result<Vec<_>>>()
+        };
+        Ok(Tensors([tensors(inputs)?, tensors(outputs)?, tensors(weights)?]))
+    }
+
+    fn export(&self, symbols: &[(usize, usize, String)]) -> Export<'_> {
+        let [inputs, outputs, names] = self
+            .0
+            .each_ref()
+            .map(|named| named.iter().map(|(name, tensor)| (name.clone(), tensor)).collect());
+        Export { inputs, outputs, names, symbols: symbols.to_vec() }
+    }
+}
+
+/// An ONNX file that is not written yet.
+#[pyclass(name = "OnnxFile", module = "neurenix._engine", frozen)]
+pub(crate) struct PyOnnxFile(ModelProto);
+
+#[pymethods]
+impl PyOnnxFile {
+    /// The network as it will be read.
+    #[pyo3(signature = (device=None))]
+    fn network(&self, py: Python<'_>, device: Option<Named>) -> Result<PyOnnx> {
+        let device = chosen(device)?;
+        compute(py, || Model::of(&self.0, None, device)).map(PyOnnx)
+    }
+    /// Writes the file. It is complete or not there.
+    fn save(&self, py: Python<'_>, path: PathBuf) -> Result<()> {
+        compute(py, || onnx::save(&self.0, &path))
+    }
+}
+
+/// Makes an ONNX file of a network: inputs, outputs that were computed from them, and weights, by name. ``other`` is the
+/// same with other sizes on the axes of ``symbols``.
+#[pyfunction]
+#[pyo3(signature = (network, symbols, other=None))]
+pub(crate) fn export_onnx(
+    py: Python<'_>,
+    network: (NamedTensors, NamedTensors, NamedTensors),
+    symbols: Vec<(usize, usize, String)>,
+    other: Option<(NamedTensors, NamedTensors, NamedTensors)>,
+) -> Result<PyOnnxFile> {
+    let network = Tensors::of(&network)?;
+    let other = other.as_ref().map(Tensors::of).transpose()?;
+    compute(py, || {
+        let network = network.export(&symbols);
+        match &other {
+            Some(other) => onnx::export_with(&network, &other.export(&symbols)),
+            None => onnx::export(&network),
+        }
+    })
+    .map(PyOnnxFile)
+}

@@ -1,0 +1,276 @@
+"""Networks as ONNX files: every layer is checked by ONNX's own checker and compared with ONNX Runtime, and read back."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import neurenix as nx
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from neurenix import nn
+
+Tensors = tuple[nx.Tensor, ...]
+
+
+def image(*shape: int) -> Tensors:
+    return (nx.randn(*shape),)
+
+
+def classes(rows: int = 4, count: int = 3) -> Tensors:
+    return nx.randn(rows, count), nx.randint(0, count, (rows,))
+
+
+# What is exported, with inputs. Names say what is special.
+LAYERS: dict[str, tuple[Callable[[], Any], Callable[[], Tensors]]] = {
+    **{
+        name: (getattr(nn, name), lambda: image(2, 4, 6, 6))
+        for name in (
+            *("CELU", "ELU", "GELU", "GLU", "Hardshrink", "Hardsigmoid", "Hardswish", "Hardtanh", "LeakyReLU"),
+            *("LogSigmoid", "Mish", "PReLU", "RReLU", "ReLU", "ReLU6", "SELU", "SiLU", "Sigmoid", "Softmax2d"),
+            *("Softplus", "Softshrink", "Softsign", "Tanh", "Tanhshrink", "Flatten", "Identity", "Dropout2d"),
+        )
+    },
+    **{
+        f"{name}(1)": (lambda name=name: getattr(nn, name)(1), lambda: image(2, 4, 6, 6))
+        for name in ("Softmax", "LogSoftmax", "Softmin", "ZeroPad2d", "ReflectionPad2d", "ReplicationPad2d", "CircularPad2d")
+    },
+    **{
+        f"{name}(2)": (lambda name=name: getattr(nn, name)(2), lambda: image(2, 4, 6, 6))
+        for name in ("MaxPool2d", "AvgPool2d", "AdaptiveAvgPool2d", "AdaptiveMaxPool2d", "PixelShuffle", "PixelUnshuffle")
+    },
+    "GELU tanh": (lambda: nn.GELU("tanh"), lambda: image(2, 4)),
+    "Threshold": (lambda: nn.Threshold(0.1, -2.0), lambda: image(2, 4)),
+    "ConstantPad1d": (lambda: nn.ConstantPad1d((1, 2), 0.5), lambda: image(2, 4, 6)),
+    "Linear": (lambda: nn.Linear(4, 3), lambda: image(5, 4)),
+    "Linear of three axes": (lambda: nn.Linear(4, 3, bias=False), lambda: image(2, 5, 4)),
+    "Bilinear": (lambda: nn.Bilinear(3, 4, 2), lambda: (nx.randn(5, 3), nx.randn(5, 4))),
+    "Embedding": (lambda: nn.Embedding(10, 4), lambda: (nx.randint(0, 10, (2, 5)),)),
+    "EmbeddingBag": (lambda: nn.EmbeddingBag(10, 4), lambda: (nx.randint(0, 10, (2, 5)),)),
+    "CosineSimilarity": (nn.CosineSimilarity, lambda: (nx.randn(3, 4), nx.randn(3, 4))),
+    "PairwiseDistance": (nn.PairwiseDistance, lambda: (nx.randn(3, 4), nx.randn(3, 4))),
+    "Unflatten": (lambda: nn.Unflatten(1, (2, 3)), lambda: image(4, 6)),
+    "Upsample nearest": (lambda: nn.Upsample(scale_factor=2), lambda: image(1, 2, 4, 5)),
+    "Upsample bilinear": (lambda: nn.Upsample(scale_factor=2, mode="bilinear"), lambda: image(1, 2, 4, 5)),
+    "Conv1d": (lambda: nn.Conv1d(4, 6, 3), lambda: image(2, 4, 8)),
+    "Conv2d": (lambda: nn.Conv2d(4, 6, 3, stride=2, padding=1), lambda: image(2, 4, 8, 9)),
+    "Conv2d groups": (lambda: nn.Conv2d(4, 6, (3, 2), groups=2, dilation=2, bias=False), lambda: image(2, 4, 8, 9)),
+    "Conv2d same": (lambda: nn.Conv2d(4, 4, 3, padding="same", groups=4), lambda: image(2, 4, 5, 5)),
+    "Conv3d": (lambda: nn.Conv3d(2, 3, 2), lambda: image(1, 2, 4, 5, 4)),
+    "ConvTranspose1d": (lambda: nn.ConvTranspose1d(4, 3, 3), lambda: image(2, 4, 6)),
+    "ConvTranspose2d": (
+        lambda: nn.ConvTranspose2d(4, 6, 3, stride=2, padding=1, output_padding=1, groups=2),
+        lambda: image(2, 4, 5, 5),
+    ),
+    "ConvTranspose3d": (lambda: nn.ConvTranspose3d(2, 3, 2), lambda: image(1, 2, 3, 3, 3)),
+    "BatchNorm1d": (lambda: nn.BatchNorm1d(4), lambda: image(5, 4)),
+    "BatchNorm2d": (lambda: nn.BatchNorm2d(4, affine=False), lambda: image(2, 4, 3, 3)),
+    "BatchNorm3d": (lambda: nn.BatchNorm3d(2), lambda: image(2, 2, 3, 3, 3)),
+    "GroupNorm": (lambda: nn.GroupNorm(2, 4), lambda: image(2, 4, 5)),
+    "InstanceNorm2d": (lambda: nn.InstanceNorm2d(4, affine=True), lambda: image(2, 4, 3, 3)),
+    "LayerNorm": (lambda: nn.LayerNorm(6), lambda: image(2, 4, 6)),
+    "LayerNorm without weights": (lambda: nn.LayerNorm((4, 6), elementwise_affine=False), lambda: image(2, 4, 6)),
+    "RMSNorm": (lambda: nn.RMSNorm(6), lambda: image(2, 4, 6)),
+    "LocalResponseNorm": (lambda: nn.LocalResponseNorm(2), lambda: image(2, 4, 3, 3)),
+    "MaxPool1d": (lambda: nn.MaxPool1d(3, stride=2, padding=1), lambda: image(2, 4, 9)),
+    "MaxPool2d ceil": (lambda: nn.MaxPool2d(3, stride=2, ceil_mode=True), lambda: image(2, 4, 8, 8)),
+    "AvgPool2d padded": (lambda: nn.AvgPool2d(3, 2, 1, count_include_pad=False), lambda: image(2, 4, 8, 8)),
+    "AvgPool3d": (lambda: nn.AvgPool3d(2), lambda: image(1, 2, 4, 4, 4)),
+    "Fold": (lambda: nn.Fold((4, 5), (2, 2)), lambda: image(1, 12, 12)),
+    "Unfold": (lambda: nn.Unfold((2, 2)), lambda: image(1, 3, 4, 5)),
+    "LSTM": (lambda: nn.LSTM(3, 4), lambda: image(5, 2, 3)),
+    "LSTM of two layers, both directions": (
+        lambda: nn.LSTM(3, 4, num_layers=2, bidirectional=True, batch_first=True),
+        lambda: image(2, 5, 3),
+    ),
+    "GRU": (lambda: nn.GRU(3, 4), lambda: image(5, 2, 3)),
+    "RNN": (lambda: nn.RNN(3, 4), lambda: image(5, 2, 3)),
+    "LSTMCell": (lambda: nn.LSTMCell(3, 4), lambda: image(2, 3)),
+    "GRUCell": (lambda: nn.GRUCell(3, 4), lambda: image(2, 3)),
+    "MultiheadAttention": (
+        lambda: nn.MultiheadAttention(8, 2, batch_first=True),
+        lambda: (nx.randn(2, 5, 8), nx.randn(2, 6, 8), nx.randn(2, 6, 8)),
+    ),
+    "TransformerEncoderLayer": (
+        lambda: nn.TransformerEncoderLayer(8, 2, 16, batch_first=True),
+        lambda: image(2, 5, 8),
+    ),
+    "TransformerDecoderLayer": (
+        lambda: nn.TransformerDecoderLayer(8, 2, 16, batch_first=True),
+        lambda: (nx.randn(2, 5, 8), nx.randn(2, 4, 8)),
+    ),
+    "SwiGLU": (lambda: nn.SwiGLU(8, 12), lambda: image(2, 8)),
+    "CrossEntropyLoss": (nn.CrossEntropyLoss, classes),
+    "NLLLoss": (nn.NLLLoss, classes),
+    "MSELoss": (nn.MSELoss, lambda: (nx.randn(3, 4), nx.randn(3, 4))),
+    "SmoothL1Loss": (nn.SmoothL1Loss, lambda: (nx.randn(3, 4), nx.randn(3, 4))),
+    "BCEWithLogitsLoss": (nn.BCEWithLogitsLoss, lambda: (nx.randn(3, 4), nx.rand(3, 4))),
+    "KLDivLoss": (lambda: nn.KLDivLoss(reduction="batchmean"), lambda: (nx.randn(3, 4), nx.rand(3, 4))),
+}
+
+
+def flat(results: Any) -> list[nx.Tensor]:
+    """The tensors of results."""
+    if isinstance(results, (tuple, list)):
+        return [tensor for result in results for tensor in flat(result)]
+    return [] if results is None else [results]
+
+
+class Flat(nn.Module):
+    """A module whose results are a flat tuple."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, *args: nx.Tensor) -> Any:
+        return tuple(flat(self.inner(*args)))
+
+
+def check_file(path: pathlib.Path, inputs: Tensors, expected: list[nx.Tensor]) -> None:
+    """Checks a file, and compares its numbers in ONNX Runtime and when it is read back."""
+    onnx.checker.check_model(str(path), full_check=True)
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    names = [each.name for each in session.get_inputs()]
+    arrays = {name: tensor.numpy() for name, tensor in zip(names, inputs)}
+    theirs = session.run(None, arrays)
+    again = nx.onnx.load(path).run(arrays)
+    assert len(theirs) == len(again) == len(expected)
+    for other, own, wanted in zip(theirs, again.values(), expected):
+        wanted = wanted.detach().numpy()
+        assert other.shape == own.shape == wanted.shape and other.dtype == own.dtype == wanted.dtype
+        np.testing.assert_allclose(other, wanted, 1e-4, 1e-5)
+        np.testing.assert_allclose(own, wanted, 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers(name: str, tmp_path: pathlib.Path) -> None:
+    make, example = LAYERS[name]
+    model = Flat(make())
+    for parameter in model.parameters():
+        parameter.data = nx.randn(parameter.shape) * 0.5
+    for label, buffer in model.named_buffers():
+        if label.endswith("running_var"):
+            buffer.copy_(nx.rand(buffer.shape) + 0.5)
+    model.eval()
+    inputs = example()
+    expected = flat(model(*inputs))
+    path = tmp_path / "layer.onnx"
+    nx.onnx.export(model, inputs, path)
+    check_file(path, inputs, expected)
+
+
+class Network(nn.Module):
+    """Convolutions, a normalisation, and a shape that depends on the batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2))
+        self.head = nn.Linear(4 * 4 * 4, 10)
+
+    def forward(self, x: nx.Tensor) -> nx.Tensor:
+        h = self.body(x)
+        return self.head(h.reshape(h.shape[0], -1)).softmax(-1)
+
+
+def test_a_batch_that_varies(tmp_path: pathlib.Path) -> None:
+    model = Network().eval()
+    path = tmp_path / "network.onnx"
+    nx.onnx.export(model, nx.zeros(1, 1, 8, 8), path, dynamic_axes={"x": {0: "batch"}})
+    read = onnx.load(str(path))
+    assert read.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "batch"
+    assert read.graph.output[0].type.tensor_type.shape.dim[0].dim_param == "batch"
+    assert {tensor.name for tensor in read.graph.initializer} >= {"body.0.weight", "head.weight", "head.bias"}
+    for batch in (1, 2, 7):
+        x = nx.randn(batch, 1, 8, 8)
+        check_file(path, (x,), [model(x)])
+
+
+def test_a_language_model_of_any_length(tmp_path: pathlib.Path) -> None:
+    config = nx.models.GPT2Config(vocab_size=64, n_positions=32, n_embd=16, n_layer=2, n_head=2)
+    model = nx.models.GPT2(config).eval()
+    path = tmp_path / "gpt2.onnx"
+    tokens = nx.randint(0, 64, (2, 6))
+    nx.onnx.export(
+        lambda tokens: model(tokens), tokens, path, dynamic_axes={"tokens": {0: "batch", 1: "length"}}
+    )
+    for shape in ((1, 1), (2, 6), (3, 20)):
+        tokens = nx.randint(0, 64, shape)
+        check_file(path, (tokens,), [model(tokens)])
+
+
+def test_what_was_exported_is_trained_further(tmp_path: pathlib.Path) -> None:
+    model = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 1))
+    path = tmp_path / "network.onnx"
+    nx.onnx.export(model, (nx.zeros(2, 3),), path, dynamic_axes={"input_0": [0]}, input_names=["input_0"])
+    again = nx.onnx.load(path)
+    assert set(again.state_dict()) >= set(model.state_dict())
+    x = nx.randn(4, 3)
+    again(x).square().mean().backward()
+    assert all(parameter.grad is not None for parameter in again.parameters())
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda x: x * x.shape[1] ** 2,
+        lambda x: x[:, : max(2, x.shape[1] - 6)],
+        lambda x: x + 1 if x.sum() > 0 else x - 1,
+        lambda x: x.nonzero(),
+    ],
+)
+def test_what_cannot_be_written_is_not(model: Callable[[nx.Tensor], nx.Tensor], tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "network.onnx"
+    with pytest.raises(ValueError, match="cannot be written"):
+        nx.onnx.export(model, nx.randn(2, 4), path, dynamic_axes={"x": {1: "n"}})
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda x: x[:, :, x.shape[2] // 2 :],
+        lambda x: x.chunk(2, dim=3)[1],
+        lambda x: x.reshape(x.shape[0], x.shape[1], x.shape[2] // 4, 4, x.shape[3] // 4, 4),
+        lambda x: nn.functional.interpolate(x, size=(2 * x.shape[2], 3 * x.shape[3]), mode="bilinear"),
+        lambda x: nn.functional.max_pool2d(x, 2),
+    ],
+)
+def test_sizes_that_follow_from_others(model: Callable[[nx.Tensor], nx.Tensor], tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "network.onnx"
+    # A constant, which the file must not hold.
+    nx.onnx.export(model, nx.ones(1, 2, 8, 8), path, dynamic_axes={"x": {0: "batch", 2: "height", 3: "width"}})
+    for shape in ((1, 2, 8, 8), (3, 2, 16, 12)):
+        x = nx.randn(shape)
+        check_file(path, (x,), [model(x)])
+
+
+def test_modes_stay_as_they_were(tmp_path: pathlib.Path) -> None:
+    model = nn.Sequential(nn.BatchNorm1d(3), nn.Dropout())
+    model[0].eval()
+    nx.onnx.export(model, nx.randn(2, 3), tmp_path / "network.onnx")
+    assert model.training and not model[0].training and model[1].training
+
+
+def test_wrong_use_says_what_is_right(tmp_path: pathlib.Path) -> None:
+    model = nn.Linear(3, 2)
+    path = tmp_path / "network.onnx"
+    with pytest.raises(ValueError, match="dynamic_axes names 'y', but the inputs are input"):
+        nx.onnx.export(model, nx.zeros(2, 3), path, dynamic_axes={"y": [0]})
+    with pytest.raises(IndexError, match="axis 5"):
+        nx.onnx.export(model, nx.zeros(2, 3), path, dynamic_axes={"input": [5]})
+    with pytest.raises(TypeError, match=r"as \{0: \"batch\"\}"):
+        nx.onnx.export(model, nx.zeros(2, 3), path, dynamic_axes={"input": "batch"})  # type: ignore[dict-item]
+    with pytest.raises(TypeError, match="must be tensors"):
+        nx.onnx.export(model, 3.0, path)
+    with pytest.raises(ValueError, match="2 input names for 1"):
+        nx.onnx.export(model, nx.zeros(2, 3), path, input_names=["a", "b"])
+    with pytest.raises(FileNotFoundError):
+        nx.onnx.export(model, nx.zeros(2, 3), tmp_path / "missing" / "network.onnx")
+    assert not path.exists()
+    assert model.training
