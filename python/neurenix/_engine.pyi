@@ -127,6 +127,46 @@ class GradientMode:
     def __new__(cls, /, enabled: builtins.bool) -> Self:
         ...
 
+class Onnx:
+
+    def __deepcopy__(self, /, memo: Any) -> Onnx:
+        ...
+
+    @property
+    def device(self, /) -> Device:
+        ...
+
+    def inputs(self, /) -> list[tuple[str, str | None, list[Any | None] | None]]:
+        ...
+
+    @staticmethod
+    def load(path: str | PathLike[str], device: DeviceLike | None=None) -> Onnx:
+        ...
+
+    def outputs(self, /) -> list[tuple[str, str | None, list[Any | None] | None]]:
+        ...
+
+    def parameters(self, /) -> list[tuple[str, Tensor, builtins.bool]]:
+        ...
+
+    @staticmethod
+    def parse(data: bytes, device: DeviceLike | None=None) -> Onnx:
+        ...
+
+    def run(self, /, values: dict[str, Any], generator: Generator | None=None) -> list[Any]:
+        ...
+
+    def to_device(self, /, device: DeviceLike) -> Onnx:
+        ...
+
+class OnnxFile:
+
+    def network(self, /, device: DeviceLike | None=None) -> Onnx:
+        ...
+
+    def save(self, /, path: str | PathLike[str]) -> None:
+        ...
+
 class Optimizer:
 
     def __new__(cls, /, name: str, groups: Sequence[tuple[Sequence[Tensor], SupportsFloat | SupportsIndex, SupportsFloat | SupportsIndex, dict[str, SupportsFloat | SupportsIndex]]]) -> Self:
@@ -1636,6 +1676,9 @@ def erfinv(input: Tensor) -> Tensor:
     ...
 
 def evaluate(tensors: Any) -> None:
+    ...
+
+def export_onnx(network: tuple[Sequence[tuple[str, Tensor]], Sequence[tuple[str, Tensor]], Sequence[tuple[str, Tensor]]], symbols: Sequence[tuple[SupportsIndex, SupportsIndex, str]], other: tuple[Sequence[tuple[str, Tensor]], Sequence[tuple[str, Tensor]], Sequence[tuple[str, Tensor]]] | None=None) -> OnnxFile:
     ...
 
 def eye(n: SupportsIndex, m: SupportsIndex | None=None, *, dtype: DTypeLike | None=None, device: DeviceLike | None=None, requires_grad: builtins.bool=False) -> Tensor:
