@@ -140,7 +140,7 @@ class Onnx:
         ...
 
     @staticmethod
-    def load(path: str | PathLike[str], device: DeviceLike | None=None) -> Onnx:
+    def load(path: str, device: DeviceLike | None=None) -> Onnx:
         ...
 
     def outputs(self, /) -> list[tuple[str, str | None, list[Any | None] | None]]:
@@ -164,7 +164,7 @@ class OnnxFile:
     def network(self, /, device: DeviceLike | None=None) -> Onnx:
         ...
 
-    def save(self, /, path: str | PathLike[str]) -> None:
+    def save(self, /, path: str) -> None:
         ...
 
 class Optimizer:

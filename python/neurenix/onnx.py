@@ -344,10 +344,11 @@ def _sized(
     found: dict[str, int] = {}
     for place, axis, symbol in symbols:
         found.setdefault(symbol, max(examples[place].shape[axis], 2))
-    larger = [_spread(found, lambda size, step, turn=turn: size * (step + turn)) for turn in (1, 2)]
+    larger = [_spread(found, 1, 1), _spread(found, 1, 2)]
     base = {symbol: max(size, 4 + 2 * k) for k, (symbol, size) in enumerate(found.items())}
-    smaller = [_spread(base, lambda size, step, turn=turn: size - turn * step) for turn in (1, 2)]
+    smaller = [_spread(base, -1, 1), _spread(base, -1, 2)]
     refusal: Exception | None = None
+    tried: list[list[Tensor]] = []
     for sizes in ([found, *larger], [base, *smaller]):
         tried = [[_resized(example, place, symbols, each) for place, example in enumerate(examples)] for each in sizes]
         try:
@@ -363,17 +364,20 @@ def _sized(
     raise refusal
 
 
-def _spread(sizes: dict[str, int], change: Callable[[int, int], int]) -> dict[str, int]:
-    """Another size for each symbol, with steps such that no two symbols change by the same number or factor."""
+def _spread(sizes: dict[str, int], direction: int, turn: int) -> dict[str, int]:
+    """Another size for each symbol, multiples or smaller ones, with steps such that no two symbols change by the same
+    number or factor.
+    """
     changed: dict[str, int] = {}
     for symbol, size in sizes.items():
-        step = 1
-        while any(
-            change(size, step) - size == new - sizes[other] or change(size, step) * sizes[other] == new * size
-            for other, new in changed.items()
-        ):
+        new, step = size, 0
+        known = [(value - sizes[other], value / sizes[other]) for other, value in changed.items()]
+        while new == size or any(new - size == number or new / size == factor for number, factor in known):
             step += 1
-        changed[symbol] = max(change(size, step), 1)
+            new = size * (step + turn) if direction > 0 else max(size - turn * step, 1)
+            if step > size + len(sizes):
+                break
+        changed[symbol] = new
     return changed
 
 

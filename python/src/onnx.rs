@@ -1,6 +1,9 @@
 //! Networks from ONNX files.
 
-use std::{collections::HashMap, path::PathBuf};
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+};
 
 use neurenix::onnx::{self, Export, Extent, Model, Port, Text, Value, proto::ModelProto};
 use phynexus::Tensor;
@@ -28,7 +31,7 @@ impl From<onnx::Error> for Failure {
             inner = *source;
         }
         match inner {
-            onnx::Error::Unsupported(_) => PyErr::from(PyNotImplementedError::new_err(message)).into(),
+            onnx::Error::Unsupported(_) => PyNotImplementedError::new_err(message).into(),
             onnx::Error::Engine(error) => Failure::with_message(error, message),
             onnx::Error::File { path, source } => neurenix::Error::Io { action: "open", path, source }.into(),
             _ => value_error(message),
@@ -89,8 +92,8 @@ impl PyOnnx {
     /// Reads a file.
     #[staticmethod]
     #[pyo3(signature = (path, device=None))]
-    fn load(py: Python<'_>, path: PathBuf, device: Option<Named>) -> Result<PyOnnx> {
-        let device = chosen(device)?;
+    fn load(py: Python<'_>, path: String, device: Option<Named>) -> Result<PyOnnx> {
+        let (path, device) = (PathBuf::from(path), chosen(device)?);
         compute(py, || Model::load(&path, device)).map(PyOnnx)
     }
     /// Reads the bytes of a file.
@@ -185,8 +188,8 @@ impl PyOnnxFile {
         compute(py, || Model::of(&self.0, None, device)).map(PyOnnx)
     }
     /// Writes the file. It is complete or not there.
-    fn save(&self, py: Python<'_>, path: PathBuf) -> Result<()> {
-        compute(py, || onnx::save(&self.0, &path))
+    fn save(&self, py: Python<'_>, path: String) -> Result<()> {
+        compute(py, || onnx::save(&self.0, Path::new(&path)))
     }
 }
 

@@ -22,8 +22,8 @@ const DEPTH: usize = 64;
 /// The greatest number of nodes, with those of a function once for each of its calls.
 const NODES: usize = 1_000_000;
 
-/// The versions of ONNX's own operators that are supported.
-const OPSETS: RangeInclusive<i64> = 6..=28;
+/// The versions of ONNX's own operators. Those before 7 are read as 7, which most operators leave as they were.
+const OPSETS: RangeInclusive<i64> = 1..=28;
 
 /// Makes graphs of messages. Collects what is not supported instead of stopping at the first.
 pub(crate) struct Builder<'a> {
@@ -172,10 +172,6 @@ impl Builder<'_> {
         if domain.is_empty() && !OPSETS.contains(&opset) {
             let (first, last) = OPSETS.into_inner();
             lacks(format!("opset {opset}, of those from {first} to {last}"));
-        }
-        // Axes of an operand that is broadcast from the left, as it was before opset 7.
-        if matches!(attributes.get("broadcast"), Some(Attribute::Int(1))) {
-            lacks(format!("the attribute \"broadcast\" of {operator}"));
         }
         let function = self.functions.iter().find(|f| {
             (f.domain == proto.domain || f.domain == domain)

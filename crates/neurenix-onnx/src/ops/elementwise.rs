@@ -10,7 +10,7 @@ use phynexus::Tensor;
 
 use super::Rows;
 use crate::{
-    Result, Value,
+    Error, Result, Value,
     graph::{Call, one},
 };
 
@@ -101,5 +101,19 @@ fn binary(
     call: &Call<'_>,
     function: impl Fn(&Tensor, &Tensor) -> phynexus::Result<Tensor>,
 ) -> Result<Vec<Value>> {
-    one(function(&call.tensor(0)?, &call.tensor(1)?)?)
+    let (a, b) = operands(call)?;
+    one(function(&a, &b)?)
+}
+
+/// Both operands. Before opset 7, an attribute said at which axis of the first one those of the second begin.
+fn operands(call: &Call<'_>) -> Result<(Tensor, Tensor)> {
+    let (a, b) = (call.tensor(0)?, call.tensor(1)?);
+    let axis = call.int("axis")?.filter(|_| call.opset() < 7 && b.rank() < a.rank());
+    let Some(axis) = axis else { return Ok((a, b)) };
+    let behind = a.rank().checked_sub(call.axis(axis, a.rank())? + b.rank());
+    let behind =
+        behind.ok_or_else(|| Error::invalid("the second operand has axes beyond the first one's"))?;
+    let shape = [b.shape(), &vec![1; behind]].concat();
+    let b = b.reshape(&shape)?;
+    Ok((a, b))
 }

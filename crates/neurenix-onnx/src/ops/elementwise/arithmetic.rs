@@ -2,6 +2,7 @@
 
 use phynexus::Tensor;
 
+use super::operands;
 use crate::{
     Error, Result, Value,
     graph::{Call, one},
@@ -19,7 +20,7 @@ pub(super) fn quotient(a: &Tensor, b: &Tensor) -> phynexus::Result<Tensor> {
 }
 
 pub(super) fn modulo(call: &Call<'_>) -> Result<Vec<Value>> {
-    let (a, b) = (call.tensor(0)?, call.tensor(1)?);
+    let (a, b) = operands(call)?;
     one(match call.int_or("fmod", 0)? {
         0 => a.remainder(&b)?,
         1 => a.fmod(&b)?,
@@ -28,7 +29,7 @@ pub(super) fn modulo(call: &Call<'_>) -> Result<Vec<Value>> {
 }
 
 pub(super) fn power(call: &Call<'_>) -> Result<Vec<Value>> {
-    let (base, exponent) = (call.tensor(0)?, call.tensor(1)?);
+    let (base, exponent) = operands(call)?;
     let power = base.pow(&exponent)?;
     if base.dtype().is_float() || !power.dtype().is_float() {
         return one(power.to_dtype(base.dtype())?);
