@@ -177,7 +177,7 @@ def _as_array(value: Any) -> Any:
     if not isinstance(value, Tensor):
         return value
     lacking = (_engine.dtype("bfloat16"), _engine.dtype("float8_e4m3fn"), _engine.dtype("float8_e5m2"))
-    return (value.float() if value.dtype in lacking else value).numpy()
+    return (value.float() if value.dtype in lacking else value).cpu().numpy()
 
 
 def load(path: str | os.PathLike[str], device: Any = None) -> OnnxModel:
