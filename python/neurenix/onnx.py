@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -37,8 +38,8 @@ class Port(NamedTuple):
 class OnnxModel(Module):
     """A network from an ONNX file.
 
-    The file's tensors of floats are its state, under their names in the file: parameters, except for scalars and the
-    statistics of batch normalisations, which are buffers. A normalisation uses its stored statistics.
+    The file's tensors of floats are its state, under their names in the file: parameters, except for scalars, constants
+    of nodes and the statistics of batch normalisations, which are buffers. A normalisation uses its stored statistics.
     """
 
     def __init__(self, native: _engine.Onnx) -> None:
@@ -120,6 +121,20 @@ class OnnxModel(Module):
         return self._native
 
 
+_NUMPY = {
+    "float": "float32",
+    "double": "float64",
+    "bfloat16": "float32",
+    **{f"float8e{kind}": "float32" for kind in ("4m3fn", "4m3fnuz", "5m2", "5m2fnuz", "8m0")},
+    "float4e2m1": "float32",
+    "int4": "int8",
+    "int2": "int8",
+    "uint4": "uint8",
+    "uint2": "uint8",
+    "string": "str",
+}
+"""The types in which Python numbers are given for inputs whose type NumPy calls otherwise or lacks."""
+
 _STORED = {
     "bfloat16": "bfloat16",
     "float8_e4m3fn": "float8_e4m3fn",
@@ -157,7 +172,7 @@ def _as_value(value: Any, port: Port | None) -> Any:
         return from_numpy(array.astype(np.float32)).to(_engine.dtype(_STORED[array.dtype.name]))
     if not isinstance(value, np.ndarray) and port is not None and port.dtype is not None:
         # Python numbers take the input's type.
-        array = array.astype({"float": "float32", "double": "float64"}.get(port.dtype, port.dtype))
+        array = array.astype(_NUMPY.get(port.dtype, port.dtype))
     return from_numpy(np.ascontiguousarray(array).reshape(array.shape))
 
 
@@ -317,7 +332,7 @@ def _symbols(
     if not isinstance(axes, Mapping):
         raise TypeError('export: dynamic_axes is a dictionary such as {"x": {0: "batch"}}')
     for name, varying in axes.items():
-        if name not in names and name in (outputs or ["output"]):
+        if name not in names and (name in (outputs or ()) or re.fullmatch(r"output(_\d+)?", name)):
             continue
         if name not in names:
             raise ValueError(f"export: dynamic_axes names {name!r}, but the inputs are {', '.join(names)}")
@@ -348,18 +363,19 @@ def _sized(
     base = {symbol: max(size, 4 + 2 * k) for k, (symbol, size) in enumerate(found.items())}
     smaller = [_spread(base, -1, 1), _spread(base, -1, 2)]
     refusal: Exception | None = None
-    tried: list[list[Tensor]] = []
+    shapes = ""
     for sizes in ([found, *larger], [base, *smaller]):
         tried = [[_resized(example, place, symbols, each) for place, example in enumerate(examples)] for each in sizes]
         try:
             for given in tried:
                 record(given)
         except Exception as error:  # noqa: BLE001
-            refusal = refusal or error
+            if refusal is None:
+                refusal = error
+                shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tried[1])
             continue
         return tried[0], tried[1], tried[2]
     assert refusal is not None
-    shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tried[1])
     refusal.args = (f"{refusal} (export called the model with sizes that vary, such as {shapes})",)
     raise refusal
 
@@ -395,10 +411,12 @@ def _compare(given: list[Tensor], expected: list[Tensor], got: list[Any]) -> Non
     for place, (wanted, own) in enumerate(zip(expected, got)):
         a, b = (np.asarray(_as_array(tensor.detach()), dtype=np.float64) for tensor in (wanted, own))
         # Sums in another order, and of 16 bits rounded in other places.
-        tolerance = 1e-3 if wanted.dtype in (_engine.dtype("float32"), _engine.dtype("float64")) else 3e-2
+        exact = not wanted.dtype.is_floating_point
+        wide = wanted.dtype in (_engine.dtype("float32"), _engine.dtype("float64"))
+        tolerance = 0.0 if exact else 1e-3 if wide else 3e-2
         finite = np.abs(b[np.isfinite(b)])
         greatest = float(finite.max()) if finite.size else 0.0
-        if a.shape != b.shape or not np.allclose(a, b, tolerance, tolerance * greatest, equal_nan=True):
+        if a.shape != b.shape or wanted.dtype != own.dtype or not np.allclose(a, b, tolerance, tolerance * greatest, equal_nan=True):
             what = f"shape {b.shape} instead of {a.shape}" if a.shape != b.shape else "other numbers"
             raise ValueError(
                 f"export: for inputs of shape {shapes}, output {place} of the file has {what}: the model depends on a "

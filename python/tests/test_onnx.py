@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.backend.test.case.node import collect_testcases
 
-# What fails, and why; docs/onnx.md has the same list. Anything else must pass, and what passes must leave the list.
+# What fails, and why; docs/onnx.md has the same list. Anything else must pass.
 RANDOM = {
     "test_bernoulli",
     "test_bernoulli_double",
