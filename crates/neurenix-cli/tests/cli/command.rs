@@ -56,6 +56,7 @@ fn the_default_settings_learn_the_digits() -> Outcome {
 
     // The same network from an ONNX file gives the same classes.
     neurenix(&["export", "runs/digits-mlp", "digits.onnx"], folder.path())?;
+    neurenix::register_cpu();
     let device = neurenix::phynexus::Device::find("cpu")?;
     let model = neurenix::onnx::Model::load(&folder.path().join("digits.onnx"), device)?;
     let rows = images.cast(neurenix::phynexus::DType::F32);
