@@ -247,7 +247,7 @@ def export(
     def call(given: list[Tensor]) -> tuple[list[str], list[Tensor]]:
         return _outputs(model(*given[: len(args)], **dict(zip(keywords, given[len(args) :]))), output_names)
 
-    def record(given: list[Tensor]) -> tuple[_Named, _Named, _Named]:
+    def record(given: list[Tensor]) -> _Recorded:
         unknown = [_unknown(example) for example in given]
         found, outputs = call(unknown)
         taken = {*names, *found}
@@ -259,7 +259,7 @@ def export(
         model.eval()
     try:
         first, second, third = _sized(examples, symbols, record)
-        file = _engine.export_onnx(record(first), symbols, record(second) if symbols else None)
+        file = _engine.export_onnx(first, symbols, second)
         network = file.network(examples[0].device if examples else None)
         for given in [examples, third] if symbols else [examples]:
             with no_grad():
@@ -273,6 +273,8 @@ def export(
 
 
 _Named = list[tuple[str, Tensor]]
+_Recorded = tuple[_Named, _Named, _Named]
+"""Inputs, outputs and weights of a recorded model."""
 
 
 def _unknown(example: Tensor) -> Tensor:
@@ -349,13 +351,13 @@ def _symbols(
 
 
 def _sized(
-    examples: list[Tensor], symbols: list[tuple[int, int, str]], record: Callable[[list[Tensor]], Any]
-) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-    """Inputs of three sizes: two to record, one to compare. No two symbols change by the same number or factor. Multiples
+    examples: list[Tensor], symbols: list[tuple[int, int, str]], record: Callable[[list[Tensor]], _Recorded]
+) -> tuple[_Recorded, _Recorded | None, list[Tensor]]:
+    """The model recorded for two sizes, and inputs of a third one to compare. No two symbols change by the same number or factor. Multiples
     of the example's sizes suit models that need multiples; smaller sizes suit models with a greatest size.
     """
     if not symbols:
-        return examples, examples, examples
+        return record(examples), None, examples
     found: dict[str, int] = {}
     for place, axis, symbol in symbols:
         found.setdefault(symbol, max(examples[place].shape[axis], 2))
@@ -367,14 +369,13 @@ def _sized(
     for sizes in ([found, *larger], [base, *smaller]):
         tried = [[_resized(example, place, symbols, each) for place, example in enumerate(examples)] for each in sizes]
         try:
-            for given in tried:
-                record(given)
+            first, second, _ = (record(given) for given in tried)
         except Exception as error:  # noqa: BLE001
             if refusal is None:
                 refusal = error
                 shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tried[1])
             continue
-        return tried[0], tried[1], tried[2]
+        return first, second, tried[2]
     assert refusal is not None
     refusal.args = (f"{refusal} (export called the model with sizes that vary, such as {shapes})",)
     raise refusal

@@ -15,7 +15,7 @@ pub enum Error {
     /// The file, or what was given to its network, is not valid.
     #[error("{0}")]
     Invalid(String),
-    /// The file needs operators, types or features that are not supported: all of them, one per line.
+    /// The file needs operators, types or features that are not supported: all of them.
     #[error("not supported: {}", .0.join("; "))]
     Unsupported(Vec<String>),
     /// A node failed.

@@ -117,7 +117,6 @@ pub mod attribute_type {
     pub const FLOATS: i32 = 6;
     pub const INTS: i32 = 7;
     pub const STRINGS: i32 = 8;
-    pub const TENSORS: i32 = 9;
     pub const SPARSE_TENSOR: i32 = 11;
     pub const TYPE_PROTO: i32 = 13;
 }

