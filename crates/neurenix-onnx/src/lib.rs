@@ -6,6 +6,7 @@
 
 mod build;
 mod data;
+pub mod edit;
 mod element;
 mod error;
 mod export;

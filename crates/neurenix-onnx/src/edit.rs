@@ -1,0 +1,545 @@
+//! Graphs of files that programs change: quantizers, and runtimes that take a part of a graph.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fs,
+    path::Path,
+};
+
+use phynexus::{Device, Tensor, tensor::Generator};
+use prost::Message;
+
+use crate::{
+    Element, Error, Model, Result, Value,
+    data::Reader,
+    proto::{
+        AttributeProto, DimensionKind, DimensionProto, GraphProto, ModelProto, NodeProto, TensorProto,
+        TensorShapeProto, TensorTypeProto, TypeKind, TypeProto, ValueInfoProto, attribute_type,
+    },
+};
+
+/// A file's graph that is being changed. Every node has a name of its own, and constants are initializers.
+#[derive(Clone, Debug)]
+pub struct Network {
+    /// The graph.
+    pub graph: GraphProto,
+    /// The file's message without it.
+    rest: ModelProto,
+}
+
+/// The type and the extents of a value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ValueType {
+    /// The element type.
+    pub element: Element,
+    /// The extents.
+    pub shape: Vec<usize>,
+}
+
+/// The nodes that make and read each value, as positions in [`GraphProto::node`].
+#[derive(Clone, Debug, Default)]
+pub struct Links {
+    /// The node that makes a value.
+    pub maker: HashMap<String, usize>,
+    /// The nodes that read a value, with the input's position; not those in bodies of control flow.
+    pub readers: HashMap<String, Vec<(usize, usize)>>,
+    /// The outputs of the network, and what bodies of control flow read.
+    pub kept: HashSet<String>,
+}
+
+impl Links {
+    /// Whether nothing but this node reads the value.
+    pub fn is_only_for(&self, value: &str, node: usize) -> bool {
+        !self.kept.contains(value)
+            && self.readers.get(value).is_some_and(|readers| readers.iter().all(|&(at, _)| at == node))
+    }
+
+    /// The only node that reads the value, if nothing else does.
+    pub fn only_reader(&self, value: &str) -> Option<usize> {
+        let &(node, _) = self.readers.get(value)?.first()?;
+        self.is_only_for(value, node).then_some(node)
+    }
+}
+
+impl Network {
+    /// The graph of a file's message.
+    ///
+    /// # Errors
+    /// If it has no graph.
+    pub fn new(mut proto: ModelProto) -> Result<Network> {
+        let graph = proto.graph.take().ok_or_else(|| Error::invalid("the file has no graph"))?;
+        let mut network = Network { graph, rest: proto };
+        network.store_constants()?;
+        network.name_nodes();
+        Ok(network)
+    }
+
+    /// Reads a file, with the tensors in other files.
+    ///
+    /// # Errors
+    /// If a file cannot be read or is not valid.
+    pub fn load(path: &Path) -> Result<Network> {
+        let bytes = fs::read(path).map_err(|source| Error::File { path: path.to_owned(), source })?;
+        let mut proto = ModelProto::decode(&bytes[..])
+            .map_err(|e| Error::invalid(format!("this is not an ONNX file: {e}")))?;
+        let folder =
+            path.parent().map(|folder| if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
+        let reader = Reader { folder, device: Device::find("cpu")? };
+        for tensor in proto.graph.iter_mut().flat_map(|graph| &mut graph.initializer) {
+            if !tensor.external_data.is_empty() {
+                let value = reader.value(tensor)?;
+                let element = value.element().unwrap_or(Element::Float);
+                if element.is_narrow() {
+                    return Err(Error::unsupported(format!("{element:?} in another file")));
+                }
+                *tensor = stored(&tensor.name, value.tensor()?)?;
+            }
+        }
+        Network::new(proto)
+    }
+
+    /// The message of a file with this graph.
+    pub fn to_proto(&self) -> ModelProto {
+        ModelProto { graph: Some(self.graph.clone()), ..self.rest.clone() }
+    }
+
+    /// The network as the engine computes it.
+    ///
+    /// # Errors
+    /// As for [`Model::load`].
+    pub fn model(&self, device: Device) -> Result<Model> {
+        Model::of(&self.to_proto(), None, device)
+    }
+
+    /// The version of ONNX's own operators that the graph uses.
+    pub fn opset(&self) -> i64 {
+        let own = self.rest.opset_import.iter().find(|set| set.domain.is_empty() || set.domain == "ai.onnx");
+        own.map_or(1, |set| set.version)
+    }
+
+    /// Who makes and who reads each value.
+    pub fn links(&self) -> Links {
+        let mut links = Links::default();
+        links.kept.extend(self.graph.output.iter().map(|output| output.name.clone()));
+        for (at, node) in self.graph.node.iter().enumerate() {
+            links
+                .maker
+                .extend(node.output.iter().filter(|name| !name.is_empty()).map(|name| (name.clone(), at)));
+            for (input, name) in node.input.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
+                links.readers.entry(name.clone()).or_default().push((at, input));
+            }
+            node.attribute
+                .iter()
+                .filter_map(|a| a.g.as_deref())
+                .for_each(|body| reads(body, &mut links.kept));
+        }
+        links
+    }
+
+    /// A stored tensor.
+    pub fn stored(&self, name: &str) -> Option<&TensorProto> {
+        self.graph.initializer.iter().find(|tensor| tensor.name == name)
+    }
+
+    /// A stored tensor's elements as the engine has them; `None` if nothing is stored under this name.
+    ///
+    /// # Errors
+    /// If it is not valid.
+    pub fn value(&self, name: &str) -> Result<Option<Value>> {
+        let reader = Reader { folder: None, device: Device::find("cpu")? };
+        self.stored(name).map(|proto| reader.value(proto)).transpose()
+    }
+
+    /// The shape and the numbers of a stored tensor of floats; `None` if nothing is stored under this name, or another
+    /// type is.
+    ///
+    /// # Errors
+    /// If it is not valid.
+    pub fn floats(&self, name: &str) -> Result<Option<(Vec<usize>, Vec<f32>)>> {
+        let Some(value) = self.value(name)? else { return Ok(None) };
+        let Ok(tensor) = value.tensor() else { return Ok(None) };
+        if !tensor.dtype().is_float() {
+            return Ok(None);
+        }
+        let numbers = tensor.to_dtype(phynexus::DType::F32)?.to_vec::<f32>()?;
+        Ok(Some((tensor.shape().to_vec(), numbers)))
+    }
+
+    /// Stores a tensor, in place of one of its name.
+    pub fn store(&mut self, tensor: TensorProto) {
+        match self.graph.initializer.iter_mut().find(|known| known.name == tensor.name) {
+            Some(known) => *known = tensor,
+            None => self.graph.initializer.push(tensor),
+        }
+    }
+
+    /// A name for a value or node that is not in use: `stem`, or `stem` with a number.
+    pub fn fresh(&self, stem: &str) -> String {
+        let graph = &self.graph;
+        let taken: HashSet<&str> = (graph.node.iter())
+            .flat_map(|node| node.output.iter().chain([&node.name]))
+            .chain(graph.initializer.iter().map(|tensor| &tensor.name))
+            .chain(graph.input.iter().map(|input| &input.name))
+            .map(String::as_str)
+            .collect();
+        let numbered = (1usize..).map(|number| format!("{stem}_{number}"));
+        std::iter::once(stem.to_owned())
+            .chain(numbered)
+            .find(|name| !taken.contains(name.as_str()))
+            .unwrap_or_default()
+    }
+
+    /// Puts nodes in an order in which each follows the nodes whose outputs it reads.
+    ///
+    /// # Errors
+    /// If there is a cycle.
+    pub fn sort(&mut self) -> Result<()> {
+        let links = self.links();
+        let mut waits: Vec<usize> = Vec::with_capacity(self.graph.node.len());
+        let mut next: HashMap<usize, Vec<usize>> = HashMap::new();
+        for (at, node) in self.graph.node.iter().enumerate() {
+            let mut names: HashSet<String> = node.input.iter().cloned().collect();
+            node.attribute.iter().filter_map(|a| a.g.as_deref()).for_each(|body| reads(body, &mut names));
+            let makers: HashSet<usize> =
+                names.iter().filter_map(|name| links.maker.get(name).copied()).collect();
+            waits.push(makers.len());
+            makers.into_iter().for_each(|maker| next.entry(maker).or_default().push(at));
+        }
+        let mut ready: std::collections::BTreeSet<usize> =
+            waits.iter().enumerate().filter(|(_, count)| **count == 0).map(|(at, _)| at).collect();
+        let mut order = Vec::with_capacity(waits.len());
+        while let Some(at) = ready.pop_first() {
+            order.push(at);
+            for &reader in next.get(&at).into_iter().flatten() {
+                waits[reader] -= 1;
+                if waits[reader] == 0 {
+                    ready.insert(reader);
+                }
+            }
+        }
+        if order.len() != waits.len() {
+            return Err(Error::invalid("the graph has a cycle"));
+        }
+        let mut nodes: Vec<Option<NodeProto>> =
+            std::mem::take(&mut self.graph.node).into_iter().map(Some).collect();
+        self.graph.node = order.into_iter().filter_map(|at| nodes[at].take()).collect();
+        Ok(())
+    }
+
+    /// Drops nodes whose results nothing reads, and stored tensors that nothing reads.
+    pub fn prune(&mut self) {
+        loop {
+            let links = self.links();
+            let is_read = |name: &String| links.kept.contains(name) || links.readers.contains_key(name);
+            let before = self.graph.node.len();
+            self.graph.node.retain(|node| node.output.iter().any(&is_read));
+            if self.graph.node.len() == before {
+                self.graph.initializer.retain(|tensor| is_read(&tensor.name));
+                let made: HashSet<&String> = self.graph.node.iter().flat_map(|node| &node.output).collect();
+                self.graph.value_info.retain(|info| made.contains(&info.name));
+                return;
+            }
+        }
+    }
+
+    /// Computes nodes whose inputs are all stored, and stores their results instead. Nodes that draw random numbers stay,
+    /// and so do those that dequantize: their inputs are what a file should store.
+    ///
+    /// # Errors
+    /// If a node fails.
+    pub fn fold(&mut self) -> Result<()> {
+        const STAYS: [&str; 4] = ["Random", "Bernoulli", "Multinomial", "DequantizeLinear"];
+        let mut known: HashSet<String> =
+            self.graph.initializer.iter().map(|tensor| tensor.name.clone()).collect();
+        let mut constant = Vec::new();
+        for (at, node) in self.graph.node.iter().enumerate() {
+            let is_fixed = !node.input.is_empty()
+                && !STAYS.iter().any(|stays| node.op_type.starts_with(stays))
+                && node.attribute.iter().all(|attribute| attribute.g.is_none())
+                && node.input.iter().all(|name| name.is_empty() || known.contains(name));
+            if is_fixed {
+                known.extend(node.output.iter().cloned());
+                constant.push(at);
+            }
+        }
+        let links = self.links();
+        let outer = |name: &&String| {
+            let readers = links.readers.get(*name).into_iter().flatten();
+            !name.is_empty()
+                && (links.kept.contains(*name) || readers.into_iter().any(|(at, _)| !constant.contains(at)))
+        };
+        let wanted: Vec<String> =
+            constant.iter().flat_map(|&at| &self.graph.node[at].output).filter(outer).cloned().collect();
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let part = GraphProto {
+            node: constant.iter().map(|&at| self.graph.node[at].clone()).collect(),
+            initializer: self.graph.initializer.clone(),
+            output: wanted.iter().map(|name| ValueInfoProto { name: name.clone(), r#type: None }).collect(),
+            ..Default::default()
+        };
+        let part = Network { graph: part, rest: self.rest.clone() };
+        let values = part.model(Device::find("cpu")?)?.run(HashMap::new(), &Generator::new(0))?;
+        let outputs: HashSet<&str> = self.graph.output.iter().map(|output| output.name.as_str()).collect();
+        let mut stored_tensors = Vec::new();
+        let mut skipped: HashSet<&str> = HashSet::new();
+        for (name, value) in wanted.iter().zip(&values) {
+            match value {
+                Value::Tensor(tensor) if !outputs.contains(name.as_str()) => {
+                    stored_tensors.push(stored(name, tensor)?)
+                }
+                _ => _ = skipped.insert(name),
+            }
+        }
+        let replaced: HashSet<usize> = (constant.iter().copied())
+            .filter(|&at| !self.graph.node[at].output.iter().any(|name| skipped.contains(name.as_str())))
+            .collect();
+        // What a node that stays reads must stay, too: `prune` drops the others.
+        let made: HashSet<&String> = stored_tensors.iter().map(|tensor| &tensor.name).collect();
+        let mut at = 0;
+        let nodes = std::mem::take(&mut self.graph.node);
+        self.graph.node = nodes
+            .into_iter()
+            .filter(|node| {
+                at += 1;
+                !(replaced.contains(&(at - 1)) && node.output.iter().any(|name| made.contains(name)))
+            })
+            .collect();
+        stored_tensors.into_iter().for_each(|tensor| self.store(tensor));
+        self.prune();
+        Ok(())
+    }
+
+    /// The type and shape of every value that is a tensor of numbers, for these inputs, and the values if `keeps` says so.
+    ///
+    /// # Errors
+    /// If a node fails.
+    pub fn observe(
+        &self,
+        inputs: HashMap<String, Value>,
+        device: Device,
+        keeps: impl Fn(&str) -> bool,
+    ) -> Result<(HashMap<String, ValueType>, HashMap<String, Tensor>)> {
+        let mut names: Vec<String> = inputs.keys().cloned().collect();
+        let outputs = self.graph.node.iter().flat_map(|node| &node.output);
+        names.extend(outputs.filter(|name| !name.is_empty()).cloned());
+        let mut types = HashMap::new();
+        let mut kept = HashMap::new();
+        let values = self.with_outputs(&names).model(device)?.run(inputs, &Generator::new(0))?;
+        for (name, value) in names.into_iter().zip(values) {
+            let (Some(element), Ok(tensor)) = (value.element(), value.tensor()) else { continue };
+            types.insert(name.clone(), ValueType { element, shape: tensor.shape().to_vec() });
+            if keeps(&name) {
+                kept.insert(name, tensor.clone());
+            }
+        }
+        Ok((types, kept))
+    }
+
+    /// The same network with other outputs: values of any of its nodes.
+    pub fn with_outputs(&self, names: &[String]) -> Network {
+        let output = names.iter().map(|name| ValueInfoProto { name: name.clone(), r#type: None }).collect();
+        let mut network = self.clone();
+        network.graph.output = output;
+        network
+    }
+
+    /// A part of the network: these nodes in their order. Its inputs are what they read from others, its outputs what
+    /// others read of them, of the types in `types`.
+    ///
+    /// # Errors
+    /// If a type is missing.
+    pub fn part(&self, nodes: &[usize], types: &HashMap<String, ValueType>) -> Result<Network> {
+        let links = self.links();
+        let inside: HashSet<usize> = nodes.iter().copied().collect();
+        let own: Vec<&NodeProto> = nodes.iter().map(|&at| &self.graph.node[at]).collect();
+        let made: HashSet<&String> = own.iter().flat_map(|node| &node.output).collect();
+        let mut read = HashSet::new();
+        for node in &own {
+            read.extend(node.input.iter().filter(|name| !name.is_empty()).cloned());
+            node.attribute.iter().filter_map(|a| a.g.as_deref()).for_each(|body| reads(body, &mut read));
+        }
+        let initializer: Vec<TensorProto> =
+            self.graph.initializer.iter().filter(|tensor| read.contains(&tensor.name)).cloned().collect();
+        let stored: HashSet<&String> = initializer.iter().map(|tensor| &tensor.name).collect();
+        let known = |name: &String| {
+            let value = types
+                .get(name)
+                .ok_or_else(|| Error::invalid(format!("the type of {name:?} is not known")))?;
+            Ok(info(name, value.element, &value.shape))
+        };
+        let mut outside: Vec<&String> =
+            read.iter().filter(|name| !made.contains(name) && !stored.contains(name)).collect();
+        outside.sort();
+        let is_output = |name: &&&String| {
+            let readers = links.readers.get(**name).into_iter().flatten();
+            !name.is_empty()
+                && (links.kept.contains(**name) || readers.into_iter().any(|(at, _)| !inside.contains(at)))
+        };
+        let mut outputs: Vec<&String> = made.iter().filter(is_output).copied().collect();
+        outputs.sort();
+        let graph = GraphProto {
+            name: self.graph.name.clone(),
+            node: own.into_iter().cloned().collect(),
+            input: outside.into_iter().map(known).collect::<Result<_>>()?,
+            output: outputs.into_iter().map(known).collect::<Result<_>>()?,
+            initializer,
+            ..Default::default()
+        };
+        Ok(Network { graph, rest: self.rest.clone() })
+    }
+
+    fn store_constants(&mut self) -> Result<()> {
+        let nodes = std::mem::take(&mut self.graph.node);
+        for node in nodes {
+            let tensor = match &node.attribute[..] {
+                [attribute] if node.op_type == "Constant" => constant(attribute),
+                _ => None,
+            };
+            match (tensor, &node.output[..]) {
+                (Some(tensor), [name]) => self.store(TensorProto { name: name.clone(), ..tensor }),
+                _ => self.graph.node.push(node),
+            }
+        }
+        Ok(())
+    }
+
+    fn name_nodes(&mut self) {
+        let mut taken = HashSet::new();
+        for (at, node) in self.graph.node.iter_mut().enumerate() {
+            if node.name.is_empty() || !taken.insert(node.name.clone()) {
+                node.name = format!("{}_{at}", node.op_type);
+                while !taken.insert(node.name.clone()) {
+                    node.name.push('_');
+                }
+            }
+        }
+    }
+}
+
+/// The names that a body reads from the graphs around it, and more: those that it makes itself.
+fn reads(body: &GraphProto, names: &mut HashSet<String>) {
+    names.extend(body.output.iter().map(|output| output.name.clone()));
+    for node in &body.node {
+        names.extend(node.input.iter().filter(|name| !name.is_empty()).cloned());
+        node.attribute.iter().filter_map(|a| a.g.as_deref()).for_each(|inner| reads(inner, names));
+    }
+}
+
+/// The tensor of a `Constant` node's attribute, if it is one of numbers.
+fn constant(attribute: &AttributeProto) -> Option<TensorProto> {
+    let numbers = |dims: &[i64], element: Element, raw_data: Vec<u8>| TensorProto {
+        dims: dims.to_vec(),
+        data_type: element as i32,
+        raw_data,
+        ..Default::default()
+    };
+    match (attribute.name.as_str(), attribute.t.as_deref()) {
+        ("value", Some(tensor)) => Some(tensor.clone()),
+        ("value_float", _) => Some(numbers(&[], Element::Float, attribute.f.to_le_bytes().to_vec())),
+        ("value_int", _) => Some(numbers(&[], Element::Int64, attribute.i.to_le_bytes().to_vec())),
+        ("value_floats", _) => {
+            let raw = attribute.floats.iter().flat_map(|x| x.to_le_bytes()).collect();
+            Some(numbers(&[attribute.floats.len() as i64], Element::Float, raw))
+        }
+        ("value_ints", _) => {
+            let raw = attribute.ints.iter().flat_map(|x| x.to_le_bytes()).collect();
+            Some(numbers(&[attribute.ints.len() as i64], Element::Int64, raw))
+        }
+        _ => None,
+    }
+}
+
+/// A tensor of the engine under this name.
+///
+/// # Errors
+/// If its elements cannot be read.
+pub fn stored(name: &str, tensor: &Tensor) -> Result<TensorProto> {
+    Ok(TensorProto {
+        dims: tensor.shape().iter().map(|&size| size as i64).collect(),
+        data_type: Element::of_dtype(tensor.dtype()) as i32,
+        name: name.to_owned(),
+        raw_data: tensor.to_bytes()?,
+        ..Default::default()
+    })
+}
+
+/// A tensor of `float32` under this name.
+pub fn floats(name: &str, shape: &[usize], numbers: &[f32]) -> TensorProto {
+    TensorProto {
+        dims: shape.iter().map(|&size| size as i64).collect(),
+        data_type: Element::Float as i32,
+        name: name.to_owned(),
+        raw_data: numbers.iter().flat_map(|x| x.to_le_bytes()).collect(),
+        ..Default::default()
+    }
+}
+
+/// A tensor of integers of at most 64 bits, of `element`, which holds them; those of 4 and 2 bits are packed.
+pub fn integers(name: &str, element: Element, shape: &[usize], numbers: &[i64]) -> TensorProto {
+    let bits = element.bits();
+    let raw_data = match bits < 8 {
+        false => numbers.iter().flat_map(|x| x.to_le_bytes()[..bits / 8].to_vec()).collect(),
+        true => {
+            let byte = |group: &[i64]| {
+                let at =
+                    |(place, x): (usize, &i64)| (((*x as u64) & ((1 << bits) - 1)) << (place * bits)) as u8;
+                group.iter().enumerate().map(at).fold(0, |byte, part| byte | part)
+            };
+            numbers.chunks(8 / bits).map(byte).collect()
+        }
+    };
+    TensorProto {
+        dims: shape.iter().map(|&size| size as i64).collect(),
+        data_type: element as i32,
+        name: name.to_owned(),
+        raw_data,
+        ..Default::default()
+    }
+}
+
+/// A node of ONNX's own operators. An empty input is left out.
+pub fn node(
+    operator: &str,
+    name: &str,
+    inputs: &[&str],
+    outputs: &[&str],
+    attributes: Vec<AttributeProto>,
+) -> NodeProto {
+    let names = |all: &[&str]| all.iter().map(|&name| name.to_owned()).collect();
+    NodeProto {
+        input: names(inputs),
+        output: names(outputs),
+        name: name.to_owned(),
+        op_type: operator.to_owned(),
+        attribute: attributes,
+        ..Default::default()
+    }
+}
+
+/// An attribute that is an integer.
+pub fn integer_attribute(name: &str, value: i64) -> AttributeProto {
+    AttributeProto { name: name.to_owned(), i: value, r#type: attribute_type::INT, ..Default::default() }
+}
+
+/// The declaration of an input or output of fixed shape.
+pub fn info(name: &str, element: Element, shape: &[usize]) -> ValueInfoProto {
+    let dim = |&size: &usize| DimensionProto { value: Some(DimensionKind::Value(size as i64)) };
+    let shape = TensorShapeProto { dim: shape.iter().map(dim).collect() };
+    let tensor = TensorTypeProto { elem_type: element as i32, shape: Some(shape) };
+    ValueInfoProto {
+        name: name.to_owned(),
+        r#type: Some(TypeProto { value: Some(TypeKind::Tensor(tensor)) }),
+    }
+}
+
+/// An integer attribute of a node, or its default.
+pub fn integer_of(node: &NodeProto, name: &str, default: i64) -> i64 {
+    node.attribute.iter().find(|attribute| attribute.name == name).map_or(default, |attribute| attribute.i)
+}
+
+/// A list of integers among a node's attributes.
+pub fn integers_of<'n>(node: &'n NodeProto, name: &str) -> Option<&'n [i64]> {
+    node.attribute.iter().find(|attribute| attribute.name == name).map(|attribute| &attribute.ints[..])
+}

@@ -1,0 +1,100 @@
+//! What a runtime implements.
+
+use std::{collections::HashMap, fmt, path::PathBuf};
+
+use neurenix_onnx::edit::{Network, ValueType};
+use phynexus::{Tensor, device::DeviceNature};
+
+use crate::Result;
+
+/// What a device is, as far as its runtime says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Properties {
+    /// The vendor, such as `Qualcomm`.
+    pub vendor: String,
+    /// The model or the kind of unit, such as `Hexagon HTP`.
+    pub model: String,
+    /// The runtime, such as `ONNX Runtime, QNN`.
+    pub runtime: String,
+    /// Its version.
+    pub version: String,
+    /// The architecture that it compiles for, such as `v73`.
+    pub architecture: Option<String>,
+    /// Memory in bytes.
+    pub memory: Option<u64>,
+    /// Hardware, an emulator, or the host's CPU.
+    pub nature: DeviceNature,
+}
+
+/// Whether a runtime takes a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Accepts {
+    /// As far as is known.
+    Yes,
+    /// Not, for this reason.
+    No(String),
+}
+
+/// How a network is compiled.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Whether a node that the device does not take is an error instead of work for the CPU.
+    pub strict: bool,
+    /// Prefers low power to speed, where the runtime has the choice.
+    pub low_power: bool,
+    /// The most bytes for tensors.
+    pub memory_limit: Option<u64>,
+    /// Where compiled networks are kept; `None` keeps none.
+    pub cache: Option<PathBuf>,
+}
+
+/// Where a node ran.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// On the device, as its runtime reports.
+    Device,
+    /// On the CPU, for this reason.
+    Cpu(String),
+}
+
+/// A node and where it runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// The node's name.
+    pub node: String,
+    /// Its operator.
+    pub operator: String,
+    /// Where it runs.
+    pub place: Place,
+}
+
+/// A device that takes whole graphs.
+pub trait Runtime: Send + Sync + fmt::Debug {
+    /// What it is.
+    fn properties(&self) -> &Properties;
+
+    /// Whether it takes this node, as far as is known before compiling; `types` has all values of the network.
+    fn accepts(&self, network: &Network, node: usize, types: &HashMap<String, ValueType>) -> Accepts;
+
+    /// Compiles a network of fixed shapes.
+    ///
+    /// # Errors
+    /// If the runtime refuses it.
+    fn compile(&self, network: &Network, options: &Options) -> Result<Box<dyn Program>>;
+}
+
+/// A network that a runtime compiled.
+pub trait Program: Send + fmt::Debug {
+    /// Computes the outputs, in the order of the network's, from inputs in the order of the network's. Tensors are on the
+    /// CPU.
+    ///
+    /// # Errors
+    /// If the runtime fails.
+    fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>>;
+
+    /// Where each node runs, as the runtime itself reports. Nodes that it merged into others may be missing.
+    fn placement(&self) -> &[Placed];
+
+    /// The bytes that it uses, if the runtime says.
+    fn memory(&self) -> Option<u64>;
+}
