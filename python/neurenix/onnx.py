@@ -234,6 +234,17 @@ def export(
     Raises ``NotImplementedError``, which names every operation that ONNX lacks, and ``ValueError`` if the model decides
     by a value of its input or depends on a size in a way that cannot be written.
     """
+    file_of(model, inputs, dynamic_axes, input_names, output_names).save(os.fspath(path))
+
+
+def file_of(
+    model: Callable[..., Any],
+    inputs: Any,
+    dynamic_axes: Mapping[str, Mapping[int, str] | Sequence[int]] | None = None,
+    input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
+) -> _engine.OnnxFile:
+    """The file that ``export`` writes, in memory."""
     keywords = dict(inputs) if isinstance(inputs, Mapping) else {}
     args = () if isinstance(inputs, Mapping) else tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
     examples = [*args, *keywords.values()]
@@ -269,7 +280,7 @@ def export(
     finally:
         for module, training in modes:
             module.training = training
-    file.save(os.fspath(path))
+    return file
 
 
 _Named = list[tuple[str, Tensor]]

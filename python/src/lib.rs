@@ -20,12 +20,14 @@ mod interrupt;
 mod io;
 mod linalg;
 mod mathematics;
+mod npu;
 mod onnx;
 mod optim;
 mod picture;
 mod placement;
 mod precision;
 mod profile;
+mod quantize;
 mod tensor;
 mod variable;
 
@@ -108,6 +110,7 @@ mod _engine {
             kthvalue, lerp, logaddexp, masked_scatter, median, mode, nan_to_num, nanmedian, nextafter,
             quantile, signbit, trapezoid, xlogy,
         },
+        npu::{PyNpuDevice, PyNpuProgram, missing_npus, npu_devices},
         onnx::{PyOnnx, PyOnnxFile, export_onnx},
         optim::{PyOptimizer, follow_step, half_cosine, optimizer_settings},
         picture::curves_png,
@@ -115,6 +118,10 @@ mod _engine {
         plan_count,
         precision::{autocast_dtype, set_autocast_dtype},
         profile::PyProfiler,
+        quantize::{
+            PyReport, finish_onnx_training, prepare_onnx_training, quantize_onnx, quantize_onnx_dynamically,
+            quantize_onnx_weights, quantize_onnx_within,
+        },
         run_command, stop_training,
         tensor::{
             autograd::{

@@ -5,7 +5,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use neurenix::onnx::{self, Export, Extent, Model, Port, Text, Value, proto::ModelProto};
+use neurenix::onnx::{
+    self, Export, Extent, Model, Port, Text, Value,
+    edit::{Network, stored},
+    proto::ModelProto,
+};
 use phynexus::Tensor;
 use pyo3::{
     IntoPyObjectExt,
@@ -58,7 +62,7 @@ fn described(py: Python<'_>, port: &Port) -> PyResult<Described> {
 }
 
 /// A tensor, a list of values, a pair of a shape and strings, or ``None``.
-fn given(object: &Bound<'_, PyAny>) -> Result<Value> {
+pub(crate) fn given(object: &Bound<'_, PyAny>) -> Result<Value> {
     if object.is_none() {
         return Ok(Value::Optional(None));
     }
@@ -74,7 +78,7 @@ fn given(object: &Bound<'_, PyAny>) -> Result<Value> {
     Err(type_error(format!("expected a tensor, a list or strings, got {}", object.get_type().name()?)))
 }
 
-fn returned(py: Python<'_>, value: Value) -> PyResult<Py<PyAny>> {
+pub(crate) fn returned(py: Python<'_>, value: Value) -> PyResult<Py<PyAny>> {
     match value {
         Value::Tensor(tensor) | Value::Narrow(tensor, _) => PyTensor::wrap(tensor).into_py_any(py),
         Value::Text(Text { shape, values }) => (PyTuple::new(py, shape)?, values).into_py_any(py),
@@ -177,10 +181,42 @@ impl Tensors {
 
 /// An ONNX file that is not written yet.
 #[pyclass(name = "OnnxFile", module = "neurenix._engine", frozen)]
-pub(crate) struct PyOnnxFile(ModelProto);
+pub(crate) struct PyOnnxFile(pub(crate) ModelProto);
 
 #[pymethods]
 impl PyOnnxFile {
+    /// Reads a file, with the tensors that it keeps in others.
+    #[staticmethod]
+    fn load(py: Python<'_>, path: String) -> Result<PyOnnxFile> {
+        let network = compute(py, || Network::load(Path::new(&path)))?;
+        Ok(PyOnnxFile(network.to_proto()))
+    }
+    /// The names of the inputs that must be given.
+    fn inputs(&self) -> Vec<String> {
+        let graph = self.0.graph.iter();
+        let is_stored =
+            |name: &str| graph.clone().flat_map(|g| &g.initializer).any(|tensor| tensor.name == name);
+        let names = graph.clone().flat_map(|g| &g.input).map(|input| &input.name);
+        names.filter(|name| !is_stored(name)).cloned().collect()
+    }
+    /// The name and the operator of each node.
+    fn nodes(&self) -> Vec<(String, String)> {
+        let nodes = self.0.graph.iter().flat_map(|graph| &graph.node);
+        nodes.map(|node| (node.name.clone(), node.op_type.clone())).collect()
+    }
+    /// The same file with other elements for these stored tensors.
+    fn with_tensors(&self, py: Python<'_>, tensors: NamedTensors) -> Result<PyOnnxFile> {
+        let tensors = (tensors.into_iter())
+            .map(|(name, tensor)| Ok((name, tensor.get().tensor()?)))
+            .collect::<Result<Vec<_>>>()?;
+        compute(py, || -> onnx::Result<PyOnnxFile> {
+            let mut network = Network::new(self.0.clone())?;
+            for (name, tensor) in &tensors {
+                network.store(stored(name, tensor)?);
+            }
+            Ok(PyOnnxFile(network.to_proto()))
+        })
+    }
     /// The network as it will be read.
     #[pyo3(signature = (device=None))]
     fn network(&self, py: Python<'_>, device: Option<Named>) -> Result<PyOnnx> {

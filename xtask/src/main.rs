@@ -7,6 +7,7 @@ mod devices;
 #[path = "../../crates/neurenix-cli/tests/cli/browser/find.rs"]
 mod find;
 mod install;
+mod npu;
 mod python;
 mod test;
 

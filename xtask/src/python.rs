@@ -64,3 +64,12 @@ pub(crate) fn check() -> Result<(), String> {
     }
     results.into_iter().collect()
 }
+
+/// Runs the tests that need an NPU's runtime, on the packages that [`check`] installed.
+pub(crate) fn npu(search_path: &str) -> Result<(), String> {
+    let program = root().join("target/python/bin/python");
+    let tests = ["-m", "pytest", "--import-mode=importlib", "-p", "no:cacheprovider", "tests/test_npu.py"];
+    let mut command = Command::new(program);
+    command.args(tests).current_dir(root().join("python")).env("PYTHONSAFEPATH", "1");
+    succeed(command.env("RNN_NPU_PATH", search_path).env("RNN_NPU_EMULATORS", "1"))
+}

@@ -7,7 +7,7 @@ use std::{
     time::Instant,
 };
 
-use crate::{cargo, devices, find, install, python, root, succeed};
+use crate::{cargo, devices, find, install, npu, python, root, succeed};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -26,7 +26,7 @@ struct Stage {
     run: fn(bool) -> Result<(), String>,
 }
 
-const STAGES: [Stage; 11] = [
+const STAGES: [Stage; 12] = [
     Stage { name: "format", full: false, run: |_| succeed(cargo().args(["fmt", "--all", "--check"])) },
     Stage { name: "lints", full: false, run: |_| lints() },
     Stage { name: "documentation", full: false, run: |_| documentation() },
@@ -34,6 +34,7 @@ const STAGES: [Stage; 11] = [
     Stage { name: "tests", full: false, run: |_| tests() },
     Stage { name: "examples", full: false, run: |_| run_examples() },
     Stage { name: "python", full: false, run: |_| python::check() },
+    Stage { name: "npu", full: false, run: npu::check },
     Stage { name: "devices", full: false, run: devices::devices },
     Stage { name: "compilers", full: true, run: |_| devices::compilers() },
     Stage { name: "sanitizer", full: true, run: |_| sanitizer() },

@@ -390,6 +390,49 @@ impl Network {
         Ok(Network { graph, rest: self.rest.clone() })
     }
 
+    /// The part of the network that computes `outputs` from `inputs` and stored tensors. Its inputs are those of `inputs`
+    /// that it reads; their types are not declared.
+    ///
+    /// # Errors
+    /// If it needs a value that is neither among `inputs` nor stored nor made by a node.
+    pub fn between(&self, inputs: &HashSet<String>, outputs: &[String]) -> Result<Network> {
+        let links = self.links();
+        let (mut nodes, mut read) = (std::collections::BTreeSet::new(), HashSet::new());
+        let mut wanted: Vec<String> = outputs.to_vec();
+        while let Some(name) = wanted.pop() {
+            if name.is_empty() || !read.insert(name.clone()) || inputs.contains(&name) {
+                continue;
+            }
+            let Some(&maker) = links.maker.get(&name) else {
+                if self.stored(&name).is_some() {
+                    continue;
+                }
+                return Err(Error::invalid(format!("nothing makes the value {name:?}")));
+            };
+            let Some(node) = self.graph.node.get(maker).filter(|_| nodes.insert(maker)) else { continue };
+            wanted.extend(node.input.iter().cloned());
+            let mut inner = HashSet::new();
+            node.attribute.iter().filter_map(|a| a.g.as_deref()).for_each(|body| reads(body, &mut inner));
+            // A body reads values that it makes itself, too.
+            wanted.extend(inner.into_iter().filter(|name| {
+                inputs.contains(name) || links.maker.contains_key(name) || self.stored(name).is_some()
+            }));
+        }
+        let untyped = |name: &String| ValueInfoProto { name: name.clone(), r#type: None };
+        let mut given: Vec<&String> = inputs.iter().filter(|name| read.contains(*name)).collect();
+        given.sort();
+        let is_read = |tensor: &&TensorProto| read.contains(&tensor.name) && !inputs.contains(&tensor.name);
+        let graph = GraphProto {
+            name: self.graph.name.clone(),
+            node: nodes.iter().filter_map(|&at| self.graph.node.get(at).cloned()).collect(),
+            input: given.into_iter().map(untyped).collect(),
+            output: outputs.iter().map(untyped).collect(),
+            initializer: self.graph.initializer.iter().filter(is_read).cloned().collect(),
+            ..Default::default()
+        };
+        Ok(Network { graph, rest: self.rest.clone() })
+    }
+
     fn store_constants(&mut self) -> Result<()> {
         let nodes = std::mem::take(&mut self.graph.node);
         for node in nodes {

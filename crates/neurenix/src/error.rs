@@ -20,6 +20,12 @@ pub enum Error {
     /// An error of an ONNX file.
     #[error(transparent)]
     Onnx(Box<neurenix_onnx::Error>),
+    /// Quantization failed.
+    #[error(transparent)]
+    Quantize(Box<neurenix_quantize::Error>),
+    /// A network could not be compiled for an NPU, or failed there.
+    #[error(transparent)]
+    Npu(Box<phynexus_npu::Error>),
     /// The operating system refused to open, read, write or replace a file.
     #[error("cannot {action} {}: {source}{}", printable(&path.to_string_lossy()), remedy(source))]
     Io {
@@ -106,6 +112,18 @@ impl fmt::Display for Location {
 impl From<neurenix_onnx::Error> for Error {
     fn from(error: neurenix_onnx::Error) -> Error {
         Error::Onnx(Box::new(error))
+    }
+}
+
+impl From<neurenix_quantize::Error> for Error {
+    fn from(error: neurenix_quantize::Error) -> Error {
+        Error::Quantize(Box::new(error))
+    }
+}
+
+impl From<phynexus_npu::Error> for Error {
+    fn from(error: phynexus_npu::Error) -> Error {
+        Error::Npu(Box::new(error))
     }
 }
 

@@ -49,7 +49,11 @@ pub mod verify;
 pub use error::{Error, Result};
 /// ONNX files as networks.
 pub use neurenix_onnx as onnx;
+/// Integers in place of floats.
+pub use neurenix_quantize as quantize;
 pub use phynexus;
+/// Neural processing units.
+pub use phynexus_npu as npu;
 
 /// Registers every device of this machine once, and records why other kinds are missing. The default device is a GPU if
 /// there is one, else the CPU: see [`Device::default_device`](phynexus::Device::default_device).
@@ -59,20 +63,14 @@ pub fn register_all() {
     phynexus_hip::register();
     phynexus_opencl::register();
     phynexus_wgpu::register();
-    for (kind, hardware) in NOT_YET {
-        let reason = format!("{hardware}: not supported in this release");
-        phynexus::device::register_missing(kind, reason);
-    }
+    let reason = "GPUs through DirectML on Windows: not supported in this release";
+    phynexus::device::register_missing("directml", reason.to_owned());
 }
 
 /// Registers only the CPU.
 pub fn register_cpu() {
     phynexus_cpu::register();
 }
-
-/// Planned device kinds, with the hardware they are for.
-const NOT_YET: [(&str, &str); 2] =
-    [("directml", "GPUs through DirectML on Windows"), ("npu", "neural processing units")];
 
 /// The number of threads the CPU device uses.
 ///

@@ -29,6 +29,48 @@ pub enum Error {
     /// What was asked for is not valid, or what was asked for as strict cannot be had.
     #[error("{0}")]
     Invalid(String),
+    /// The device does not take all nodes, and work for the CPU was excluded.
+    #[error(
+        "{device} does not take {} of the nodes, and strict mode excludes the CPU: {}",
+        nodes.len(),
+        nodes.join("; ")
+    )]
+    Refused {
+        /// The device.
+        device: String,
+        /// Each node with its operator and the reason.
+        nodes: Vec<String>,
+    },
+    /// A compiled part differs from the CPU by more than the error bound of its numbers.
+    #[error(
+        "{device} differs from the CPU at the node {node:?} ({operator}): its output {value:?} is off by \
+         {difference:.3e}, and {bound:.3e} is within the error of quantization or rounding; keep this node on the CPU \
+         (`cpu_nodes`), or change its quantization"
+    )]
+    Difference {
+        /// The device.
+        device: String,
+        /// The first node that differs.
+        node: String,
+        /// Its operator.
+        operator: String,
+        /// The output that differs.
+        value: String,
+        /// The largest difference of an element.
+        difference: f64,
+        /// The most that is accepted.
+        bound: f64,
+    },
+    /// The network does not fit the memory limit.
+    #[error(
+        "the network needs {needed} bytes for the tensors between its nodes, and the limit is {limit} bytes"
+    )]
+    Memory {
+        /// The bytes that it needs at least.
+        needed: u64,
+        /// The limit.
+        limit: u64,
+    },
     /// A file cannot be read or written.
     #[error("{}: {source}", path.display())]
     File {

@@ -1,6 +1,6 @@
 //! What a runtime implements.
 
-use std::{collections::HashMap, fmt, path::PathBuf};
+use std::{collections::HashMap, fmt, path::PathBuf, sync::Arc};
 
 use neurenix_onnx::edit::{Network, ValueType};
 use phynexus::{Tensor, device::DeviceNature};
@@ -26,6 +26,15 @@ pub struct Properties {
     pub nature: DeviceNature,
 }
 
+/// What a search for one kind of runtime found.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// The devices, each as a runtime that compiles for it.
+    pub runtimes: Vec<Arc<dyn Runtime>>,
+    /// What was not found or cannot be used: the kind, such as `QNN`, and the reason with the remedy.
+    pub missing: Vec<(String, String)>,
+}
+
 /// Whether a runtime takes a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Accepts {
@@ -40,10 +49,14 @@ pub enum Accepts {
 pub struct Options {
     /// Whether a node that the device does not take is an error instead of work for the CPU.
     pub strict: bool,
+    /// The names of nodes that run on the CPU although the device may take them.
+    pub cpu_nodes: Vec<String>,
     /// Prefers low power to speed, where the runtime has the choice.
     pub low_power: bool,
     /// The most bytes for tensors.
     pub memory_limit: Option<u64>,
+    /// Prefers little memory to speed: runtimes allocate what is needed, without a reserve.
+    pub save_memory: bool,
     /// Where compiled networks are kept; `None` keeps none.
     pub cache: Option<PathBuf>,
 }
@@ -79,14 +92,14 @@ pub trait Runtime: Send + Sync + fmt::Debug {
     /// Compiles a network of fixed shapes.
     ///
     /// # Errors
-    /// If the runtime refuses it.
+    /// If the runtime refuses it; with [`Options::strict`], also if it would leave a node to a CPU.
     fn compile(&self, network: &Network, options: &Options) -> Result<Box<dyn Program>>;
 }
 
 /// A network that a runtime compiled.
 pub trait Program: Send + fmt::Debug {
-    /// Computes the outputs, in the order of the network's, from inputs in the order of the network's. Tensors are on the
-    /// CPU.
+    /// Computes the outputs, in the order of the network's, from inputs in the order of the network's. Tensors are on
+    /// the CPU.
     ///
     /// # Errors
     /// If the runtime fails.

@@ -10,6 +10,7 @@ from typing import Any
 
 from .. import _engine
 from ._backend import FallbackWarning, HardwareBackend
+from ._deployed import OptimizedModel, folders
 from .directml import DirectMLBackend, is_directml_available
 from .npu import NPUBackend, is_npu_available
 from .tensor_cores import TensorCoresBackend, is_tensor_cores_available
@@ -35,7 +36,20 @@ def report() -> list[dict[str, Any]]:
                 "memory": info.get("total_memory"),
             }
         )
-    for kind, reason in _engine.missing_devices():
+    for unit in _engine.npu_devices(folders()):
+        properties = unit.properties()
+        entries.append(
+            {
+                "device": unit.name,
+                "kind": "npu",
+                "found": True,
+                "model": properties["name"],
+                "nature": properties["nature"],
+                "memory": properties.get("memory"),
+            }
+        )
+    missing = [("npu", f"{runtime}: {reason}") for runtime, reason in _engine.missing_npus(folders())]
+    for kind, reason in [*_engine.missing_devices(), *missing]:
         entries.append({"device": kind, "kind": kind.split(":")[0], "found": False, "reason": reason})
     return entries
 
@@ -45,6 +59,7 @@ __all__ = [
     "FallbackWarning",
     "HardwareBackend",
     "NPUBackend",
+    "OptimizedModel",
     "TensorCoresBackend",
     "is_directml_available",
     "is_npu_available",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 from .. import _engine
@@ -106,13 +107,18 @@ class HardwareBackend:
             if operand is not None and not isinstance(operand, Tensor):
                 raise TypeError(f"{operation}: expected a tensor, got {type(operand).__name__}; convert it with neurenix.Tensor")
         first = next(operand for operand in operands if operand is not None)
-        device = self._device(operation, first.device, 4)
+        device = self._device(operation, first.device, 5)
         return tuple(None if operand is None else operand.to(device) for operand in operands)
+
+    def _computed(
+        self, operation: str, function: Callable[..., Tensor], *operands: Tensor | None, attributes: tuple[Any, ...] = ()
+    ) -> Tensor:
+        """``function`` of the operands, on the hardware. With the operation's name, ``attributes`` say what it is."""
+        return function(*self._on_device(operation, *operands))
 
     def matmul(self, a: Tensor, b: Tensor) -> Tensor:
         """The product of two matrices, or batches of matrices. The result is on the device that computed it."""
-        left, right = self._on_device("matmul", a, b)
-        return left.matmul(right)
+        return self._computed("matmul", lambda left, right: left.matmul(right), a, b)
 
     def conv2d(
         self,
@@ -125,8 +131,12 @@ class HardwareBackend:
         groups: int = 1,
     ) -> Tensor:
         """A convolution of ``(N, C, H, W)`` with ``weight`` of ``(out, C / groups, kernel height, kernel width)``."""
-        x, w, b = self._on_device("conv2d", input, weight, bias)
-        return _engine.conv2d(x, w, b, stride, padding, dilation, groups)
+
+        def convolve(x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
+            return _engine.conv2d(x, w, b, stride, padding, dilation, groups)
+
+        attributes = (stride, padding, dilation, groups)
+        return self._computed("conv2d", convolve, input, weight, bias, attributes=attributes)
 
     def batch_norm(
         self,

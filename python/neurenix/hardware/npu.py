@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from typing import Any
 
+from .. import _engine, quantize as quantization
 from .._engine import Tensor
+from ..nn import Module
 from ._backend import HardwareBackend
-from ._optimize import PRECISIONS_OF_INTEGERS, quantized
+from ._deployed import OptimizedModel, cache_folder, folders, loaded, of_quantized
 
-_GOALS = ("balanced", "performance", "accuracy", "power", "memory")
+_FORMATS = {"int8": ("uint8", "int8"), "int16": ("uint16", "int8")}
+_PRECISIONS = (*_FORMATS, "float16", "bfloat16")
+
+#: What each goal changes of the defaults of ``neurenix.quantize.static``.
+_GOALS: dict[str, dict[str, Any]] = {
+    "balanced": {},
+    "performance": {"per_channel": False},
+    "accuracy": {"calibrator": "mse", "equalize": True, "bias_correction": True, "adaptive_rounding": True},
+    "power": {},
+    "size": {"weights": "int4"},
+}
 
 
 def is_npu_available() -> bool:
@@ -18,7 +32,11 @@ def is_npu_available() -> bool:
 
 
 class NPUBackend(HardwareBackend):
-    """Operations on a neural processing unit. Without one they run on the CPU, with a warning."""
+    """Operations and networks on a neural processing unit. Without one they run on the CPU, with a warning.
+
+    The units are those of the installed runtimes (docs/npu.md): packages of the running interpreter, folders in
+    ``RNN_NPU_PATH``, and the system's libraries. Emulators count only if ``RNN_NPU_EMULATORS`` is 1.
+    """
 
     kind = "npu"
     title = "NPUs"
@@ -28,9 +46,58 @@ class NPUBackend(HardwareBackend):
         super().__init__()
         self._memory_limit: int | None = None
         self._memory_optimization = False
+        self._programs: dict[Any, OptimizedModel] = {}
+
+    @classmethod
+    def _found(cls) -> list[Any]:
+        return [device for device in _engine.npu_devices(folders()) if device.name.startswith("npu:")]
+
+    @classmethod
+    def _reason(cls) -> str:
+        reasons = [f"{kind}: {reason}" for kind, reason in _engine.missing_npus(folders())]
+        return "; ".join(reasons) or "no runtime of an NPU was found"
 
     def _describe(self, device: Any) -> dict[str, Any]:
-        return {**super()._describe(device), "type": "NPU"}
+        return {"type": "NPU", **device.properties()}
+
+    def _unit(self, operation: str, depth: int) -> tuple[Any, str | None]:
+        """The unit, or ``None`` and the reason. Records it."""
+        device = self._device(operation, _engine.Device("cpu"), depth + 1)
+        return (device, None) if isinstance(device, _engine.NpuDevice) else (None, self._reason())
+
+    def _settings(self, low_power: bool = False, strict: bool = False) -> dict[str, Any]:
+        return {
+            "strict": strict,
+            "low_power": low_power,
+            "memory_limit": self._memory_limit,
+            "save_memory": self._memory_optimization,
+            "cache": cache_folder(),
+        }
+
+    def _computed(
+        self, operation: str, function: Callable[..., Tensor], *operands: Tensor | None, attributes: tuple[Any, ...] = ()
+    ) -> Tensor:
+        if self.get_device_count() == 0:
+            return super()._computed(operation, function, *operands)
+        given = [operand for operand in operands if operand is not None]
+        for operand in given:
+            if not isinstance(operand, Tensor):
+                raise TypeError(f"{operation}: expected a tensor, got {type(operand).__name__}; convert it with neurenix.Tensor")
+        unit, _ = self._unit(operation, 5)
+        places = [operand is not None for operand in operands]
+        key = (operation, str(attributes), tuple(places), tuple((tuple(o.shape), o.dtype.name) for o in given))
+        if key not in self._programs:
+
+            def network(*inputs: Tensor) -> Tensor:
+                remaining = iter(inputs)
+                return function(*(next(remaining) if there else None for there in places))
+
+            self._programs[key] = OptimizedModel(
+                _Function(network), None, None, unit, None, self._settings(), []
+            )
+        result = self._programs[key](*given)
+        assert isinstance(result, Tensor)
+        return result
 
     def optimize_model(
         self,
@@ -39,44 +106,111 @@ class NPUBackend(HardwareBackend):
         precision: str = "int8",
         optimize_for: str = "balanced",
         calibration_data: Any = None,
-    ) -> Any:
-        """Returns a copy of ``model`` for the device; ``model`` itself is unchanged.
+        dynamic: bool = False,
+        strict: bool = False,
+        **options: Any,
+    ) -> OptimizedModel:
+        """Returns the network for the device; ``model``, a module or the path of an ONNX file, is unchanged.
 
-        With ``quantize``, the weights of linear layers and convolutions are stored as ``"int8"`` or ``"int16"`` with a
-        scale for each output, and dequantised when they are used. With ``calibration_data`` (batches of inputs, or one
-        batch), the inputs of these layers are rounded to integers too, over the range seen in the data.
-        ``optimize_for="accuracy"`` never rounds inputs.
+        ``precision``: ``"int8"`` or ``"int16"`` for activations (weights are ``int8``), or ``"float16"`` or
+        ``"bfloat16"``, which needs no calibration. ``calibration_data`` is batches of typical inputs, from which the
+        ranges of activations follow. Without it only the weights are integers; with ``dynamic``, the ranges are found
+        while the network runs. ``quantize=False`` keeps the model's own numbers.
+
+        ``optimize_for``:
+
+        - ``"balanced"``: a scale for each output channel of a weight;
+        - ``"performance"``: one scale for a whole weight, which needs fewer operations;
+        - ``"accuracy"``: ranges with the least squared error, equalized layers, corrected biases, learned rounding;
+        - ``"power"``: as balanced, and the runtime is told to save power;
+        - ``"size"``: weights of 4 bits.
+
+        ``strict`` makes it an error if a part of the network does not run on the device. ``options`` are other
+        arguments of ``neurenix.quantize.static``.
         """
-        if precision not in PRECISIONS_OF_INTEGERS:
-            known = ", ".join(map(repr, PRECISIONS_OF_INTEGERS))
+        if precision not in _PRECISIONS:
+            known = ", ".join(map(repr, _PRECISIONS))
             raise ValueError(f"optimize_model: precision is {precision!r}, it must be one of {known}")
         if optimize_for not in _GOALS:
             known = ", ".join(map(repr, _GOALS))
             raise ValueError(f"optimize_model: optimize_for is {optimize_for!r}, it must be one of {known}")
-        if isinstance(calibration_data, Tensor):
-            calibration_data = [calibration_data]
-        device = self._device("optimize_model", self._model_device(model))
-        optimized = model.clone()
-        if quantize and PRECISIONS_OF_INTEGERS[precision] is not None:
-            data = None if optimize_for == "accuracy" else calibration_data
-            optimized = quantized(optimized, precision, data)
-        elif quantize:
-            optimized.to(precision)
-        return optimized.to(device)
+        if not isinstance(model, (Module, str, os.PathLike)):
+            raise TypeError(f"optimize_model: expected neurenix.nn.Module or a path, got {type(model).__name__}")
+        unit, reason = self._unit("optimize_model", 4)
+        settings = self._settings(low_power=optimize_for == "power", strict=strict)
+        if not quantize or precision not in _FORMATS:
+            if isinstance(model, (str, os.PathLike)):
+                return loaded(model, unit, reason, settings)
+            copy = model.clone().eval()
+            if quantize:
+                copy.to(precision)
+            return OptimizedModel(copy, None, None, unit, reason, settings, [])
+        activations, weights = _FORMATS[precision]
+        chosen = {"activations": activations, "weights": weights, **_GOALS[optimize_for], **options}
+        if calibration_data is not None:
+            samples = quantization._samples(calibration_data)
+            quantized = quantization.static(model, calibration_data, **chosen)
+            names = quantized._file.inputs()
+            named = [sample if isinstance(sample, dict) else dict(zip(names, sample)) for sample in samples]
+            return of_quantized(quantized, named, unit, reason, settings)
+        return _Pending(model, dynamic, chosen["weights"], unit, reason, settings)
+
+    def load(self, path: str | os.PathLike[str], strict: bool = False) -> OptimizedModel:
+        """A network that ``OptimizedModel.save`` wrote, or any ONNX file, for the device."""
+        unit, reason = self._unit("load", 4)
+        return loaded(path, unit, reason, self._settings(strict=strict))
 
     def set_memory_limit(self, limit: int) -> None:
-        """Limits the memory of tensors on the device to this number of bytes. Without a device, it is only recorded."""
+        """Limits the memory of networks that are compiled from now on to this number of bytes: a network that needs more
+        is an error. Without a device, it is only recorded.
+        """
         if not isinstance(limit, int) or limit <= 0:
             raise ValueError(f"set_memory_limit: limit is {limit!r}, it must be a positive number of bytes")
         self._memory_limit = limit
-        if self.get_device_count():
-            for device in self._devices:
-                device.set_memory_limit(limit)
 
     def enable_memory_optimization(self, enabled: bool = True) -> None:
-        """Returns unused memory to the device immediately. Without a device, it is only recorded."""
+        """Prefers little memory to speed for networks that are compiled from now on. Without a device, it is only
+        recorded. ``OptimizedModel.memory`` shows the effect.
+        """
         self._memory_optimization = bool(enabled)
-        if enabled and self.get_device_count():
-            for device in self._devices:
-                device.empty_cache()
 
+
+class _Function(Module):
+    """A function as a network."""
+
+    def __init__(self, function: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self._function = function
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return self._function(*inputs)
+
+
+class _Pending(OptimizedModel):
+    """A network that is quantized when its first inputs show their shapes: without calibration data."""
+
+    def __init__(
+        self, model: Any, dynamic: bool, weights: str, device: Any, reason: str | None, settings: dict[str, Any]
+    ) -> None:
+        self._model = [model.clone().eval() if isinstance(model, Module) else model]
+        self._dynamic = dynamic
+        self._bits = 4 if weights.endswith("4") else 8
+        super().__init__(_Function(self._unknown), None, None, device, reason, settings, [])
+        if not isinstance(model, Module):
+            self._quantize(None)
+
+    def _unknown(self, *_: Any) -> Tensor:
+        raise RuntimeError("the network is quantized at its first call")
+
+    def _quantize(self, example: Any) -> None:
+        model = self._model[0]
+        if self._dynamic:
+            quantized = quantization.dynamic(model, example)
+        else:
+            quantized = quantization.weights(model, example, bits=self._bits, group=32 if self._bits == 4 else None)
+        self._network, self._file, self._report = [quantized], quantized._file, quantized.quantization_report()
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        if self._file is None:
+            self._quantize(dict(named) if named else inputs if len(inputs) > 1 else inputs[0])
+        return super().forward(*inputs, **named)

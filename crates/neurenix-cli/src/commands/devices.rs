@@ -2,6 +2,7 @@
 
 use neurenix::{
     Result,
+    npu::{self, Search},
     phynexus::{device, profile::show_rate, text::show_bytes},
 };
 use serde::Serialize;
@@ -70,8 +71,29 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8> {
             peak_operations: d.backend().peaks().operations,
         }
     });
+    let search = Search::default();
+    let units = npu::devices(&search).into_iter().map(|unit| {
+        let properties = unit.properties();
+        let mut features = vec![format!("{} {}", properties.runtime, properties.version)];
+        features.extend(properties.architecture.clone());
+        Found {
+            name: unit.name().to_owned(),
+            model: format!("{} {}", properties.vendor, properties.model),
+            nature: nature(properties.nature),
+            compute_units: None,
+            total_memory: properties.memory,
+            features,
+            memory: MemoryFigures { available: None, total: properties.memory },
+            peak_bytes: None,
+            peak_operations: None,
+        }
+    });
     let missing = device::missing().into_iter().map(|m| NotFound { kind: m.kind, reason: m.reason });
-    let listing = Listing { devices: found.collect(), missing: missing.collect() };
+    let runtimes = npu::missing(&search).into_iter();
+    let runtimes = runtimes
+        .map(|(kind, reason)| NotFound { kind: "npu".to_owned(), reason: format!("{kind}: {reason}") });
+    let listing =
+        Listing { devices: found.chain(units).collect(), missing: missing.chain(runtimes).collect() };
     if arguments.json {
         print_json(&listing)?;
         return Ok(super::SUCCESS);

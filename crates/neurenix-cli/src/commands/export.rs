@@ -6,7 +6,7 @@ use neurenix::{
     Result,
     error::printable,
     nn::Module,
-    onnx::{self, Export},
+    onnx::{self, Export, proto::ModelProto},
     phynexus::{Device, Tensor, tensor::Generator},
     train::load_model,
 };
@@ -28,21 +28,31 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8> {
     let folder = RunFolder::at(&arguments.run);
     folder.must_be_finished()?;
     let config = folder.read_config()?;
+    let file = file_of(&folder, &config)?;
+    onnx::save(&file, &arguments.file)?;
+    let sizes: Vec<String> = config.model.input.iter().map(usize::to_string).collect();
+    let path = printable(&arguments.file.to_string_lossy()).into_owned();
+    say!("{path}: input [rows, {}], output {}", sizes.join(", "), output(&config))?;
+    Ok(super::SUCCESS)
+}
+
+/// The name of the output.
+fn output(config: &RunConfig) -> &'static str {
+    if config.classes.is_empty() { "values" } else { "probabilities" }
+}
+
+/// The network of a finished run as a file: its input is stored rows, its output what `predict` shows.
+pub(super) fn file_of(folder: &RunFolder, config: &RunConfig) -> Result<ModelProto> {
     let device = super::device(Some("cpu"))?;
     let model = config.model.build(device, &Arc::new(Generator::new(config.settings.seed)))?;
     load_model(&folder.model_path(), model.as_ref(), device)?;
     model.eval();
     let state: Vec<(String, Tensor)> =
         model.named_state().into_iter().map(|(name, _, parameter)| (name, parameter.tensor())).collect();
-    let output = if config.classes.is_empty() { "values" } else { "probabilities" };
-    let [first, second] = ROWS.map(|rows| record(model.as_ref(), &config, device, rows));
+    let [first, second] = ROWS.map(|rows| record(model.as_ref(), config, device, rows));
     let (first, second) = (first?, second?);
-    let file = onnx::export_with(&first.export(output, &state), &second.export(output, &state))?;
-    onnx::save(&file, &arguments.file)?;
-    let sizes: Vec<String> = config.model.input.iter().map(usize::to_string).collect();
-    let path = printable(&arguments.file.to_string_lossy()).into_owned();
-    say!("{path}: input [rows, {}], output {output}", sizes.join(", "))?;
-    Ok(super::SUCCESS)
+    let output = output(config);
+    Ok(onnx::export_with(&first.export(output, &state), &second.export(output, &state))?)
 }
 
 /// The network's output, pending, and what it is computed from.

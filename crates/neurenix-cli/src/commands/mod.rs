@@ -24,6 +24,7 @@ mod devices;
 mod explain;
 mod export;
 mod predict;
+mod quantize;
 mod run_folder;
 mod run_lock;
 mod train;
@@ -52,6 +53,8 @@ enum Command {
     Predict(predict::Arguments),
     /// Write a trained network as an ONNX file
     Export(export::Arguments),
+    /// Make a network smaller and faster with integers, for the CPU or an NPU
+    Quantize(quantize::Arguments),
     /// Check a device against the definition of every operation
     Verify(verify::Arguments),
     /// Measure speed on this machine
@@ -147,6 +150,7 @@ pub fn run(program: &[OsString], arguments: impl IntoIterator<Item = OsString>) 
         }
         Command::Predict(arguments) => predict::run(&arguments),
         Command::Export(arguments) => export::run(&arguments),
+        Command::Quantize(arguments) => quantize::run(&arguments),
         Command::Verify(arguments) => verify::run(&arguments, program),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments),

@@ -97,7 +97,7 @@ fn batches(inputs: &HostArray) -> impl Iterator<Item = Range<usize>> {
 }
 
 /// The file's raw inputs, `[rows, ..]`.
-fn read(path: &Path, config: &RunConfig) -> Result<HostArray> {
+pub(super) fn read(path: &Path, config: &RunConfig) -> Result<HostArray> {
     let name = path.file_name().map(|n| n.to_string_lossy().to_lowercase()).unwrap_or_default();
     let array = if name.ends_with(".npy") {
         data::read_npy(path)?

@@ -5,6 +5,7 @@
 mod charts;
 mod confusion;
 mod curves;
+mod deployment;
 pub(crate) mod format;
 mod html;
 mod page;
@@ -20,6 +21,7 @@ use neurenix::io::write_bytes_atomically;
 use neurenix::train::EpochRecord;
 
 pub use curves::curves_png;
+pub use deployment::{PlacementRow, render_deployment};
 pub use page::render_html;
 pub use panels::{Curve, Panel, panels_png};
 

@@ -6,7 +6,7 @@ use super::charts::{Series, Unit, line_chart};
 use super::html::{Text, base64};
 use neurenix::train::EpochRecord;
 
-use super::{KernelRow, Mistake, Report, confusion, format, png, profile};
+use super::{Fact, KernelRow, Mistake, Report, confusion, format, png, profile};
 
 /// Kernels below this share of the time are merged into one row.
 const LEAST_SHARE: f64 = 0.0005;
@@ -16,17 +16,8 @@ const STYLE: &str = include_str!("style.css");
 /// The report as one self-contained HTML document. Styles, charts and pictures are inline, there are no scripts, and
 /// the security policy forbids loading anything.
 pub fn render_html(report: &Report) -> String {
-    let mut out = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\">\
-         <meta name=\"color-scheme\" content=\"light dark\">\
-         <title>{title} \u{2013} training report</title><style>{STYLE}</style></head><body>\
-         <header><p class=\"kind\">Training report</p><h1>{title}</h1><p class=\"lead\">{}</p></header><main>",
-        Text(&report.description),
-        title = Text(&report.title),
-    );
-    section(&mut out, "summary", "Summary", &summary(report));
+    let mut out = head("Training report", &report.title, &report.description);
+    section(&mut out, "summary", "Summary", &facts(&report.summary));
     section(&mut out, "curves", "Learning curves", &curves(&report.epochs));
     if let Some(matrix) = report.confusion.as_ref().and_then(confusion::section) {
         // If the matrix is small, the mistakes fit beside it.
@@ -42,24 +33,43 @@ pub fn render_html(report: &Report) -> String {
         section(&mut out, "profile", "Profile", &profile::section(noted));
     }
     section(&mut out, "configuration", "Configuration", &configuration(&report.configuration));
-    let _ = writeln!(
-        out,
-        "</main><footer><p>Written by Neurenix {}. This page is one file and loads nothing.</p></footer></body></html>",
-        env!("CARGO_PKG_VERSION")
-    );
-    out
+    out + &foot()
 }
 
-fn section(out: &mut String, id: &str, heading: &str, contents: &str) {
+/// The beginning of a page, up to its sections.
+pub(super) fn head(kind: &str, title: &str, lead: &str) -> String {
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\">\
+         <meta name=\"color-scheme\" content=\"light dark\">\
+         <title>{title} \u{2013} {}</title><style>{STYLE}</style></head><body>\
+         <header><p class=\"kind\">{kind}</p><h1>{title}</h1><p class=\"lead\">{}</p></header><main>",
+        kind.to_lowercase(),
+        Text(lead),
+        title = Text(title),
+    )
+}
+
+/// The end of a page.
+pub(super) fn foot() -> String {
+    format!(
+        "</main><footer><p>Written by Neurenix {}. This page is one file and loads nothing.</p></footer></body></html>\n",
+        env!("CARGO_PKG_VERSION")
+    )
+}
+
+pub(super) fn section(out: &mut String, id: &str, heading: &str, contents: &str) {
     let _ = write!(
         out,
         "<section id=\"{id}\" aria-labelledby=\"{id}-heading\"><h2 id=\"{id}-heading\">{heading}</h2>{contents}</section>"
     );
 }
 
-fn summary(report: &Report) -> String {
+/// Figures with their names.
+pub(super) fn facts(facts: &[Fact]) -> String {
     let mut out = String::from("<dl class=\"facts\">");
-    for fact in &report.summary {
+    for fact in facts {
         let _ = write!(out, "<div><dt>{}</dt><dd>{}", Text(&fact.name), Text(&fact.value));
         if !fact.note.is_empty() {
             let _ = write!(out, "<small>{}</small>", Text(&fact.note));
@@ -277,7 +287,6 @@ fn configuration(settings: &[(String, String)]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::Fact;
 
     #[test]
     fn an_empty_report_is_a_whole_page() {

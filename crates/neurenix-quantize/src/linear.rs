@@ -1,0 +1,147 @@
+//! Linear layers: nodes that multiply their input by a stored weight.
+
+use neurenix_onnx::{
+    edit::{Links, Network, integer_of},
+    proto::{NodeProto, TensorProto},
+};
+
+use crate::Result;
+
+/// Which elements of a weight belong to which channels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrangement {
+    /// `[outputs, inputs / groups, window...]` of `Conv`; the number of the window's elements and of groups.
+    Convolution { window: usize, groups: usize },
+    /// `[inputs, outputs / groups, window...]` of `ConvTranspose`.
+    Transposed { window: usize, groups: usize },
+    /// `[inputs, outputs]` of `MatMul` and `Gemm`.
+    Columns,
+    /// `[outputs, inputs]` of `Gemm` with `transB`.
+    Rows,
+}
+
+/// A node `Conv`, `ConvTranspose`, `Gemm` or `MatMul` whose weight is a matrix or a stack of kernels.
+#[derive(Clone, Debug)]
+pub(crate) struct Linear {
+    /// Its position in the graph.
+    pub(crate) node: usize,
+    /// The name of the value that is its weight.
+    pub(crate) weight: String,
+    /// The shape of the weight.
+    pub(crate) shape: Vec<usize>,
+    pub(crate) arrangement: Arrangement,
+    /// The number of input channels.
+    pub(crate) inputs: usize,
+    /// The number of output channels.
+    pub(crate) outputs: usize,
+}
+
+impl Linear {
+    /// The node as a layer, given the shape of its weight; `None` if it is none, or its operands have other axes than
+    /// those that quantizers know.
+    pub(crate) fn of_shape(node: &NodeProto, at: usize, shape: &[usize]) -> Option<Linear> {
+        if !(node.domain.is_empty() || node.domain == "ai.onnx") {
+            return None;
+        }
+        let groups = usize::try_from(integer_of(node, "group", 1)).ok().filter(|&groups| groups > 0)?;
+        let window = || shape.get(2..).map(|window| window.iter().product::<usize>());
+        let (arrangement, inputs, outputs) = match (node.op_type.as_str(), shape) {
+            ("Conv", [outputs, inputs, _, ..]) => {
+                (Arrangement::Convolution { window: window()?, groups }, inputs * groups, *outputs)
+            }
+            ("ConvTranspose", [inputs, outputs, _, ..]) => {
+                (Arrangement::Transposed { window: window()?, groups }, *inputs, outputs * groups)
+            }
+            ("MatMul", [inputs, outputs]) => (Arrangement::Columns, *inputs, *outputs),
+            ("Gemm", _) if integer_of(node, "transA", 0) != 0 => return None,
+            ("Gemm", [outputs, inputs]) if integer_of(node, "transB", 0) != 0 => {
+                (Arrangement::Rows, *inputs, *outputs)
+            }
+            ("Gemm", [inputs, outputs]) => (Arrangement::Columns, *inputs, *outputs),
+            _ => return None,
+        };
+        let fits = !shape.contains(&0) && inputs % groups == 0 && outputs % groups == 0;
+        let weight = node.input.get(1).filter(|name| !name.is_empty())?.clone();
+        fits.then(|| Linear { node: at, weight, shape: shape.to_vec(), arrangement, inputs, outputs })
+    }
+
+    /// The node as a layer, if its weight is stored as `float32`.
+    pub(crate) fn find(network: &Network, at: usize) -> Option<Linear> {
+        let node = network.graph.node.get(at)?;
+        let tensor = network.stored(node.input.get(1)?)?;
+        if tensor.data_type != neurenix_onnx::Element::Float as i32 {
+            return None;
+        }
+        Linear::of_shape(node, at, &extents(tensor)?)
+    }
+
+    /// All layers of a network, in the order of its nodes.
+    pub(crate) fn all(network: &Network) -> Vec<Linear> {
+        (0..network.graph.node.len()).filter_map(|at| Linear::find(network, at)).collect()
+    }
+
+    /// The input and the output channel of a weight's element.
+    pub(crate) fn channels(&self, element: usize) -> (usize, usize) {
+        let split = |window: usize, groups: usize, rows: usize, columns: usize| {
+            let (row, column) = (element / (window * columns), element / window % columns);
+            let group = row / (rows / groups);
+            (row, group * columns + column)
+        };
+        match self.arrangement {
+            Arrangement::Convolution { window, groups } => {
+                let (output, input) = split(window, groups, self.outputs, self.inputs / groups);
+                (input, output)
+            }
+            Arrangement::Transposed { window, groups } => {
+                split(window, groups, self.inputs, self.outputs / groups)
+            }
+            Arrangement::Columns => (element / self.outputs, element % self.outputs),
+            Arrangement::Rows => (element % self.inputs, element / self.inputs),
+        }
+    }
+
+    /// The axis of the weight on which its output channels are, within their group.
+    pub(crate) fn output_axis(&self) -> usize {
+        match self.arrangement {
+            Arrangement::Convolution { .. } | Arrangement::Rows => 0,
+            Arrangement::Transposed { .. } | Arrangement::Columns => 1,
+        }
+    }
+
+    /// Whether its channels are on axis 1 of its operands, as those of images are; otherwise they are on the last.
+    pub(crate) fn has_images(&self) -> bool {
+        matches!(self.arrangement, Arrangement::Convolution { .. } | Arrangement::Transposed { .. })
+    }
+
+    /// The weight's numbers, if they are stored as `float32`.
+    pub(crate) fn numbers(&self, network: &Network) -> Result<Option<Vec<f32>>> {
+        Ok(network.floats(&self.weight)?.map(|(_, numbers)| numbers))
+    }
+
+    /// Whether nothing but this node reads the weight.
+    pub(crate) fn owns_weight(&self, links: &Links) -> bool {
+        links.only_reader(&self.weight) == Some(self.node)
+    }
+
+    /// The greatest absolute weight of each channel: of inputs or outputs.
+    pub(crate) fn greatest(&self, numbers: &[f32], of_inputs: bool) -> Vec<f32> {
+        let mut greatest = vec![0f32; if of_inputs { self.inputs } else { self.outputs }];
+        for (element, number) in numbers.iter().enumerate() {
+            let (input, output) = self.channels(element);
+            if let Some(known) = greatest.get_mut(if of_inputs { input } else { output }) {
+                *known = known.max(number.abs());
+            }
+        }
+        greatest
+    }
+}
+
+/// The extents of a stored tensor; `None` if one is negative.
+pub(crate) fn extents(tensor: &TensorProto) -> Option<Vec<usize>> {
+    tensor.dims.iter().map(|&size| usize::try_from(size).ok()).collect()
+}
+
+/// A float attribute of a node, or its default.
+pub(crate) fn float_of(node: &NodeProto, name: &str, default: f32) -> f32 {
+    node.attribute.iter().find(|attribute| attribute.name == name).map_or(default, |attribute| attribute.f)
+}

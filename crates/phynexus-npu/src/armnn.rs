@@ -1,0 +1,276 @@
+//! Arm NN: Arm's Ethos-N, and its reference backend on the host's CPU.
+//!
+//! Arm NN has an interface for C++ only, whose functions differ from compiler to compiler. Its Python module `pyarmnn` is
+//! used instead, in another process, which gets a TFLite file once and then inputs. Debian has it: `python3-pyarmnn`,
+//! `libarmnntfliteparser22` and `libarmnn-cpuref-backend22` (version 20.08, proven on CpuRef). The backend `EthosNAcc`
+//! comes with Arm's driver stack; it was not run, for want of the hardware.
+
+use std::{
+    collections::HashMap,
+    ffi::OsStr,
+    io::{BufRead, BufReader, Read, Write},
+    path::PathBuf,
+    process::{Child, ChildStdin, Command, Stdio},
+    sync::{
+        Arc,
+        mpsc::{Receiver, RecvTimeoutError, channel},
+    },
+    thread,
+    time::Duration,
+};
+
+use neurenix_onnx::edit::{Network, ValueType};
+use phynexus::{Tensor, device::DeviceNature};
+
+use crate::{
+    Accepts, Error, Found, Options, Place, Placed, Program, Properties, Result, Runtime, Search,
+    tflite::{self, Port},
+    tool::{self, Folder},
+};
+
+const KIND: &str = "Arm NN";
+/// The program of the other process.
+const SERVE: &str = include_str!("armnn/serve.py");
+/// How long loading or one run may take.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// The operators that the TFLite parser of Arm NN 20.08 knows.
+const OPERATORS: [&str; 30] = [
+    "ADD",
+    "AVERAGE_POOL_2D",
+    "CONCATENATION",
+    "CONV_2D",
+    "DEPTHWISE_CONV_2D",
+    "DEQUANTIZE",
+    "DIV",
+    "EXP",
+    "FULLY_CONNECTED",
+    "LOGISTIC",
+    "MAX_POOL_2D",
+    "MAXIMUM",
+    "MEAN",
+    "MINIMUM",
+    "MUL",
+    "NEG",
+    "PAD",
+    "QUANTIZE",
+    "RELU",
+    "RELU6",
+    "RESHAPE",
+    "RESIZE_BILINEAR",
+    "RESIZE_NEAREST_NEIGHBOR",
+    "SLICE",
+    "SOFTMAX",
+    "STRIDED_SLICE",
+    "SUB",
+    "TANH",
+    "TRANSPOSE",
+    "TRANSPOSE_CONV",
+];
+
+/// Arm NN with one backend.
+#[derive(Clone, Debug)]
+pub struct ArmNn {
+    interpreter: PathBuf,
+    backend: &'static str,
+    properties: Properties,
+}
+
+/// The backends of Arm NN that `search` finds: Ethos-N and the CPU.
+pub fn find(search: &Search) -> Found {
+    let mut found = Found::default();
+    let usual = PathBuf::from("/usr/bin/python3");
+    let own = search.tool("python3").filter(|own| *own != usual);
+    let mut reason = "python3 was not found".to_owned();
+    for interpreter in [Some(usual).filter(|usual| usual.is_file()), own].into_iter().flatten() {
+        match backends(&interpreter) {
+            Ok((version, backends)) => {
+                let device = |backend, model: &str, nature| ArmNn {
+                    interpreter: interpreter.clone(),
+                    backend,
+                    properties: Properties {
+                        vendor: "Arm".to_owned(),
+                        model: model.to_owned(),
+                        runtime: format!("{KIND}, {backend}"),
+                        version: version.clone(),
+                        architecture: None,
+                        memory: None,
+                        nature,
+                    },
+                };
+                let has = |name: &str| backends.iter().any(|backend| backend == name);
+                if has("EthosNAcc") {
+                    let ethos = device("EthosNAcc", "Ethos-N", DeviceNature::Hardware);
+                    found.runtimes.push(Arc::new(ethos));
+                } else {
+                    let reason = format!(
+                        "Arm NN {version} has no backend EthosNAcc (it has {}); Arm's Ethos-N driver stack brings it: \
+                         github.com/Arm-software/ethos-n-driver-stack",
+                        backends.join(", ")
+                    );
+                    found.missing.push((format!("{KIND}, Ethos-N"), reason));
+                }
+                if has("CpuRef") {
+                    found.runtimes.push(Arc::new(device("CpuRef", "CPU", DeviceNature::HostCpu)));
+                }
+                return found;
+            }
+            Err(error) => reason = error.to_string(),
+        }
+    }
+    let remedy =
+        "on Debian: apt-get install python3-pyarmnn libarmnntfliteparser22 libarmnn-cpuref-backend22";
+    found.missing.push((KIND.to_owned(), format!("{reason}; {remedy}")));
+    found
+}
+
+/// The version and the backends of an interpreter's Arm NN.
+fn backends(interpreter: &PathBuf) -> Result<(String, Vec<String>)> {
+    let folder = Folder::new()?;
+    let script = folder.write("serve.py", SERVE.as_bytes())?;
+    let arguments: [&OsStr; 2] = ["-I".as_ref(), script.as_os_str()];
+    let printed = tool::run(interpreter, &arguments, folder.path(), LIMIT)?;
+    if !printed.succeeded {
+        let said = printed.output.trim().trim_start_matches("error ").to_owned();
+        return Err(failed(format!("{}: {said}", interpreter.display())));
+    }
+    let mut words = printed.output.split_whitespace().map(str::to_owned);
+    let version = words.next().ok_or_else(|| failed("it says no version".to_owned()))?;
+    Ok((version, words.collect()))
+}
+
+fn failed(message: String) -> Error {
+    Error::Runtime { runtime: KIND.to_owned(), message }
+}
+
+impl Runtime for ArmNn {
+    fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    fn accepts(&self, network: &Network, node: usize, types: &HashMap<String, ValueType>) -> Accepts {
+        let written =
+            tflite::surrounded(network, node, types).and_then(|part| tflite::write_with(&part, types));
+        match written {
+            Ok(file) => {
+                let unknown = |operator: &&tflite::FileOperator| !OPERATORS.contains(&operator.operator);
+                match file.operators.iter().find(unknown) {
+                    None => Accepts::Yes,
+                    Some(operator) => Accepts::No(format!("Arm NN does not read {}", operator.operator)),
+                }
+            }
+            Err(Error::Runtime { message, .. }) => Accepts::No(message),
+            Err(error) => Accepts::No(error.to_string()),
+        }
+    }
+
+    /// Only the device's own backend is allowed, so that all of the network runs there or compiling fails. Arm NN has no
+    /// limit of memory, no cache and no choice of power: [`Options::memory_limit`] counts the inputs and outputs.
+    fn compile(&self, network: &Network, options: &Options) -> Result<Box<dyn Program>> {
+        let file = tflite::write(network)?;
+        let memory: usize = file.inputs.iter().chain(&file.outputs).map(Port::bytes).sum();
+        if let Some(limit) = options.memory_limit.filter(|limit| memory as u64 > *limit) {
+            let message = format!("inputs and outputs need {memory} bytes, the limit is {limit}");
+            return Err(Error::Invalid(message));
+        }
+        let folder = Folder::new()?;
+        let script = folder.write("serve.py", SERVE.as_bytes())?;
+        let model = folder.write("network.tflite", &file.bytes)?;
+        let mut child = Command::new(&self.interpreter)
+            .args(["-I".as_ref(), script.as_os_str(), model.as_os_str(), self.backend.as_ref()])
+            .current_dir(folder.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|source| Error::File { path: self.interpreter.clone(), source })?;
+        let placement = tflite::placed(&file, network, |_| Place::Device);
+        let size = file.outputs.iter().map(Port::bytes).sum();
+        let (sender, answers) = channel();
+        let (input, output) = (child.stdin.take(), child.stdout.take());
+        // A thread reads, so that waiting can end.
+        thread::spawn(move || {
+            let mut output = output.map(BufReader::new);
+            let mut line = Vec::new();
+            let read = output.as_mut().map(|output| output.read_until(b'\n', &mut line));
+            let mut goes_on = matches!(read, Some(Ok(_))) && sender.send(line).is_ok();
+            while let Some(output) = output.as_mut().filter(|_| goes_on) {
+                let mut bytes = vec![0; size];
+                goes_on = output.read_exact(&mut bytes).is_ok() && sender.send(bytes).is_ok();
+            }
+        });
+        let (inputs, outputs) = (file.inputs, file.outputs);
+        let mut program = ArmNnProgram { child, input, answers, inputs, outputs, placement, memory };
+        let line = program.answer()?;
+        match String::from_utf8_lossy(&line).trim() {
+            "ready" => Ok(Box::new(program)),
+            line => Err(failed(line.trim_start_matches("error ").to_owned())),
+        }
+    }
+}
+
+/// A network that Arm NN loaded in another process.
+#[derive(Debug)]
+struct ArmNnProgram {
+    child: Child,
+    input: Option<ChildStdin>,
+    answers: Receiver<Vec<u8>>,
+    inputs: Vec<Port>,
+    outputs: Vec<Port>,
+    placement: Vec<Placed>,
+    memory: usize,
+}
+
+impl ArmNnProgram {
+    /// What the other process writes next.
+    fn answer(&mut self) -> Result<Vec<u8>> {
+        self.answers.recv_timeout(LIMIT).map_err(|error| {
+            failed(match error {
+                RecvTimeoutError::Timeout => format!("no answer within {} seconds", LIMIT.as_secs()),
+                RecvTimeoutError::Disconnected => "its process ended".to_owned(),
+            })
+        })
+    }
+}
+
+impl Program for ArmNnProgram {
+    fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+        if inputs.len() != self.inputs.len() {
+            let (expected, given) = (self.inputs.len(), inputs.len());
+            return Err(Error::Invalid(format!("expected {expected} inputs, got {given}")));
+        }
+        let bytes: Vec<Vec<u8>> = (self.inputs.iter().zip(inputs))
+            .map(|(port, input)| port.encode(input))
+            .collect::<Result<_>>()?;
+        if let Some(input) = &mut self.input {
+            let written = input.write_all(&bytes.concat()).and_then(|()| input.flush());
+            written.map_err(|error| failed(format!("its process takes no input: {error}")))?;
+        }
+        let answer = self.answer()?;
+        let mut rest = &answer[..];
+        let mut outputs = Vec::with_capacity(self.outputs.len());
+        for port in &self.outputs {
+            let (own, others) = rest.split_at_checked(port.bytes()).unwrap_or((rest, &[]));
+            outputs.push(port.decode(own)?);
+            rest = others;
+        }
+        Ok(outputs)
+    }
+
+    fn placement(&self) -> &[Placed] {
+        &self.placement
+    }
+
+    /// The bytes of the inputs and outputs; Arm NN does not say what else it uses.
+    fn memory(&self) -> Option<u64> {
+        Some(self.memory as u64)
+    }
+}
+
+impl Drop for ArmNnProgram {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

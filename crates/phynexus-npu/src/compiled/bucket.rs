@@ -1,0 +1,283 @@
+//! A network of fixed input shapes on a device.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    time::Instant,
+};
+
+use neurenix_onnx::{
+    Element, Value,
+    edit::{self, Network, ValueType},
+};
+use phynexus::{Device as EngineDevice, Tensor, tensor::Generator};
+
+use super::{
+    check::{Mismatch, Reference},
+    memory,
+    report::{PartReport, Report},
+};
+use crate::{
+    Device, Error, Options, Place, Placed, Program, Result,
+    place::{Part, Placement, Subject},
+};
+
+/// The types and shapes of a network's inputs, in order.
+pub(super) type Shapes = Vec<(Option<Element>, Vec<usize>)>;
+
+/// A network of fixed input shapes on a device.
+#[derive(Debug)]
+pub(super) struct Bucket {
+    pub(super) shapes: Shapes,
+    network: Network,
+    placement: Placement,
+    /// The last part that reads each value.
+    last: HashMap<String, usize>,
+    /// How long each part took in the last run.
+    seconds: Vec<Option<f64>>,
+    failures: Vec<String>,
+    /// The most bytes that values between nodes need.
+    pub(super) activations: u64,
+}
+
+impl Bucket {
+    /// Compiles a network for the shapes of these samples, and compares each part with the CPU.
+    pub(super) fn new(
+        network: &Network,
+        shapes: Shapes,
+        samples: &[&HashMap<String, Value>],
+        device: &Device,
+        options: &Options,
+        cpu: EngineDevice,
+    ) -> Result<Bucket> {
+        let Some(&first) = samples.first() else {
+            return Err(Error::Invalid("there is no sample".to_owned()));
+        };
+        let (types, _) = network.observe(first.clone(), cpu, |_| false)?;
+        let network = fixed(network, &types);
+        let activations = memory::peak(&network, &types);
+        if let Some(limit) = options.memory_limit.filter(|&limit| limit < activations) {
+            return Err(Error::Memory { needed: activations, limit });
+        }
+        let subject = Subject {
+            network: &network,
+            types: &types,
+            device: device.name(),
+            runtime: device.runtime(),
+            answers: device.answers(),
+            options,
+        };
+        let mut placement = subject.place()?;
+        for sample in samples {
+            check(&subject, &mut placement, sample, cpu)?;
+        }
+        // The CPU's own form of a device's part is only needed if the device fails.
+        placement.parts.iter_mut().filter(|part| part.program.is_some()).for_each(Part::forget_model);
+        let mut last = HashMap::new();
+        for (at, part) in placement.parts.iter().enumerate() {
+            last.extend(part.network.graph.input.iter().map(|input| (input.name.clone(), at)));
+        }
+        let seconds = vec![None; placement.parts.len()];
+        Ok(Bucket { shapes, network, placement, last, seconds, failures: Vec::new(), activations })
+    }
+
+    /// Computes the outputs.
+    pub(super) fn run(
+        &mut self,
+        inputs: &HashMap<String, Value>,
+        cpu: EngineDevice,
+    ) -> Result<Vec<(String, Value)>> {
+        let mut values: HashMap<String, Value> = HashMap::new();
+        for (name, value) in inputs {
+            values.insert(name.clone(), value.to_device(cpu)?);
+        }
+        let outputs: Vec<String> =
+            self.network.graph.output.iter().map(|output| output.name.clone()).collect();
+        for (at, part) in self.placement.parts.iter_mut().enumerate() {
+            let start = Instant::now();
+            let given = given(part, &values)?;
+            let made = match on_device(part, &given) {
+                Some(Ok(made)) => made,
+                Some(Err(error)) => {
+                    self.failures.push(format!("part {at}: {error}; the CPU computed it"));
+                    part.model(cpu)?.run(given, &Generator::new(0))?
+                }
+                None => part.model(cpu)?.run(given, &Generator::new(0))?,
+            };
+            self.seconds[at] = Some(start.elapsed().as_secs_f64());
+            let names = part.network.graph.output.iter().map(|output| output.name.clone());
+            values.extend(names.zip(made));
+            values.retain(|name, _| {
+                outputs.contains(name) || self.last.get(name).is_some_and(|&last| last > at)
+            });
+        }
+        let output = |name: String| {
+            let value = match values.get(&name) {
+                Some(value) => Some(value.clone()),
+                None => self.network.value(&name)?,
+            };
+            let value = value.ok_or_else(|| Error::Invalid(format!("nothing makes the output {name:?}")))?;
+            Ok((name, value))
+        };
+        outputs.into_iter().map(output).collect()
+    }
+
+    /// What the runtimes have allocated, as far as they say.
+    pub(super) fn allocated(&self) -> Option<u64> {
+        let programs = self.placement.parts.iter().filter_map(|part| part.program.as_ref());
+        programs.filter_map(|program| program.memory()).reduce(|sum, bytes| sum + bytes)
+    }
+
+    /// Where the nodes are.
+    pub(super) fn report(&self, report: &mut Report) {
+        let nodes = &self.network.graph.node;
+        let place = |at: usize| {
+            let holds = |part: &&Part| part.nodes.contains(&at);
+            let copies = |part: &&Part| part.copies.contains(&at);
+            let parts = &self.placement.parts;
+            match parts.iter().find(holds) {
+                Some(part) if part.program.is_some() => Place::Device,
+                Some(_) => {
+                    let reason = self.placement.refused.get(&at).cloned();
+                    Place::Cpu(reason.unwrap_or_else(|| "the device does not take it".to_owned()))
+                }
+                None => match parts.iter().filter(copies).all(|part| part.program.is_some()) {
+                    true => Place::Device,
+                    false => Place::Cpu("what reads it runs on the CPU".to_owned()),
+                },
+            }
+        };
+        report.nodes = (nodes.iter().enumerate())
+            .map(|(at, node)| Placed {
+                node: node.name.clone(),
+                operator: node.op_type.clone(),
+                place: place(at),
+            })
+            .collect();
+        let part = |(at, part): (usize, &Part)| {
+            let refused: BTreeSet<&String> =
+                part.nodes.iter().filter_map(|node| self.placement.refused.get(node)).collect();
+            PartReport {
+                on_device: part.program.is_some(),
+                nodes: part.nodes.iter().map(|&node| nodes[node].name.clone()).collect(),
+                reasons: refused.into_iter().cloned().collect(),
+                named: part.program.as_ref().map_or(0, |program| program.placement().len()),
+                seconds: self.seconds.get(at).copied().flatten(),
+            }
+        };
+        report.parts = self.placement.parts.iter().enumerate().map(part).collect();
+        report.splits.clone_from(&self.placement.splits);
+        report.failures.clone_from(&self.failures);
+    }
+}
+
+/// The network with inputs and outputs of the types that were observed.
+fn fixed(network: &Network, types: &HashMap<String, ValueType>) -> Network {
+    let mut fixed = network.clone();
+    for port in fixed.graph.input.iter_mut().chain(&mut fixed.graph.output) {
+        if let Some(value) = types.get(&port.name) {
+            *port = edit::info(&port.name, value.element, &value.shape);
+        }
+    }
+    fixed.graph.value_info.clear();
+    fixed
+}
+
+/// What a part reads.
+fn given(part: &Part, values: &HashMap<String, Value>) -> Result<HashMap<String, Value>> {
+    let value = |name: &String| {
+        let value = values.get(name).cloned();
+        Ok((name.clone(), value.ok_or_else(|| Error::Invalid(format!("the input {name:?} is missing")))?))
+    };
+    part.network.graph.input.iter().map(|input| value(&input.name)).collect()
+}
+
+/// Runs a part on the device; `None` if it is not there.
+fn on_device(part: &mut Part, given: &HashMap<String, Value>) -> Option<Result<Vec<Value>>> {
+    let made = run(part.program.as_deref_mut()?, &part.network, given);
+    Some(made.map(|made| made.into_iter().map(Value::Tensor).collect()))
+}
+
+/// Runs what was compiled of a network.
+fn run(program: &mut dyn Program, network: &Network, given: &HashMap<String, Value>) -> Result<Vec<Tensor>> {
+    let inputs = network.graph.input.iter().filter_map(|input| given.get(&input.name));
+    let tensors: Vec<Tensor> = inputs.map(|value| Ok(value.tensor()?.clone())).collect::<Result<_>>()?;
+    program.run(&tensors)
+}
+
+/// Runs the parts on the CPU one after the other, and compares those on the device with it. A part that does not run on
+/// the device moves to the CPU.
+fn check(
+    subject: &Subject<'_>,
+    placement: &mut Placement,
+    sample: &HashMap<String, Value>,
+    cpu: EngineDevice,
+) -> Result<()> {
+    let mut values = sample.clone();
+    for at in 0..placement.parts.len() {
+        let part = &mut placement.parts[at];
+        let inputs = given(part, &values)?;
+        let found = part.program.as_deref_mut().map(|program| run(program, &part.network, &inputs));
+        let reference = Reference::new(&part.network, subject.types, cpu)?;
+        let expected = reference.outputs(&inputs)?;
+        let names = part.network.graph.output.iter().map(|output| output.name.clone());
+        values.extend(names.zip(expected.iter().cloned()));
+        match found {
+            Some(Ok(found)) => {
+                if let Some(mismatch) = reference.compare(&inputs, &expected, &found)? {
+                    return Err(locate(subject, part, &inputs, mismatch, cpu)?);
+                }
+            }
+            Some(Err(error)) => {
+                subject.give_up(placement, at, &format!("it does not run on the device: {error}"))?;
+            }
+            None => {}
+        }
+    }
+    Ok(())
+}
+
+/// An error that names the first node of a part that differs: beginnings of the part are compiled by themselves.
+fn locate(
+    subject: &Subject<'_>,
+    part: &Part,
+    inputs: &HashMap<String, Value>,
+    whole: Mismatch,
+    cpu: EngineDevice,
+) -> Result<Error> {
+    let links = subject.network.links();
+    let maker = links.maker.get(&whole.value).copied();
+    let mut found = (maker.unwrap_or(part.nodes[0]), whole);
+    let options = Options { strict: true, cache: None, ..subject.options.clone() };
+    // The first `right` units differ, the first `wrong` do not, or cannot be compiled by themselves.
+    let (mut wrong, mut right) = (0, part.nodes.len() + 1);
+    while right - wrong > 1 {
+        let middle = wrong + (right - wrong) / 2;
+        let Some((node, network)) = subject.beginning(part, middle)? else {
+            right = middle;
+            continue;
+        };
+        let given: HashMap<String, Value> = (network.graph.input.iter())
+            .filter_map(|input| Some((input.name.clone(), inputs.get(&input.name)?.clone())))
+            .collect();
+        let made = subject.runtime.compile(&network, &options);
+        let Ok(made) = made.and_then(|mut program| run(&mut *program, &network, &given)) else {
+            wrong = middle;
+            continue;
+        };
+        let reference = Reference::new(&network, subject.types, cpu)?;
+        match reference.compare(&given, &reference.outputs(&given)?, &made)? {
+            Some(mismatch) => (right, found) = (middle, (node, mismatch)),
+            None => wrong = middle,
+        }
+    }
+    let (node, mismatch) = found;
+    let node = &subject.network.graph.node[node];
+    Ok(Error::Difference {
+        device: subject.device.to_owned(),
+        node: node.name.clone(),
+        operator: node.op_type.clone(),
+        value: mismatch.value,
+        difference: mismatch.difference,
+        bound: mismatch.bound,
+    })
+}

@@ -1,0 +1,86 @@
+//! Functions of libraries that are loaded at run time.
+
+/// A structure of C functions, and its loading from a library.
+///
+/// A library stays loaded until the process ends: unloading one that has started threads is not safe.
+macro_rules! functions {
+    (
+        $(#[$meta:meta])*
+        $name:ident { $($function:ident: fn($($argument:ty),* $(,)?) $(-> $result:ty)?;)* }
+        $(variadic { $($other:ident: $kind:ty;)* })?
+    ) => {
+        $(#[$meta])*
+        #[allow(non_snake_case, reason = "the names are the library's")]
+        #[derive(Clone, Copy, Debug)]
+        pub(crate) struct $name {
+            $(pub(crate) $function: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
+            $($(pub(crate) $other: $kind,)*)?
+        }
+
+        impl $name {
+            /// The functions of the library at `path`, or what is wrong with it.
+            pub(crate) fn load(path: &std::path::Path) -> std::result::Result<$name, String> {
+                // SAFETY: a runtime's library may run code when it is loaded; the search names only runtimes.
+                let library = unsafe { libloading::Library::new(path) }
+                    .map_err(|error| {
+                        format!("{} cannot be loaded: {}", path.display(), $crate::library::reason(&error))
+                    })?;
+                let library: &'static libloading::Library = Box::leak(Box::new(library));
+                Ok($name {
+                    $($function: {
+                        // SAFETY: the type is that of the function in the library's C header.
+                        unsafe { $crate::library::symbol(library, path, stringify!($function)) }?
+                    },)*
+                    $($($other: {
+                        // SAFETY: as above.
+                        unsafe { $crate::library::symbol(library, path, stringify!($other)) }?
+                    },)*)?
+                })
+            }
+        }
+    };
+}
+
+pub(crate) use functions;
+
+use std::{
+    ffi::{CStr, c_char},
+    path::Path,
+};
+
+/// A function of a library.
+///
+/// # Safety
+/// `T` must be the type of the function in the library's C header.
+pub(crate) unsafe fn symbol<T: Copy>(
+    library: &'static libloading::Library,
+    path: &Path,
+    name: &str,
+) -> Result<T, String> {
+    // SAFETY: the caller gives the function's type, and the library is never unloaded.
+    let symbol = unsafe { library.get::<T>(name) };
+    symbol
+        .map(|symbol| *symbol)
+        .map_err(|error| format!("{} has no {name}: {}", path.display(), reason(&error)))
+}
+
+/// An error's text with that of its last cause: the loader's own words.
+pub(crate) fn reason(error: &libloading::Error) -> String {
+    let mut last: &dyn std::error::Error = error;
+    while let Some(cause) = last.source() {
+        last = cause;
+    }
+    last.to_string()
+}
+
+/// A C string as text; empty if the pointer is null.
+///
+/// # Safety
+/// The pointer is null or a string that ends with a zero byte.
+pub(crate) unsafe fn text(pointer: *const c_char) -> String {
+    if pointer.is_null() {
+        return String::new();
+    }
+    // SAFETY: the caller promises a string.
+    unsafe { CStr::from_ptr(pointer) }.to_string_lossy().into_owned()
+}

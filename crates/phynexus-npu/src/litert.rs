@@ -1,0 +1,452 @@
+//! LiteRT, Google's runtime of TensorFlow Lite files, with the compilers of NPU vendors that plug into it.
+//!
+//! The library is that of the Python package `ai-edge-litert` 2.3. The package's program `apply_plugin_main` loads a
+//! vendor's plug-in, which compiles the parts of a file that its NPU takes; LiteRT computes the rest on the CPU. The
+//! operators of the file that the program writes say which: a node whose operator is still there runs on the CPU.
+
+mod ffi;
+
+use std::{
+    collections::{HashMap, HashSet},
+    ffi::OsStr,
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use neurenix_onnx::{
+    Element,
+    edit::{self, Network, ValueType},
+    proto::{GraphProto, ModelProto, OperatorSetIdProto},
+};
+use phynexus::{Tensor, device::DeviceNature};
+
+use self::ffi::{Compiled, Functions, Setup, accelerator};
+use crate::{
+    Accepts, Error, Found, Options, Place, Placed, Program, Properties, Result, Runtime, Search, cache,
+    tflite::{self, Code, Port},
+    tool::{self, Folder},
+};
+
+/// The version whose C functions this module calls; others may differ in their arguments.
+const VERSION: &str = "2.3.";
+
+/// How long a vendor's compiler may take.
+const LIMIT: Duration = Duration::from_secs(600);
+/// The name of the file that it writes.
+const COMPILED: &str = "compiled.tflite";
+
+/// A vendor whose compiler plugs into LiteRT.
+struct Vendor {
+    /// The folder of its libraries.
+    folder: &'static str,
+    /// LiteRT's name of it, and the chip to compile for.
+    manufacturer: &'static str,
+    chip: &'static str,
+    name: &'static str,
+    model: &'static str,
+    /// Where to get what is missing.
+    remedy: &'static str,
+}
+
+const VENDORS: [Vendor; 5] = [
+    Vendor {
+        folder: "intel_openvino",
+        manufacturer: "IntelOpenVINO",
+        chip: "LNL",
+        name: "Intel",
+        model: "NPU",
+        remedy: "needs an Intel NPU with its driver, and `openvino` of the version that the plug-in was built for",
+    },
+    Vendor {
+        folder: "mediatek",
+        manufacturer: "MediaTek",
+        chip: "MT6991",
+        name: "MediaTek",
+        model: "APU",
+        remedy: "needs the NeuroPilot SDK with libneuron_adapter.so, from neuropilot.mediatek.com",
+    },
+    Vendor {
+        folder: "samsung",
+        manufacturer: "Samsung",
+        chip: "E9965",
+        name: "Samsung",
+        model: "Exynos NPU",
+        remedy: "needs Exynos AI LiteCore, from soc-developer.semiconductor.samsung.com",
+    },
+    Vendor {
+        folder: "google_tensor",
+        manufacturer: "Google",
+        chip: "Tensor_G5",
+        name: "Google",
+        model: "Tensor TPU",
+        remedy: "needs the Google Tensor SDK, from ai.google.dev/edge/litert",
+    },
+    Vendor {
+        folder: "qualcomm",
+        manufacturer: "Qualcomm",
+        chip: "SM8750",
+        name: "Qualcomm",
+        model: "Hexagon HTP",
+        remedy: "needs the QAIRT SDK, from qpm.qualcomm.com; the runtime ONNX Runtime with QNN needs less",
+    },
+];
+
+/// LiteRT on one kind of device.
+#[derive(Clone, Debug)]
+pub struct LiteRt {
+    functions: Functions,
+    properties: Properties,
+    setup: Setup,
+    plugin: Option<Plugin>,
+}
+
+/// A vendor's compiler.
+#[derive(Clone, Debug)]
+struct Plugin {
+    program: PathBuf,
+    arguments: Vec<String>,
+}
+
+/// The devices of LiteRT that `search` finds.
+///
+/// A vendor's device counts only if its plug-in compiles a small network for it.
+pub fn find(search: &Search) -> Found {
+    let mut found = Found::default();
+    let packages: Vec<PathBuf> = (search.folders().iter())
+        .flat_map(|folder| [folder.join("ai_edge_litert"), folder.clone()])
+        .filter(|package| library(package).is_file())
+        .collect();
+    if packages.is_empty() {
+        let remedy = "not found; install it with `pip install ai-edge-litert==2.3.0`".to_owned();
+        found.missing.push(("LiteRT".to_owned(), remedy));
+        return found;
+    }
+    let mut refused: Vec<Vec<String>> = VENDORS.iter().map(|_| Vec::new()).collect();
+    let mut taken: HashSet<(usize, i32)> = HashSet::new();
+    for package in packages {
+        let (functions, version) = match load(&package) {
+            Ok(loaded) => loaded,
+            Err(reason) => {
+                found.missing.push(("LiteRT".to_owned(), reason));
+                continue;
+            }
+        };
+        if taken.insert((usize::MAX, 0)) {
+            found.runtimes.push(Arc::new(LiteRt::on_cpu(functions, &version)));
+        }
+        for (at, vendor) in VENDORS.iter().enumerate() {
+            let plugins = match plugins(&package, vendor) {
+                Ok(plugins) => plugins,
+                Err(reason) => {
+                    refused[at].push(reason);
+                    continue;
+                }
+            };
+            for (rank, (setup, plugin, nature)) in plugins.into_iter().enumerate() {
+                let device = LiteRt::of_vendor(functions, &version, vendor, (setup, plugin), nature);
+                let is_new = !taken.contains(&(at, rank as i32));
+                match is_new.then(|| device.try_out()) {
+                    Some(Ok(())) => {
+                        taken.insert((at, rank as i32));
+                        found.runtimes.push(Arc::new(device));
+                    }
+                    Some(Err(error)) if nature == DeviceNature::Hardware => {
+                        refused[at].push(error.to_string());
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+    for (at, vendor) in VENDORS.iter().enumerate() {
+        if !taken.contains(&(at, 0)) {
+            let reason = refused[at].last().map_or("", String::as_str);
+            let kind = format!("LiteRT, {} {}", vendor.name, vendor.model);
+            found.missing.push((kind, format!("{reason}; {}", vendor.remedy)));
+        }
+    }
+    found
+}
+
+fn library(package: &Path) -> PathBuf {
+    package.join(format!("{}LiteRt{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX))
+}
+
+/// The functions of a package's library and its version, or what is wrong.
+fn load(package: &Path) -> std::result::Result<(Functions, String), String> {
+    let parent = package.parent().unwrap_or(package);
+    let names = fs::read_dir(parent).into_iter().flatten().flatten();
+    let version = names
+        .filter_map(|entry| {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            Some(name.strip_prefix("ai_edge_litert-")?.strip_suffix(".dist-info")?.to_owned())
+        })
+        .next();
+    let version = version.ok_or_else(|| {
+        format!(
+            "{} is not part of an installed Python package, so its version is not known",
+            package.display()
+        )
+    })?;
+    if !version.starts_with(VERSION) {
+        return Err(format!(
+            "version {version} is installed, {VERSION}x is needed: `pip install ai-edge-litert==2.3.0`"
+        ));
+    }
+    Ok((Functions::load(&library(package))?, version))
+}
+
+/// What a vendor's device needs, in the order of preference; or what is missing.
+fn plugins(
+    package: &Path,
+    vendor: &Vendor,
+) -> std::result::Result<Vec<(Setup, Plugin, DeviceNature)>, String> {
+    let folder = package.join("vendors").join(vendor.folder);
+    let compiler = folder.join("compiler");
+    if !compiler.is_dir() {
+        return Err(format!("there is no compiler plug-in in {}", compiler.display()));
+    }
+    let program = package.join("tools").join(format!("apply_plugin_main{}", std::env::consts::EXE_SUFFIX));
+    if !program.is_file() {
+        return Err(format!("{} is missing", program.display()));
+    }
+    let dispatch = Some(folder.join("dispatch")).filter(|folder| folder.is_dir());
+    let setup = Setup { accelerators: accelerator::NPU | accelerator::CPU, dispatch, ..Default::default() };
+    let arguments = vec![
+        "--cmd=apply".to_owned(),
+        format!("--soc_manufacturer={}", vendor.manufacturer),
+        format!("--soc_model={}", vendor.chip),
+        format!("--libs={}", compiler.display()),
+    ];
+    let plugin = Plugin { program, arguments };
+    let mut plugins = vec![(setup.clone(), plugin.clone(), DeviceNature::Hardware)];
+    if vendor.folder == "intel_openvino" {
+        // The same path with OpenVINO's CPU device.
+        let mut arguments = plugin.arguments;
+        arguments.push("--intel_openvino_graph_backends=cpu".to_owned());
+        plugins.push((setup, Plugin { arguments, ..plugin }, DeviceNature::HostCpu));
+    }
+    Ok(plugins)
+}
+
+impl Plugin {
+    /// The file with the parts that the vendor's compiler takes compiled.
+    fn apply(&self, file: &[u8]) -> Result<Vec<u8>> {
+        let folder = Folder::new()?;
+        let input = folder.write("network.tflite", file)?;
+        let model = format!("--model={}", input.display());
+        let output = format!("--o={}", folder.path().join(COMPILED).display());
+        let own = self.arguments.iter().map(String::as_str);
+        let arguments: Vec<&OsStr> = own.chain([model.as_str(), output.as_str()]).map(OsStr::new).collect();
+        let printed = tool::run(&self.program, &arguments, folder.path(), LIMIT)?;
+        // The program succeeds by its own account even if a plug-in cannot be loaded.
+        match folder.read(COMPILED) {
+            Ok(compiled) if printed.succeeded && !compiled.is_empty() => Ok(compiled),
+            _ => Err(Error::Runtime {
+                runtime: "LiteRT's compiler".to_owned(),
+                message: errors(&format!("{}\n{}", printed.output, printed.errors)),
+            }),
+        }
+    }
+}
+
+/// The lines of LiteRT's log that say what went wrong, without places in its source.
+fn errors(log: &str) -> String {
+    let is_error = |line: &&str| line.starts_with("ERROR") || line.starts_with('└');
+    let mut found: Vec<String> = Vec::new();
+    for line in log.lines().map(str::trim).filter(is_error) {
+        let text = line.rsplit("] ").next().unwrap_or(line).trim_start_matches(['└', ' ']);
+        let is_place = text.is_empty() || text.starts_with("ERROR: [");
+        let place =
+            if is_place { line.trim_end_matches(']').rsplit('/').next().unwrap_or(line) } else { text };
+        if !found.iter().any(|known| known == place) {
+            found.push(place.to_owned());
+        }
+    }
+    if found.is_empty() { "it wrote no file and gave no reason".to_owned() } else { found.join("; ") }
+}
+
+impl LiteRt {
+    fn on_cpu(functions: Functions, version: &str) -> LiteRt {
+        LiteRt {
+            functions,
+            properties: Properties {
+                vendor: "Google".to_owned(),
+                model: "CPU".to_owned(),
+                runtime: "LiteRT".to_owned(),
+                version: version.to_owned(),
+                architecture: None,
+                memory: None,
+                nature: DeviceNature::HostCpu,
+            },
+            setup: Setup { accelerators: accelerator::CPU, ..Default::default() },
+            plugin: None,
+        }
+    }
+
+    fn of_vendor(
+        functions: Functions,
+        version: &str,
+        vendor: &Vendor,
+        (setup, plugin): (Setup, Plugin),
+        nature: DeviceNature,
+    ) -> LiteRt {
+        let is_host = nature == DeviceNature::HostCpu;
+        LiteRt {
+            functions,
+            properties: Properties {
+                vendor: vendor.name.to_owned(),
+                model: if is_host { "CPU".to_owned() } else { vendor.model.to_owned() },
+                runtime: format!("LiteRT, {}", vendor.folder),
+                version: version.to_owned(),
+                architecture: None,
+                memory: None,
+                nature,
+            },
+            setup,
+            plugin: Some(plugin),
+        }
+    }
+
+    /// Compiles a small network, all of it for the device.
+    fn try_out(&self) -> Result<()> {
+        let program = self.compiled(&small()?, None)?;
+        match program.placement.iter().all(|placed| placed.place == Place::Device) {
+            true => Ok(()),
+            false => Err(Error::Runtime {
+                runtime: self.properties.runtime.clone(),
+                message: "the plug-in does not compile a small product for its device".to_owned(),
+            }),
+        }
+    }
+
+    fn compiled(&self, network: &Network, cache: Option<&Path>) -> Result<LiteRtProgram> {
+        let mut file = tflite::write(network)?;
+        if let Some(plugin) = &self.plugin {
+            let arguments = plugin.arguments.join("\n");
+            let parts =
+                [b"litert".as_slice(), self.properties.version.as_bytes(), arguments.as_bytes(), &file.bytes];
+            let key = cache::key(&parts);
+            file.bytes = match cache.and_then(|folder| cache::read(folder, &key)) {
+                Some(known) => known,
+                None => {
+                    let compiled = plugin.apply(&file.bytes)?;
+                    if let Some(folder) = cache {
+                        cache::write(folder, &key, &compiled);
+                    }
+                    compiled
+                }
+            };
+        }
+        let ports = (&file.inputs[..], &file.outputs[..]);
+        let compiled = Compiled::new(self.functions, file.bytes.clone(), ports, &self.setup)?;
+        // Operators of the schema run on the CPU, a vendor's are custom ones.
+        let left: HashSet<String> = match &self.plugin {
+            None => HashSet::new(),
+            Some(_) => {
+                let left = compiled.left()?.into_iter();
+                left.filter(|left| Code::of_number(left.code).is_some()).map(|left| left.output).collect()
+            }
+        };
+        let placement = tflite::placed(&file, network, |operator| match left.contains(&operator.output) {
+            true => Place::Cpu(format!("the vendor's compiler did not take {}", operator.operator)),
+            false => Place::Device,
+        });
+        let memory = compiled.buffer_bytes()? as u64;
+        Ok(LiteRtProgram { compiled, inputs: file.inputs, outputs: file.outputs, placement, memory })
+    }
+}
+
+impl Runtime for LiteRt {
+    fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    fn accepts(&self, network: &Network, node: usize, types: &HashMap<String, ValueType>) -> Accepts {
+        tflite::accepts(network, node, types)
+    }
+
+    /// LiteRT has no limit of memory and no choice of power: [`Options::memory_limit`] counts the inputs and outputs, and
+    /// [`Options::low_power`] has no effect.
+    fn compile(&self, network: &Network, options: &Options) -> Result<Box<dyn Program>> {
+        let program = self.compiled(network, options.cache.as_deref())?;
+        if let Some(limit) = options.memory_limit.filter(|limit| program.memory > *limit) {
+            let needed = program.memory;
+            return Err(Error::Invalid(format!(
+                "inputs and outputs need {needed} bytes, the limit is {limit}"
+            )));
+        }
+        let on_cpu = program.placement.iter().find_map(|placed| match &placed.place {
+            Place::Cpu(reason) => Some(format!("{} ({}): {reason}", placed.node, placed.operator)),
+            Place::Device => None,
+        });
+        match on_cpu.filter(|_| options.strict) {
+            Some(split) => Err(Error::Invalid(format!("strict: {split}"))),
+            None => Ok(Box::new(program)),
+        }
+    }
+}
+
+/// A network that LiteRT compiled.
+#[derive(Debug)]
+struct LiteRtProgram {
+    compiled: Compiled,
+    inputs: Vec<Port>,
+    outputs: Vec<Port>,
+    placement: Vec<Placed>,
+    memory: u64,
+}
+
+impl Program for LiteRtProgram {
+    fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+        let ports = &self.inputs;
+        if inputs.len() != ports.len() {
+            let (expected, given) = (ports.len(), inputs.len());
+            return Err(Error::Invalid(format!("expected {expected} inputs, got {given}")));
+        }
+        let bytes: Vec<Vec<u8>> =
+            ports.iter().zip(inputs).map(|(port, input)| port.encode(input)).collect::<Result<_>>()?;
+        let outputs = self.compiled.run(&bytes)?;
+        self.outputs.iter().zip(&outputs).map(|(port, bytes)| port.decode(bytes)).collect()
+    }
+
+    fn placement(&self) -> &[Placed] {
+        &self.placement
+    }
+
+    /// The bytes of the inputs and outputs; LiteRT does not say what else it uses.
+    fn memory(&self) -> Option<u64> {
+        Some(self.memory)
+    }
+}
+
+/// A product of 8 bits: what every NPU takes.
+fn small() -> Result<Network> {
+    let extents = 16;
+    let graph = GraphProto {
+        name: "small".to_owned(),
+        input: vec![edit::info("x", Element::Int8, &[1, extents])],
+        output: vec![edit::info("y", Element::Int8, &[1, extents])],
+        ..Default::default()
+    };
+    let opset = OperatorSetIdProto { domain: String::new(), version: 21 };
+    let proto =
+        ModelProto { ir_version: 10, graph: Some(graph), opset_import: vec![opset], ..Default::default() };
+    let mut network = Network::new(proto)?;
+    let weights: Vec<i64> = (0..extents * extents).map(|at| at as i64 % 7 - 3).collect();
+    network.store(edit::integers("w", Element::Int8, &[extents, extents], &weights));
+    network.store(edit::integers("zero", Element::Int8, &[], &[0]));
+    network.store(edit::floats("scale", &[], &[0.05]));
+    let nodes = [
+        ("DequantizeLinear", "x_real", vec!["x", "scale", "zero"]),
+        ("DequantizeLinear", "w_real", vec!["w", "scale", "zero"]),
+        ("MatMul", "product", vec!["x_real", "w_real"]),
+        ("QuantizeLinear", "y", vec!["product", "scale", "zero"]),
+    ];
+    for (operator, output, inputs) in nodes {
+        network.graph.node.push(edit::node(operator, output, &inputs, &[output], vec![]));
+    }
+    Ok(network)
+}

@@ -1,0 +1,314 @@
+//! Files of TensorFlow Lite, written from networks.
+//!
+//! LiteRT, Vela, the Edge TPU's compiler and Arm NN read them. A network whose values are quantized by pairs of
+//! `QuantizeLinear` and `DequantizeLinear` becomes a file that computes on integers: 8 bits, or 16 bits with weights of 8.
+//! Unsigned values become signed: they and their zero points are moved by half of the range. Images have their channels
+//! last in a file; the border of the file, not an operator in it, moves inputs and outputs ([`Port`]).
+//!
+//! Source of the rules for integers: TFLite's 8-bit quantization specification
+//! (<https://ai.google.dev/edge/litert/conversion/tensorflow/quantization/quantization_spec>).
+
+mod constant;
+mod convert;
+mod elementwise;
+mod graph;
+mod layout;
+mod linear;
+mod movement;
+mod pool;
+mod port;
+mod schema;
+mod window;
+mod writer;
+
+use std::collections::HashMap;
+
+use neurenix_onnx::{
+    Element, Value,
+    edit::{Network, ValueType},
+    proto::{DimensionKind, TypeKind, ValueInfoProto},
+};
+use phynexus::{Device, Tensor};
+
+pub use port::Port;
+pub(crate) use schema::{Code, Kind};
+
+use self::{
+    graph::{Graph, Quantization},
+    layout::Layout,
+    writer::{Held, Scheme, Writer, plain_kind, refusal},
+};
+use crate::{Accepts, Error, Place, Placed, Result};
+
+/// A file of TensorFlow Lite.
+#[derive(Clone, Debug)]
+pub struct File {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// The inputs, in the order of the network's.
+    pub inputs: Vec<Port>,
+    /// The outputs, in the order of the network's.
+    pub outputs: Vec<Port>,
+    /// The operators, in the order of the file.
+    pub operators: Vec<FileOperator>,
+}
+
+/// An operator of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileOperator {
+    /// The name in TFLite's schema, such as `CONV_2D`.
+    pub operator: &'static str,
+    /// The node of the network that it belongs to.
+    pub node: String,
+    /// The name of the tensor that it makes.
+    pub output: String,
+}
+
+/// Writes a network of fixed shapes as a file.
+///
+/// # Errors
+/// [`Error::Runtime`] if a node has no form in TFLite, which names it; if the network is not valid.
+pub fn write(network: &Network) -> Result<File> {
+    let types = value_types(network)?;
+    write_with(network, &types)
+}
+
+/// As [`write`](fn@write), with the types of all values.
+///
+/// # Errors
+/// As for [`write`](fn@write).
+pub fn write_with(network: &Network, types: &HashMap<String, ValueType>) -> Result<File> {
+    let mut writer = Writer::new(network, types);
+    let mut inputs = Vec::new();
+    for input in &network.graph.input {
+        if network.stored(&input.name).is_none() {
+            inputs.push(writer.border(&input.name)?);
+        }
+    }
+    for at in 0..network.graph.node.len() {
+        writer.at = at;
+        if !writer.absorbed.contains(&at) {
+            writer.write_node()?;
+        }
+    }
+    let mut outputs = Vec::new();
+    for output in &network.graph.output {
+        outputs.push(writer.output_port(&output.name)?);
+    }
+    let graph = without_unused(writer.graph);
+    let operators = (graph.steps.iter())
+        .map(|step| FileOperator {
+            operator: step.code.name(),
+            node: step.node.clone(),
+            output: step.outputs.first().map_or(String::new(), |&at| graph.tensors[at as usize].name.clone()),
+        })
+        .collect();
+    Ok(File { bytes: graph.encode(), inputs, outputs, operators })
+}
+
+/// Where the nodes of a file run, from where its operators do: on the CPU if one of theirs does.
+pub(crate) fn placed(file: &File, network: &Network, place: impl Fn(&FileOperator) -> Place) -> Vec<Placed> {
+    let kinds: HashMap<&str, &str> =
+        network.graph.node.iter().map(|node| (node.name.as_str(), node.op_type.as_str())).collect();
+    let mut placed: Vec<Placed> = Vec::new();
+    for operator in &file.operators {
+        let place = place(operator);
+        match placed.iter_mut().find(|known| known.node == operator.node) {
+            Some(known) if place != Place::Device => known.place = place,
+            Some(_) => {}
+            None => placed.push(Placed {
+                node: operator.node.clone(),
+                operator: kinds.get(operator.node.as_str()).copied().unwrap_or_default().to_owned(),
+                place,
+            }),
+        }
+    }
+    placed
+}
+
+/// Whether a node has a form in TFLite: it is written alone, with the nodes around it that quantize.
+pub(crate) fn accepts(network: &Network, node: usize, types: &HashMap<String, ValueType>) -> Accepts {
+    match surrounded(network, node, types).and_then(|part| write_with(&part, types)) {
+        Ok(_) => Accepts::Yes,
+        Err(Error::Runtime { message, .. }) => Accepts::No(message),
+        Err(error) => Accepts::No(error.to_string()),
+    }
+}
+
+/// A node alone, with those that dequantize what it reads and quantize what it makes.
+pub(crate) fn surrounded(
+    network: &Network,
+    node: usize,
+    types: &HashMap<String, ValueType>,
+) -> Result<Network> {
+    let proto = network.graph.node.get(node);
+    let proto = proto.ok_or_else(|| Error::Invalid(format!("there is no node {node}")))?;
+    let links = network.links();
+    let is = |at: usize, operator: &str| network.graph.node[at].op_type == operator;
+    let mut nodes: Vec<usize> = (proto.input.iter())
+        .filter_map(|name| links.maker.get(name).copied())
+        .filter(|&maker| is(maker, "DequantizeLinear"))
+        .collect();
+    let readers = proto.output.iter().filter_map(|name| links.readers.get(name)).flatten();
+    nodes.extend(readers.map(|&(reader, _)| reader).filter(|&reader| is(reader, "QuantizeLinear")));
+    nodes.push(node);
+    nodes.sort_unstable();
+    nodes.dedup();
+    Ok(network.part(&nodes, types)?)
+}
+
+/// The types of all values of a network of fixed shapes: the CPU computes it once, from zeros.
+///
+/// # Errors
+/// If an input has no fixed shape, or a node fails.
+pub(crate) fn value_types(network: &Network) -> Result<HashMap<String, ValueType>> {
+    let device = Device::find("cpu")?;
+    let mut inputs = HashMap::new();
+    for input in &network.graph.input {
+        if network.stored(&input.name).is_some() {
+            continue;
+        }
+        let value = declared(input).ok_or_else(|| {
+            Error::Invalid(format!("the input {:?} has no fixed shape of numbers", input.name))
+        })?;
+        let dtype = value.element.dtype().unwrap_or(phynexus::DType::F32);
+        let zeros = Tensor::zeros(&value.shape, dtype, device)?;
+        inputs.insert(input.name.clone(), Value::of_element(zeros, value.element));
+    }
+    Ok(network.observe(inputs, device, |_| false)?.0)
+}
+
+/// The type of an input that is a tensor of fixed shape.
+pub(crate) fn declared(input: &ValueInfoProto) -> Option<ValueType> {
+    let Some(TypeKind::Tensor(tensor)) = &input.r#type.as_ref()?.value else { return None };
+    let element = Element::of_number(tensor.elem_type.into())?;
+    let dims = tensor.shape.as_ref()?.dim.iter();
+    let shape = dims.map(|dim| match dim.value {
+        Some(DimensionKind::Value(extent)) => usize::try_from(extent).ok(),
+        _ => None,
+    });
+    Some(ValueType { element, shape: shape.collect::<Option<_>>()? })
+}
+
+impl Writer<'_> {
+    /// The tensor and port of an input.
+    fn border(&mut self, name: &str) -> Result<Port> {
+        let value = self.types.get(name).cloned();
+        let value = value.ok_or_else(|| refusal(&format!("the type of {name:?} is not known")))?;
+        let scheme = match value.element {
+            Element::Float => self.quantized_by_readers(name),
+            element => self.dequantized_by_readers(name, element)?,
+        };
+        let is_image = value.shape.len() > 2 && self.reaches_image(name);
+        let layout = if is_image { Layout::ChannelsLast } else { Layout::Network };
+        let (kind, quantization) = match scheme {
+            Some(scheme) => (Some(scheme.kind), Some(scheme.quantization)),
+            None => (plain_kind(value.element), None),
+        };
+        let kind =
+            kind.ok_or_else(|| refusal(&format!("the input {name:?} is of type {:?}", value.element)))?;
+        let tensor = self.tensor(name, &value.shape, &layout, kind, quantization);
+        self.graph.inputs.push(tensor);
+        self.bind(name, Held { tensor, layout: layout.clone() });
+        Ok(Port::new(name, &value, &self.graph.tensors[tensor as usize], &layout))
+    }
+
+    /// The port of an output.
+    fn output_port(&mut self, name: &str) -> Result<Port> {
+        let value = self.types.get(name).cloned();
+        let value = value.ok_or_else(|| refusal(&format!("the type of {name:?} is not known")))?;
+        let held = self.held(name)?;
+        let is_made = self.graph.steps.iter().any(|step| step.outputs.contains(&held.tensor));
+        if !is_made || self.graph.outputs.contains(&held.tensor) {
+            return Err(refusal(&format!("the output {name:?} is no result of an operator of its own")));
+        }
+        self.graph.outputs.push(held.tensor);
+        let tensor = self.stored(&held);
+        let is_single = tensor.quantization.as_ref().is_none_or(|q| Quantization::single(q).is_some());
+        match is_single {
+            true => Ok(Port::new(name, &value, tensor, &held.layout)),
+            false => Err(refusal(&format!("the output {name:?} has several scales"))),
+        }
+    }
+
+    /// How the readers of quantized integers dequantize them, if all do so alike.
+    fn dequantized_by_readers(&self, name: &str, element: Element) -> Result<Option<Scheme>> {
+        let readers = self.links.readers.get(name).into_iter().flatten();
+        let mut schemes = readers
+            .map(|&(at, _)| &self.network.graph.node[at])
+            .filter(|node| node.op_type == "DequantizeLinear")
+            .map(|node| self.scheme(node, element));
+        let Some(first) = schemes.next().transpose()? else { return Ok(None) };
+        Ok(Some(first).filter(|scheme| scheme.quantization.single().is_some()))
+    }
+
+    /// Whether an operator on images reads the value, through others that compute element by element.
+    fn reaches_image(&self, name: &str) -> bool {
+        const IMAGES: [&str; 6] =
+            ["Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalAveragePool", "Resize"];
+        const PASS: [&str; 7] =
+            ["QuantizeLinear", "DequantizeLinear", "Relu", "Clip", "Pad", "Identity", "Sigmoid"];
+        let readers = self.links.readers.get(name).into_iter().flatten();
+        readers.map(|&(at, _)| &self.network.graph.node[at]).any(|node| {
+            let operator = node.op_type.as_str();
+            IMAGES.contains(&operator)
+                || (PASS.contains(&operator) && node.output.iter().any(|output| self.reaches_image(output)))
+        })
+    }
+
+    fn write_node(&mut self) -> Result<()> {
+        if !matches!(self.node().domain.as_str(), "" | "ai.onnx") {
+            return Err(self.refuse("it has no form in TFLite"));
+        }
+        match self.node().op_type.as_str() {
+            "QuantizeLinear" => self.quantize(),
+            "DequantizeLinear" => self.dequantize(),
+            "Conv" => self.convolution(),
+            "ConvTranspose" => self.transposed_convolution(),
+            "Gemm" | "MatMul" => self.product(),
+            "Add" => self.binary(Code::ADD),
+            "Sub" => self.binary(Code::SUB),
+            "Mul" => self.binary(Code::MUL),
+            "Div" => self.binary(Code::DIV),
+            "Max" => self.binary(Code::MAXIMUM),
+            "Min" => self.binary(Code::MINIMUM),
+            "Pow" => self.binary(Code::POW),
+            "Clip" => self.clip(),
+            "Softmax" => self.softmax(),
+            "MaxPool" => self.pool(true),
+            "AveragePool" => self.pool(false),
+            "GlobalAveragePool" | "ReduceMean" => self.mean(),
+            "Resize" => self.resize(),
+            "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze" => self.reshape(),
+            "Identity" | "Dropout" => self.identity(),
+            "Transpose" => self.transpose(),
+            "Concat" => self.concatenate(),
+            "Pad" => self.pad(),
+            "Slice" => self.slice(),
+            "Gather" => self.gather(),
+            _ => self.unary(),
+        }
+    }
+}
+
+/// The graph without tensors that no operator uses.
+fn without_unused(mut graph: Graph) -> Graph {
+    let mut used = vec![false; graph.tensors.len()];
+    let steps = graph.steps.iter().flat_map(|step| step.inputs.iter().chain(&step.outputs));
+    for &tensor in steps.chain(&graph.inputs).chain(&graph.outputs) {
+        used[tensor as usize] = true;
+    }
+    let mut places = Vec::with_capacity(used.len());
+    let mut next = 0;
+    for &is_used in &used {
+        places.push(next);
+        next += i32::from(is_used);
+    }
+    let mut kept = used.iter();
+    graph.tensors.retain(|_| kept.next().copied().unwrap_or(false));
+    let steps = graph.steps.iter_mut().flat_map(|step| step.inputs.iter_mut().chain(&mut step.outputs));
+    for tensor in steps.chain(&mut graph.inputs).chain(&mut graph.outputs) {
+        *tensor = places[*tensor as usize];
+    }
+    graph
+}

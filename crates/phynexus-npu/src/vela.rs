@@ -1,0 +1,233 @@
+//! Arm's Ethos-U, through its compiler Vela.
+//!
+//! Ethos-U is a part of microcontrollers: what Vela compiles runs there, with Arm's firmware, not here. The result is the
+//! file for the board and Vela's report: which operators the NPU takes, why it does not take the others, memory and
+//! cycles. The numbers are Vela's estimates.
+//!
+//! Vela is the Python package `ethos-u-vela` (proven with 5.2.0).
+
+use std::{
+    collections::HashMap,
+    ffi::OsStr,
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use neurenix_onnx::edit::Network;
+
+use crate::{
+    Error, Place, Placed, Result, Search,
+    tflite::{self, File},
+    tool::{self, Folder},
+};
+
+/// How long Vela may take.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// A network that was compiled for a device that is not here.
+#[derive(Clone, Debug)]
+pub struct CompiledFile {
+    /// The file for the device.
+    pub path: PathBuf,
+    /// Where each node runs, as the compiler reports.
+    pub placement: Vec<Placed>,
+    /// The memory that it needs.
+    pub memory: FileMemory,
+    /// The cycles of a run that the compiler expects; `None` if it does not say.
+    pub cycles: Option<u64>,
+}
+
+/// The memory that a compiled network needs, in bytes; 0 where a device lacks such memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileMemory {
+    /// On the chip.
+    pub sram: u64,
+    /// Beside the chip.
+    pub dram: u64,
+    /// Flash, on and off the chip: the weights and the commands.
+    pub flash: u64,
+}
+
+/// An Ethos-U and its number of multipliers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accelerator {
+    /// Ethos-U55 with 32 to 256.
+    U55(u32),
+    /// Ethos-U65 with 256 or 512.
+    U65(u32),
+    /// Ethos-U85 with 128 to 2048.
+    U85(u32),
+}
+
+impl Accelerator {
+    /// Vela's name, such as `ethos-u55-128`.
+    pub fn name(self) -> String {
+        match self {
+            Accelerator::U55(size) => format!("ethos-u55-{size}"),
+            Accelerator::U65(size) => format!("ethos-u65-{size}"),
+            Accelerator::U85(size) => format!("ethos-u85-{size}"),
+        }
+    }
+}
+
+/// Vela, if it is installed.
+#[derive(Clone, Debug)]
+pub struct Vela {
+    program: PathBuf,
+    version: String,
+}
+
+impl Vela {
+    /// Vela as `search` finds it.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] if it is not installed.
+    pub fn find(search: &Search) -> Result<Vela> {
+        let program = search.tool("vela").ok_or_else(|| {
+            let remedy =
+                "vela, the compiler of Ethos-U, was not found; install it with `pip install ethos-u-vela`";
+            Error::Missing(remedy.to_owned())
+        })?;
+        let folder = Folder::new()?;
+        let printed = tool::run(&program, &["--version".as_ref()], folder.path(), LIMIT)?;
+        if !printed.succeeded {
+            return Err(failed(printed.end()));
+        }
+        Ok(Vela { program, version: printed.output.trim().to_owned() })
+    }
+
+    /// The version, such as `5.2.0`.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// Compiles a network of fixed shapes, quantized to 8 bits or to 16 with weights of 8, and writes the result to `path`.
+    ///
+    /// # Errors
+    /// If the network has no form in TFLite, if Vela refuses it, if a file cannot be read or written.
+    pub fn compile(&self, network: &Network, accelerator: Accelerator, path: &Path) -> Result<CompiledFile> {
+        let file = tflite::write(network)?;
+        let folder = Folder::new()?;
+        let input = folder.write("network.tflite", &file.bytes)?;
+        let config = accelerator.name();
+        let arguments: [&OsStr; 7] = [
+            "--accelerator-config".as_ref(),
+            config.as_ref(),
+            "--output-dir".as_ref(),
+            folder.path().as_os_str(),
+            "--show-cpu-operations".as_ref(),
+            "--verbose-performance".as_ref(),
+            input.as_os_str(),
+        ];
+        let printed = tool::run(&self.program, &arguments, folder.path(), LIMIT)?;
+        if !printed.succeeded {
+            return Err(failed(printed.end()));
+        }
+        let names: Vec<String> = (fs::read_dir(folder.path()).into_iter().flatten().flatten())
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .collect();
+        let read = |is: &dyn Fn(&str) -> bool| {
+            let name = names.iter().find(|name| is(name)).ok_or_else(|| failed(printed.end()))?;
+            folder.read(name)
+        };
+        let compiled = read(&|name| name.ends_with("_vela.tflite"))?;
+        let layers = table(&read(&|name| name.ends_with("_per-layer.csv"))?);
+        let summary = table(&read(&|name| name.contains("_summary_"))?);
+        fs::write(path, compiled).map_err(|source| Error::File { path: path.to_owned(), source })?;
+        let text = format!("{}\n{}", printed.output, printed.errors);
+        let totals = summary.first().ok_or_else(|| failed("its summary is empty".to_owned()))?;
+        let number = |key: &str| totals.get(key).and_then(|value| value.parse::<f64>().ok());
+        // The summary has kibibytes.
+        let bytes = |key: &str| (number(key).unwrap_or(0.0) * 1024.0).round() as u64;
+        Ok(CompiledFile {
+            path: path.to_owned(),
+            placement: placement(&file, network, &layers, &reasons(&text)),
+            memory: FileMemory {
+                sram: bytes("sram_memory_used"),
+                dram: bytes("dram_memory_used"),
+                flash: bytes("on_chip_flash_memory_used") + bytes("off_chip_flash_memory_used"),
+            },
+            cycles: number("cycles_total").map(|cycles| cycles as u64),
+        })
+    }
+}
+
+fn failed(message: String) -> Error {
+    Error::Runtime { runtime: "Vela".to_owned(), message }
+}
+
+/// The rows of a table of comma-separated values, by column. Vela quotes no values.
+fn table(bytes: &[u8]) -> Vec<HashMap<String, String>> {
+    let text = String::from_utf8_lossy(bytes);
+    let mut lines = text.lines().filter(|line| !line.trim().is_empty());
+    let cells = |line: &str| line.split(',').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
+    let header = lines.next().map(cells).unwrap_or_default();
+    lines.map(|line| header.iter().cloned().zip(cells(line)).collect()).collect()
+}
+
+/// Why Vela leaves operators to the CPU, by the name of their result. It prints
+///
+/// ```text
+/// Warning (supported operators) operator: EXP, ofm: 'name'
+/// Reason: Operation has tensor with unsupported DataType Float32 (other)
+/// Feature-map dataTypes must be one of {"INT16", "INT32", "INT64", "INT8", "UINT8"}
+/// ```
+fn reasons(text: &str) -> HashMap<String, String> {
+    let mut reasons = HashMap::new();
+    let mut lines = text.lines().peekable();
+    while let Some(line) = lines.next() {
+        let is_warning = line.starts_with("Warning (") && line.contains("operator:");
+        let Some((_, name)) = line.split_once("ofm: '").filter(|_| is_warning) else { continue };
+        let mut parts = Vec::new();
+        while let Some(part) = lines.next_if(|next| !next.trim().is_empty() && !next.starts_with("Warning")) {
+            parts.push(part.trim().trim_start_matches("Reason: "));
+        }
+        reasons.insert(name.trim_end_matches('\'').to_owned(), parts.join("; "));
+    }
+    reasons
+}
+
+/// Where nodes run: on the CPU if Vela's table says so of an operator of theirs.
+fn placement(
+    file: &File,
+    network: &Network,
+    layers: &[HashMap<String, String>],
+    reasons: &HashMap<String, String>,
+) -> Vec<Placed> {
+    let is_on_cpu = |output: &str| {
+        let row = |row: &&HashMap<String, String>| row.get("Name").is_some_and(|name| name == output);
+        layers.iter().filter(row).any(|row| row.get("Target").is_some_and(|target| target == "CPU"))
+    };
+    tflite::placed(file, network, |operator| {
+        let reason = reasons.get(&operator.output);
+        match reason.is_some() || is_on_cpu(&operator.output) {
+            false => Place::Device,
+            true => {
+                let reason = reason.map_or("Vela gives no reason", String::as_str);
+                Place::Cpu(format!("{}: {reason}", operator.operator))
+            }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_are_read() {
+        let text = "Warning: No memory mode specified.\n\nWarning (supported operators) operator: EXP, ofm: 'e_raw'\n\
+                    Reason: Operation has tensor with unsupported DataType Float32\nMust be one of {\"INT8\"}\n\n\
+                    Warning (supported operators) operator: DEQUANTIZE, ofm: 'a/real'\nReason: Unsupported opType\n";
+        let found = reasons(text);
+        assert_eq!(found.len(), 2);
+        assert_eq!(found["a/real"], "Unsupported opType");
+        assert_eq!(
+            found["e_raw"],
+            "Operation has tensor with unsupported DataType Float32; Must be one of {\"INT8\"}"
+        );
+        let rows = table(b"Target,Name\nNPU,a\nCPU,e_raw\n");
+        assert_eq!((rows.len(), rows[1]["Target"].as_str(), rows[1]["Name"].as_str()), (2, "CPU", "e_raw"));
+    }
+}

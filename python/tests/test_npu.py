@@ -1,0 +1,168 @@
+"""Networks on NPUs. Most tests need a runtime: the checks of the project run this file with ``RNN_NPU_PATH`` and
+``RNN_NPU_EMULATORS`` set, so that Qualcomm's emulator is ``npu:0``.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import warnings
+
+import neurenix as nx
+import numpy as np
+import pytest
+from neurenix import nn
+from neurenix.hardware import FallbackWarning
+from neurenix.hardware.npu import NPUBackend, is_npu_available
+
+with_unit = pytest.mark.skipif(
+    os.environ.get("RNN_NPU_EMULATORS") != "1", reason="needs a runtime: the npu stage of the checks sets RNN_NPU_PATH"
+)
+
+
+def digits() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    train, test = nx.data.digits(device="cpu")
+    x, y, test_x, test_y = (tensor.numpy() for dataset in (train, test) for tensor in dataset.tensors)
+    return x.reshape(-1, 1, 8, 8), y, test_x.reshape(-1, 1, 8, 8), test_y
+
+
+def trained(model: nn.Module, epochs: int = 12) -> nn.Module:
+    x, y, _, _ = digits()
+    optimizer = nx.optim.Adam(model.parameters(), lr=0.005)
+    for _ in range(epochs):
+        for start in range(0, len(x) - 63, 64):
+            rows = slice(start, start + 64)
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(nx.from_numpy(x[rows])), nx.from_numpy(y[rows])).backward()
+            optimizer.step()
+    return model.eval()
+
+
+def mlp() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+
+
+def cnn() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(32 * 4 * 4, 10),
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=["mlp", "cnn"])
+def network(request: pytest.FixtureRequest) -> nn.Module:
+    nx.manual_seed(0)
+    return trained({"mlp": mlp, "cnn": cnn}[request.param]())
+
+
+def sqnr(expected: np.ndarray, got: np.ndarray) -> float:
+    return float(10 * np.log10(np.square(expected).sum() / np.square(expected - got).sum()))
+
+
+@with_unit
+def test_the_unit_says_what_it_is() -> None:
+    npu = NPUBackend()
+    assert npu.initialize() and is_npu_available()
+    info = npu.get_device_info(0)
+    assert info["device"] == "npu:0" and info["nature"] == "emulator" and info["vendor"] == "Qualcomm"
+    assert info["version"] and info["architecture"]
+    listed = {entry["device"]: entry for entry in nx.hardware.report()}
+    assert listed["npu:0"]["nature"] == "emulator"
+
+
+@with_unit
+@pytest.mark.parametrize(("precision", "least"), [("int8", 25.0), ("int16", 35.0)])
+def test_accuracy_on_the_unit(network: nn.Module, precision: str, least: float) -> None:
+    x, _, test_x, test_y = digits()
+    npu = NPUBackend()
+    model = npu.optimize_model(network, precision=precision, calibration_data=x[:200], strict=True)
+    rows = test_x[:200]
+    expected = network(nx.from_numpy(rows)).detach().numpy()
+    got = model(nx.from_numpy(rows)).numpy()
+    assert {entry["device"] for entry in model.placement_report()} == {"npu:0"}
+    assert sqnr(expected, got) > least
+    accuracy = [(scores.argmax(-1) == test_y[:200]).mean() for scores in (expected, got)]
+    assert accuracy[1] >= accuracy[0] - 0.005 - 1e-9
+    report = model.quantization_report()
+    assert report is not None and report.outputs
+
+
+@with_unit
+def test_every_call_of_the_document() -> None:
+    npu = NPUBackend()
+    npu.initialize()
+    c = npu.matmul(nx.Tensor([[1, 2], [3, 4]]), nx.Tensor([[5, 6], [7, 8]]))
+    np.testing.assert_allclose(c.numpy(), [[19, 22], [43, 50]], rtol=2e-3)
+    image, weight = nx.randn(1, 3, 8, 8), nx.randn(4, 3, 3, 3)
+    expected = nn.functional.conv2d(image, weight, padding=1)
+    np.testing.assert_allclose(npu.conv2d(image, weight, padding=(1, 1)).numpy(), expected.numpy(), atol=0.05)
+    assert npu.placement_report()[0]["device"] == "npu:0"
+    model = nn.Sequential(
+        nn.Conv2d(3, 16, kernel_size=3, stride=1, padding=1), nn.ReLU(),
+        nn.Conv2d(16, 32, kernel_size=3, stride=2, padding=1), nn.ReLU(),
+        nn.Conv2d(32, 64, kernel_size=3, stride=2, padding=1), nn.ReLU(),
+        nn.Linear(64 * 8 * 8, 10),
+    )  # fmt: skip
+    npu.set_memory_limit(1024 * 1024 * 100)
+    npu.enable_memory_optimization(True)
+    x = nx.randn(1, 3, 32, 32)
+    for goal in ("balanced", "performance", "accuracy", "power", "size"):
+        data = None if goal == "performance" else x
+        optimized = npu.optimize_model(model=model, quantize=True, precision="int8", optimize_for=goal, calibration_data=data)
+        y, expected = optimized(x).numpy(), model(x).detach().numpy()
+        assert sqnr(expected, y) > (8 if goal == "size" else 20), goal
+        assert "npu:0" in {entry["device"] for entry in optimized.placement_report()}, goal
+
+
+@with_unit
+def test_a_network_is_saved_and_loaded(network: nn.Module, tmp_path: pathlib.Path) -> None:
+    x = digits()[0]
+    npu = NPUBackend()
+    model = npu.optimize_model(network, calibration_data=x[:100])
+    path = tmp_path / "network.onnx"
+    model.save(path)
+    again = npu.load(path)
+    rows = nx.from_numpy(x[:7])
+    assert np.array_equal(again(rows).numpy(), model(rows).numpy())
+
+
+@with_unit
+def test_strictness_and_limits(network: nn.Module) -> None:
+    x = digits()[0]
+
+    class Remainder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = network
+
+        def forward(self, input: nx.Tensor) -> nx.Tensor:
+            return nx.remainder(self.network(input), 2.0)
+
+    npu = NPUBackend()
+    model = npu.optimize_model(Remainder(), quantize=False, precision="float16")
+    result = model(nx.from_numpy(x[:4]))
+    assert result.shape == (4, 10)
+    places = {entry["operator"]: entry for entry in model.placement_report()}
+    assert places["Mod"]["device"] == "cpu" and places["Mod"]["reason"]
+    strict = npu.optimize_model(Remainder(), quantize=False, strict=True)
+    with pytest.raises((RuntimeError, ValueError), match="Mod"):
+        strict(nx.from_numpy(x[:4]))
+    npu.set_memory_limit(1000)
+    with pytest.raises((RuntimeError, MemoryError, ValueError), match="memory|bytes"):
+        npu.optimize_model(network, calibration_data=x[:10])
+
+
+@pytest.mark.skipif(is_npu_available(), reason="this machine has an NPU")
+def test_without_a_unit_the_cpu_computes_and_says_so(network: nn.Module) -> None:
+    x, _, test_x, test_y = digits()
+    npu = NPUBackend()
+    assert not npu.initialize() and npu.get_device_count() == 0 and npu.get_device_info(0) == {}
+    with pytest.warns(FallbackWarning, match="No NPU is available"):
+        model = npu.optimize_model(network, calibration_data=x[:200])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        got = model(nx.from_numpy(test_x)).numpy()
+    expected = network(nx.from_numpy(test_x)).detach().numpy()
+    assert (got.argmax(-1) == test_y).mean() >= (expected.argmax(-1) == test_y).mean() - 0.003
+    entries = model.placement_report()
+    assert entries and {entry["device"] for entry in entries} == {"cpu"} and all(entry["reason"] for entry in entries)

@@ -1,0 +1,183 @@
+"""Quantized networks: accuracy and noise against ONNX Runtime's quantizer, methods, training, reports."""
+
+from __future__ import annotations
+
+import importlib.util
+import pathlib
+import types
+from typing import Any
+
+import neurenix as nx
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from neurenix import nn, quantize
+
+
+@pytest.fixture(scope="session")
+def comparison() -> types.ModuleType:
+    """The script that compares quantizers."""
+    path = pathlib.Path(__file__).parents[2] / "benchmarks" / "quantization.py"
+    spec = importlib.util.spec_from_file_location("quantization", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_noise_and_accuracy_are_at_least_those_of_onnx_runtime(comparison: Any, tmp_path: pathlib.Path) -> None:
+    for row in comparison.quality(tmp_path):
+        name = f"{row['network']}, {row['format']}"
+        assert row["sqnr"] >= row["sqnr_theirs"] - 0.3, name
+        assert abs(row["sqnr"] - row["sqnr_in_their_runtime"]) < 1.5, name
+        assert row["accuracy"] - row["ours"] <= 0.003, name
+
+
+def small() -> nn.Module:
+    nx.manual_seed(1)
+    return nn.Sequential(
+        nn.Conv2d(2, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, stride=2), nn.ReLU(),
+        nn.Flatten(), nn.Linear(8 * 3 * 3, 5),
+    ).eval()  # fmt: skip
+
+
+def batches(count: int = 3) -> list[nx.Tensor]:
+    nx.manual_seed(2)
+    return [nx.randn(4, 2, 8, 8) for _ in range(count)]
+
+
+def noise(expected: nx.Tensor, got: nx.Tensor) -> float:
+    difference = (expected - got).square().sum().item()
+    return 10 * float(np.log10(expected.square().sum().item() / difference))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"per_channel": False},
+        {"activations": "int8"},
+        {"activations": "int8", "symmetric": True},
+        {"activations": "uint16"},
+        {"activations": "int16"},
+        {"calibrator": "percentile"},
+        {"calibrator": "entropy"},
+        {"calibrator": "mse"},
+        {"equalize": True},
+        {"smooth": 0.5},
+        {"bias_correction": True},
+        {"adaptive_rounding": 50},
+        {"weights": "int4", "adaptive_rounding": 50},
+    ],
+    ids=str,
+)
+def test_static(settings: dict[str, Any], tmp_path: pathlib.Path) -> None:
+    model, data = small(), batches()
+    quantized = quantize.static(model, data, **settings)
+    x = data[0]
+    expected = model(x)
+    least = 15 if settings.get("weights") == "int4" else 25 if settings.get("calibrator") else 30
+    assert noise(expected, quantized(x)) > least
+    path = tmp_path / "network.onnx"
+    quantized.save(path)
+    onnx.checker.check_model(onnx.load(path), full_check=True)
+    session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    theirs = session.run(None, {session.get_inputs()[0].name: x.numpy()})[0]
+    step = np.abs(theirs).max() / 100
+    np.testing.assert_allclose(quantized(x).numpy(), theirs, atol=step)
+    assert np.array_equal(nx.onnx.load(path)(x).numpy(), quantized(x).numpy())
+    report = quantized.quantization_report()
+    assert report is not None and report.quantized_bytes < report.float_bytes and report.layers
+    assert "dB" in str(report) and "<section" in report.html("A network")
+
+
+def test_dynamic_and_weights() -> None:
+    nx.manual_seed(3)
+    model = nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 8))
+    x = nx.randn(5, 64)
+    expected = model(x)
+    assert noise(expected, quantize.dynamic(model, x)(x)) > 30
+    assert noise(expected, quantize.weights(model, x, bits=8)(x)) > 40
+    small_weights = quantize.weights(model, x, bits=4, group=16)
+    assert noise(expected, small_weights(x)) > 17
+    report = small_weights.quantization_report()
+    assert report is not None and report.quantized_bytes < report.float_bytes / 4
+    assert small_weights(nx.randn(3, 64)).shape == (3, 8)
+
+
+def test_layers_stay_float() -> None:
+    model, data = small(), batches()
+    report = quantize.static(model, data, excluded=["Conv"]).quantization_report()
+    assert report is not None
+    assert {layer["operator"] for layer in report.layers}.isdisjoint({"Conv"})
+    assert any("Conv" in node for node in report.kept_in_float)
+    with pytest.raises(ValueError, match="there is no node and no operator 'Convolution'"):
+        quantize.static(model, data, excluded=["Convolution"])
+
+
+def test_accuracy_is_kept() -> None:
+    model, data = small(), batches()
+    with nx.no_grad():
+        labels = [model(x).argmax(-1) for x in data]
+
+    def measure(network: Any) -> float:
+        return float(np.mean([(network(x).argmax(-1) == y).float().mean().item() for x, y in zip(data, labels)]))
+
+    quantized = quantize.static(model, data, weights="int4", per_channel=False, max_drop=0.0, measure=measure)
+    report = quantized.quantization_report()
+    assert report is not None and report.accuracy is not None
+    assert report.accuracy[0] == 1.0 and report.accuracy[1] == measure(quantized) == 1.0
+
+    def broken(network: Any) -> float:
+        raise KeyError("no labels")
+
+    with pytest.raises(KeyError, match="no labels"):
+        quantize.static(model, data, max_drop=0.0, measure=broken)
+
+
+def test_training_with_rounding_helps() -> None:
+    nx.manual_seed(4)
+    model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1))
+    x = nx.randn(256, 8)
+    target = (x[:, :1] * x[:, 1:2]).detach()
+
+    def fit(network: Any, steps: int, rate: float) -> float:
+        optimizer = nx.optim.Adam(network.parameters(), lr=rate)
+        for _ in range(steps):
+            optimizer.zero_grad()
+            loss = nn.functional.mse_loss(network(x), target)
+            loss.backward()
+            optimizer.step()
+        return loss.item()
+
+    fit(model, 300, 0.01)
+    settings: dict[str, Any] = {"weights": "int4", "per_channel": False}
+    before = nn.functional.mse_loss(quantize.static(model, x, **settings)(x), target).item()
+    network = quantize.prepare_training(model, x, **settings)
+    fit(network, 200, 0.002)
+    finished = quantize.finish_training(network)
+    after = nn.functional.mse_loss(finished(x), target).item()
+    assert after < 0.7 * before
+    with nx.no_grad():
+        assert noise(network.eval()(x), finished(x)) > 25
+
+
+def test_what_quantization_refuses(tmp_path: pathlib.Path) -> None:
+    model, data = small(), batches()
+    with pytest.raises(ValueError, match="no batches"):
+        quantize.static(model, [])
+    with pytest.raises(ValueError, match="uint8"):
+        quantize.static(model, data, activations="int3")
+    with pytest.raises(ValueError, match="minmax"):
+        quantize.static(model, data, calibrator="best")
+    with pytest.raises(ValueError, match="nan|NaN"):
+        quantize.static(model, [data[0] * float("nan")])
+    with pytest.raises(TypeError, match="max_drop and measure"):
+        quantize.static(model, data, max_drop=0.1)
+    with pytest.raises(TypeError, match="example"):
+        quantize.dynamic(model)
+    with pytest.raises(TypeError, match="prepare_training"):
+        quantize.finish_training(quantize.static(model, data))
+    with pytest.raises(OSError):
+        quantize.static(tmp_path / "missing.onnx", data)

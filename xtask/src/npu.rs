@@ -1,0 +1,82 @@
+//! Runs networks on the runtimes of NPUs: Qualcomm's emulator, and with `--full` OpenVINO, LiteRT, Vela and Arm NN.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+};
+
+use crate::{cargo, install, python, root, succeed};
+
+/// An environment of Python packages that bring a runtime.
+struct Runtime {
+    folder: &'static str,
+    packages: &'static [&'static str],
+    /// The tests of `phynexus-npu` that need it.
+    tests: &'static [&'static str],
+    /// Whether only `--full` runs it.
+    full: bool,
+}
+
+const RUNTIMES: [Runtime; 4] = [
+    Runtime {
+        folder: "npu-qnn",
+        packages: &["onnxruntime==1.31.1", "onnxruntime-qnn==2.7.0"],
+        tests: &["qnn"],
+        full: false,
+    },
+    Runtime { folder: "npu-openvino", packages: &["openvino==2026.4.1"], tests: &["openvino"], full: true },
+    Runtime {
+        folder: "npu-litert",
+        packages: &["ai-edge-litert==2.3.0", "ethos-u-vela==5.2.0"],
+        tests: &["litert", "vela"],
+        full: true,
+    },
+    // OpenVINO of the version that LiteRT's plug-in for Intel was built with.
+    Runtime {
+        folder: "npu-litert-openvino",
+        packages: &["ai-edge-litert==2.3.0", "openvino==2026.3.1"],
+        tests: &["litert_openvino"],
+        full: true,
+    },
+];
+
+/// Arm NN, with the Python module through which it is used.
+const ARM_NN: [&str; 1] = ["python3-pyarmnn"];
+
+/// Runs the tests that need a runtime.
+pub(crate) fn check(full: bool) -> Result<(), String> {
+    for runtime in RUNTIMES.iter().filter(|runtime| full || !runtime.full) {
+        println!("--- {}", runtime.folder);
+        let folder = install::environment(runtime.folder, runtime.packages)?;
+        rust(runtime.tests, &search_path(&folder)?)?;
+    }
+    if full {
+        println!("--- Arm NN");
+        if !Path::new("/usr/lib/python3/dist-packages/pyarmnn").exists() {
+            install::packages(&ARM_NN)?;
+        }
+        rust(&["armnn"], "")?;
+    }
+    let qnn = root().join("target").join(RUNTIMES[0].folder);
+    python::npu(&search_path(&qnn)?)
+}
+
+fn rust(tests: &[&str], path: &str) -> Result<(), String> {
+    let mut command = cargo();
+    command.args(["test", "--quiet", "--package", "phynexus-npu"]);
+    for test in tests {
+        command.args(["--test", test]);
+    }
+    succeed(command.args(["--", "--include-ignored"]).env("RNN_NPU_PATH", path))
+}
+
+/// The folders in which an environment's runtime is: its packages and its programs.
+fn search_path(environment: &Path) -> Result<String, String> {
+    let library = environment.join("lib");
+    let entries = std::fs::read_dir(&library).map_err(|e| format!("{}: {e}", library.display()))?;
+    let packages = entries.filter_map(|entry| Some(entry.ok()?.path().join("site-packages")));
+    let folders: Vec<PathBuf> =
+        packages.filter(|path| path.is_dir()).chain([environment.join("bin")]).collect();
+    let joined = env::join_paths(folders).map_err(|e| e.to_string())?;
+    joined.into_string().map_err(|path| format!("{path:?} is not UTF-8"))
+}
