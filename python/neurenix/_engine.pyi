@@ -127,6 +127,32 @@ class GradientMode:
     def __new__(cls, /, enabled: builtins.bool) -> Self:
         ...
 
+class NpuDevice:
+
+    @property
+    def name(self, /) -> str:
+        ...
+
+    def properties(self, /) -> dict[str, Any]:
+        ...
+
+class NpuProgram:
+
+    def __new__(cls, /, file: OnnxFile, device: NpuDevice, samples: Sequence[dict[str, Any]], settings: Any) -> Self:
+        ...
+
+    def memory(self, /) -> tuple[builtins.int, builtins.int, builtins.int | None]:
+        ...
+
+    def placement(self, /) -> list[tuple[str, str, str, str | None]]:
+        ...
+
+    def run(self, /, values: dict[str, Any]) -> list[tuple[str, Any]]:
+        ...
+
+    def summary(self, /) -> str:
+        ...
+
 class Onnx:
 
     def __deepcopy__(self, /, memo: Any) -> Onnx:
@@ -161,10 +187,23 @@ class Onnx:
 
 class OnnxFile:
 
+    def inputs(self, /) -> list[str]:
+        ...
+
+    @staticmethod
+    def load(path: str) -> OnnxFile:
+        ...
+
     def network(self, /, device: DeviceLike | None=None) -> Onnx:
         ...
 
+    def nodes(self, /) -> list[tuple[str, str]]:
+        ...
+
     def save(self, /, path: str) -> None:
+        ...
+
+    def with_tensors(self, /, tensors: Sequence[tuple[str, Tensor]]) -> OnnxFile:
         ...
 
 class Optimizer:
@@ -226,6 +265,17 @@ class Profiler:
         ...
 
     def rows(self, /) -> list[dict[str, Any]]:
+        ...
+
+    def table(self, /) -> str:
+        ...
+
+class QuantizationReport:
+
+    def html(self, /, title: str, placement: Sequence[tuple[str, str, str, str]]) -> str:
+        ...
+
+    def json(self, /) -> str:
         ...
 
     def table(self, /) -> str:
@@ -1684,6 +1734,9 @@ def export_onnx(network: tuple[Sequence[tuple[str, Tensor]], Sequence[tuple[str,
 def eye(n: SupportsIndex, m: SupportsIndex | None=None, *, dtype: DTypeLike | None=None, device: DeviceLike | None=None, requires_grad: builtins.bool=False) -> Tensor:
     ...
 
+def finish_onnx_training(file: OnnxFile) -> OnnxFile:
+    ...
+
 def fmod(input: Tensor, other: Any) -> Tensor:
     ...
 
@@ -1828,6 +1881,9 @@ def meshgrid(tensors: Any, indexing: str='ij') -> list[Tensor]:
 def missing_devices() -> list[tuple[str, str]]:
     ...
 
+def missing_npus(folders: Sequence[str]) -> list[tuple[str, str]]:
+    ...
+
 def mode(input: Tensor, dim: SupportsIndex, keepdim: builtins.bool) -> tuple[Tensor, Tensor]:
     ...
 
@@ -1846,6 +1902,9 @@ def nextafter(input: Tensor, other: Tensor) -> Tensor:
 def nll_loss(input: Tensor, target: Tensor, weight: Tensor | None=None, ignore_index: SupportsIndex=..., reduction: str='mean') -> Tensor:
     ...
 
+def npu_devices(folders: Sequence[str]) -> list[NpuDevice]:
+    ...
+
 def on_fallback(function: Any | None) -> Any | None:
     ...
 
@@ -1861,6 +1920,9 @@ def pinv(input: Tensor, rtol: Tensor | None=None) -> Tensor:
 def plan_count() -> builtins.int:
     ...
 
+def prepare_onnx_training(file: OnnxFile, samples: Sequence[dict[str, Any]], settings: Any) -> OnnxFile:
+    ...
+
 def promote_types(a: DTypeLike, b: DTypeLike) -> dtype:
     ...
 
@@ -1868,6 +1930,18 @@ def qr(input: Tensor, complete: builtins.bool=False) -> tuple[Tensor, Tensor]:
     ...
 
 def quantile(input: Tensor, q: Sequence[SupportsFloat | SupportsIndex], dim: SupportsIndex | None, keepdim: builtins.bool, interpolation: str) -> Tensor:
+    ...
+
+def quantize_onnx(file: OnnxFile, samples: Sequence[dict[str, Any]], settings: Any) -> tuple[OnnxFile, QuantizationReport]:
+    ...
+
+def quantize_onnx_dynamically(file: OnnxFile, per_channel: builtins.bool, excluded: Sequence[str]) -> tuple[OnnxFile, QuantizationReport]:
+    ...
+
+def quantize_onnx_weights(file: OnnxFile, bits: SupportsIndex, group: SupportsIndex | None, symmetric: builtins.bool, excluded: Sequence[str]) -> tuple[OnnxFile, QuantizationReport]:
+    ...
+
+def quantize_onnx_within(file: OnnxFile, samples: Sequence[dict[str, Any]], settings: Any, max_drop: SupportsFloat | SupportsIndex, measure: Any) -> tuple[OnnxFile, QuantizationReport]:
     ...
 
 def rand(*sizes: Any, size: Shape | None=None, generator: Generator | None=None, dtype: DTypeLike | None=None, device: DeviceLike | None=None, requires_grad: builtins.bool=False) -> Tensor:
