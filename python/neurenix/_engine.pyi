@@ -1728,7 +1728,7 @@ def erfinv(input: Tensor) -> Tensor:
 def evaluate(tensors: Any) -> None:
     ...
 
-def export_onnx(network: tuple[Sequence[tuple[str, Tensor]], Sequence[tuple[str, Tensor]], Sequence[tuple[str, Tensor]]], symbols: Sequence[tuple[SupportsIndex, SupportsIndex, str]], other: tuple[Sequence[tuple[str, Tensor]], Sequence[tuple[str, Tensor]], Sequence[tuple[str, Tensor]]] | None=None) -> OnnxFile:
+def export_onnx(network: tuple[Sequence[tuple[str, Tensor]], Sequence[tuple[str, Tensor]], Sequence[tuple[str, Tensor]]], symbols: Sequence[tuple[SupportsIndex, SupportsIndex, str]], other: tuple[Sequence[tuple[str, Tensor]], Sequence[tuple[str, Tensor]], Sequence[tuple[str, Tensor]]] | None=None, opset: SupportsIndex=21) -> OnnxFile:
     ...
 
 def eye(n: SupportsIndex, m: SupportsIndex | None=None, *, dtype: DTypeLike | None=None, device: DeviceLike | None=None, requires_grad: builtins.bool=False) -> Tensor:

@@ -32,7 +32,9 @@ class Port(NamedTuple):
     dtype: str | None
     """The name of the element type, such as ``"float"`` or ``"int64"``; ``None`` for sequences and optionals."""
     shape: tuple[int | str | None, ...] | None
-    """Extents: numbers, names of sizes that vary, or ``None`` where the file does not say."""
+    """Extents: numbers, names of sizes that vary, expressions of names such as ``"batch*4"``, or ``None`` where the file
+    does not say. Those of outputs that the file does not state are inferred, as far as that is possible.
+    """
 
 
 class OnnxModel(Module):
@@ -218,8 +220,9 @@ def export(
     dynamic_axes: Mapping[str, Mapping[int, str] | Sequence[int]] | None = None,
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
+    opset: int = 21,
 ) -> None:
-    """Writes a network as an ONNX file of opset 21.
+    """Writes a network as an ONNX file of an opset from 17 to 21.
 
     ``inputs`` is an example: a tensor, a tuple of tensors, or a dictionary of arguments by name. The model is called,
     a module in evaluation mode, and the operations that it records are written. ``dynamic_axes`` names axes of inputs
@@ -231,7 +234,7 @@ def export(
     sizes that were not recorded. The file is then written whole or not at all. Tensors of more than 1.5 GB in total go to
     a second file beside it.
 
-    Raises ``NotImplementedError``, which names every operation that ONNX lacks, and ``ValueError`` if the model decides
+    Raises ``NotImplementedError``, which names every operation that ONNX or the opset lacks, and ``ValueError`` if the model decides
     by a value of its input or depends on a size in a way that cannot be written.
     """
     file_of(model, inputs, dynamic_axes, input_names, output_names).save(os.fspath(path))
@@ -270,7 +273,7 @@ def file_of(
         model.eval()
     try:
         first, second, third = _sized(examples, symbols, record)
-        file = _engine.export_onnx(first, symbols, second)
+        file = _engine.export_onnx(first, symbols, second, opset)
         network = file.network(examples[0].device if examples else None)
         for given in [examples, third] if symbols else [examples]:
             with no_grad():

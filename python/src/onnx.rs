@@ -37,7 +37,7 @@ impl From<onnx::Error> for Failure {
         match inner {
             onnx::Error::Unsupported(_) => PyNotImplementedError::new_err(message).into(),
             onnx::Error::Engine(error) => Failure::with_message(error, message),
-            onnx::Error::File { path, source } => neurenix::Error::Io { action: "open", path, source }.into(),
+            onnx::Error::File { path, source } => neurenix::Error::Io { action: "read", path, source }.into(),
             _ => value_error(message),
         }
     }
@@ -88,6 +88,7 @@ pub(crate) fn returned(py: Python<'_>, value: Value) -> PyResult<Py<PyAny>> {
         }
         Value::Optional(Some(inner)) => returned(py, *inner),
         Value::Optional(None) => Ok(py.None()),
+        value @ (Value::Dequantized(_) | Value::Quantized(_)) => returned(py, value.plain()),
     }
 }
 
@@ -225,27 +226,34 @@ impl PyOnnxFile {
     }
     /// Writes the file. It is complete or not there.
     fn save(&self, py: Python<'_>, path: String) -> Result<()> {
-        compute(py, || onnx::save(&self.0, Path::new(&path)))
+        let written = compute(py, || Ok::<_, Failure>(onnx::save(&self.0, Path::new(&path))))?;
+        written.map_err(|error| match error {
+            onnx::Error::File { path, source } => {
+                neurenix::Error::Io { action: "write", path, source }.into()
+            }
+            other => other.into(),
+        })
     }
 }
 
 /// Makes an ONNX file of a network: inputs, outputs that were computed from them, and weights, by name. ``other`` is the
 /// same with other sizes on the axes of ``symbols``.
 #[pyfunction]
-#[pyo3(signature = (network, symbols, other=None))]
+#[pyo3(signature = (network, symbols, other=None, opset=21))]
 pub(crate) fn export_onnx(
     py: Python<'_>,
     network: (NamedTensors, NamedTensors, NamedTensors),
     symbols: Vec<(usize, usize, String)>,
     other: Option<(NamedTensors, NamedTensors, NamedTensors)>,
+    opset: i64,
 ) -> Result<PyOnnxFile> {
     let network = Tensors::of(&network)?;
     let other = other.as_ref().map(Tensors::of).transpose()?;
     compute(py, || {
         let network = network.export(&symbols);
         match &other {
-            Some(other) => onnx::export_with(&network, &other.export(&symbols)),
-            None => onnx::export(&network),
+            Some(other) => onnx::export_as(&network, &other.export(&symbols), opset),
+            None => onnx::export_as(&network, &network, opset),
         }
     })
     .map(PyOnnxFile)

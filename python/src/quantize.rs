@@ -20,8 +20,8 @@ use crate::{
 impl From<quantize::Error> for Failure {
     fn from(error: quantize::Error) -> Failure {
         match error {
-            quantize::Error::Network(error) => error.into(),
-            quantize::Error::Engine(error) => error.into(),
+            quantize::Error::Network(error) => (*error).into(),
+            quantize::Error::Engine(error) => (*error).into(),
             other => value_error(other.to_string()),
         }
     }

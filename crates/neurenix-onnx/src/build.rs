@@ -10,14 +10,15 @@ use phynexus::{Device, interrupt, tensor::Generator};
 
 use crate::{
     Error, Result, Value,
-    data::{Reader, is_for_shapes},
+    data::{Reader, stays_on_cpu},
     graph::{Action, Attribute, Environment, Graph, Node, Scope, compute},
     ops,
     proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, OperatorSetIdProto, attribute_type},
+    shapes::declared,
 };
 
 /// The greatest depth of graphs and functions within one another.
-const DEPTH: usize = 64;
+pub(crate) const DEPTH: usize = 64;
 
 /// The greatest number of nodes, with those of a function once for each of its calls.
 const NODES: usize = 1_000_000;
@@ -32,6 +33,20 @@ pub(crate) struct Builder<'a> {
     pub(crate) missing: BTreeSet<String>,
     /// The number of nodes so far.
     pub(crate) count: usize,
+    /// The greatest depth so far.
+    deepest: usize,
+    /// Bodies of functions that are the same for every call, by the function's position.
+    bodies: HashMap<usize, Body>,
+}
+
+/// A function's body.
+#[derive(Clone)]
+struct Body {
+    graph: Arc<Graph>,
+    /// The number of its nodes, with those of functions once for each of their calls.
+    nodes: usize,
+    /// How deep graphs and functions are nested in it.
+    height: usize,
 }
 
 /// What the parts of a graph depend on.
@@ -43,7 +58,11 @@ struct Context<'c> {
     depth: usize,
 }
 
-impl Builder<'_> {
+impl<'a> Builder<'a> {
+    pub(crate) fn new(reader: Reader<'a>, functions: &'a [FunctionProto]) -> Builder<'a> {
+        Builder { reader, functions, missing: BTreeSet::new(), count: 0, deepest: 0, bodies: HashMap::new() }
+    }
+
     /// The graph of a file.
     pub(crate) fn graph(&mut self, proto: &GraphProto, opsets: &[OperatorSetIdProto]) -> Result<Graph> {
         let graph = self.part(proto, Context { opsets, given: None, depth: 0 })?;
@@ -58,9 +77,7 @@ impl Builder<'_> {
     }
 
     fn part(&mut self, proto: &GraphProto, context: Context<'_>) -> Result<Graph> {
-        if context.depth > DEPTH {
-            return Err(Error::invalid(format!("graphs or functions are nested more than {DEPTH} deep")));
-        }
+        self.reach(context.depth)?;
         let cpu = Reader { device: Device::find("cpu")?, ..self.reader };
         let mut initializers = Vec::with_capacity(proto.initializer.len());
         for tensor in &proto.initializer {
@@ -72,12 +89,14 @@ impl Builder<'_> {
         }
         let inputs = proto.input.iter().map(|input| input.name.clone()).collect();
         let outputs = proto.output.iter().map(|output| output.name.clone()).collect();
-        self.assembled(inputs, outputs, initializers, &proto.node, context)
+        let mut graph = self.assembled(inputs, outputs, initializers, &proto.node, context)?;
+        graph.declared = declared(proto.input.iter().chain(&proto.output).chain(&proto.value_info));
+        Ok(graph)
     }
 
-    /// A constant on the network's device, or on the CPU if computations of shapes may read it.
+    /// A constant on the network's device, or on the CPU if its numbers are read.
     fn placed(&self, value: Value) -> Result<Value> {
-        if is_for_shapes(&value) { Ok(value) } else { value.to_device(self.reader.device) }
+        if stays_on_cpu(&value) { Ok(value) } else { value.to_device(self.reader.device) }
     }
 
     /// A graph of these parts: puts the nodes in order and finds out what each releases.
@@ -136,17 +155,12 @@ impl Builder<'_> {
             let released: Vec<String> = here.filter(|name| kept.insert((*name).clone())).cloned().collect();
             node.released = released;
         }
-        Ok(Graph { inputs, outputs, initializers, nodes, free })
+        Ok(Graph { inputs, outputs, initializers, nodes, free, declared: HashMap::new() })
     }
 
     fn node(&mut self, proto: &NodeProto, context: Context<'_>) -> Result<Node> {
         interrupt::check()?;
-        self.count += 1;
-        if self.count > NODES {
-            return Err(Error::invalid(format!(
-                "the network has more than {NODES} nodes, with those of functions"
-            )));
-        }
+        self.add_nodes(1)?;
         let mut attributes = HashMap::new();
         for attribute in &proto.attribute {
             if !attribute.ref_attr_name.is_empty() {
@@ -173,15 +187,13 @@ impl Builder<'_> {
             let (first, last) = OPSETS.into_inner();
             lacks(format!("opset {opset}, of those from {first} to {last}"));
         }
-        let function = self.functions.iter().find(|f| {
+        let function = self.functions.iter().enumerate().find(|(_, f)| {
             (f.domain == proto.domain || f.domain == domain)
                 && f.name == proto.op_type
                 && f.overload == proto.overload
         });
         let action = match (function, ops::find(&operator)) {
-            (Some(function), _) => {
-                Action::Function(Arc::new(self.function(function, proto, &attributes, context)?))
-            }
+            (Some(function), _) => Action::Function(self.function(function, proto, &attributes, context)?),
             (None, Some(operator)) => Action::Compute(operator),
             (None, None) => {
                 lacks(format!("the operator {operator} of opset {opset}"));
@@ -202,14 +214,14 @@ impl Builder<'_> {
         })
     }
 
-    /// A function's body for one call.
+    /// A function's body for one call. Calls share it if it does not depend on their attributes.
     fn function(
         &mut self,
-        function: &FunctionProto,
+        (place, function): (usize, &FunctionProto),
         call: &NodeProto,
         attributes: &HashMap<String, Attribute>,
         context: Context<'_>,
-    ) -> Result<Graph> {
+    ) -> Result<Arc<Graph>> {
         let mut given = HashMap::new();
         for default in &function.attribute_proto {
             given.insert(default.name.clone(), self.attribute(default, context)?);
@@ -224,9 +236,13 @@ impl Builder<'_> {
             )));
         }
         let inner = Context { opsets: &function.opset_import, given: Some(&given), depth: context.depth + 1 };
-        if inner.depth > DEPTH {
-            return Err(Error::invalid(format!("graphs or functions are nested more than {DEPTH} deep")));
+        if let Some(body) = self.bodies.get(&place).cloned() {
+            self.reach(context.depth + body.height)?;
+            self.add_nodes(body.nodes)?;
+            return Ok(body.graph);
         }
+        let (before, deepest) = (self.count, std::mem::replace(&mut self.deepest, 0));
+        self.reach(inner.depth)?;
         let graph = self.assembled(
             function.input.clone(),
             function.output.clone(),
@@ -234,11 +250,40 @@ impl Builder<'_> {
             &function.node,
             inner,
         )?;
-        match graph.free.iter().next() {
+        let graph = match graph.free.iter().next() {
             Some(name) => {
-                Err(Error::invalid(format!("in the function {:?}, nothing makes {name:?}", function.name)))
+                return Err(Error::invalid(format!(
+                    "in the function {:?}, nothing makes {name:?}",
+                    function.name
+                )));
             }
-            None => Ok(graph),
+            None => Arc::new(graph),
+        };
+        if !function.node.iter().any(depends_on_call) {
+            let (nodes, height) = (self.count - before, self.deepest - context.depth);
+            self.bodies.insert(place, Body { graph: graph.clone(), nodes, height });
+        }
+        self.deepest = self.deepest.max(deepest);
+        Ok(graph)
+    }
+
+    /// Counts nodes.
+    fn add_nodes(&mut self, count: usize) -> Result<()> {
+        self.count = self.count.saturating_add(count);
+        match self.count > NODES {
+            true => Err(Error::invalid(format!(
+                "the network has more than {NODES} nodes, with those of functions"
+            ))),
+            false => Ok(()),
+        }
+    }
+
+    /// Notes a depth.
+    fn reach(&mut self, depth: usize) -> Result<()> {
+        self.deepest = self.deepest.max(depth);
+        match depth > DEPTH {
+            true => Err(Error::invalid(format!("graphs or functions are nested more than {DEPTH} deep"))),
+            false => Ok(()),
         }
     }
 
@@ -271,6 +316,14 @@ impl Builder<'_> {
             other => return Err(bad(&format!("has the type {other}, which is not supported"))),
         })
     }
+}
+
+/// Whether a node of a function, or one within its graphs, has an attribute of the call.
+fn depends_on_call(node: &NodeProto) -> bool {
+    node.attribute.iter().any(|attribute| {
+        !attribute.ref_attr_name.is_empty()
+            || attribute.g.as_ref().is_some_and(|graph| graph.node.iter().any(depends_on_call))
+    })
 }
 
 /// The value of a node without inputs.

@@ -187,3 +187,10 @@ pub(crate) fn is_for_shapes(value: &Value) -> bool {
     let is_whole = matches!(tensor.dtype(), DType::I64 | DType::I32 | DType::Bool);
     is_whole && tensor.len() <= 1024 && tensor.shape().len() <= 1
 }
+
+/// Whether a constant stays on the CPU on every device: computations of shapes may read it, or it is a zero point.
+pub(crate) fn stays_on_cpu(value: &Value) -> bool {
+    let is_short = |tensor: &Tensor| tensor.dtype().is_integer() && tensor.dtype().size() <= 2;
+    is_for_shapes(value)
+        || matches!(value, Value::Tensor(tensor) if is_short(tensor) && tensor.shape().len() <= 1)
+}

@@ -16,6 +16,7 @@ use crate::{
         AttributeProto, DimensionKind, DimensionProto, GraphProto, ModelProto, NodeProto, TensorProto,
         TensorShapeProto, TensorTypeProto, TypeKind, TypeProto, ValueInfoProto, attribute_type,
     },
+    shapes::{Types, infer_graph},
 };
 
 /// A file's graph that is being changed. Every node has a name of its own, and constants are initializers.
@@ -111,6 +112,14 @@ impl Network {
         Model::of(&self.to_proto(), None, device)
     }
 
+    /// The type of every value, with symbols and expressions of them as extents: see [`crate::shapes::infer`].
+    ///
+    /// # Errors
+    /// If the graph is not valid, or no sizes of the inputs could make a node work: then the error names the node.
+    pub fn types(&self) -> Result<Types> {
+        infer_graph(&self.graph, &self.rest.opset_import, &self.rest.functions)
+    }
+
     /// The version of ONNX's own operators that the graph uses.
     pub fn opset(&self) -> i64 {
         let own = self.rest.opset_import.iter().find(|set| set.domain.is_empty() || set.domain == "ai.onnx");
@@ -171,6 +180,13 @@ impl Network {
             Some(known) => *known = tensor,
             None => self.graph.initializer.push(tensor),
         }
+    }
+
+    /// Drops inputs that are stored tensors, too: defaults, which a caller could replace. They become constants.
+    pub fn fix_defaults(&mut self) {
+        let GraphProto { input, initializer, .. } = &mut self.graph;
+        let stored: HashSet<&str> = initializer.iter().map(|tensor| tensor.name.as_str()).collect();
+        input.retain(|input| !stored.contains(input.name.as_str()));
     }
 
     /// A name for a value or node that is not in use: `stem`, or `stem` with a number.

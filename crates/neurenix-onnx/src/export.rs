@@ -12,7 +12,8 @@ use prost::Message;
 
 use self::{
     emit::Emitter,
-    graph::{Extent, Graph, keeps},
+    graph::{Extent, Graph},
+    opset::OPSETS,
     symbols::{Symbols, varies},
     writer::{Value, Writer},
 };
@@ -27,15 +28,14 @@ mod graph;
 mod leaves;
 mod movement;
 mod neural;
+mod opset;
 mod patterns;
 mod reduce;
 mod symbols;
 mod writer;
 
-/// The version of ONNX's operators.
-const OPSET: i64 = 21;
-/// The version of the file format that came with them.
-const FILE_VERSION: i64 = 10;
+/// The version of ONNX's operators that files have unless another is wanted.
+pub const OPSET: i64 = 21;
 /// Above this many bytes, tensors are in a file of their own: messages end at 2 GiB.
 const GREATEST_MESSAGE: usize = 1_500_000_000;
 /// Where tensors begin in that file, so that it can be mapped into memory.
@@ -78,6 +78,20 @@ pub fn export(network: &Export<'_>) -> Result<ModelProto> {
 /// As for [`export`]; and if the two networks differ in more than sizes, or it is not clear how a size follows from those
 /// of the inputs.
 pub fn export_with(network: &Export<'_>, other: &Export<'_>) -> Result<ModelProto> {
+    export_as(network, other, OPSET)
+}
+
+/// [`export_with`] for an opset from 17 to 21. Without sizes that vary, `other` is the network itself.
+///
+/// # Errors
+/// As for [`export_with`]; and if the opset lacks what the network needs: the error names all of that.
+pub fn export_as(network: &Export<'_>, other: &Export<'_>, opset: i64) -> Result<ModelProto> {
+    if !OPSETS.contains(&opset) {
+        let (first, last) = OPSETS.into_inner();
+        return Err(Error::unsupported(format!(
+            "exports of opset {opset}: choose one from {first} to {last}"
+        )));
+    }
     check_names(network)?;
     let symbols = symbols(network, other)?;
     let mut weights: Vec<(&str, &Tensor)> = Vec::new();
@@ -93,7 +107,7 @@ pub fn export_with(network: &Export<'_>, other: &Export<'_>) -> Result<ModelProt
         let outputs: Vec<&Tensor> = network.outputs.iter().map(|(_, tensor)| *tensor).collect();
         let inputs = network.inputs.iter().map(|(_, tensor)| *tensor);
         let leaves: Vec<&Tensor> = inputs.chain(weights.iter().map(|(_, tensor)| *tensor)).collect();
-        trace(&outputs, &leaves, &keeps)
+        trace(&outputs, &leaves, &|composite| opset::keeps(composite, opset))
     };
     let (first, second) = (traced(network)?, traced(other)?);
     let others = second.leaves.clone();
@@ -119,12 +133,16 @@ pub fn export_with(network: &Export<'_>, other: &Export<'_>) -> Result<ModelProt
     }
     let (writer, values) = emitter.run()?;
     let outputs: Vec<_> = network.outputs.iter().map(|(name, _)| name.clone()).zip(values).collect();
+    let mut graph = writer.finish("network", &outputs)?;
+    if opset < OPSET {
+        opset::lower(&mut graph, opset)?;
+    }
     Ok(ModelProto {
-        ir_version: FILE_VERSION,
+        ir_version: opset::file_version(opset),
         producer_name: "neurenix".to_owned(),
         producer_version: env!("CARGO_PKG_VERSION").to_owned(),
-        graph: Some(writer.finish("network", &outputs)?),
-        opset_import: vec![OperatorSetIdProto { domain: String::new(), version: OPSET }],
+        graph: Some(graph),
+        opset_import: vec![OperatorSetIdProto { domain: String::new(), version: opset }],
         ..Default::default()
     })
 }
@@ -182,7 +200,7 @@ pub fn save(model: &ModelProto, path: &Path) -> Result<()> {
 fn save_within(model: &ModelProto, path: &Path, greatest: usize) -> Result<()> {
     let tensors = model.graph.iter().flat_map(|graph| &graph.initializer);
     if tensors.map(|tensor| tensor.raw_data.len()).sum::<usize>() <= greatest {
-        return replace(path, |file| file.write_all(&model.encode_to_vec()));
+        return Part::write(path, |file| file.write_all(&model.encode_to_vec()))?.finish();
     }
     let (light, graph) = (without_graph(model), model.graph.as_ref());
     let name = path.file_name().map(|name| format!("{}.data", name.to_string_lossy()));
@@ -193,7 +211,8 @@ fn save_within(model: &ModelProto, path: &Path, greatest: usize) -> Result<()> {
         places.push(offset);
         offset = (offset + tensor.raw_data.len()).next_multiple_of(ALIGNMENT);
     }
-    replace(&path.with_file_name(&name), |file| {
+    // Both files are complete before either has its name, so that a failure leaves old files as they were.
+    let data = Part::write(&path.with_file_name(&name), |file| {
         let mut written = 0usize;
         for (tensor, &place) in graph.iter().flat_map(|graph| &graph.initializer).zip(&places) {
             file.write_all(&vec![0; place - written])?;
@@ -228,7 +247,9 @@ fn save_within(model: &ModelProto, path: &Path, greatest: usize) -> Result<()> {
         }
     });
     let model = ModelProto { graph: external, ..light };
-    replace(path, |file| file.write_all(&model.encode_to_vec()))
+    let message = Part::write(path, |file| file.write_all(&model.encode_to_vec()))?;
+    data.finish()?;
+    message.finish()
 }
 
 fn without_graph(model: &ModelProto) -> ModelProto {
@@ -243,22 +264,41 @@ fn without_graph(model: &ModelProto) -> ModelProto {
     }
 }
 
-/// Writes a file under another name, then gives it its own.
-fn replace(path: &Path, write: impl FnOnce(&mut io::BufWriter<fs::File>) -> io::Result<()>) -> Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.part", std::process::id()));
-    let part: PathBuf = path.with_file_name(name);
-    let attempt = || {
-        let mut file = io::BufWriter::new(fs::File::create(&part)?);
-        write(&mut file)?;
-        file.into_inner()?.sync_all()?;
-        fs::rename(&part, path)
-    };
-    attempt().map_err(|source| {
-        // The first error is the one to report.
-        let _ = fs::remove_file(&part);
-        Error::File { path: path.to_owned(), source }
-    })
+/// A file that is complete under another name. It is removed unless it gets its own.
+struct Part {
+    written: PathBuf,
+    path: PathBuf,
+}
+
+impl Part {
+    fn write(
+        path: &Path,
+        write: impl FnOnce(&mut io::BufWriter<fs::File>) -> io::Result<()>,
+    ) -> Result<Part> {
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{}.part", std::process::id()));
+        let part = Part { written: path.with_file_name(name), path: path.to_owned() };
+        let attempt = || {
+            let mut file = io::BufWriter::new(fs::File::create(&part.written)?);
+            write(&mut file)?;
+            file.into_inner()?.sync_all()
+        };
+        attempt().map_err(|source| Error::File { path: path.to_owned(), source })?;
+        Ok(part)
+    }
+
+    /// Gives the file its name.
+    fn finish(self) -> Result<()> {
+        let renamed = fs::rename(&self.written, &self.path);
+        renamed.map_err(|source| Error::File { path: self.path.clone(), source })
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        // It is not there any more if it has its name. Another error is the one to report.
+        let _ = fs::remove_file(&self.written);
+    }
 }
 
 #[cfg(test)]
@@ -295,6 +335,30 @@ mod tests {
         assert!(
             read.parameters().all(|(_, tensor, _)| tensor.to_vec::<f32>().unwrap().iter().all(|x| *x == 0.5))
         );
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    /// The network's file cannot be written, so the tensors of an older one stay.
+    #[test]
+    fn a_failure_leaves_older_files() {
+        let device = phynexus_cpu::register();
+        let x = Tensor::from_slice(&[1.0f32, 2.0], &[1, 2], device).unwrap().neg().unwrap();
+        let weight = Tensor::from_slice(&[0.5f32; 6], &[2, 3], device).unwrap();
+        let y = x.matmul(&weight).unwrap();
+        let model = export(&Export {
+            inputs: vec![("x".to_owned(), &x)],
+            outputs: vec![("y".to_owned(), &y)],
+            names: vec![("w".to_owned(), &weight)],
+            symbols: Vec::new(),
+        });
+        let folder = std::env::temp_dir().join(format!("neurenix_failure_{}", std::process::id()));
+        // A folder is where the file should be written first.
+        let path = folder.join("network.onnx");
+        fs::create_dir_all(folder.join(format!("network.onnx.{}.part", std::process::id()))).unwrap();
+        fs::write(folder.join("network.onnx.data"), "older").unwrap();
+        assert!(matches!(save_within(&model.unwrap(), &path, 8), Err(Error::File { .. })));
+        assert_eq!(fs::read(folder.join("network.onnx.data")).unwrap(), b"older");
+        assert!(!path.exists() && fs::read_dir(&folder).unwrap().count() == 2);
         fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -6,6 +6,7 @@
 
 mod build;
 mod data;
+mod describe;
 pub mod edit;
 mod element;
 mod error;
@@ -15,10 +16,12 @@ mod model;
 mod ops;
 #[allow(missing_docs, reason = "ONNX documents its format")]
 pub mod proto;
+pub mod shapes;
 mod value;
 
+pub use describe::{Description, describe};
 pub use element::Element;
 pub use error::{Error, Result};
-pub use export::{Export, export, export_with, save};
+pub use export::{Export, OPSET, export, export_as, export_with, save};
 pub use model::{Extent, Model, Port};
-pub use value::{Text, Value};
+pub use value::{Dequantized, Quantization, Quantized, Text, Value};

@@ -1,7 +1,7 @@
 //! A network that was read from an ONNX file.
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{HashMap, HashSet},
     fs,
     path::Path,
     sync::Arc,
@@ -13,9 +13,10 @@ use prost::Message;
 use crate::{
     Element, Error, Result, Value,
     build::Builder,
-    data::{Reader, is_for_shapes},
-    graph::{Environment, Graph, run},
+    data::{Reader, is_for_shapes, stays_on_cpu},
+    graph::{Environment, Graph, Node, run},
     proto::{DimensionKind, ModelProto, TypeKind, ValueInfoProto},
+    shapes::{self, Types},
 };
 
 /// An input or output.
@@ -34,7 +35,7 @@ pub struct Port {
 pub enum Extent {
     /// A number.
     Fixed(usize),
-    /// A name, such as `batch`. Extents of one name are equal.
+    /// A name, such as `batch`, or an expression of names, such as `batch*4`. Extents of one name are equal.
     Symbol(String),
     /// The file does not say.
     Unknown,
@@ -82,7 +83,7 @@ impl Model {
     pub fn of(proto: &ModelProto, folder: Option<&Path>, device: Device) -> Result<Model> {
         let graph = proto.graph.as_ref().ok_or_else(|| Error::invalid("the file has no graph"))?;
         let reader = Reader { folder, device };
-        let mut builder = Builder { reader, functions: &proto.functions, missing: BTreeSet::new(), count: 0 };
+        let mut builder = Builder::new(reader, &proto.functions);
         let mut built = builder.graph(graph, &proto.opset_import)?;
         if !builder.missing.is_empty() {
             return Err(Error::Unsupported(builder.missing.into_iter().collect()));
@@ -91,7 +92,11 @@ impl Model {
         let stored: HashSet<&str> = constants.iter().map(|(name, _)| name.as_str()).collect();
         let own = |input: &&ValueInfoProto| !stored.contains(input.name.as_str());
         let inputs = graph.input.iter().filter(own).map(port).collect();
-        let outputs = graph.output.iter().map(port).collect();
+        let mut outputs: Vec<Port> = graph.output.iter().map(port).collect();
+        // Sizes that cannot be are for the run to report, if it comes to that node.
+        if let Ok(types) = shapes::types(&built, &constants) {
+            outputs.iter_mut().for_each(|output| output.refine(types.get(&output.name)));
+        }
         let named: HashSet<&str> = graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
         let statistics = statistics(&built);
         let is_trainable = |(name, value): &&(String, Value)| {
@@ -111,11 +116,16 @@ impl Model {
     /// If a copy fails.
     pub fn to_device(&self, device: Device) -> Result<Model> {
         let moved = |(name, value): &(String, Value)| {
-            let value = if is_for_shapes(value) { value.clone() } else { value.to_device(device)? };
+            let value = if stays_on_cpu(value) { value.clone() } else { value.to_device(device)? };
             Ok((name.clone(), value))
         };
         let constants = self.constants.iter().map(moved).collect::<Result<_>>()?;
-        Ok(Model { constants, device, ..self.clone() })
+        Ok(Model {
+            graph: self.graph.to_device(device, &mut HashMap::new())?,
+            constants,
+            device,
+            ..self.clone()
+        })
     }
 
     /// The inputs that must be given.
@@ -123,7 +133,16 @@ impl Model {
         &self.inputs
     }
 
-    /// The outputs.
+    /// The type of every value, by name; without those within branches, loops and functions.
+    ///
+    /// # Errors
+    /// If no sizes of the inputs could make a node work: then the error names the node.
+    pub fn value_types(&self) -> Result<Types> {
+        shapes::types(&self.graph, &self.constants)
+    }
+
+    /// The outputs. Extents that the file does not state are inferred from those of the inputs, as far as that is
+    /// possible.
     pub fn outputs(&self) -> &[Port] {
         &self.outputs
     }
@@ -134,7 +153,7 @@ impl Model {
     }
 
     /// The tensors of floats in the file, by name, and whether training changes them: those with at least one dimension
-    /// do, except for those of `Constant` nodes and the statistics of batch normalisations.
+    /// do, except for those of `Constant` nodes, the statistics of batch normalisations, and scales of quantized numbers.
     pub fn parameters(&self) -> impl Iterator<Item = (&str, &Tensor, bool)> {
         self.constants.iter().filter_map(|(name, value)| match value {
             Value::Tensor(tensor) if tensor.dtype().is_float() => {
@@ -184,6 +203,21 @@ impl Model {
 }
 
 impl Port {
+    /// Adds what was inferred where the file does not state it.
+    pub(crate) fn refine(&mut self, inferred: Option<&shapes::Type>) {
+        let Some(inferred @ shapes::Type::Tensor { .. }) = inferred else { return };
+        self.element = self.element.or(inferred.element());
+        let Some(extents) = inferred.extents() else { return };
+        match &mut self.shape {
+            None => self.shape = Some(extents),
+            Some(own) if own.len() == extents.len() => {
+                let unknown = own.iter_mut().zip(extents).filter(|(own, _)| **own == Extent::Unknown);
+                unknown.for_each(|(own, extent)| *own = extent);
+            }
+            Some(_) => {}
+        }
+    }
+
     /// Checks a value against what the file declares. Floats of any size are taken for floats: parameters may have been
     /// converted, too.
     fn check(&self, value: &Value) -> Result<()> {
@@ -215,7 +249,7 @@ impl Port {
     }
 }
 
-fn port(info: &ValueInfoProto) -> Port {
+pub(crate) fn port(info: &ValueInfoProto) -> Port {
     let tensor = match info.r#type.as_ref().and_then(|t| t.value.as_ref()) {
         Some(TypeKind::Tensor(tensor)) => Some(tensor),
         _ => None,
@@ -232,8 +266,13 @@ fn port(info: &ValueInfoProto) -> Port {
     }
 }
 
-/// The names of means and variances of batch normalisations.
+/// The names of means and variances of batch normalisations, and of scales of quantized numbers.
 fn statistics(graph: &Graph) -> HashSet<&str> {
-    let normalisations = graph.nodes.iter().filter(|node| node.operator == "BatchNormalization");
-    normalisations.flat_map(|node| node.inputs.iter().skip(3).map(String::as_str)).collect()
+    let first = |node: &Node| match node.operator.as_str() {
+        "BatchNormalization" => Some(3),
+        "QuantizeLinear" | "DequantizeLinear" => Some(1),
+        _ => None,
+    };
+    let nodes = graph.nodes.iter().filter_map(|node| Some((node, first(node)?)));
+    nodes.flat_map(|(node, first)| node.inputs.iter().skip(first).map(String::as_str)).collect()
 }

@@ -14,12 +14,56 @@ pub enum Value {
     /// A tensor of an element type that the engine lacks, such as `int4`. The tensor has [`Element::dtype`] and holds
     /// only values of the type.
     Narrow(Tensor, Element),
+    /// A tensor of floats that integers stand for.
+    Dequantized(Arc<Dequantized>),
+    /// A tensor of integers that stand for floats with a gradient.
+    Quantized(Arc<Quantized>),
     /// A tensor of strings.
     Text(Text),
     /// A sequence. Its copies share the parts.
     Sequence(Arc<Vec<Value>>),
     /// A value or nothing.
     Optional(Option<Box<Value>>),
+}
+
+/// The result of `DequantizeLinear`: floats, and the integers that they come from. Operators with integer kernels read
+/// the integers; all others read the floats, which are not computed unless something reads them.
+#[derive(Clone, Debug)]
+pub struct Dequantized {
+    /// The floats, `(integers - zero_point) * scale`.
+    pub tensor: Tensor,
+    /// The integers, of the same shape.
+    pub integers: Tensor,
+    /// Their type, of at most 16 bits.
+    pub element: Element,
+    /// Whether the file has the integers, so that they are the same in every run.
+    pub is_constant: bool,
+    /// The numbers that they stand for.
+    pub quantization: Quantization,
+}
+
+/// What relates integers to numbers: `number = (integer - zero_point) * scale`.
+#[derive(Clone, Debug)]
+pub struct Quantization {
+    /// Positive: one number, or a vector with a number for each index of `axis`.
+    pub scale: Tensor,
+    /// The integers that stand for 0, like `scale`. Without them, 0 does.
+    pub zero_point: Option<Tensor>,
+    /// The number that all zero points are, if the file says so.
+    pub zero: Option<i64>,
+    /// The axis along which the scale and the zero point change.
+    pub axis: Option<usize>,
+}
+
+/// The result of `QuantizeLinear` if gradients flow through it.
+#[derive(Clone, Debug)]
+pub struct Quantized {
+    /// The integers, or floats of few bits.
+    pub tensor: Tensor,
+    /// Their type.
+    pub element: Element,
+    /// What they were rounded from, less the zero point: numbers over the scale, limited to the range of the type.
+    pub steps: Tensor,
 }
 
 /// A tensor of strings in row-major order.
@@ -61,6 +105,8 @@ impl Value {
     pub fn tensor(&self) -> Result<&Tensor> {
         match self {
             Value::Tensor(tensor) | Value::Narrow(tensor, _) => Ok(tensor),
+            Value::Dequantized(dequantized) => Ok(&dequantized.tensor),
+            Value::Quantized(quantized) => Ok(&quantized.tensor),
             Value::Optional(Some(inner)) => inner.tensor(),
             other => Err(Error::invalid(format!("expected a tensor of numbers, got {}", other.kind()))),
         }
@@ -95,6 +141,8 @@ impl Value {
         match self {
             Value::Tensor(tensor) => Some(Element::of_dtype(tensor.dtype())),
             Value::Narrow(_, element) => Some(*element),
+            Value::Dequantized(dequantized) => Some(Element::of_dtype(dequantized.tensor.dtype())),
+            Value::Quantized(quantized) => Some(quantized.element),
             Value::Text(_) => Some(Element::String),
             Value::Optional(Some(inner)) => inner.element(),
             Value::Sequence(_) | Value::Optional(None) => None,
@@ -115,7 +163,7 @@ impl Value {
     /// In words.
     pub fn kind(&self) -> &'static str {
         match self {
-            Value::Tensor(_) | Value::Narrow(..) => "a tensor",
+            Value::Tensor(_) | Value::Narrow(..) | Value::Dequantized(_) | Value::Quantized(_) => "a tensor",
             Value::Text(_) => "strings",
             Value::Sequence(_) => "a sequence",
             Value::Optional(Some(_)) => "an optional",
@@ -123,7 +171,29 @@ impl Value {
         }
     }
 
-    /// The same value on a device.
+    /// The value without what an integer kernel or a gradient needs: a tensor is [`Value::Tensor`] or
+    /// [`Value::Narrow`].
+    pub fn plain(self) -> Value {
+        match self {
+            Value::Dequantized(dequantized) => Value::Tensor(dequantized.tensor.clone()),
+            Value::Quantized(quantized) => Value::of_element(quantized.tensor.clone(), quantized.element),
+            Value::Sequence(parts) if parts.iter().any(Value::is_quantization) => {
+                Value::Sequence(Arc::new(parts.iter().cloned().map(Value::plain).collect()))
+            }
+            Value::Optional(Some(inner)) => Value::Optional(Some(Box::new(inner.plain()))),
+            other => other,
+        }
+    }
+
+    fn is_quantization(&self) -> bool {
+        match self {
+            Value::Dequantized(_) | Value::Quantized(_) => true,
+            Value::Optional(Some(inner)) => inner.is_quantization(),
+            _ => false,
+        }
+    }
+
+    /// The same value on a device. A tensor becomes [`plain`](Value::plain).
     ///
     /// # Errors
     /// If a copy fails.
@@ -131,6 +201,10 @@ impl Value {
         Ok(match self {
             Value::Tensor(tensor) => Value::Tensor(tensor.to_device(device)?),
             Value::Narrow(tensor, element) => Value::Narrow(tensor.to_device(device)?, *element),
+            Value::Dequantized(dequantized) => Value::Tensor(dequantized.tensor.to_device(device)?),
+            Value::Quantized(quantized) => {
+                Value::of_element(quantized.tensor.to_device(device)?, quantized.element)
+            }
             Value::Text(text) => Value::Text(text.clone()),
             Value::Sequence(parts) => {
                 let parts = parts.iter().map(|part| part.to_device(device)).collect::<Result<_>>()?;

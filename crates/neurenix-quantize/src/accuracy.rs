@@ -23,13 +23,13 @@ impl Default for Accuracy {
 /// Quantizes as many nodes as the accuracy allows.
 ///
 /// `measure` returns the accuracy of a network: greater is better. If quantizing everything costs more than
-/// [`Accuracy::max_drop`], the nodes are ranked by the noise that each alone causes in the outputs. The worst ones stay
-/// float, as few as a bisection over the ranking finds; then each of them is quantized again if the accuracy allows. The
-/// report has the accuracy before and after, and each node that stays float with the reason.
+/// [`Accuracy::max_drop`], the nodes are ranked by the noise that each alone causes in the outputs. The worst ones
+/// stay float, as few as a bisection over the ranking finds; then each of them is quantized again if the accuracy
+/// allows. The report has the accuracy before and after, and each node that stays float with the reason.
 ///
 /// # Errors
-/// As for [`quantize`], and what `measure` returns. [`Error::Option`] if a bound makes no sense, and [`Error::Accuracy`]
-/// if no selection of nodes keeps the accuracy.
+/// As for [`quantize`], and what `measure` returns. [`Error::Option`] if a bound makes no sense, and
+/// [`Error::Accuracy`] if no selection of nodes keeps the accuracy.
 pub fn quantize_within(
     network: &Network,
     samples: &[Sample],

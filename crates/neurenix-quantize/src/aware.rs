@@ -19,9 +19,9 @@ use crate::{
 ///
 /// It is the quantized network that [`crate::quantize`] makes, with calibrated pairs on activations, but each stored
 /// weight is a float that `QuantizeLinear` and `DequantizeLinear` round when the network runs, at the scales of the
-/// untrained weights. Biases are floats and not rounded. Loaded as a model, it trains: gradients pass the pairs straight
-/// through. Weights have the names of the prepared float network, in which batch normalizations are folded. Keep the
-/// scales fixed during training.
+/// untrained weights. Biases are floats and not rounded. Loaded as a model, it trains: gradients pass the pairs
+/// straight through. Weights have the names of the prepared float network, in which batch normalizations are folded.
+/// Keep the scales fixed during training.
 ///
 /// `bias_correction` and `adaptive_rounding` of the options do not apply: training does what they are for.
 ///
@@ -72,11 +72,11 @@ fn round(network: &mut Network, float: &str, known: &Dequantized) {
     network.graph.node.push(quantize);
 }
 
-/// The quantized network of a trained one: weights are stored as the integers with which it trained, and biases as 32-bit
-/// integers at the product of the scales of input and weight.
+/// The quantized network of a trained one: weights are stored as the integers with which it trained, and biases as
+/// 32-bit integers at the product of the scales of input and weight.
 ///
-/// The scales stay those of training, so that the network computes what it computed in training, apart from the rounding
-/// of biases. A bias too large for 32 bits stays float.
+/// The scales stay those of training, so that the network computes what it computed in training, apart from the
+/// rounding of biases. A bias too large for 32 bits stays float.
 ///
 /// # Errors
 /// If the network is not one that [`prepare_training`] made and training changed, or a weight is not finite.

@@ -101,3 +101,46 @@ pub(crate) fn whole(network: &Network, name: &str) -> Result<Option<Vec<i64>>> {
     }
     Ok(Some(tensor.to_dtype(DType::I64)?.to_vec::<i64>()?))
 }
+
+#[cfg(test)]
+mod tests {
+    use neurenix_onnx::{
+        Element,
+        edit::{floats, integers},
+    };
+
+    use super::*;
+    use crate::support::{network, normal, plain, whole, with};
+
+    #[test]
+    fn parameters_are_those_that_the_operator_uses() -> Result<()> {
+        let shape = [2, 5, 3];
+        let numbers: Vec<i64> = (0..30).map(|at| at % 7 - 3).collect();
+        for (axis, block, parameters) in
+            [(1, 2, vec![2, 3, 3]), (-1, 0, vec![3]), (0, 0, vec![2]), (2, 2, vec![2, 5, 2])]
+        {
+            let count: usize = parameters.iter().product();
+            let zeros: Vec<i64> = (0..count as i64).map(|at| at % 3 - 1).collect();
+            let mut node = with(plain("DequantizeLinear", &["q", "s", "z"], "y"), whole("axis", axis));
+            node.attribute.push(whole("block_size", block));
+            let tensors = vec![
+                integers("q", Element::Int8, &shape, &numbers),
+                floats("s", &parameters, &normal(&parameters, 1)),
+                integers("z", Element::Int8, &parameters, &zeros),
+            ];
+            let network = network(vec![node], tensors, &[1], &shape);
+            let known = Dequantized::find(&network, &network.links(), "y").unwrap();
+            assert_eq!(known.format(&network), Some(Format::Int8));
+            let (scales, zeros) = known.parameters(&network, &shape)?.unwrap();
+            let expected = crate::support::run(&network, &crate::support::input(&[1], &[0.0]));
+            for (at, expected) in expected.into_iter().enumerate() {
+                assert_eq!(
+                    (numbers[at] - zeros[at]) as f32 * scales[at],
+                    expected,
+                    "axis {axis}, block {block}"
+                );
+            }
+        }
+        Ok(())
+    }
+}

@@ -24,8 +24,8 @@ use crate::{
 /// [`Report::compare`] adds them.
 ///
 /// # Errors
-/// [`Error::Option`] for formats other than those above, or activations other than `Uint8`; [`Error::Opset`] below opset
-/// 11; an unknown name in `excluded` or `operators`; a stored tensor that is not valid.
+/// [`Error::Option`] for formats other than those above, or activations other than `Uint8`; [`Error::Opset`] below
+/// opset 11; an unknown name in `excluded` or `operators`; a stored tensor that is not valid.
 pub fn quantize_dynamically(network: &Network, options: &Options) -> Result<Quantized> {
     let wrong = |option, expected: &str, given: Format| {
         Err(Error::Option { option, expected: expected.to_owned(), given: given.to_string() })
@@ -44,6 +44,7 @@ pub fn quantize_dynamically(network: &Network, options: &Options) -> Result<Quan
     let float_bytes = stored_bytes(network);
     let mut writer =
         Writer { network: network.clone(), options, activations: HashMap::new(), weights: HashMap::new() };
+    writer.network.fix_defaults();
     writer.network.fold()?;
     let mut report = Report { float_bytes, ..Report::default() };
     for at in 0..writer.network.graph.node.len() {

@@ -37,8 +37,8 @@ struct Pair {
 /// function stays the same, up to rounding.
 ///
 /// The pairs are `Conv`, `ConvTranspose`, `Gemm` or `MatMul` nodes of which the second alone reads the first one's
-/// result, possibly through `Relu`, `LeakyRelu`, pooling, `Flatten`, or the addition of a stored vector. A `Clip` between
-/// them is no pair: scaling would move its bounds.
+/// result, possibly through `Relu`, `LeakyRelu`, pooling, `Flatten`, or the addition of a stored vector. A `Clip`
+/// between them is no pair: scaling would move its bounds.
 ///
 /// # Errors
 /// If a stored tensor is not valid.
@@ -144,7 +144,7 @@ fn pair(network: &Network, links: &Links, layers: &[Linear], first: &Linear) -> 
 }
 
 /// The name of a stored vector with a number for each channel, which only one node reads.
-fn own_vector(network: &Network, links: &Links, name: &str, channels: usize) -> Option<String> {
+pub(crate) fn own_vector(network: &Network, links: &Links, name: &str, channels: usize) -> Option<String> {
     let tensor = network.stored(name)?;
     links.only_reader(name)?;
     let is_vector = extents(tensor)?.iter().product::<usize>() == channels

@@ -9,10 +9,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// The network is not valid, or a computation failed.
     #[error(transparent)]
-    Network(#[from] neurenix_onnx::Error),
+    Network(Box<neurenix_onnx::Error>),
     /// Reading or making a tensor failed.
     #[error(transparent)]
-    Engine(#[from] phynexus::Error),
+    Engine(Box<phynexus::Error>),
     /// There are no samples.
     #[error("calibration needs at least one sample; give batches of typical inputs")]
     NoSamples,
@@ -46,7 +46,11 @@ pub enum Error {
         sample: usize,
     },
     /// A name that an option gives is neither a node nor an operator of the network.
-    #[error("there is no node and no operator {name:?}; nodes: {}; operators: {}", nodes.join(", "), operators.join(", "))]
+    #[error(
+        "there is no node and no operator {name:?}; nodes: {}; operators: {}",
+        nodes.join(", "),
+        operators.join(", ")
+    )]
     UnknownName {
         /// The name.
         name: String,
@@ -90,4 +94,16 @@ pub enum Error {
         /// The greatest drop that was allowed.
         max_drop: f64,
     },
+}
+
+impl From<neurenix_onnx::Error> for Error {
+    fn from(error: neurenix_onnx::Error) -> Error {
+        Error::Network(Box::new(error))
+    }
+}
+
+impl From<phynexus::Error> for Error {
+    fn from(error: phynexus::Error) -> Error {
+        Error::Engine(Box::new(error))
+    }
 }

@@ -98,8 +98,8 @@ fn schemes(plan: &Plan, ranges: &HashMap<String, Range>, options: &Options) -> H
     plan.activations.iter().filter_map(own).collect()
 }
 
-/// Drops the schemes of results that go to a rectifier whose own scheme saturates where the rectifier does: runtimes then
-/// compute layer, rectifier and rounding at once. Other rectifiers need integers as input.
+/// Drops the schemes of results that go to a rectifier whose own scheme saturates where the rectifier does: runtimes
+/// then compute layer, rectifier and rounding at once. Other rectifiers need integers as input.
 fn fuse_rectifiers(plan: &Plan, schemes: &mut HashMap<String, Scheme>, format: Format) {
     let (lowest, highest) = format.range();
     for (value, rectified) in &plan.rectified {
@@ -199,8 +199,8 @@ impl Writer {
         Ok(dequantized)
     }
 
-    /// Stores a node's bias as integers whose scale is the product of those of input and weight. Returns the dequantized
-    /// value's name.
+    /// Stores a node's bias as integers whose scale is the product of those of input and weight. Returns the name of
+    /// the dequantized value.
     fn bias(&mut self, node: &NodeProto, input: Scheme, weight: &Scaled) -> Result<Option<String>> {
         let Some((shape, numbers)) = floats(&self.network, node.input.get(2))? else { return Ok(None) };
         let stem = node.input[2].clone();
@@ -249,8 +249,8 @@ impl Writer {
     }
 }
 
-/// The attribute `axis`, counted from the end: QNN's provider does not see an attribute that is 0, which the file's format
-/// leaves out.
+/// The attribute `axis`, counted from the end: QNN's provider does not see an attribute that is 0, which our messages
+/// leave out.
 fn axis_attribute(axis: usize, rank: usize) -> AttributeProto {
     integer_attribute("axis", axis as i64 - rank as i64)
 }

@@ -145,3 +145,38 @@ pub(crate) fn extents(tensor: &TensorProto) -> Option<Vec<usize>> {
 pub(crate) fn float_of(node: &NodeProto, name: &str, default: f32) -> f32 {
     node.attribute.iter().find(|attribute| attribute.name == name).map_or(default, |attribute| attribute.f)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::support::{plain, whole, with};
+
+    fn layer(operator: &str, groups: i64, shape: &[usize]) -> Option<Linear> {
+        let node = with(plain(operator, &["x", "w"], "y"), whole("group", groups));
+        Linear::of_shape(&node, 0, shape)
+    }
+
+    #[test]
+    fn channels_are_those_of_the_definitions() {
+        // Output channels of a group read the input channels of the same group (ONNX, operator Conv).
+        let convolution = layer("Conv", 3, &[6, 2, 2]).unwrap();
+        assert_eq!((convolution.inputs, convolution.outputs), (6, 6));
+        for output in 0..6 {
+            for (input, place) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+                let expected = (output / 2 * 2 + input, output);
+                assert_eq!(convolution.channels((output * 2 + input) * 2 + place), expected);
+            }
+        }
+        let transposed = layer("ConvTranspose", 2, &[4, 3, 1]).unwrap();
+        assert_eq!((transposed.inputs, transposed.outputs), (4, 6));
+        for input in 0..4 {
+            for output in 0..3 {
+                assert_eq!(transposed.channels(input * 3 + output), (input, input / 2 * 3 + output));
+            }
+        }
+        assert_eq!(layer("MatMul", 1, &[4, 3]).unwrap().channels(7), (2, 1));
+        assert_eq!(layer("MatMul", 1, &[2, 4, 3]).map(|layer| layer.inputs), None);
+        assert_eq!(layer("Conv", 4, &[6, 2, 2]).map(|layer| layer.inputs), None);
+        assert_eq!(layer("Conv", 0, &[6, 2, 2]).map(|layer| layer.inputs), None);
+    }
+}

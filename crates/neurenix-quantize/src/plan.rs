@@ -242,7 +242,8 @@ impl Plan {
     }
 
     /// Whether the inputs of a `Concat` share a scheme: not if some come from rectifiers and others do not, or a
-    /// rectifier has a limit, because its scheme would no longer saturate where it does. Runtimes then convert integers.
+    /// rectifier has a limit, because its scheme would no longer saturate where it does. Runtimes then convert the
+    /// integers of each input.
     fn can_share(&self, parent: &HashMap<String, String>, inputs: &[&String]) -> bool {
         let own = |input: &&&String| {
             let group = root(parent, input);

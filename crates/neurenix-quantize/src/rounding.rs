@@ -1,6 +1,7 @@
 //! Adaptive rounding: whether each weight is rounded up or down is learned, layer by layer.
 //!
-//! Nagel, Amjad, van Baalen, Louizos, Blankevoort, "Up or down? Adaptive rounding for post-training quantization", 2020.
+//! Nagel, Amjad, van Baalen, Louizos, Blankevoort, "Up or down? Adaptive rounding for post-training quantization",
+//! 2020.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},

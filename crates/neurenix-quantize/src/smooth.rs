@@ -11,22 +11,29 @@ use neurenix_onnx::{
 };
 use phynexus::{DType, Device, tensor::Generator};
 
-use crate::{Result, Sample, linear::Linear};
+use crate::{
+    Result, Sample,
+    equalize::own_vector,
+    linear::{Linear, float_of},
+};
 
 /// The least factor and the inverse of the greatest.
 const LEAST: f32 = 1e-5;
 
-/// Divides each channel `j` of the input of `MatMul` and `Gemm` nodes by `s_j = max|X_j|^alpha / max|W_j|^(1 - alpha)`
-/// and multiplies the weights by it (formula 4 of the paper). All layers that read the same value share `s`. The
-/// network's function stays the same, up to rounding.
+/// Divides each channel `j` of the input of `MatMul` and `Gemm` nodes by `s_j = max|X_j|^alpha / max|W_j|^(1 -
+/// alpha)` and multiplies the weights by it (formula 4 of the paper). All layers that read the same value share `s`.
+/// The network's function stays the same, up to rounding. Returns the names of the nodes that it adds, which must
+/// stay float.
 ///
-/// `1 / s` goes into the scale and bias of a normalization over the last axis, or a product with and a sum of stored
-/// vectors, if the layers alone read its result; otherwise a `Mul` node is inserted. `alpha` is from 0 to 1: the share of
-/// an activation's range that moves into the weights.
+/// If the layers alone read the value, `1 / s` goes into what makes it: the scale and bias of a normalization over the
+/// last axis, a product with and a sum of stored vectors, or the `MatMul` or `Gemm` before a rectifier. An input of the
+/// network is divided by a `Mul` node. Other values stay as they are: they are rounded where they are made, and a
+/// division after that would come too late. `alpha` is from 0 to 1: the share of an activation's range that moves into
+/// the weights.
 ///
 /// # Errors
 /// If the network cannot compute a sample, or a stored tensor is not valid.
-pub(crate) fn smooth(network: &mut Network, samples: &[Sample], alpha: f32) -> Result<()> {
+pub(crate) fn smooth(network: &mut Network, samples: &[Sample], alpha: f32) -> Result<Vec<String>> {
     let links = network.links();
     let mut groups: Vec<(String, Vec<Linear>)> = Vec::new();
     for layer in Linear::all(network) {
@@ -42,6 +49,7 @@ pub(crate) fn smooth(network: &mut Network, samples: &[Sample], alpha: f32) -> R
     }
     let names: Vec<String> = groups.iter().map(|(value, _)| value.clone()).collect();
     let greatest = greatest(network, samples, &names)?;
+    let mut added = Vec::new();
     for (value, group) in &groups {
         let Some(activations) = greatest.get(value) else { continue };
         let mut weights = vec![0f32; activations.len()];
@@ -58,7 +66,9 @@ pub(crate) fn smooth(network: &mut Network, samples: &[Sample], alpha: f32) -> R
         if factors.iter().all(|&factor| factor == 1.0) || !group.iter().all(|l| l.inputs == factors.len()) {
             continue;
         }
-        divide(network, &links, value, group, &factors)?;
+        if !divide(network, &links, value, group, &factors, &mut added)? {
+            continue;
+        }
         for layer in group {
             let Some(mut numbers) = layer.numbers(network)? else { continue };
             for (element, number) in numbers.iter_mut().enumerate() {
@@ -67,7 +77,8 @@ pub(crate) fn smooth(network: &mut Network, samples: &[Sample], alpha: f32) -> R
             network.store(floats(&layer.weight, &layer.shape, &numbers));
         }
     }
-    Ok(network.sort()?)
+    network.sort()?;
+    Ok(added)
 }
 
 /// The greatest absolute number of each channel, on the last axis, over all samples.
@@ -90,39 +101,27 @@ fn greatest(network: &Network, samples: &[Sample], names: &[String]) -> Result<H
     Ok(greatest)
 }
 
-/// Divides the channels of what these layers read.
+/// Divides the channels of what these layers read; returns whether that can be done before the value is rounded.
 fn divide(
     network: &mut Network,
     links: &Links,
     value: &str,
     group: &[Linear],
     factors: &[f32],
-) -> Result<()> {
-    let readers = links.readers.get(value).into_iter().flatten();
-    let is_own = !links.kept.contains(value)
-        && readers.into_iter().all(|&(at, input)| input == 0 && group.iter().any(|layer| layer.node == at));
-    let places = links.maker.get(value).filter(|_| is_own).and_then(|&maker| {
-        let places = vectors(network, links, maker)?;
-        let fits = |&(at, input): &(usize, usize)| is_vector(network, at, input, factors.len());
-        places.iter().all(fits).then_some(places)
-    });
-    let Some(places) = places else {
-        let inverse: Vec<f32> = factors.iter().map(|factor| factor.recip()).collect();
-        let (scale, smoothed) =
-            (network.fresh(&format!("{value}_smooth_scale")), network.fresh(&format!("{value}_smooth")));
-        network.store(floats(&scale, &[inverse.len()], &inverse));
-        for layer in group {
-            if let Some(input) =
-                network.graph.node.get_mut(layer.node).and_then(|node| node.input.first_mut())
-            {
-                smoothed.clone_into(input);
-            }
-        }
-        let name = network.fresh(&format!("{value}_smooth_mul"));
-        // It goes to the end, so that positions in `links` stay valid; the caller sorts.
-        network.graph.node.push(node("Mul", &name, &[value, &scale], &[&smoothed], Vec::new()));
-        return Ok(());
+    added: &mut Vec<String>,
+) -> Result<bool> {
+    let Some(&maker) = links.maker.get(value) else {
+        added.push(multiply(network, value, group, factors));
+        return Ok(true);
     };
+    let readers = links.readers.get(value).into_iter().flatten();
+    let is_own = |&(at, input): &(usize, usize)| input == 0 && group.iter().any(|layer| layer.node == at);
+    if links.kept.contains(value) || !readers.into_iter().all(is_own) {
+        return Ok(false);
+    }
+    let fits = |&(at, input): &(usize, usize)| is_vector(network, at, input, factors.len());
+    let places = vectors(network, links, maker).filter(|places| places.iter().all(fits));
+    let Some(places) = places else { return divide_layer(network, links, maker, factors) };
     for (at, input) in places {
         let Some(name) = network.graph.node.get(at).and_then(|node| node.input.get(input)).cloned() else {
             continue;
@@ -138,7 +137,74 @@ fn divide(
             *place = own;
         }
     }
-    Ok(())
+    Ok(true)
+}
+
+/// Multiplies a value by `1 / s` for these layers. Returns the name of the node.
+fn multiply(network: &mut Network, value: &str, group: &[Linear], factors: &[f32]) -> String {
+    let inverse: Vec<f32> = factors.iter().map(|factor| factor.recip()).collect();
+    let [scale, smoothed, name] =
+        ["scale", "value", "Mul"].map(|part| network.fresh(&format!("{value}_smooth_{part}")));
+    network.store(floats(&scale, &[inverse.len()], &inverse));
+    for layer in group {
+        let input = network.graph.node.get_mut(layer.node).and_then(|node| node.input.first_mut());
+        if let Some(input) = input {
+            smoothed.clone_into(input);
+        }
+    }
+    // It goes to the end, so that positions in `links` stay valid; the caller sorts.
+    network.graph.node.push(node("Mul", &name, &[value, &scale], &[&smoothed], Vec::new()));
+    name
+}
+
+/// Divides the output channels of the layer whose result, rectified, this node makes; returns whether there is one.
+fn divide_layer(network: &mut Network, links: &Links, maker: usize, factors: &[f32]) -> Result<bool> {
+    let Some((layer, biases)) = layer_before(network, links, maker, factors.len()) else { return Ok(false) };
+    let Some(mut numbers) = layer.numbers(network)? else { return Ok(false) };
+    for (element, number) in numbers.iter_mut().enumerate() {
+        *number /= factors.get(layer.channels(element).1).copied().unwrap_or(1.0);
+    }
+    network.store(floats(&layer.weight, &layer.shape, &numbers));
+    for name in biases {
+        let Some((shape, mut numbers)) = network.floats(&name)? else { continue };
+        numbers.iter_mut().zip(factors).for_each(|(number, factor)| *number /= factor);
+        network.store(floats(&name, &shape, &numbers));
+    }
+    Ok(true)
+}
+
+/// The layer that makes a value through rectifiers and sums with stored vectors, with the names of these.
+fn layer_before(
+    network: &Network,
+    links: &Links,
+    mut at: usize,
+    channels: usize,
+) -> Option<(Linear, Vec<String>)> {
+    let mut biases = Vec::new();
+    loop {
+        let node = network.graph.node.get(at)?;
+        let input = match node.op_type.as_str() {
+            "Relu" => node.input.first()?,
+            "LeakyRelu" if float_of(node, "alpha", 0.01) >= 0.0 => node.input.first()?,
+            "Add" => {
+                let bias = node.input.iter().find_map(|name| own_vector(network, links, name, channels))?;
+                let input = node.input.iter().find(|name| **name != bias)?;
+                biases.push(bias);
+                input
+            }
+            _ => {
+                let layer = Linear::find(network, at).filter(|layer| {
+                    !layer.has_images() && layer.outputs == channels && layer.owns_weight(links)
+                })?;
+                if let Some(bias) = node.input.get(2).filter(|name| !name.is_empty()) {
+                    biases.push(own_vector(network, links, bias, channels)?);
+                }
+                return Some((layer, biases));
+            }
+        };
+        links.only_reader(input)?;
+        at = *links.maker.get(input)?;
+    }
 }
 
 /// The inputs, as node and position, by which this node's result is multiplied, channel by channel.
@@ -209,13 +275,13 @@ mod tests {
         let float = network(nodes, tensors, &[2, 5, 8], &[2, 5, 6]);
         let samples = [outliers(6), outliers(7)];
         let mut smoothed = float.clone();
-        smooth(&mut smoothed, &samples, 0.5)?;
+        let added = smooth(&mut smoothed, &samples, 0.5)?;
         for sample in &samples {
             assert!(relative_error(&run(&float, sample), &run(&smoothed, sample)) < 1e-5);
         }
-        // One product for `x`, which nothing makes; the normalization takes the factors of `n`.
-        let products = smoothed.graph.node.iter().filter(|node| node.op_type == "Mul").count();
-        assert_eq!(products, 2);
+        // `x`, which nothing makes, gets a product; the normalization takes the factors of `n`.
+        assert_eq!(added, ["x_smooth_Mul"]);
+        assert_eq!(smoothed.graph.node.len(), float.graph.node.len() + 1);
         let greatest = |of: &[f32], channel: usize, step: usize| {
             let own = of.iter().skip(channel).step_by(step);
             own.fold(0f32, |greatest, x| greatest.max(x.abs()))
@@ -266,6 +332,39 @@ mod tests {
         assert_eq!(float.floats("s")?, smoothed.floats("s")?);
         for name in ["b", "g", "w1", "w2"] {
             assert_ne!(float.floats(name)?, smoothed.floats(name)?, "{name}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn layers_before_rectifiers_take_the_factors_and_rounded_values_stay() -> Result<()> {
+        let nodes = vec![
+            plain("MatMul", &["x", "w1"], "h"),
+            plain("Add", &["b1", "h"], "a"),
+            plain("Relu", &["a"], "r"),
+            plain("MatMul", &["r", "w2"], "o"),
+            plain("Gelu", &["o"], "g"),
+            plain("MatMul", &["g", "w3"], "p"),
+            plain("Relu", &["p"], "q"),
+            plain("MatMul", &["q", "w4"], "s"),
+            plain("Add", &["q", "s"], "y"),
+        ];
+        let tensors = vec![
+            weight("w1", &[8, 6], 1),
+            weight("b1", &[6], 2),
+            weight("w2", &[6, 7], 3),
+            weight("w3", &[7, 4], 4),
+            weight("w4", &[4, 4], 5),
+        ];
+        let float = network(nodes, tensors, &[2, 5, 8], &[2, 5, 4]);
+        let samples = [outliers(6), outliers(7)];
+        let mut smoothed = float.clone();
+        assert_eq!(smooth(&mut smoothed, &samples, 0.5)?, ["x_smooth_Mul"]);
+        for sample in &samples {
+            assert!(relative_error(&run(&float, sample), &run(&smoothed, sample)) < 1e-5);
+        }
+        for (name, stays) in [("w1", false), ("b1", false), ("w2", false), ("w3", true), ("w4", true)] {
+            assert_eq!(float.floats(name)? == smoothed.floats(name)?, stays, "{name}");
         }
         Ok(())
     }

@@ -21,8 +21,9 @@ use crate::{
 ///
 /// Constants and batch normalizations are folded first. Every operator that is quantized reads dequantized integers and
 /// its result is quantized; stored weights are integers with a scale for each output channel or one, biases 32-bit
-/// integers at the product of the scales of input and weight. Operators that only move numbers share one scale between
-/// input and output. A layer and a rectifier that follows round once, after the rectifier.
+/// integers at the product of the scales of input and weight. With float formats, biases stay float. Operators that only
+/// move numbers share one scale between input and output. A layer and a rectifier that follows round once, after the
+/// rectifier, if the rectifier's scheme saturates at zero.
 ///
 /// # Errors
 /// If there are no samples, a value is NaN or infinite, the network is quantized already, its opset is too old for the
@@ -65,13 +66,15 @@ pub(crate) fn pair(network: &Network, samples: &[Sample], options: &Options) -> 
     let first = samples.first().ok_or(Error::NoSamples)?;
     check(network, options)?;
     check_inputs(network, samples)?;
-    let excluded = kept(network, options)?;
+    let mut excluded = kept(network, options)?;
     let mut float = prepare::prepare(network, first, &excluded.keys().cloned().collect::<HashSet<_>>())?;
     if options.equalize {
         equalize::equalize(&mut float)?;
     }
     if let Some(alpha) = options.smooth {
-        smooth::smooth(&mut float, samples, alpha)?;
+        let added = smooth::smooth(&mut float, samples, alpha)?;
+        let reason = "it divides channels with outliers before they are rounded";
+        excluded.extend(added.into_iter().map(|node| (node, reason.to_owned())));
     }
     let types = prepare::types(&float, first)?;
     let plan = plan(&float, &types, options, &excluded)?;

@@ -90,3 +90,45 @@ impl Walk {
         self.kept.remove(name);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::support::{network, plain, run, samples, weight};
+
+    #[test]
+    fn values_are_those_of_the_network_and_changes_take_effect() -> Result<()> {
+        let nodes = vec![
+            plain("Relu", &["x"], "r"),
+            plain("Neg", &["w"], "n"),
+            plain("Add", &["r", "n"], "s"),
+            plain("Mul", &["s", "x"], "p"),
+            plain("Sub", &["p", "n"], "y"),
+        ];
+        let mut network = network(nodes, vec![weight("w", &[3], 1)], &[2, 3], &[2, 3]);
+        let samples = samples(2, &[2, 3]);
+        let mut walk = Walk::new(&samples, HashSet::from(["r".to_owned()]));
+        let held = |walk: &Walk| {
+            let mut names: Vec<&str> = walk.values[0].keys().map(String::as_str).collect();
+            names.sort_unstable();
+            names.join(" ")
+        };
+        walk.advance(&network, 3)?;
+        assert_eq!(held(&walk), "r s x");
+        walk.release("r");
+        walk.advance(&network, 4)?;
+        assert_eq!(held(&walk), "p");
+        // What was computed stays; the stored tensor is read again.
+        let before: Vec<Vec<f32>> = samples.iter().map(|sample| run(&network, sample)).collect();
+        network.store(weight("w", &[3], 2));
+        let after = walk.tensors(&network, "y")?;
+        let change = |at: usize| network.floats("w").unwrap().unwrap().1[at % 3];
+        let old = crate::support::normal(&[3], 1);
+        for (before, after) in before.iter().zip(after) {
+            for (at, (before, after)) in before.iter().zip(after.to_vec::<f32>()?).enumerate() {
+                assert!((before - old[at % 3] + change(at) - after).abs() < 1e-5);
+            }
+        }
+        Ok(())
+    }
+}

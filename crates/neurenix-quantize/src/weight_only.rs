@@ -20,8 +20,8 @@ use crate::{
 pub struct WeightOnly {
     /// Bits of a weight: 8 or 4.
     pub bits: usize,
-    /// The number of adjacent weights of an output that share a scale, such as 32, 64 or 128; `None` for all of them. The
-    /// last group of an output may be smaller.
+    /// The number of adjacent weights of an output that share a scale, such as 32, 64 or 128; `None` for all of them.
+    /// The last group of an output may be smaller.
     pub group: Option<usize>,
     /// Signed integers without zero points; otherwise unsigned ones with a zero point for each group.
     pub symmetric: bool,
@@ -55,14 +55,14 @@ impl WeightOnly {
 /// Stores the weights of `MatMul`, `Gemm` and `Conv` nodes and the tables of `Gather` nodes as integers, which a
 /// `DequantizeLinear` node turns into floats.
 ///
-/// Groups lie along the axis over which a product sums, and along the rows of a table; `block_size` says how many weights
-/// they have. The kernels of a `Conv` are stored as a matrix `[outputs, inputs * window]`, which `Reshape` turns back.
-/// The report has no differences, because there are no samples; [`Report::compare`] adds them.
+/// Groups lie along the axis over which a product sums, and along the rows of a table; `block_size` says how many
+/// weights they have. The kernels of a `Conv` are stored as a matrix `[outputs, inputs * window]`, which `Reshape`
+/// turns back. The report has no differences, because there are no samples; [`Report::compare`] adds them.
 ///
 /// # Errors
-/// [`Error::Option`] for bits other than 8 and 4 or an empty group, [`Error::UnknownName`] for a name in `excluded` that
-/// is not there, [`Error::Opset`] if the network's opset is below 21 (13 for 8 bits and whole rows), and if a stored
-/// tensor is not valid.
+/// [`Error::Option`] for bits other than 8 and 4 or an empty group, [`Error::UnknownName`] for a name in `excluded`
+/// that is not there, [`Error::Opset`] if the network's opset is below 21 (13 for 8 bits and whole rows), and if a
+/// stored tensor is not valid.
 pub fn quantize_weights(network: &Network, options: &WeightOnly) -> Result<Quantized> {
     let format = options.format()?;
     if options.group == Some(0) {
@@ -77,6 +77,7 @@ pub fn quantize_weights(network: &Network, options: &WeightOnly) -> Result<Quant
     let mut network = network.clone();
     let excluded = excluded(&network, &options.excluded)?;
     let float_bytes = stored_bytes(&network);
+    network.fix_defaults();
     network.fold()?;
     network.sort()?;
     let mut report = Report { float_bytes, ..Report::default() };
@@ -136,8 +137,8 @@ struct Layout {
     reduced: usize,
 }
 
-/// The layout of a stored tensor that nodes read as a weight or a table; `None` if none does, or the reason why it stays
-/// float.
+/// The layout of a stored tensor that nodes read as a weight or a table; `None` if none does, or the reason why it
+/// stays float.
 fn layout(
     network: &Network,
     links: &Links,

@@ -24,6 +24,7 @@ use phynexus::{Tensor, device::DeviceNature};
 
 use crate::{
     Accepts, Error, Found, Options, Place, Placed, Program, Properties, Result, Runtime, Search,
+    library::Known,
     tflite::{self, Port},
     tool::{self, Folder},
 };
@@ -76,6 +77,9 @@ pub struct ArmNn {
     properties: Properties,
 }
 
+/// What each interpreter's Arm NN has: starting it takes half a second.
+static KNOWN: Known<std::result::Result<(String, Vec<String>), String>> = Known::new();
+
 /// The backends of Arm NN that `search` finds: Ethos-N and the CPU.
 pub fn find(search: &Search) -> Found {
     let mut found = Found::default();
@@ -83,7 +87,8 @@ pub fn find(search: &Search) -> Found {
     let own = search.tool("python3").filter(|own| *own != usual);
     let mut reason = "python3 was not found".to_owned();
     for interpreter in [Some(usual).filter(|usual| usual.is_file()), own].into_iter().flatten() {
-        match backends(&interpreter) {
+        let key = interpreter.display().to_string();
+        match KNOWN.get(key, || backends(&interpreter).map_err(|error| error.to_string())) {
             Ok((version, backends)) => {
                 let device = |backend, model: &str, nature| ArmNn {
                     interpreter: interpreter.clone(),
@@ -115,7 +120,7 @@ pub fn find(search: &Search) -> Found {
                 }
                 return found;
             }
-            Err(error) => reason = error.to_string(),
+            Err(error) => reason = error,
         }
     }
     let remedy =

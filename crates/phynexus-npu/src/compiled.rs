@@ -38,7 +38,7 @@ pub struct Compiled {
 impl Compiled {
     /// Compiles a network for a device, and compares each part with the CPU on the samples: values for each input.
     ///
-    /// The bound of a difference is that of the number formats: two steps of a quantized result, plus twice what
+    /// The bound of a difference is that of the number formats: two steps of a quantized result, plus √12 times what
     /// quantization itself changes; for floating-point arithmetic, four times what rounding to 16 bits changes.
     ///
     /// # Errors

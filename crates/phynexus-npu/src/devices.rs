@@ -7,10 +7,10 @@ use std::{
 
 use phynexus::device::DeviceNature;
 
-use crate::{Error, Found, Properties, Result, Runtime, Search, onnxruntime};
+use crate::{Error, Found, Properties, Result, Runtime, Search, armnn, litert, onnxruntime, openvino};
 
 /// The kinds of runtimes, each with its search.
-const FINDERS: &[fn(&Search) -> Found] = &[onnxruntime::find];
+const FINDERS: &[fn(&Search) -> Found] = &[onnxruntime::find, openvino::find, litert::find, armnn::find];
 
 /// A device that compiles and runs whole networks.
 #[derive(Clone, Debug)]
@@ -138,4 +138,74 @@ fn absent(what: &str, known: &[String], missing: &[(String, String)]) -> String 
         "{what}; {known}; {emulators}{}",
         missing.iter().map(|line| format!("\n  {line}")).collect::<String>()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use neurenix_onnx::edit::{Network, ValueType};
+
+    use super::*;
+    use crate::{Accepts, Options, Program};
+
+    #[derive(Debug)]
+    struct Nothing(Properties);
+
+    impl Runtime for Nothing {
+        fn properties(&self) -> &Properties {
+            &self.0
+        }
+
+        fn accepts(&self, _: &Network, _: usize, _: &HashMap<String, ValueType>) -> Accepts {
+            Accepts::No("it takes nothing".to_owned())
+        }
+
+        fn compile(&self, _: &Network, _: &Options) -> Result<Box<dyn Program>> {
+            Err(Error::Missing("it takes nothing".to_owned()))
+        }
+    }
+
+    #[test]
+    fn hardware_comes_first_and_only_it_is_an_npu() {
+        use DeviceNature::*;
+        let runtime = |(at, nature): (usize, &DeviceNature)| -> Arc<dyn Runtime> {
+            Arc::new(Nothing(Properties {
+                vendor: at.to_string(),
+                model: String::new(),
+                runtime: String::new(),
+                version: String::new(),
+                architecture: None,
+                memory: None,
+                nature: *nature,
+            }))
+        };
+        let natures = [HostCpu, Emulator, Hardware, Emulator, Hardware];
+        let names = |emulators: bool| -> Vec<(String, String)> {
+            let all = natures.iter().enumerate().map(runtime).collect();
+            let name = |device: Device| (device.name().to_owned(), device.properties().vendor.clone());
+            named(all, emulators).into_iter().map(name).collect()
+        };
+        let own = |all: &[(&str, &str)]| -> Vec<(String, String)> {
+            all.iter().map(|(name, vendor)| ((*name).to_owned(), (*vendor).to_owned())).collect()
+        };
+        let apart = [
+            ("npu:0", "2"),
+            ("npu:1", "4"),
+            ("npu-emulator:0", "1"),
+            ("npu-emulator:1", "3"),
+            ("npu-host:0", "0"),
+        ];
+        assert_eq!(names(false), own(&apart));
+        let together = [("npu:0", "2"), ("npu:1", "4"), ("npu:2", "1"), ("npu:3", "3"), ("npu:4", "0")];
+        assert_eq!(names(true), own(&together));
+    }
+
+    #[test]
+    fn a_missing_device_says_what_there_is_and_what_is_not() {
+        let missing = [("QNN".to_owned(), "install it".to_owned())];
+        let message = absent("there is no device \"npu:0\"", &["npu-host:0".to_owned()], &missing);
+        assert!(
+            message.contains("found: npu-host:0") && message.contains("\n  QNN: install it"),
+            "{message}"
+        );
+    }
 }

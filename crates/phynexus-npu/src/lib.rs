@@ -22,6 +22,7 @@ mod runtime;
 pub mod tflite;
 mod tool;
 pub mod vela;
+pub mod vendors;
 
 pub use compiled::{Compiled, Memory, PartReport, Report};
 pub use devices::{Device, default_device, devices, missing};

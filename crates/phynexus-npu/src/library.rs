@@ -44,8 +44,10 @@ macro_rules! functions {
 pub(crate) use functions;
 
 use std::{
+    collections::BTreeMap,
     ffi::{CStr, c_char},
     path::Path,
+    sync::{Mutex, PoisonError},
 };
 
 /// A function of a library.
@@ -71,6 +73,21 @@ pub(crate) fn reason(error: &libloading::Error) -> String {
         last = cause;
     }
     last.to_string()
+}
+
+/// Results of work that need not be done twice in a process, by what they are for.
+pub(crate) struct Known<T>(Mutex<BTreeMap<String, T>>);
+
+impl<T: Clone> Known<T> {
+    pub(crate) const fn new() -> Known<T> {
+        Known(Mutex::new(BTreeMap::new()))
+    }
+
+    /// What is known of this key, or what `find` finds.
+    pub(crate) fn get(&self, key: String, find: impl FnOnce() -> T) -> T {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.entry(key).or_insert_with(find).clone()
+    }
 }
 
 /// A C string as text; empty if the pointer is null.

@@ -5,14 +5,13 @@
 //! operators of the file that the program writes say which: a node whose operator is still there runs on the CPU.
 
 mod ffi;
+mod plugin;
 
 use std::{
     collections::{HashMap, HashSet},
-    ffi::OsStr,
     fs,
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
 };
 
 use neurenix_onnx::{
@@ -22,76 +21,18 @@ use neurenix_onnx::{
 };
 use phynexus::{Tensor, device::DeviceNature};
 
-use self::ffi::{Compiled, Functions, Setup, accelerator};
+use self::{
+    ffi::{Compiled, Functions, Setup, accelerator},
+    plugin::{Plugin, VENDORS, Vendor, plugins},
+};
 use crate::{
     Accepts, Error, Found, Options, Place, Placed, Program, Properties, Result, Runtime, Search, cache,
+    library::Known,
     tflite::{self, Code, Port},
-    tool::{self, Folder},
 };
 
 /// The version whose C functions this module calls; others may differ in their arguments.
 const VERSION: &str = "2.3.";
-
-/// How long a vendor's compiler may take.
-const LIMIT: Duration = Duration::from_secs(600);
-/// The name of the file that it writes.
-const COMPILED: &str = "compiled.tflite";
-
-/// A vendor whose compiler plugs into LiteRT.
-struct Vendor {
-    /// The folder of its libraries.
-    folder: &'static str,
-    /// LiteRT's name of it, and the chip to compile for.
-    manufacturer: &'static str,
-    chip: &'static str,
-    name: &'static str,
-    model: &'static str,
-    /// Where to get what is missing.
-    remedy: &'static str,
-}
-
-const VENDORS: [Vendor; 5] = [
-    Vendor {
-        folder: "intel_openvino",
-        manufacturer: "IntelOpenVINO",
-        chip: "LNL",
-        name: "Intel",
-        model: "NPU",
-        remedy: "needs an Intel NPU with its driver, and `openvino` of the version that the plug-in was built for",
-    },
-    Vendor {
-        folder: "mediatek",
-        manufacturer: "MediaTek",
-        chip: "MT6991",
-        name: "MediaTek",
-        model: "APU",
-        remedy: "needs the NeuroPilot SDK with libneuron_adapter.so, from neuropilot.mediatek.com",
-    },
-    Vendor {
-        folder: "samsung",
-        manufacturer: "Samsung",
-        chip: "E9965",
-        name: "Samsung",
-        model: "Exynos NPU",
-        remedy: "needs Exynos AI LiteCore, from soc-developer.semiconductor.samsung.com",
-    },
-    Vendor {
-        folder: "google_tensor",
-        manufacturer: "Google",
-        chip: "Tensor_G5",
-        name: "Google",
-        model: "Tensor TPU",
-        remedy: "needs the Google Tensor SDK, from ai.google.dev/edge/litert",
-    },
-    Vendor {
-        folder: "qualcomm",
-        manufacturer: "Qualcomm",
-        chip: "SM8750",
-        name: "Qualcomm",
-        model: "Hexagon HTP",
-        remedy: "needs the QAIRT SDK, from qpm.qualcomm.com; the runtime ONNX Runtime with QNN needs less",
-    },
-];
 
 /// LiteRT on one kind of device.
 #[derive(Clone, Debug)]
@@ -100,13 +41,6 @@ pub struct LiteRt {
     properties: Properties,
     setup: Setup,
     plugin: Option<Plugin>,
-}
-
-/// A vendor's compiler.
-#[derive(Clone, Debug)]
-struct Plugin {
-    program: PathBuf,
-    arguments: Vec<String>,
 }
 
 /// The devices of LiteRT that `search` finds.
@@ -153,7 +87,7 @@ pub fn find(search: &Search) -> Found {
                         found.runtimes.push(Arc::new(device));
                     }
                     Some(Err(error)) if nature == DeviceNature::Hardware => {
-                        refused[at].push(error.to_string());
+                        refused[at].push(error);
                     }
                     _ => {}
                 }
@@ -198,76 +132,6 @@ fn load(package: &Path) -> std::result::Result<(Functions, String), String> {
     Ok((Functions::load(&library(package))?, version))
 }
 
-/// What a vendor's device needs, in the order of preference; or what is missing.
-fn plugins(
-    package: &Path,
-    vendor: &Vendor,
-) -> std::result::Result<Vec<(Setup, Plugin, DeviceNature)>, String> {
-    let folder = package.join("vendors").join(vendor.folder);
-    let compiler = folder.join("compiler");
-    if !compiler.is_dir() {
-        return Err(format!("there is no compiler plug-in in {}", compiler.display()));
-    }
-    let program = package.join("tools").join(format!("apply_plugin_main{}", std::env::consts::EXE_SUFFIX));
-    if !program.is_file() {
-        return Err(format!("{} is missing", program.display()));
-    }
-    let dispatch = Some(folder.join("dispatch")).filter(|folder| folder.is_dir());
-    let setup = Setup { accelerators: accelerator::NPU | accelerator::CPU, dispatch, ..Default::default() };
-    let arguments = vec![
-        "--cmd=apply".to_owned(),
-        format!("--soc_manufacturer={}", vendor.manufacturer),
-        format!("--soc_model={}", vendor.chip),
-        format!("--libs={}", compiler.display()),
-    ];
-    let plugin = Plugin { program, arguments };
-    let mut plugins = vec![(setup.clone(), plugin.clone(), DeviceNature::Hardware)];
-    if vendor.folder == "intel_openvino" {
-        // The same path with OpenVINO's CPU device.
-        let mut arguments = plugin.arguments;
-        arguments.push("--intel_openvino_graph_backends=cpu".to_owned());
-        plugins.push((setup, Plugin { arguments, ..plugin }, DeviceNature::HostCpu));
-    }
-    Ok(plugins)
-}
-
-impl Plugin {
-    /// The file with the parts that the vendor's compiler takes compiled.
-    fn apply(&self, file: &[u8]) -> Result<Vec<u8>> {
-        let folder = Folder::new()?;
-        let input = folder.write("network.tflite", file)?;
-        let model = format!("--model={}", input.display());
-        let output = format!("--o={}", folder.path().join(COMPILED).display());
-        let own = self.arguments.iter().map(String::as_str);
-        let arguments: Vec<&OsStr> = own.chain([model.as_str(), output.as_str()]).map(OsStr::new).collect();
-        let printed = tool::run(&self.program, &arguments, folder.path(), LIMIT)?;
-        // The program succeeds by its own account even if a plug-in cannot be loaded.
-        match folder.read(COMPILED) {
-            Ok(compiled) if printed.succeeded && !compiled.is_empty() => Ok(compiled),
-            _ => Err(Error::Runtime {
-                runtime: "LiteRT's compiler".to_owned(),
-                message: errors(&format!("{}\n{}", printed.output, printed.errors)),
-            }),
-        }
-    }
-}
-
-/// The lines of LiteRT's log that say what went wrong, without places in its source.
-fn errors(log: &str) -> String {
-    let is_error = |line: &&str| line.starts_with("ERROR") || line.starts_with('└');
-    let mut found: Vec<String> = Vec::new();
-    for line in log.lines().map(str::trim).filter(is_error) {
-        let text = line.rsplit("] ").next().unwrap_or(line).trim_start_matches(['└', ' ']);
-        let is_place = text.is_empty() || text.starts_with("ERROR: [");
-        let place =
-            if is_place { line.trim_end_matches(']').rsplit('/').next().unwrap_or(line) } else { text };
-        if !found.iter().any(|known| known == place) {
-            found.push(place.to_owned());
-        }
-    }
-    if found.is_empty() { "it wrote no file and gave no reason".to_owned() } else { found.join("; ") }
-}
-
 impl LiteRt {
     fn on_cpu(functions: Functions, version: &str) -> LiteRt {
         LiteRt {
@@ -310,8 +174,14 @@ impl LiteRt {
         }
     }
 
-    /// Compiles a small network, all of it for the device.
-    fn try_out(&self) -> Result<()> {
+    /// Compiles a small network, all of it for the device; in each process, this is done once.
+    fn try_out(&self) -> std::result::Result<(), String> {
+        static KNOWN: Known<std::result::Result<(), String>> = Known::new();
+        let key = self.plugin.as_ref().map_or(String::new(), Plugin::key);
+        KNOWN.get(key, || self.try_small().map_err(|error| error.to_string()))
+    }
+
+    fn try_small(&self) -> Result<()> {
         let program = self.compiled(&small()?, None)?;
         match program.placement.iter().all(|placed| placed.place == Place::Device) {
             true => Ok(()),
@@ -325,9 +195,13 @@ impl LiteRt {
     fn compiled(&self, network: &Network, cache: Option<&Path>) -> Result<LiteRtProgram> {
         let mut file = tflite::write(network)?;
         if let Some(plugin) = &self.plugin {
-            let arguments = plugin.arguments.join("\n");
-            let parts =
-                [b"litert".as_slice(), self.properties.version.as_bytes(), arguments.as_bytes(), &file.bytes];
+            let plugin_key = plugin.key();
+            let parts = [
+                b"litert".as_slice(),
+                self.properties.version.as_bytes(),
+                plugin_key.as_bytes(),
+                &file.bytes,
+            ];
             let key = cache::key(&parts);
             file.bytes = match cache.and_then(|folder| cache::read(folder, &key)) {
                 Some(known) => known,

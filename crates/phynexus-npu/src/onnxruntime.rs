@@ -27,6 +27,8 @@ pub(crate) fn find(search: &Search) -> Found {
             Err(reason) => missing.push(reason),
         }
     }
+    // A provider may have several devices, of which one can be used.
+    missing.retain(|(kind, _)| !runtimes.iter().any(|runtime| runtime.properties().runtime == *kind));
     let is_there = |name: &str| runtimes.iter().any(|runtime| runtime.properties().runtime.contains(name));
     let known = [("QNN", "onnxruntime-qnn", "Qualcomm"), ("OpenVINO", "onnxruntime-ep-openvino", "Intel")];
     for (name, package, vendor) in known {

@@ -6,12 +6,9 @@
 //! the CPU without a word.
 
 mod ffi;
+mod request;
 
-use std::{
-    collections::HashMap,
-    path::PathBuf,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
-};
+use std::{collections::HashMap, path::PathBuf, sync::Arc};
 
 use neurenix_onnx::{
     Element,
@@ -21,10 +18,11 @@ use neurenix_onnx::{
 use phynexus::{DType, Device, Tensor, device::DeviceNature};
 use prost::Message;
 
-pub use self::ffi::Profiled;
-use self::ffi::{Compiled, Core};
+pub use self::request::Profiled;
+use self::{ffi::Core, request::Compiled};
 use crate::{
     Accepts, Error, Found, Options, Place, Placed, Program, Properties, Result, Runtime, Search,
+    library::Known,
     tflite::{surrounded, value_types},
 };
 
@@ -82,15 +80,8 @@ fn nature(device: &str) -> Option<DeviceNature> {
 
 /// The core of the library at `path`, which is made once.
 fn load(path: PathBuf) -> std::result::Result<Arc<Core>, String> {
-    static CORES: OnceLock<Mutex<HashMap<PathBuf, Arc<Core>>>> = OnceLock::new();
-    let cores = CORES.get_or_init(Default::default);
-    let mut cores = cores.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(core) = cores.get(&path) {
-        return Ok(Arc::clone(core));
-    }
-    let core = Arc::new(Core::load(&path)?);
-    cores.insert(path, Arc::clone(&core));
-    Ok(core)
+    static CORES: Known<std::result::Result<Arc<Core>, String>> = Known::new();
+    CORES.get(path.display().to_string(), || Core::load(&path).map(Arc::new))
 }
 
 impl OpenVino {
@@ -156,8 +147,10 @@ impl Runtime for OpenVino {
     fn compile(&self, network: &Network, options: &Options) -> Result<Box<dyn Program>> {
         let mut properties = vec![("PERFORMANCE_HINT", "LATENCY".to_owned())];
         if self.properties.nature == DeviceNature::HostCpu {
-            // Otherwise a CPU that has bfloat16 computes real numbers with it.
+            // By default, a CPU that has bfloat16 computes real numbers with it, and products with weights of 8 bits
+            // round their other factor to 8 bits, too.
             properties.push(("INFERENCE_PRECISION_HINT", "f32".to_owned()));
+            properties.push(("DYNAMIC_QUANTIZATION_GROUP_SIZE", "0".to_owned()));
         }
         if let Some(cache) = &options.cache {
             properties.push(("CACHE_DIR", cache.display().to_string()));

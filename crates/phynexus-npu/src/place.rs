@@ -136,6 +136,7 @@ impl Subject<'_> {
                 }
             }
         }
+        self.second_chance(units, &mut reasons)?;
         for unit in (0..units.all.len()).filter(|&unit| units.is_format(unit)) {
             let is_beside = |&other: &usize| {
                 !units.is_format(other) && reasons[other].is_none() && units.are_neighbours(unit, other)
@@ -145,6 +146,25 @@ impl Subject<'_> {
             }
         }
         Ok(reasons)
+    }
+
+    /// Takes units that the runtime refuses alone, and takes together with those beside them. An operator that only
+    /// moves numbers, for example, may need one that computes.
+    fn second_chance(&self, units: &Units<'_>, reasons: &mut [Option<String>]) -> Result<()> {
+        for unit in 0..units.all.len() {
+            if reasons[unit].is_none() || self.known(&units.all[unit]).is_some() {
+                continue;
+            }
+            let is_beside = |&other: &usize| reasons[other].is_none() && units.are_neighbours(unit, other);
+            let mut together: Vec<usize> = (0..units.all.len()).filter(is_beside).collect();
+            let has_operator = together.iter().any(|&other| !units.is_format(other));
+            together.push(unit);
+            together.sort_unstable();
+            if has_operator && self.probe(units, &together)?.is_none() {
+                reasons[unit] = None;
+            }
+        }
+        Ok(())
     }
 
     /// Whether all values that nodes make are tensors of numbers.

@@ -53,7 +53,7 @@ pub struct Options {
     pub cpu_nodes: Vec<String>,
     /// Prefers low power to speed, where the runtime has the choice.
     pub low_power: bool,
-    /// The most bytes for tensors.
+    /// The most bytes for the values between nodes. Weights are not counted.
     pub memory_limit: Option<u64>,
     /// Prefers little memory to speed: runtimes allocate what is needed, without a reserve.
     pub save_memory: bool,

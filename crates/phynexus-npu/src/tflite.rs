@@ -217,10 +217,17 @@ impl Writer<'_> {
     fn output_port(&mut self, name: &str) -> Result<Port> {
         let value = self.types.get(name).cloned();
         let value = value.ok_or_else(|| refusal(&format!("the type of {name:?} is not known")))?;
-        let held = self.held(name)?;
+        let mut held = self.held(name)?;
         let is_made = self.graph.steps.iter().any(|step| step.outputs.contains(&held.tensor));
         if !is_made || self.graph.outputs.contains(&held.tensor) {
-            return Err(refusal(&format!("the output {name:?} is no result of an operator of its own")));
+            // An input or another output has the tensor already: the output is a copy.
+            self.at = self.links.maker.get(name).copied().unwrap_or(self.at);
+            let like = self.stored(&held).clone();
+            let shape = like.shape.clone();
+            let copy = self.push(graph::Stored { name: format!("{name}/copy"), data: None, ..like });
+            let extents = self.integers(&shape);
+            self.step(Code::RESHAPE, vec![held.tensor, extents], copy, schema::reshape(shape));
+            held.tensor = copy;
         }
         self.graph.outputs.push(held.tensor);
         let tensor = self.stored(&held);

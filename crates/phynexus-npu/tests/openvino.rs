@@ -3,62 +3,118 @@
 #[allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
 mod common;
 
+use std::{collections::HashMap, sync::Arc, time::Instant};
+
 use common::*;
-use neurenix_onnx::Element;
-use phynexus_npu::*;
+use neurenix_onnx::{Element, Value, edit::Network};
+use phynexus::device::DeviceNature;
+use phynexus_npu::{Accepts, Options, Place, Runtime, Search, openvino};
+
+fn device() -> Arc<dyn Runtime> {
+    phynexus_cpu::register();
+    let start = Instant::now();
+    let found = openvino::find(&Search::default());
+    println!("found in {:?}; missing: {:?}", start.elapsed(), found.missing);
+    let device = found.runtimes.iter().find(|device| device.properties().nature == DeviceNature::HostCpu);
+    let device = device.unwrap_or_else(|| panic!("no CPU device: {:?}", found.missing));
+    println!("{:?}", device.properties());
+    assert_eq!(device.properties().runtime, "OpenVINO, CPU");
+    assert!(!device.properties().version.is_empty());
+    Arc::clone(device)
+}
+
+/// The largest difference to the engine's CPU.
+fn difference(
+    device: &dyn Runtime,
+    network: &Network,
+    inputs: &HashMap<String, Value>,
+    options: &Options,
+) -> f32 {
+    let cpu = phynexus_cpu::register();
+    let (types, values) = network.observe(inputs.clone(), cpu, |name| name == "y").unwrap();
+    let start = Instant::now();
+    for node in 0..network.graph.node.len() {
+        assert_eq!(device.accepts(network, node, &types), Accepts::Yes);
+    }
+    let asked = start.elapsed();
+    let start = Instant::now();
+    let mut program = device.compile(network, options).unwrap();
+    let compiled = start.elapsed();
+    assert_eq!(program.placement().len(), network.graph.node.len());
+    assert!(program.placement().iter().all(|placed| placed.place == Place::Device));
+    assert!(program.memory().unwrap() > 0);
+    let given = inputs["x"].tensor().unwrap().clone();
+    let start = Instant::now();
+    let output = program.run(&[given.clone()]).unwrap();
+    let ran = start.elapsed();
+    let expected: Vec<f32> = values["y"].to_vec().unwrap();
+    let output: Vec<f32> = output[0].to_vec().unwrap();
+    assert_eq!(program.run(&[given]).unwrap()[0].to_vec::<f32>().unwrap(), output);
+    let distance = expected.iter().zip(&output).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    println!("  asked {asked:?}, compiled {compiled:?}, ran {ran:?}, largest difference {distance:e}");
+    distance
+}
 
 #[test]
 #[ignore = "needs openvino in RNN_NPU_PATH"]
-fn explore() {
-    let cpu = phynexus_cpu::register();
-    let t = std::time::Instant::now();
-    let found = openvino::find(&Search::default());
-    println!("find {:?}", t.elapsed());
-    for (kind, reason) in &found.missing {
-        println!("missing {kind}: {reason}");
-    }
-    for runtime in &found.runtimes {
-        println!("{:?}", runtime.properties());
-        for (name, float, shape) in [("mlp", mlp(1), vec![1, 64]), ("cnn", cnn(), vec![1, 3, 16, 16])] {
-            for activation in
-                [None, Some(Element::Uint8), Some(Element::Int8), Some(Element::Int16), Some(Element::Uint16)]
-            {
-                let x = sample(1, &shape);
-                let net = match activation {
-                    Some(a) => quantized(&float, &x, a),
-                    None => float.clone(),
-                };
-                let (types, values) = net.observe(x.clone(), cpu, |n| n == "y").unwrap();
-                let y: Vec<f32> = values["y"].to_vec().unwrap();
-                println!("{name} {activation:?} cpu {:?}", &y[..6]);
-                let t = std::time::Instant::now();
-                for at in 0..net.graph.node.len() {
-                    let a = runtime.accepts(&net, at, &types);
-                    if a != Accepts::Yes {
-                        println!("  {} {a:?}", net.graph.node[at].name);
-                    }
-                }
-                println!("  accepts {:?}", t.elapsed());
-                let t = std::time::Instant::now();
-                match runtime.compile(&net, &Options::default()) {
-                    Ok(mut program) => {
-                        let c = t.elapsed();
-                        let t = std::time::Instant::now();
-                        let out = program.run(&[x["x"].tensor().unwrap().clone()]).unwrap();
-                        let out: Vec<f32> = out[0].to_vec().unwrap();
-                        let d = y.iter().zip(&out).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-                        let on: usize =
-                            program.placement().iter().filter(|p| p.place == Place::Device).count();
-                        println!(
-                            "  {:?} max {d} compile {c:?} run {:?} on device {on} of {}",
-                            &out[..6],
-                            t.elapsed(),
-                            program.placement().len()
-                        );
-                    }
-                    Err(error) => println!("  {:?} {error}", t.elapsed()),
-                }
-            }
+fn networks_agree_with_the_engine() {
+    let device = device();
+    let options = Options { strict: true, ..Default::default() };
+    for (name, float, shape) in [("mlp", mlp(1), vec![1, 64]), ("cnn", cnn(), vec![1, 3, 16, 16])] {
+        let x = sample(1, &shape);
+        println!("{name}");
+        assert!(difference(&*device, &float, &x, &options) < 1e-5);
+        for activation in [Element::Uint8, Element::Int8, Element::Uint16, Element::Int16] {
+            println!("{name}, {activation:?}");
+            let network = quantized(&float, &x, activation);
+            let step = network.floats("y_scale").unwrap().unwrap().1[0];
+            let distance = difference(&*device, &network, &x, &options);
+            // 16 bits: OpenVINO drops the pairs that quantize and computes on real numbers.
+            let allowed = if activation.bits() == 16 { 2e-4 } else { step * 1.001 };
+            assert!(distance <= allowed, "{name} {activation:?}: {distance}");
         }
     }
+}
+
+#[test]
+#[ignore = "needs openvino in RNN_NPU_PATH"]
+fn values_beyond_16_bits_are_saturated() {
+    let device = device();
+    let network = quantized(&mlp(1), &sample(1, &[1, 64]), Element::Uint16);
+    // Ten times as large as what the ranges were taken from.
+    let cpu = phynexus_cpu::register();
+    let large: Vec<f32> = numbers(1, 64, 10.0);
+    let large = phynexus::Tensor::from_slice(&large, &[1, 64], cpu).unwrap();
+    let inputs = HashMap::from([("x".to_owned(), Value::Tensor(large))]);
+    let distance = difference(&*device, &network, &inputs, &Options::default());
+    assert!(distance < 2e-4, "{distance}");
+}
+
+#[test]
+#[ignore = "needs openvino in RNN_NPU_PATH"]
+fn what_openvino_does_not_know_is_refused_with_its_reason() {
+    let device = device();
+    let mut network = mlp(1);
+    network.graph.node[0].op_type = "NoSuchOperator".to_owned();
+    let error = device.compile(&network, &Options::default()).unwrap_err().to_string();
+    assert!(error.contains("OpenVINO: "), "{error}");
+    let limit = Options { memory_limit: Some(16), ..Default::default() };
+    let error = device.compile(&mlp(1), &limit).unwrap_err().to_string();
+    assert!(error.contains("the limit is 16"), "{error}");
+}
+
+#[test]
+#[ignore = "needs openvino in RNN_NPU_PATH"]
+fn compiled_networks_come_from_the_cache() {
+    let device = device();
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options { cache: Some(folder.path().to_owned()), ..Default::default() };
+    let x = sample(1, &[1, 3, 16, 16]);
+    let network = quantized(&cnn(), &x, Element::Uint8);
+    let first = difference(&*device, &network, &x, &options);
+    let count = || std::fs::read_dir(folder.path()).unwrap().count();
+    let files = count();
+    assert!(files > 0, "nothing was cached");
+    let second = difference(&*device, &network, &x, &options);
+    assert_eq!((first, files), (second, count()));
 }

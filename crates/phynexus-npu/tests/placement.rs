@@ -282,7 +282,7 @@ fn a_difference_names_the_first_node_that_differs() {
         let error = Compiled::compile(&network, &device, &samples, &Options::default()).unwrap_err();
         let Error::Difference { node: found, difference, bound, .. } = &error else { panic!("{error}") };
         assert_eq!(found, node, "{error}");
-        assert!(difference > bound);
+        assert!(difference > bound && *bound < 0.2, "{error}");
     }
     // The runtime is right within the error of its numbers: two steps of 8 bits.
     let network = quantized(&mlp(1), &samples[0], Element::Uint8);

@@ -19,6 +19,9 @@ pub(super) struct Arguments {
     run: PathBuf,
     /// The file to write, such as network.onnx
     file: PathBuf,
+    /// The version of ONNX's operators, from 17 to 21
+    #[arg(long, default_value_t = onnx::OPSET)]
+    opset: i64,
 }
 
 /// Numbers of rows for which the network is recorded, so that the file can have any.
@@ -28,7 +31,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8> {
     let folder = RunFolder::at(&arguments.run);
     folder.must_be_finished()?;
     let config = folder.read_config()?;
-    let file = file_of(&folder, &config)?;
+    let file = file_of(&folder, &config, arguments.opset)?;
     onnx::save(&file, &arguments.file)?;
     let sizes: Vec<String> = config.model.input.iter().map(usize::to_string).collect();
     let path = printable(&arguments.file.to_string_lossy()).into_owned();
@@ -42,7 +45,7 @@ fn output(config: &RunConfig) -> &'static str {
 }
 
 /// The network of a finished run as a file: its input is stored rows, its output what `predict` shows.
-pub(super) fn file_of(folder: &RunFolder, config: &RunConfig) -> Result<ModelProto> {
+pub(super) fn file_of(folder: &RunFolder, config: &RunConfig, opset: i64) -> Result<ModelProto> {
     let device = super::device(Some("cpu"))?;
     let model = config.model.build(device, &Arc::new(Generator::new(config.settings.seed)))?;
     load_model(&folder.model_path(), model.as_ref(), device)?;
@@ -52,7 +55,7 @@ pub(super) fn file_of(folder: &RunFolder, config: &RunConfig) -> Result<ModelPro
     let [first, second] = ROWS.map(|rows| record(model.as_ref(), config, device, rows));
     let (first, second) = (first?, second?);
     let output = output(config);
-    Ok(onnx::export_with(&first.export(output, &state), &second.export(output, &state))?)
+    Ok(onnx::export_as(&first.export(output, &state), &second.export(output, &state), opset)?)
 }
 
 /// The network's output, pending, and what it is computed from.

@@ -23,6 +23,7 @@ mod bench;
 mod devices;
 mod explain;
 mod export;
+mod import;
 mod predict;
 mod quantize;
 mod run_folder;
@@ -53,6 +54,8 @@ enum Command {
     Predict(predict::Arguments),
     /// Write a trained network as an ONNX file
     Export(export::Arguments),
+    /// Show what is in an ONNX file, and whether it can be loaded
+    Import(import::Arguments),
     /// Make a network smaller and faster with integers, for the CPU or an NPU
     Quantize(quantize::Arguments),
     /// Check a device against the definition of every operation
@@ -150,6 +153,7 @@ pub fn run(program: &[OsString], arguments: impl IntoIterator<Item = OsString>) 
         }
         Command::Predict(arguments) => predict::run(&arguments),
         Command::Export(arguments) => export::run(&arguments),
+        Command::Import(arguments) => import::run(&arguments),
         Command::Quantize(arguments) => quantize::run(&arguments),
         Command::Verify(arguments) => verify::run(&arguments, program),
         Command::Bench(arguments) => bench::run(&arguments),

@@ -116,7 +116,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8> {
     let network = match &folder {
         Some(folder) => {
             folder.must_be_finished()?;
-            Network::new(export::file_of(folder, &folder.read_config()?)?)?
+            Network::new(export::file_of(folder, &folder.read_config()?, onnx::OPSET)?)?
         }
         None => Network::load(&arguments.model)?,
     };

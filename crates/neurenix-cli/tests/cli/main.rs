@@ -3,6 +3,7 @@
 mod browser;
 mod command;
 mod documents;
+mod imports;
 mod report;
 mod run_folders;
 mod tables;

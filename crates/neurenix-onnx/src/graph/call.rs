@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use phynexus::{Device, Tensor, tensor::Generator};
 
-use super::{Attribute, Graph, Node, Scope, run};
+use super::{Attribute, Graph, Node, Scope, run::run_within};
 use crate::{
     Element, Error, Result, Text, Value,
     value::{floats, integers},
@@ -51,6 +51,11 @@ impl Call<'_> {
     /// Whether this input is given.
     pub(crate) fn has(&self, input: usize) -> bool {
         self.inputs.get(input).is_some_and(Option::is_some)
+    }
+
+    /// Whether the file has the value of this input, so that it is the same in every run.
+    pub(crate) fn is_constant(&self, input: usize) -> bool {
+        self.node.inputs.get(input).is_some_and(|name| self.scope.is_constant(name))
     }
 
     /// An input of any kind.
@@ -201,7 +206,7 @@ impl Call<'_> {
 
     /// Runs a graph of an attribute, which sees the names around this node.
     pub(crate) fn run(&self, graph: &Graph, inputs: Vec<Option<Value>>) -> Result<Vec<Value>> {
-        run(graph, inputs, HashMap::new(), Some(self.scope), self.environment)
+        run_within(graph, inputs, HashMap::new(), Some(self.scope), self.environment)
     }
 
     /// A vector of integers on the CPU, for results that other nodes read as shapes.

@@ -9,13 +9,15 @@ use std::{
     sync::Arc,
 };
 
+use phynexus::Device;
+
 pub(crate) use call::{Call, Environment, Operator, one};
 pub(crate) use run::{Scope, compute, run};
 
-use crate::Value;
+use crate::{Result, Value, data::is_for_shapes, shapes::Type};
 
 /// A graph of nodes.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Graph {
     /// The names of its inputs.
     pub(crate) inputs: Vec<String>,
@@ -25,10 +27,12 @@ pub(crate) struct Graph {
     pub(crate) nodes: Vec<Node>,
     /// The names that it takes from the graphs around it.
     pub(crate) free: HashSet<String>,
+    /// The types that the file declares, by the names of values.
+    pub(crate) declared: HashMap<String, Type>,
 }
 
 /// A node.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub(crate) name: String,
     pub(crate) operator: String,
@@ -44,6 +48,7 @@ pub(crate) struct Node {
 }
 
 /// What a node does.
+#[derive(Clone)]
 pub(crate) enum Action {
     Compute(Operator),
     /// Runs the body of a function.
@@ -69,6 +74,48 @@ pub(crate) enum Attribute {
     Texts(Vec<String>),
     /// A type, which no operator needs: values know theirs.
     Type,
+}
+
+impl Graph {
+    /// The same graph with its constants, and those of the graphs within it, on a device; those that may be shapes stay.
+    /// What has none is shared. `moved` are the graphs that are there already, by their addresses: calls of a function
+    /// share its body.
+    pub(crate) fn to_device(
+        self: &Arc<Graph>,
+        device: Device,
+        moved: &mut HashMap<usize, Arc<Graph>>,
+    ) -> Result<Arc<Graph>> {
+        let address = Arc::as_ptr(self).addr();
+        if let Some(graph) = moved.get(&address) {
+            return Ok(graph.clone());
+        }
+        let has_inner = self.nodes.iter().any(|node| {
+            matches!(node.action, Action::Function(_))
+                || node.attributes.values().any(|attribute| matches!(attribute, Attribute::Graph(_)))
+        });
+        if self.initializers.is_empty() && !has_inner {
+            return Ok(self.clone());
+        }
+        let mut graph = Graph::clone(self);
+        for (_, value) in &mut graph.initializers {
+            if !is_for_shapes(value) {
+                *value = value.to_device(device)?;
+            }
+        }
+        for node in &mut graph.nodes {
+            if let Action::Function(body) = &mut node.action {
+                *body = body.to_device(device, moved)?;
+            }
+            for attribute in node.attributes.values_mut() {
+                if let Attribute::Graph(inner) = attribute {
+                    *inner = inner.to_device(device, moved)?;
+                }
+            }
+        }
+        let graph = Arc::new(graph);
+        moved.insert(address, graph.clone());
+        Ok(graph)
+    }
 }
 
 impl Node {

@@ -1,28 +1,50 @@
 //! Runs graphs: records the operations of each node.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use phynexus::Device;
 
 use super::{Action, Call, Environment, Graph, Node};
-use crate::{Error, Result, Value};
+use crate::{Error, Result, Value, ops};
 
 /// The values of a graph's names while it runs, and those of the graphs around it.
 #[derive(Default)]
 pub(crate) struct Scope<'a> {
     values: HashMap<&'a str, Value>,
+    /// The names of initializers.
+    constants: HashSet<&'a str>,
     outer: Option<&'a Scope<'a>>,
 }
 
 impl Scope<'_> {
-    fn get(&self, name: &str) -> Option<&Value> {
+    pub(crate) fn get(&self, name: &str) -> Option<&Value> {
         self.values.get(name).or_else(|| self.outer?.get(name))
+    }
+
+    /// Whether the file has the value of this name.
+    pub(super) fn is_constant(&self, name: &str) -> bool {
+        match self.values.contains_key(name) {
+            true => self.constants.contains(name),
+            false => self.outer.is_some_and(|outer| outer.is_constant(name)),
+        }
     }
 }
 
-/// Runs a graph. An input that is not given takes its initializer's value; values of `replaced` take the place of other
-/// initializers. Returns its outputs.
+/// Runs the graph of a network. An input that is not given takes its initializer's value; values of `replaced` are
+/// those of other initializers. Returns its outputs, as plain tensors.
 pub(crate) fn run<'a>(
+    graph: &'a Graph,
+    inputs: Vec<Option<Value>>,
+    replaced: HashMap<&'a str, Value>,
+    outer: Option<&'a Scope<'a>>,
+    environment: Environment<'_>,
+) -> Result<Vec<Value>> {
+    let values = run_within(graph, inputs, replaced, outer, environment)?;
+    Ok(values.into_iter().map(Value::plain).collect())
+}
+
+/// [`run`] for a graph within another one or the body of a function. Its outputs keep the integers that they stand for.
+pub(super) fn run_within<'a>(
     graph: &'a Graph,
     inputs: Vec<Option<Value>>,
     replaced: HashMap<&'a str, Value>,
@@ -36,11 +58,13 @@ pub(crate) fn run<'a>(
             graph.inputs.len()
         )));
     }
-    let mut scope = Scope { values: HashMap::new(), outer };
+    let constants = graph.initializers.iter().map(|(name, _)| name.as_str()).chain(replaced.keys().copied());
+    let mut scope = Scope { values: HashMap::new(), constants: constants.collect(), outer };
     scope.values.extend(graph.initializers.iter().map(|(name, value)| (name.as_str(), value.clone())));
     scope.values.extend(replaced);
     for (name, value) in graph.inputs.iter().zip(inputs) {
         if let Some(value) = value {
+            scope.constants.remove(name.as_str());
             scope.values.insert(name, value);
         }
     }
@@ -72,7 +96,7 @@ pub(crate) fn compute(node: &Node, scope: &Scope<'_>, environment: Environment<'
     };
     let mut inputs: Vec<Option<Value>> = node.inputs.iter().map(input).collect();
     match &node.action {
-        Action::Function(body) => run(body, inputs, HashMap::new(), None, environment),
+        Action::Function(body) => run_within(body, inputs, HashMap::new(), None, environment),
         Action::Compute(operator) => {
             while inputs.last().is_some_and(Option::is_none) {
                 inputs.pop();
@@ -83,7 +107,7 @@ pub(crate) fn compute(node: &Node, scope: &Scope<'_>, environment: Environment<'
                 true => Device::find("cpu")?,
                 false => environment.device,
             };
-            operator(&Call { node, inputs, environment, scope, device })
+            ops::compute(Call { node, inputs, environment, scope, device }, *operator)
         }
     }
 }

@@ -7,8 +7,9 @@ use super::{
     sequence::{blank, joined, part, reshaped},
 };
 use crate::{
-    Error, Result, Value,
+    Element, Error, Result, Text, Value,
     graph::{Call, Graph},
+    shapes::{self, Size, Type},
     value::integers,
 };
 
@@ -61,9 +62,9 @@ fn loop_(call: &Call<'_>) -> Result<Vec<Value>> {
     }
     let scans = match trip {
         0 => {
-            let inputs =
+            let inputs: Vec<Value> =
                 [call.shape_number(0)?, condition].into_iter().chain(states.iter().cloned()).collect();
-            body.scans_of_no_steps(inputs, &[])?
+            body.scans_of_no_steps(&inputs, &[])?
         }
         _ => body.scans(scanned, &[], &[])?,
     };
@@ -168,6 +169,15 @@ fn batches(
     results.into_iter().enumerate().map(stacked).collect()
 }
 
+/// A tensor without elements.
+fn empty(element: Element, shape: Vec<usize>, device: Device) -> Result<Value> {
+    if element == Element::String {
+        return Ok(Value::Text(Text { shape, values: Vec::new() }));
+    }
+    let dtype = element.dtype().ok_or_else(|| Error::unsupported(format!("tensors of {element:?}")))?;
+    Ok(Value::of_element(Tensor::zeros(&shape, dtype, device)?, element))
+}
+
 /// A tensor whose slices are inputs of the steps of a loop.
 struct Scanned {
     value: Value,
@@ -239,22 +249,30 @@ impl<'a> Body<'a> {
         scanned.into_iter().enumerate().map(output).collect()
     }
 
-    /// Scan outputs without elements. Only a step tells their types and shapes, so one is recorded, but not computed.
-    fn scans_of_no_steps(&self, inputs: Vec<Value>, axes: &[i64]) -> Result<Vec<Value>> {
-        let mut scanned = self.nothing();
-        if (0..scanned.len()).all(|at| !self.wants(at)) {
-            return Ok(scanned.into_iter().map(|_| Value::Optional(None)).collect());
+    /// Scan outputs without elements. Their types are inferred and declared ones; an extent that neither tells is 0.
+    fn scans_of_no_steps(&self, inputs: &[Value], axes: &[i64]) -> Result<Vec<Value>> {
+        let count = self.graph.outputs.len() - self.before - self.states;
+        if (0..count).all(|at| !self.wants(at)) {
+            return Ok(vec![Value::Optional(None); count]);
         }
-        self.step(inputs, &mut scanned)?;
-        for (at, result) in
-            scanned.iter_mut().enumerate().flat_map(|(at, all)| all.iter_mut().map(move |r| (at, r)))
-        {
-            let mut shape = result.shape()?.to_vec();
+        let types = shapes::of_body(self.graph, inputs, |name| self.call.scope.get(name));
+        let scans = types.iter().zip(&self.graph.outputs).skip(self.before + self.states).enumerate();
+        let scan = |(at, (found, name)): (usize, (&Type, &String))| {
+            if !self.wants(at) {
+                return Ok(Value::Optional(None));
+            }
+            let Type::Tensor { element: Some(element), shape: Some(sizes) } = found else {
+                return Err(Error::invalid(format!(
+                    "no step is taken, and the type of the body's output {name:?} is not known: the file must declare it"
+                )));
+            };
+            let mut shape: Vec<usize> =
+                sizes.iter().map(|size| size.as_ref().and_then(Size::as_extent).unwrap_or(0)).collect();
             let axis = self.call.axis(axes.get(at).copied().unwrap_or(0), shape.len() + 1)?;
             shape.insert(axis, 0);
-            *result = blank(result, &shape)?;
-        }
-        Ok(scanned.into_iter().map(|all| all.into_iter().next().unwrap_or(Value::Optional(None))).collect())
+            empty(*element, shape, self.call.environment.device)
+        };
+        scans.map(scan).collect()
     }
 
     /// Runs a step for each slice, or for the first `length` of them. Returns the final states and the scan outputs.
@@ -292,7 +310,8 @@ impl<'a> Body<'a> {
         let outputs = match steps {
             0 => {
                 let slices = scans.iter().map(|scan| element(scan, 0)).collect::<Result<Vec<_>>>()?;
-                self.scans_of_no_steps(states.iter().cloned().chain(slices).collect(), axes)?
+                let inputs: Vec<Value> = states.iter().cloned().chain(slices).collect();
+                self.scans_of_no_steps(&inputs, axes)?
             }
             _ => self.scans(scanned, axes, directions)?,
         };

@@ -4,7 +4,7 @@ mod activation;
 mod arithmetic;
 pub(super) mod cast;
 pub(super) mod constant;
-mod logic;
+pub(super) mod logic;
 
 use phynexus::Tensor;
 

@@ -6,7 +6,7 @@ pub(super) mod window;
 
 use phynexus::{DType, Tensor};
 
-use super::Rows;
+use super::{Rows, quantized::product::dequantized_matmul};
 use crate::{
     Error, Result, Value,
     graph::{Call, one},
@@ -24,11 +24,15 @@ pub(super) const ROWS: Rows = &[
 ];
 
 fn matmul(call: &Call<'_>) -> Result<Vec<Value>> {
+    if let Some(product) = dequantized_matmul(call, [false, false], 1.0)? {
+        return one(product);
+    }
     one(call.tensor(0)?.matmul(&call.tensor(1)?)?)
 }
 
 fn gemm(call: &Call<'_>) -> Result<Vec<Value>> {
-    let matrix = |input: usize, attribute: &str| -> Result<Tensor> {
+    let transposes = [call.int_or("transA", 0)? != 0, call.int_or("transB", 0)? != 0];
+    let matrix = |input: usize| -> Result<Tensor> {
         let x = call.tensor(input)?;
         if x.rank() != 2 {
             return Err(Error::invalid(format!(
@@ -36,9 +40,13 @@ fn gemm(call: &Call<'_>) -> Result<Vec<Value>> {
                 x.shape()
             )));
         }
-        Ok(if call.int_or(attribute, 0)? != 0 { x.t()? } else { x })
+        Ok(if transposes[input] { x.t()? } else { x })
     };
-    let product = matrix(0, "transA")?.matmul(&matrix(1, "transB")?)?;
+    let (a, b, alpha) = (matrix(0)?, matrix(1)?, call.float_or("alpha", 1.0)?);
+    let (product, alpha) = match dequantized_matmul(call, transposes, alpha)? {
+        Some(product) => (product, 1.0),
+        None => (a.matmul(&b)?, alpha),
+    };
     let dtype = product.dtype();
     // Fractions of integers are rounded at the end.
     let scaled = |x: Tensor, factor: f64| match factor {
@@ -46,7 +54,7 @@ fn gemm(call: &Call<'_>) -> Result<Vec<Value>> {
         _ if dtype.is_float() => x.mul_scalar(factor),
         _ => x.to_dtype(DType::F64)?.mul_scalar(factor),
     };
-    let product = scaled(product, call.float_or("alpha", 1.0)?)?;
+    let product = scaled(product, alpha)?;
     let Some(addend) = call.optional(2)? else { return one(product.to_dtype(dtype)?) };
     let addend = scaled(addend, call.float_or("beta", 1.0)?)?.expand(product.shape())?;
     one(product.add(&addend)?.to_dtype(dtype)?)

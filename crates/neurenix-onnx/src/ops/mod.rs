@@ -17,7 +17,11 @@ mod sequence;
 mod signal;
 mod text;
 
-use crate::graph::Operator;
+pub(crate) use quantized::passing::compute;
+
+use phynexus::{DType, Device, Tensor};
+
+use crate::{Result, graph::Operator};
 
 /// The operators of a file, by name; those of other domains than ONNX's own begin with the domain, as in
 /// `ai.onnx.ml.Binarizer`.
@@ -45,4 +49,20 @@ const ALL: &[Rows] = &[
 /// The operator of this name.
 pub(crate) fn find(name: &str) -> Option<Operator> {
     ALL.iter().flat_map(|rows| rows.iter()).find(|(own, _)| *own == name).map(|(_, operator)| *operator)
+}
+
+/// The integers from 0 to `count`, exclusive.
+fn counted(count: usize, device: Device) -> Result<Tensor> {
+    Ok(Tensor::arange(0, count as i64, 1, DType::I64, device)?)
+}
+
+/// A tensor in the dtype in which its elements are computed: 16-bit floats are computed in `float32`.
+fn widened(tensor: &Tensor) -> Result<Tensor> {
+    Ok(tensor.to_dtype(tensor.dtype().compute())?)
+}
+
+/// The names of all operators.
+#[cfg(test)]
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    ALL.iter().flat_map(|rows| rows.iter()).map(|(name, _)| *name)
 }

@@ -6,7 +6,7 @@ mod rotary;
 
 use phynexus::{DType, Tensor};
 
-use super::Rows;
+use super::{Rows, widened};
 use crate::{
     Error, Result, Value,
     graph::{Call, one},
@@ -26,11 +26,6 @@ pub(super) const ROWS: Rows = &[
     ("RotaryEmbedding", rotary::rotary_embedding),
     ("ai.onnx.preview.FlexAttention", attention::flex_attention),
 ];
-
-/// A tensor in the dtype in which its elements are computed.
-fn widened(tensor: &Tensor) -> Result<Tensor> {
-    Ok(tensor.to_dtype(tensor.dtype().compute())?)
-}
 
 fn epsilon(call: &Call<'_>) -> Result<f64> {
     call.float_or("epsilon", 1e-5)

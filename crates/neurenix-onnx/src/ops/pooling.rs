@@ -2,15 +2,16 @@
 
 mod regions;
 
-use phynexus::{DType, Scalar, Tensor};
+use phynexus::{Scalar, Tensor};
 
 use super::{
-    Rows,
+    Rows, counted,
     linear::{
         convolution::convolve,
         window::{Window, each, numbers, pad_spatial, spatial, too_many_axes, windows},
     },
     reductions::lowest,
+    widened,
 };
 use crate::{
     Error, Result, Value,
@@ -116,7 +117,7 @@ fn max_pool(call: &Call<'_>) -> Result<Vec<Value>> {
     let planes = x.shape().iter().take(2).product::<usize>();
     let mut shape = vec![1; x.rank()];
     shape[..2].copy_from_slice(&x.shape()[..2]);
-    let start = Tensor::arange(0, planes as i64, 1, DType::I64, x.device())?;
+    let start = counted(planes, x.device())?;
     let start = start
         .mul_scalar(windows.iter().map(|window| window.size as i64).product::<i64>())?
         .reshape(&shape)?;
@@ -170,7 +171,7 @@ fn shares(window: &Window, count_padding: bool, like: &Tensor) -> Result<Option<
         [window.size, window.before, window.after, window.kernel, window.stride, window.dilation]
             .map(|n| n as i64);
     let (first, end) = if count_padding { (-before, size + after) } else { (0, size) };
-    let start = Tensor::arange(0, window.outputs as i64, 1, DType::I64, like.device())?.mul_scalar(stride)?;
+    let start = counted(window.outputs, like.device())?.mul_scalar(stride)?;
     // The number of elements of each window that lie before a place.
     let before = |place: i64| -> Result<Tensor> {
         let count = start.rsub_scalar(place + before + dilation - 1)?.floor_divide_scalar(dilation)?;
@@ -184,7 +185,7 @@ fn average_pool(call: &Call<'_>) -> Result<Vec<Value>> {
     let x = call.tensor(0)?;
     let windows = pool_windows(call, &x)?;
     let count_padding = call.int_or("count_include_pad", 0)? != 0;
-    let mut y = means(&x.to_dtype(x.dtype().compute())?, &windows)?;
+    let mut y = means(&widened(&x)?, &windows)?;
     for (axis, window) in windows.iter().enumerate() {
         if let Some(shares) = shares(window, count_padding, &y)? {
             let mut shape = vec![1; windows.len()];
@@ -202,7 +203,7 @@ fn lp_pool(call: &Call<'_>) -> Result<Vec<Value>> {
     if p < 1 {
         return Err(Error::invalid(format!("p must be at least 1, it is {p}")));
     }
-    let powers = x.to_dtype(x.dtype().compute())?.abs()?.pow_scalar(p as f64)?;
+    let powers = widened(&x)?.abs()?.pow_scalar(p as f64)?;
     let count: f64 = windows.iter().map(|window| window.kernel as f64).product();
     let sums = means(&powers, &windows)?.mul_scalar(count)?;
     // The infinite derivative of the root at 0, times 0, would be NaN.

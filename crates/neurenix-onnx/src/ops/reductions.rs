@@ -2,7 +2,7 @@
 
 use phynexus::{DType, DTypeKind, Scalar, Tensor};
 
-use super::Rows;
+use super::{Rows, counted};
 use crate::{
     Error, Result, Value,
     graph::{Call, one},
@@ -134,8 +134,7 @@ fn along_axis(call: &Call<'_>, apply: fn(&Tensor) -> Result<Tensor>) -> Result<V
 
 /// 1 at the first of the greatest elements along the last axis, 0 elsewhere.
 fn hardmax(x: &Tensor) -> Result<Tensor> {
-    let size = x.shape().last().copied().unwrap_or(1) as i64;
-    let places = Tensor::arange(0, size, 1, DType::I64, x.device())?;
+    let places = counted(x.shape().last().copied().unwrap_or(1), x.device())?;
     Ok(x.argmax(Some(-1), true)?.eq(&places)?.to_dtype(x.dtype())?)
 }
 

@@ -6,8 +6,8 @@ mod unique;
 use phynexus::{DType, Tensor, tensor::IndexSpec};
 
 use super::{
-    Rows,
-    movement::{arrangement::counted, extent, moved, moved_one},
+    Rows, counted,
+    movement::{extent, moved, moved_one},
 };
 use crate::{
     Error, Result, Value,
@@ -80,7 +80,7 @@ fn gather_nd(call: &Call<'_>) -> Result<Vec<Value>> {
             let mut shape = vec![1; rank];
             let size = index.shape().get(axis).copied().unwrap_or(1);
             shape.iter_mut().skip(axis).take(1).for_each(|own| *own = size);
-            Ok(IndexSpec::Tensor(counted(size, call)?.reshape(&shape)?))
+            Ok(IndexSpec::Tensor(counted(size, call.device)?.reshape(&shape)?))
         };
         let mut parts = (0..batches).map(own).collect::<Result<Vec<_>>>()?;
         parts.extend(coordinates(&index)?);
@@ -102,7 +102,7 @@ fn one_hot(call: &Call<'_>) -> Result<Vec<Value>> {
     };
     let mut shape = vec![1; index.shape().len() + 1];
     shape.iter_mut().skip(axis).take(1).for_each(|size| *size = depth.max(0) as usize);
-    let labels = counted(extent(depth)?, call)?.reshape(&shape)?;
+    let labels = counted(extent(depth)?, call.device)?.reshape(&shape)?;
     let hot = index.unsqueeze(axis as i64)?.eq(&labels)?;
     moved(call.device, &[call.value(2)?], |values| match values {
         [values] if values.shape() == [2] => {

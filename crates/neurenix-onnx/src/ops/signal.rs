@@ -4,7 +4,7 @@ use std::f64::consts::TAU;
 
 use phynexus::{DType, Device, Tensor, host_memory};
 
-use super::Rows;
+use super::{Rows, counted};
 use crate::{
     Element, Error, Result, Value,
     graph::{Call, one},
@@ -170,9 +170,11 @@ fn turns(
     dtype: DType,
     device: Device,
 ) -> Result<(Tensor, Tensor)> {
-    let count = |count: usize| Tensor::arange(0, count as i64, 1, DType::I64, device);
     // Few distinct angles, computed exactly, instead of great multiples of an angle.
-    let place = count(rows)?.unsqueeze(1)?.mul(&count(columns)?)?.remainder_scalar(length as i64)?;
+    let place = counted(rows, device)?
+        .unsqueeze(1)?
+        .mul(&counted(columns, device)?)?
+        .remainder_scalar(length as i64)?;
     let table = |function: fn(f64) -> f64| {
         let mut values = host_memory::room(length)?;
         values.extend((0..length).map(|at| function(TAU * at as f64 / length as f64)));
@@ -213,9 +215,8 @@ fn stft(call: &Call<'_>) -> Result<Vec<Value>> {
             window.map(|window| window.shape().to_vec())
         )));
     }
-    let count = |count: usize| Tensor::arange(0, count as i64, 1, DType::I64, call.device);
-    let starts = count((samples - frame) / step + 1)?.mul_scalar(step as i64)?;
-    let frames = signal.take(&starts.unsqueeze(1)?.add(&count(frame)?)?, Some(1))?;
+    let starts = counted((samples - frame) / step + 1, call.device)?.mul_scalar(step as i64)?;
+    let frames = signal.take(&starts.unsqueeze(1)?.add(&counted(frame, call.device)?)?, Some(1))?;
     let wide = if signal.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
     let frames = frames.to_dtype(wide)?;
     let frames = match window {

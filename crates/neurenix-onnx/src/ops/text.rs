@@ -8,7 +8,10 @@ use std::hash::Hash;
 use phynexus::{Tensor, host_memory, interrupt};
 use regex::Regex;
 
-use super::Rows;
+use super::{
+    Rows,
+    elementwise::logic::{common_shape, stretched},
+};
 use crate::{
     Error, Result, Text, Value,
     graph::{Call, one},
@@ -35,30 +38,10 @@ fn regex_full_match(call: &Call<'_>) -> Result<Vec<Value>> {
 
 fn string_concat(call: &Call<'_>) -> Result<Vec<Value>> {
     let (a, b) = (call.text(0)?, call.text(1)?);
-    let rank = a.shape.len().max(b.shape.len());
-    let extent = |text: &Text, axis: usize| {
-        (axis + text.shape.len()).checked_sub(rank).map_or(1, |own| text.shape[own])
-    };
-    let joint = |axis: usize| match (extent(a, axis), extent(b, axis)) {
-        (a, b) if a == b || b == 1 => Ok(a),
-        (1, b) => Ok(b),
-        _ => Err(Error::invalid(format!("the shapes {:?} and {:?} do not broadcast", a.shape, b.shape))),
-    };
-    let shape = (0..rank).map(joint).collect::<Result<Vec<usize>>>()?;
+    let shape = common_shape(&[&a.shape, &b.shape])?;
     let count = shape.iter().fold(1usize, |count, &size| count.saturating_mul(size));
-    // The element of a text at a place of the result.
-    let element = |text: &Text, place: usize| {
-        let (mut rest, mut stride, mut own) = (place, 1, 0);
-        for axis in (0..rank).rev() {
-            let size = extent(text, axis);
-            own += if size == 1 { 0 } else { rest % shape[axis] * stride };
-            rest /= shape[axis];
-            stride *= size;
-        }
-        text.values[own].clone()
-    };
     let mut values = host_memory::room(count)?;
-    values.extend((0..count).map(|place| element(a, place) + &element(b, place)));
+    values.extend(stretched(a, &shape).zip(stretched(b, &shape)).map(|(a, b)| a.to_owned() + b));
     Ok(vec![Value::Text(Text { shape, values })])
 }
 

@@ -89,25 +89,23 @@ impl Histogram {
     /// together, then of each.
     pub(super) fn least_error(&self, full: Range, format: Format, symmetric: bool) -> Range {
         const STEPS: u32 = 100;
-        let share = |step: u32| f64::from(step) / f64::from(STEPS);
-        let scaled = |low: f64, high: f64| Range { least: low * full.least, greatest: high * full.greatest };
-        let error = |range: Range| self.squared_error(range, format, symmetric);
-        let mut best = (error(full), 1.0, 1.0);
-        let mut consider = |low: f64, high: f64| {
-            let candidate = error(scaled(low, high));
-            if candidate < best.0 {
-                best = (candidate, low, high);
-            }
-            best
+        let scaled =
+            |(low, high): (f64, f64)| Range { least: low * full.least, greatest: high * full.greatest };
+        let best = |start: (f64, f64), shares: &dyn Fn(f64) -> (f64, f64)| {
+            let candidates = (1..STEPS).map(|step| shares(f64::from(step) / f64::from(STEPS)));
+            let rated = std::iter::once(start)
+                .chain(candidates)
+                .map(|shares| (self.squared_error(scaled(shares), format, symmetric), shares));
+            rated.min_by(|a, b| a.0.total_cmp(&b.0)).map_or(start, |(_, shares)| shares)
         };
-        (1..STEPS).for_each(|step| _ = consider(share(step), share(step)));
+        let mut shares = best((1.0, 1.0), &|both| (both, both));
         if !symmetric && full.least < 0.0 && full.greatest > 0.0 {
-            let (_, low, _) = consider(1.0, 1.0);
-            (1..=STEPS).for_each(|step| _ = consider(low, share(step)));
-            let (_, _, high) = consider(1.0, 1.0);
-            (1..=STEPS).for_each(|step| _ = consider(share(step), high));
+            let (low, _) = shares;
+            shares = best(shares, &|high| (low, high));
+            let (_, high) = shares;
+            shares = best(shares, &|low| (low, high));
         }
-        scaled(best.1, best.2)
+        scaled(shares)
     }
 
     /// The sum of squared errors of all numbers, each in the middle of its bin.

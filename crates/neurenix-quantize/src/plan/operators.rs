@@ -22,7 +22,7 @@ pub(super) enum Role {
 const FLOAT: [(&[&str], &str); 3] = [
     (
         &["LSTM", "GRU", "RNN"],
-        "runtimes run recurrent operators as integers only in forms of their own; its states would add up rounding errors",
+        "its state would add up rounding errors, and runtimes have integer forms of their own for recurrent operators",
     ),
     (&["If", "Loop", "Scan"], "it runs other graphs, which stay as they are"),
     (

@@ -9,8 +9,8 @@ use neurenix_quantize::{Accuracy, Error, Format, Options, Result, quantize, quan
 use crate::support::{network, normal, plain, run, samples, weight};
 
 /// Three products in a row, of which `bad` has a weight that 8 bits with one scale cannot hold: a column that is 3000
-/// times as large as those that matter. The output `z`, of which the accuracy knows nothing, is all noise when `noisy` is
-/// quantized: weights that cancel are rounded up to 1 and down to 0.
+/// times as large as those that matter. The output `z`, of which the accuracy knows nothing, is all noise when
+/// `noisy` is quantized: weights that cancel are rounded up to 1 and down to 0.
 fn delicate() -> Network {
     let nodes = vec![
         plain("MatMul", &["x", "ones"], "equal"),
@@ -29,7 +29,7 @@ fn delicate() -> Network {
     (0..16).for_each(|at| select[at * 16 + at] = 1.0);
     let cancelling = |at: usize| match at {
         _ if at % 17 == 16 => 127.0,
-        _ if at / 17 % 2 == 0 => 0.51,
+        _ if (at / 17).is_multiple_of(2) => 0.51,
         _ => -0.49,
     };
     let cancelling: Vec<f32> = (0..16 * 17).map(cancelling).collect();

@@ -1,12 +1,17 @@
 //! Weight-only quantization against direct formulas.
 
-use neurenix_onnx::{Element, edit::floats};
-use neurenix_quantize::{Error, Format, Quantized, WeightOnly, quantize_weights};
+use neurenix_onnx::{
+    Element,
+    edit::{Network, floats, info},
+};
+use neurenix_quantize::{
+    Error, Format, Options, Quantized, WeightOnly, quantize_dynamically, quantize_weights,
+};
 
 use crate::support::{
     input, list, network, normal, plain, relative_error, run, samples, weight, whole, with,
 };
-use crate::{count, perceptron};
+use crate::{count, mixtures, perceptron};
 
 /// The signed 4-bit integer at a place: two in a byte, the lower half first.
 fn nibble(raw: &[u8], at: usize) -> i64 {
@@ -156,4 +161,22 @@ fn wrong_settings_of_weights_are_errors() {
     let excluded = excluded.unwrap();
     assert_eq!(excluded.report.kept_in_float[0].0, "y");
     assert!(excluded.network.stored("w2").is_some() && excluded.network.stored("w1").is_none());
+}
+
+#[test]
+fn weights_that_a_caller_could_replace_become_constants() {
+    let float = perceptron(1);
+    let mut open = float.clone();
+    open.graph.input.push(info("w1", Element::Float, &[24, 32]));
+    let sample = mixtures(1).remove(0);
+    let forms: [fn(&Network) -> Quantized; 2] = [
+        |network| quantize_weights(network, &WeightOnly::default()).unwrap(),
+        |network| quantize_dynamically(network, &Options::default()).unwrap(),
+    ];
+    for quantized in forms {
+        let (fixed, expected) = (quantized(&open).network, quantized(&float).network);
+        assert_eq!(fixed.graph.input, expected.graph.input);
+        assert!(fixed.stored("w1").is_none());
+        assert_eq!(run(&fixed, &sample), run(&expected, &sample));
+    }
 }

@@ -9,15 +9,10 @@ use neurenix_onnx::{
     edit::{Network, floats},
 };
 use neurenix_quantize::{Calibrator, Error, Format, Options, Quantized, Sample, quantize};
-use small::{batch, count, gemm, inputs, integers_of, network, normal, plain, run, scalar, with_int};
-
-fn options() -> Options {
-    Options::default()
-}
-
-fn quantized(network: &Network, samples: &[Sample], options: &Options) -> Quantized {
-    quantize(network, samples, options).expect("the network is quantized")
-}
+use small::{
+    batch, count, gemm, inputs, integers_of, network, normal, options, plain, quantized, run, scalar,
+    with_int,
+};
 
 /// `y = x w^T + b` with `x` from -1 to 3.
 fn small() -> (Network, Vec<Sample>) {
@@ -209,6 +204,22 @@ fn operators_that_move_numbers_share_a_scheme() {
     for value in ["q", "j", "y_float"] {
         assert_eq!(scale_of("p"), scale_of(value), "{value}");
     }
+}
+
+#[test]
+fn a_limited_rectifier_keeps_its_own_scheme_in_a_concat() {
+    let stored =
+        vec![floats("a", &[4, 4], &normal(16, 30)), floats("zero", &[], &[0.0]), floats("one", &[], &[1.0])];
+    let nodes = vec![
+        gemm("g", &["x", "a"], "p"),
+        plain("Clip", "r", &["p", "zero", "one"], "q"),
+        with_int(plain("Concat", "s", &["x", "q"], "y"), "axis", 1),
+    ];
+    let network = network(&[4], nodes, stored, &["y"], 21);
+    let result = quantized(&network, &[batch(&[16, 4], &normal(64, 31))], &options()).network;
+    // From 0 to the limit, and not beyond: the Clip and the rounding after it saturate alike.
+    assert_eq!((integers_of(&result, "q_zero_point"), inputs(&result, "r")[0].as_str()), (vec![0], "p"));
+    assert!(scalar(&result, "q_scale") * 255.0 <= 1.0 && scalar(&result, "q_scale") > 0.99 / 255.0);
 }
 
 #[test]

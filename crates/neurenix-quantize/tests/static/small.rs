@@ -7,7 +7,7 @@ use neurenix_onnx::{
     edit::{Network, info, integer_attribute, node},
     proto::{GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, ValueInfoProto},
 };
-use neurenix_quantize::Sample;
+use neurenix_quantize::{Options, Quantized, Sample, quantize};
 use phynexus::{DType, Device, Tensor, tensor::Generator};
 
 pub(crate) fn cpu() -> Device {
@@ -99,4 +99,12 @@ pub(crate) fn count(network: &Network, operator: &str) -> usize {
 /// What a node reads.
 pub(crate) fn inputs<'n>(network: &'n Network, name: &str) -> &'n [String] {
     &network.graph.node.iter().find(|node| node.name == name).expect("the node is there").input
+}
+
+pub(crate) fn options() -> Options {
+    Options::default()
+}
+
+pub(crate) fn quantized(network: &Network, samples: &[Sample], options: &Options) -> Quantized {
+    quantize(network, samples, options).expect("the network is quantized")
 }

@@ -8,6 +8,7 @@ pub mod init;
 mod linear;
 mod module;
 mod normalization;
+mod onnx;
 mod parameter;
 mod pooling;
 pub(crate) mod recording;
@@ -17,6 +18,6 @@ mod transformer;
 
 // All public items of these modules, so that a layer is added in one file.
 pub use self::{
-    container::*, conv::*, linear::*, module::*, normalization::*, parameter::*, pooling::*, recurrent::*,
-    regularization::*, transformer::*,
+    container::*, conv::*, linear::*, module::*, normalization::*, onnx::*, parameter::*, pooling::*,
+    recurrent::*, regularization::*, transformer::*,
 };

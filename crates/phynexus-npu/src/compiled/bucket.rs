@@ -212,19 +212,19 @@ fn check(
     sample: &HashMap<String, Value>,
     cpu: EngineDevice,
 ) -> Result<()> {
+    let reference = Reference::new(subject.network, subject.types, sample, cpu);
     let mut values = sample.clone();
     for at in 0..placement.parts.len() {
         let part = &mut placement.parts[at];
         let inputs = given(part, &values)?;
         let found = part.program.as_deref_mut().map(|program| run(program, &part.network, &inputs));
-        let reference = Reference::new(&part.network, subject.types, cpu)?;
-        let expected = reference.outputs(&inputs)?;
+        let expected = part.model(cpu)?.run(inputs.clone(), &Generator::new(0))?;
         let names = part.network.graph.output.iter().map(|output| output.name.clone());
         values.extend(names.zip(expected.iter().cloned()));
         match found {
             Some(Ok(found)) => {
-                if let Some(mismatch) = reference.compare(&inputs, &expected, &found)? {
-                    return Err(locate(subject, part, &inputs, mismatch, cpu)?);
+                if let Some(mismatch) = reference.compare(&part.network, &expected, &found)? {
+                    return Err(locate(subject, &reference, part, &inputs, mismatch, cpu)?);
                 }
             }
             Some(Err(error)) => {
@@ -239,6 +239,7 @@ fn check(
 /// An error that names the first node of a part that differs: beginnings of the part are compiled by themselves.
 fn locate(
     subject: &Subject<'_>,
+    reference: &Reference<'_>,
     part: &Part,
     inputs: &HashMap<String, Value>,
     whole: Mismatch,
@@ -264,8 +265,8 @@ fn locate(
             wrong = middle;
             continue;
         };
-        let reference = Reference::new(&network, subject.types, cpu)?;
-        match reference.compare(&given, &reference.outputs(&given)?, &made)? {
+        let expected = network.model(cpu)?.run(given, &Generator::new(0))?;
+        match reference.compare(&network, &expected, &made)? {
             Some(mismatch) => (right, found) = (middle, (node, mismatch)),
             None => wrong = middle,
         }

@@ -1,13 +1,15 @@
 //! Comparing a part on a device with the CPU.
 //!
-//! A difference is accepted if it is within the error of quantization itself: what cannot be told from another rounding
-//! of the same network. That error, E, is measured on the samples: it is the difference between the quantized part and
-//! the same part whose values are not rounded when they are quantized, and whose weights are moved by up to half a step,
-//! as rounding moved them (see `shadow.rs`). Fixed-point arithmetic may round by one step otherwise wherever a number is
-//! quantized, which is twice the half step that is in E, so that 2 E are accepted. `STEPS` steps of the result itself
-//! are added: for its own rounding, and because E is small by chance for some samples.
+//! A difference is accepted if it is within the error of quantization itself. That error, E, is measured on the samples:
+//! it is the largest difference between the quantized network and the same network whose values are not rounded when
+//! they are quantized, and whose weights are moved by up to half a step, as rounding moved them (see `shadow.rs`). The
+//! error of rounding is spread evenly over half a step to both sides, with a standard deviation of 1/√12 of a step.
+//! Fixed-point arithmetic may be off by a whole step wherever a number is quantized, because it rounds intermediate
+//! results, or cuts digits off where the CPU rounds (Qualcomm's HTP does in 16 bits). That is √12 times as much, so that
+//! √12 E are accepted. `STEPS` steps of the result itself are added: for its own rounding, and because E is small by
+//! chance for some samples.
 //!
-//! Floating-point arithmetic may be that of 16 bits: there E is the difference between the part and the same with each
+//! Floating-point arithmetic may be that of 16 bits: there E is the difference between the network and the same with each
 //! number rounded to 16 bits, and 4 E plus two units in the last place of the largest result leaves room for rounding
 //! within operators.
 //!
@@ -17,8 +19,8 @@
 use std::collections::HashMap;
 
 use neurenix_onnx::{
-    Model, Value,
-    edit::{Network, ValueType},
+    Value,
+    edit::{Links, Network, ValueType},
 };
 use phynexus::{DType, Device, Tensor, tensor::Generator};
 
@@ -30,8 +32,8 @@ use crate::{
 
 /// Steps of a quantized result that are within its own rounding.
 const STEPS: f64 = 2.0;
-/// The errors of quantization that a result may be off by.
-const QUANTIZATION_ERRORS: f64 = 2.0;
+/// The errors of quantization that a result may be off by: √12.
+const QUANTIZATION_ERRORS: f64 = 3.4641;
 /// The errors of rounding to 16 bits that a result may be off by.
 const ROUNDING_ERRORS: f64 = 4.0;
 /// Two units in the last place of a float of 16 bits, relative to a number.
@@ -48,41 +50,41 @@ pub(super) struct Mismatch {
     pub(super) bound: f64,
 }
 
-/// The part of a network as the CPU computes it, and as errors of number formats change it.
-pub(super) struct Reference<'p> {
-    part: &'p Network,
-    exact: Model,
-    /// Without the rounding of quantization.
-    smooth: Option<Model>,
-    /// With floats of 16 bits.
-    half: Option<Model>,
+/// A network's values for a sample as errors of number formats change them.
+pub(super) struct Reference<'n> {
+    network: &'n Network,
+    links: Links,
+    sample: &'n HashMap<String, Value>,
+    cpu: Device,
+    /// The network with other errors of quantization.
+    smooth: Option<Network>,
+    /// The network with floats of 16 bits.
+    half: Option<Network>,
 }
 
-impl<'p> Reference<'p> {
-    /// A part that the CPU can compute.
+impl<'n> Reference<'n> {
+    /// A network, the types of its values, and a sample of its inputs.
     pub(super) fn new(
-        part: &'p Network,
+        network: &'n Network,
         types: &HashMap<String, ValueType>,
+        sample: &'n HashMap<String, Value>,
         cpu: Device,
-    ) -> Result<Reference<'p>> {
-        let model = |network: Option<Network>| network.map(|network| network.model(cpu)).transpose();
-        Ok(Reference {
-            part,
-            exact: part.model(cpu)?,
-            smooth: model(shadow::without_quantization(part))?,
-            half: model(shadow::in_half_precision(part, types))?,
-        })
+    ) -> Reference<'n> {
+        Reference {
+            network,
+            links: network.links(),
+            sample,
+            cpu,
+            smooth: shadow::without_quantization(network),
+            half: shadow::in_half_precision(network, types),
+        }
     }
 
-    /// The outputs on the CPU.
-    pub(super) fn outputs(&self, inputs: &HashMap<String, Value>) -> Result<Vec<Value>> {
-        Ok(self.exact.run(inputs.clone(), &Generator::new(0))?)
-    }
-
-    /// The output of a program that differs the most from the CPU's in proportion to its bound, if one differs by more.
+    /// The output of a part that differs the most from the CPU's in proportion to its bound, if one differs by more:
+    /// `found` and `expected` are the values of the part's outputs.
     pub(super) fn compare(
         &self,
-        inputs: &HashMap<String, Value>,
+        part: &Network,
         expected: &[Value],
         found: &[Tensor],
     ) -> Result<Option<Mismatch>> {
@@ -93,18 +95,18 @@ impl<'p> Reference<'p> {
                 expected.len()
             )));
         }
-        // A part whose types do not allow it has no such forms; then its errors count as zero.
-        let other = |model: &Option<Model>| {
-            model.as_ref().and_then(|model| model.run(inputs.clone(), &Generator::new(0)).ok())
+        let names: Vec<String> = part.graph.output.iter().map(|output| output.name.clone()).collect();
+        // A network whose types do not allow it has no such forms; then its errors count as zero.
+        let values = |shadow: &Option<Network>| {
+            let model = shadow.as_ref()?.with_outputs(&names).model(self.cpu).ok()?;
+            model.run(self.sample.clone(), &Generator::new(0)).ok()
         };
-        let (smooth, half) = (other(&self.smooth), other(&self.half));
+        let (smooth, half) = (values(&self.smooth), values(&self.half));
         let mut worst: Option<Mismatch> = None;
-        for (at, (output, (expected, found))) in
-            self.part.graph.output.iter().zip(expected.iter().zip(found)).enumerate()
-        {
+        for (at, (name, (expected, found))) in names.iter().zip(expected.iter().zip(found)).enumerate() {
             let expected = expected.tensor()?;
             let at_value = |values: &Option<Vec<Value>>| values.as_ref().and_then(|v| v.get(at)).cloned();
-            let found = self.judge(&output.name, expected, found, at_value(&smooth), at_value(&half))?;
+            let found = self.judge(name, expected, found, at_value(&smooth), at_value(&half))?;
             let excess = |m: &Mismatch| m.difference / m.bound.max(f64::MIN_POSITIVE);
             if let Some(found) = found
                 && worst.as_ref().is_none_or(|known| excess(known) < excess(&found))
@@ -167,13 +169,12 @@ impl<'p> Reference<'p> {
             "Slice",
             "Gather",
         ];
-        let links = self.part.links();
         let mut name = name.to_owned();
         // A path has no cycle, so that it has at most as many nodes as the part.
-        for _ in 0..self.part.graph.node.len() {
-            let node = &self.part.graph.node[*links.maker.get(&name)?];
+        for _ in 0..self.network.graph.node.len() {
+            let node = &self.network.graph.node[*self.links.maker.get(&name)?];
             if is_quantize(node) || is_dequantize(node) {
-                return Quantity::of(self.part, node);
+                return Quantity::of(self.network, node);
             }
             if !MOVES.contains(&&*node.op_type) {
                 return None;

@@ -15,13 +15,23 @@ use crate::{
 /// A handle of LiteRT.
 type Handle = *mut c_void;
 
-/// `LiteRtEnvOption`: a tag, and a `LiteRtAny` of a kind.
+/// `LiteRtEnvOption`.
 #[repr(C)]
 pub(crate) struct EnvironmentOption {
     tag: c_int,
+    value: Any,
+}
+
+/// `LiteRtAny`.
+#[repr(C)]
+struct Any {
     kind: c_int,
     value: OptionValue,
 }
+
+// As `litert_environment_options.h` asserts.
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<EnvironmentOption>() == 24);
 
 /// The value of a `LiteRtAny`.
 #[repr(C)]
@@ -179,13 +189,13 @@ impl Compiled {
         let integers = [(tag::ACCELERATORS, setup.accelerators.into()), (tag::LEAST_SEVERITY, ERRORS)];
         let integer = |(tag, integer)| {
             let value = OptionValue { integer };
-            EnvironmentOption { tag, kind: INTEGER, value }
+            EnvironmentOption { tag, value: Any { kind: INTEGER, value } }
         };
         let mut options: Vec<EnvironmentOption> = integers.into_iter().map(integer).collect();
         if let Some(folder) = &setup.dispatch {
             let folder = string(folder)?;
-            let value = OptionValue { text: folder.as_ptr() };
-            options.push(EnvironmentOption { tag: tag::DISPATCH_FOLDER, kind: STRING, value });
+            let value = Any { kind: STRING, value: OptionValue { text: folder.as_ptr() } };
+            options.push(EnvironmentOption { tag: tag::DISPATCH_FOLDER, value });
             self._texts.push(folder);
         }
         let f = self.functions;

@@ -69,9 +69,11 @@ impl Compiler {
     fn session(&self, network: &Network, model: &[u8], options: &Options) -> Result<Session> {
         let log = Log::default();
         let is_limited = options.memory_limit.is_some() || options.save_memory;
+        // Some providers keep weights in the same arena, and what they hold there beyond the limit would lift it.
+        let weights: usize = network.graph.initializer.iter().map(Message::encoded_len).sum();
+        let limit = options.memory_limit.map(|limit| limit.saturating_add(weights as u64));
         let made = || {
-            let _limit =
-                is_limited.then(|| Limit::new(self.environment, options.memory_limit)).transpose()?;
+            let _limit = is_limited.then(|| Limit::new(self.environment, limit)).transpose()?;
             self.builder(network, options, &log)?.commit_from_memory(model)
         };
         made().map_err(|error| self.refusal(&error, &log))

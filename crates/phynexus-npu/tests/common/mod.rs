@@ -108,6 +108,35 @@ pub fn with_erf() -> Network {
     net
 }
 
+/// A block of a transformer: attention of one head, and two layers.
+pub fn transformer() -> Network {
+    let mut net = network(&[1, 8, 32], ("y", &[1, 8, 32]));
+    let product = |net: &mut Network, from: &str, to: &str, shape: [usize; 2]| {
+        let weight = format!("{to}_w");
+        let spread = (shape[0] as f32).sqrt().recip();
+        let seed = to.bytes().map(u32::from).sum();
+        net.store(edit::floats(&weight, &shape, &numbers(seed, shape[0] * shape[1], spread)));
+        add(net, "MatMul", &[from, &weight], to, vec![]);
+    };
+    for name in ["query", "key", "value"] {
+        product(&mut net, "x", name, [32, 32]);
+    }
+    add(&mut net, "Transpose", &["key"], "turned", vec![integers_attribute("perm", &[0, 2, 1])]);
+    add(&mut net, "MatMul", &["query", "turned"], "scores", vec![]);
+    add(&mut net, "Softmax", &["scores"], "shares", vec![]);
+    add(&mut net, "MatMul", &["shares", "value"], "attended", vec![]);
+    product(&mut net, "attended", "projected", [32, 32]);
+    add(&mut net, "Add", &["x", "projected"], "sum", vec![]);
+    net.store(edit::floats("gain", &[32], &[1.0; 32]));
+    net.store(edit::floats("shift", &[32], &numbers(5, 32, 0.1)));
+    add(&mut net, "LayerNormalization", &["sum", "gain", "shift"], "normal", vec![]);
+    product(&mut net, "normal", "up", [32, 64]);
+    add(&mut net, "Gelu", &["up"], "act", vec![]);
+    product(&mut net, "act", "down", [64, 32]);
+    add(&mut net, "Add", &["sum", "down"], "y", vec![]);
+    net
+}
+
 /// A value of this shape for the input `x`.
 pub fn sample(seed: u32, shape: &[usize]) -> HashMap<String, Value> {
     let cpu = phynexus_cpu::register();

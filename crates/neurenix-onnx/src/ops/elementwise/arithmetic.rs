@@ -1,6 +1,6 @@
 //! Arithmetic beyond single operations of the engine.
 
-use phynexus::Tensor;
+use phynexus::{DType, Device, Tensor};
 
 use super::operands;
 use crate::{
@@ -30,14 +30,17 @@ pub(super) fn modulo(call: &Call<'_>) -> Result<Vec<Value>> {
 
 pub(super) fn power(call: &Call<'_>) -> Result<Vec<Value>> {
     let (base, exponent) = operands(call)?;
-    let power = base.pow(&exponent)?;
-    if base.dtype().is_float() || !power.dtype().is_float() {
-        return one(power.to_dtype(base.dtype())?);
+    if base.dtype().is_float() || !exponent.dtype().is_float() {
+        return one(base.pow(&exponent)?.to_dtype(base.dtype())?);
     }
-    // A whole power may come out a little less than it is.
+    // A root or power of an integer, in double precision on the CPU: not every device has it. Rounding errors of the
+    // function must not make a whole result one less.
+    let cpu = Device::find("cpu")?;
+    let wide = |x: &Tensor| x.to_device(cpu)?.to_dtype(DType::F64);
+    let power = wide(&base)?.pow(&wide(&exponent)?)?;
     let nearest = power.round()?;
-    let is_whole = power.sub(&nearest)?.abs()?.le(&power.abs()?.mul_scalar(1e-6)?)?;
-    one(is_whole.where_(&nearest, &power)?.to_dtype(base.dtype())?)
+    let is_whole = power.sub(&nearest)?.abs()?.le(&power.abs()?.mul_scalar(4.0 * f64::EPSILON)?)?;
+    one(is_whole.where_(&nearest, &power)?.to_dtype(base.dtype())?.to_device(call.device)?)
 }
 
 /// All inputs combined from the first to the last.

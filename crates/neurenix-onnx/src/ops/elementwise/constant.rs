@@ -6,6 +6,7 @@ use crate::{
     Element, Error, Result, Text, Value,
     data::is_for_shapes,
     graph::{Call, one},
+    ops::counted,
     value::{floats, integers},
 };
 
@@ -104,7 +105,7 @@ pub(super) fn range(call: &Call<'_>) -> Result<Vec<Value>> {
         return Err(Error::invalid(format!("start, limit and delta make {count} elements")));
     }
     let wide = if dtype.is_float() { dtype.compute() } else { DType::I64 };
-    let places = Tensor::arange(0, count.max(0.0) as i64, 1, DType::I64, call.device)?.to_dtype(wide)?;
+    let places = counted(count.max(0.0) as usize, call.device)?.to_dtype(wide)?;
     let values = places.mul(&delta.to_dtype(wide)?)?.add(&start.to_dtype(wide)?)?;
     one(values.to_dtype(dtype)?)
 }
@@ -119,8 +120,8 @@ pub(super) fn eye_like(call: &Call<'_>) -> Result<Vec<Value>> {
     };
     let element = call.element("dtype")?.or_else(|| call.value(0).ok()?.element()).unwrap_or(Element::Float);
     let dtype = element.dtype().ok_or_else(|| Error::unsupported(format!("matrices of {element:?}")))?;
-    let row = Tensor::arange(0, rows as i64, 1, DType::I64, call.device)?.reshape(&[rows, 1])?;
-    let column = Tensor::arange(0, columns as i64, 1, DType::I64, call.device)?;
+    let row = counted(rows, call.device)?.reshape(&[rows, 1])?;
+    let column = counted(columns, call.device)?;
     let ones = column.sub(&row)?.eq_scalar(call.int_or("k", 0)?)?;
     one(Value::of_element(ones.to_dtype(dtype)?, element))
 }

@@ -59,7 +59,7 @@ pub(super) fn is_inf(call: &Call<'_>) -> Result<Vec<Value>> {
 }
 
 /// The shape to which these are broadcast.
-fn common_shape(shapes: &[&[usize]]) -> Result<Vec<usize>> {
+pub(in crate::ops) fn common_shape(shapes: &[&[usize]]) -> Result<Vec<usize>> {
     let rank = shapes.iter().map(|shape| shape.len()).max().unwrap_or(0);
     let mut common = vec![1; rank];
     for shape in shapes {
@@ -77,7 +77,7 @@ fn common_shape(shapes: &[&[usize]]) -> Result<Vec<usize>> {
 }
 
 /// The strings broadcast to a shape, in row-major order.
-fn stretched<'t>(text: &'t Text, shape: &[usize]) -> impl Iterator<Item = &'t str> {
+pub(in crate::ops) fn stretched<'t>(text: &'t Text, shape: &[usize]) -> impl Iterator<Item = &'t str> {
     let mut strides = vec![0; shape.len()];
     let mut step = 1;
     for (stride, &extent) in strides.iter_mut().rev().zip(text.shape.iter().rev()) {

@@ -6,6 +6,7 @@ use super::wide;
 use crate::{
     Error, Result, Value,
     graph::{Call, one},
+    ops::counted,
 };
 
 /// The parameter of the cubic convolution of `GridSample`.
@@ -87,7 +88,7 @@ pub(super) fn grid_sample(call: &Call<'_>) -> Result<Vec<Value>> {
     let area: usize = extents.iter().product();
     let pixels =
         x.reshape(&[*batch, *channels, area])?.transpose(1, 2)?.reshape(&[batch * area, *channels])?;
-    let image = Tensor::arange(0, *batch as i64, 1, DType::I64, call.device)?.mul_scalar(area as i64)?;
+    let image = counted(*batch, call.device)?.mul_scalar(area as i64)?;
     let mut taken = pixels.take(&place.add(&image.reshape(&[*batch, 1, 1])?)?, Some(0))?;
     if padding == Padding::Zeros {
         taken = inside.unsqueeze(3)?.where_(&taken, &taken.zeros_like()?)?;

@@ -1,11 +1,12 @@
 //! Convolutions.
 
-use phynexus::Tensor;
+use phynexus::{DType, Tensor};
 
 use super::window::{Window, each, numbers, pad_spatial, spatial, too_many_axes, windows};
 use crate::{
     Error, Result, Value,
     graph::{Call, one},
+    ops::quantized::product::dequantized_conv,
 };
 
 /// The convolution of `[N, C, spatial..]` with `[O, C / groups, kernel..]`.
@@ -40,6 +41,16 @@ pub(in crate::ops) fn convolve(
     })
 }
 
+/// The convolution of integers, with sums of `int32`.
+pub(in crate::ops) fn convolve_integers(
+    x: &Tensor,
+    weight: &Tensor,
+    windows: &[Window],
+    groups: usize,
+) -> Result<Tensor> {
+    convolve(&x.to_dtype(DType::I32)?, &weight.to_dtype(DType::I32)?, None, windows, groups)
+}
+
 /// The attribute `group` or `offset_group`.
 pub(in crate::ops) fn groups(call: &Call<'_>, name: &str) -> Result<usize> {
     let groups = call.int_or(name, 1)?;
@@ -64,7 +75,14 @@ pub(in crate::ops) fn kernel_of(call: &Call<'_>, weight: &Tensor) -> Result<Vec<
 pub(super) fn conv(call: &Call<'_>) -> Result<Vec<Value>> {
     let (x, weight, bias) = (call.tensor(0)?, call.tensor(1)?, call.optional(2)?);
     let windows = windows(call, spatial(&x)?, &kernel_of(call, &weight)?)?;
-    one(convolve(&x, &weight, bias.as_ref(), &windows, groups(call, "group")?)?)
+    let groups = groups(call, "group")?;
+    let Some(y) = dequantized_conv(call, &windows, groups)? else {
+        return one(convolve(&x, &weight, bias.as_ref(), &windows, groups)?);
+    };
+    one(match bias {
+        Some(bias) => y.add(&per_channel(&bias, windows.len())?)?,
+        None => y,
+    })
 }
 
 /// What a transposed convolution keeps along an axis: `outputs` elements, after the first `before`, of all `full` that
@@ -146,7 +164,7 @@ pub(super) fn conv_transpose(call: &Call<'_>) -> Result<Vec<Value>> {
 }
 
 /// A vector with an element for each channel of `[N, C, spatial..]`.
-pub(super) fn per_channel(bias: &Tensor, spatial: usize) -> Result<Tensor> {
+pub(in crate::ops) fn per_channel(bias: &Tensor, spatial: usize) -> Result<Tensor> {
     let mut shape = vec![1; spatial + 1];
     shape[0] = bias.len();
     Ok(bias.reshape(&shape)?)

@@ -3,7 +3,7 @@
 use phynexus::{DType, Tensor, tensor::IndexSpec};
 
 use super::{distinct_axes, extent, moved_one};
-use crate::{Error, Result, Value, graph::Call};
+use crate::{Error, Result, Value, graph::Call, ops::counted};
 
 pub(crate) fn tile(call: &Call<'_>) -> Result<Vec<Value>> {
     let counts = call.integers(1)?.into_iter().map(extent).collect::<Result<Vec<_>>>()?;
@@ -85,17 +85,12 @@ pub(crate) fn reverse_sequence(call: &Call<'_>) -> Result<Vec<Value>> {
         let axes = distinct_axes(call, &[batch_axis, time_axis], x.shape().len())?;
         let front = Front::of(x, &axes)?;
         let [batch, time, ..] = *front.tensor.shape() else { return Ok(x.clone()) };
-        let (row, place) = (counted(batch, call)?.reshape(&[batch, 1])?, counted(time, call)?);
+        let (row, place) = (counted(batch, call.device)?.reshape(&[batch, 1])?, counted(time, call.device)?);
         let lengths = lengths.to_dtype(DType::I64)?.reshape(&[batch, 1])?;
         let reversed = lengths.sub_scalar(1)?.sub(&place)?;
         let from = place.lt(&lengths)?.where_(&reversed, &place)?;
         front.back(&front.tensor.index(&[IndexSpec::Tensor(row), IndexSpec::Tensor(from)])?)
     })
-}
-
-/// The integers from 0 to `count`, exclusive.
-pub(crate) fn counted(count: usize, call: &Call<'_>) -> Result<Tensor> {
-    Ok(Tensor::arange(0, count as i64, 1, DType::I64, call.device)?)
 }
 
 /// A tensor with some axes moved to the front.

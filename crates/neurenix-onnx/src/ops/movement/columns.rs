@@ -6,6 +6,7 @@ use super::extent;
 use crate::{
     Error, Result, Value,
     graph::{Call, one},
+    ops::counted,
 };
 
 /// Sums the columns of blocks into an image: the adjoint of taking an image's blocks apart.
@@ -64,8 +65,7 @@ pub(crate) fn col2im(call: &Call<'_>) -> Result<Vec<Value>> {
         {
             let mut shape = vec![1; 2 * rank];
             shape.iter_mut().skip(place).take(1).for_each(|size| *size = count);
-            let steps =
-                Tensor::arange(0, count as i64, 1, DType::I64, call.device)?.mul_scalar(step as i64)?;
+            let steps = counted(count, call.device)?.mul_scalar(step as i64)?;
             position = position.add(&steps.mul_scalar(pitch)?.reshape(&shape)?)?;
         }
     }

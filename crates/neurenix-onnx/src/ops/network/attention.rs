@@ -5,6 +5,7 @@ use phynexus::{DType, Tensor, tensor::AttentionOptions};
 use crate::{
     Error, Result, Value,
     graph::{Call, one},
+    ops::counted,
 };
 
 /// Features `[batch, positions, heads * size]` as `[batch, heads, positions, size]`.
@@ -167,10 +168,9 @@ impl Positions {
 
     /// Conditions for a query to see a key, each broadcast to `[batch, heads, queries, keys]`.
     fn conditions(&self, call: &Call<'_>, is_causal: bool) -> Result<Vec<Tensor>> {
-        let count = |end: usize| Tensor::arange(0, end as i64, 1, DType::I64, call.device);
-        let places = count(self.keys)?;
+        let places = counted(self.keys, call.device)?;
         // The distance from a key to a query after it.
-        let first = count(self.queries)?.unsqueeze(1)?.sub(&places)?;
+        let first = counted(self.queries, call.device)?.unsqueeze(1)?.sub(&places)?;
         let distance = match &self.valid {
             Some(valid) => first.add(&valid.sub_scalar(self.queries as i64)?)?,
             None => first.add_scalar(self.past as i64)?,

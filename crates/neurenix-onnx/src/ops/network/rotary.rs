@@ -2,13 +2,11 @@
 
 use phynexus::Tensor;
 
-use super::{
-    attention::{join_heads, split_heads},
-    widened,
-};
+use super::attention::{join_heads, split_heads};
 use crate::{
     Error, Result, Value,
     graph::{Call, one},
+    ops::widened,
 };
 
 pub(super) fn rotary_embedding(call: &Call<'_>) -> Result<Vec<Value>> {

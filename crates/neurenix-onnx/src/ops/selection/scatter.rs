@@ -6,9 +6,9 @@ use super::coordinates;
 use crate::{
     Error, Result, Value,
     graph::Call,
-    ops::movement::{
-        arrangement::{Front, counted},
-        moved,
+    ops::{
+        counted,
+        movement::{arrangement::Front, moved},
     },
 };
 
@@ -89,7 +89,7 @@ pub(crate) fn scatter_nd(call: &Call<'_>) -> Result<Vec<Value>> {
         }
         let Some(combine) = combine else { return Ok(x.index_put(&parts, updates)?) };
         // The flat positions of the updated elements.
-        let places = counted(x.len(), call)?.reshape(x.shape())?.index(&parts)?;
+        let places = counted(x.len(), call.device)?.reshape(x.shape())?.index(&parts)?;
         let updates = updates.reshape(&[places.len()])?;
         let result =
             combined(&x.reshape(&[x.len()])?, 0, &places.reshape(&[places.len()])?, &updates, combine)?;
@@ -128,14 +128,14 @@ pub(crate) fn tensor_scatter(call: &Call<'_>) -> Result<Vec<Value>> {
                 "the update must have the cache's shape, or be shorter along the axis",
             ));
         }
-        let mut place = counted(*length, call)?.reshape(&[1, *length])?;
+        let mut place = counted(*length, call.device)?.reshape(&[1, *length])?;
         if let Some(starts) = starts {
             place = place.add(&starts.to_dtype(DType::I64)?.reshape(&[*batch, 1])?)?;
         }
         if circular {
             place = place.remainder_scalar(*size as i64)?;
         }
-        let row = counted(*batch, call)?.reshape(&[*batch, 1])?;
+        let row = counted(*batch, call.device)?.reshape(&[*batch, 1])?;
         let parts = [IndexSpec::Tensor(row), IndexSpec::Tensor(place)];
         Ok(cache.back(&cache.tensor.index_put(&parts, &update)?)?.bitcast(x.dtype())?)
     })
