@@ -237,7 +237,7 @@ def export(
     Raises ``NotImplementedError``, which names every operation that ONNX or the opset lacks, and ``ValueError`` if the model decides
     by a value of its input or depends on a size in a way that cannot be written.
     """
-    file_of(model, inputs, dynamic_axes, input_names, output_names).save(os.fspath(path))
+    file_of(model, inputs, dynamic_axes, input_names, output_names, opset).save(os.fspath(path))
 
 
 def file_of(
@@ -246,6 +246,7 @@ def file_of(
     dynamic_axes: Mapping[str, Mapping[int, str] | Sequence[int]] | None = None,
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
+    opset: int = 21,
 ) -> _engine.OnnxFile:
     """The file that ``export`` writes, in memory."""
     keywords = dict(inputs) if isinstance(inputs, Mapping) else {}

@@ -291,8 +291,8 @@ impl<'a> Builder<'a> {
         let bad = |what: &str| Error::invalid(format!("the attribute {:?} {what}", proto.name));
         let text = |bytes: &Vec<u8>| String::from_utf8(bytes.clone()).map_err(|_| bad("is not UTF-8"));
         Ok(match proto.r#type {
-            attribute_type::FLOAT => Attribute::Float(proto.f),
-            attribute_type::INT => Attribute::Int(proto.i),
+            attribute_type::FLOAT => Attribute::Float(proto.f()),
+            attribute_type::INT => Attribute::Int(proto.i()),
             attribute_type::STRING => Attribute::Text(text(&proto.s)?),
             attribute_type::TENSOR => {
                 let tensor = proto.t.as_ref().ok_or_else(|| bad("has no tensor"))?;

@@ -496,8 +496,8 @@ fn constant(attribute: &AttributeProto) -> Option<TensorProto> {
     };
     match (attribute.name.as_str(), attribute.t.as_deref()) {
         ("value", Some(tensor)) => Some(tensor.clone()),
-        ("value_float", _) => Some(numbers(&[], Element::Float, attribute.f.to_le_bytes().to_vec())),
-        ("value_int", _) => Some(numbers(&[], Element::Int64, attribute.i.to_le_bytes().to_vec())),
+        ("value_float", _) => Some(numbers(&[], Element::Float, attribute.f().to_le_bytes().to_vec())),
+        ("value_int", _) => Some(numbers(&[], Element::Int64, attribute.i().to_le_bytes().to_vec())),
         ("value_floats", _) => {
             let raw = attribute.floats.iter().flat_map(|x| x.to_le_bytes()).collect();
             Some(numbers(&[attribute.floats.len() as i64], Element::Float, raw))
@@ -579,7 +579,12 @@ pub fn node(
 
 /// An attribute that is an integer.
 pub fn integer_attribute(name: &str, value: i64) -> AttributeProto {
-    AttributeProto { name: name.to_owned(), i: value, r#type: attribute_type::INT, ..Default::default() }
+    AttributeProto {
+        name: name.to_owned(),
+        i: Some(value),
+        r#type: attribute_type::INT,
+        ..Default::default()
+    }
 }
 
 /// The declaration of an input or output of fixed shape.
@@ -595,7 +600,7 @@ pub fn info(name: &str, element: Element, shape: &[usize]) -> ValueInfoProto {
 
 /// An integer attribute of a node, or its default.
 pub fn integer_of(node: &NodeProto, name: &str, default: i64) -> i64 {
-    node.attribute.iter().find(|attribute| attribute.name == name).map_or(default, |attribute| attribute.i)
+    node.attribute.iter().find(|attribute| attribute.name == name).map_or(default, AttributeProto::i)
 }
 
 /// A list of integers among a node's attributes.

@@ -19,11 +19,13 @@ use self::{
 };
 use crate::{
     Error, Result,
+    edit::Network,
     proto::{GraphProto, ModelProto, OperatorSetIdProto, StringStringEntryProto, TensorProto},
 };
 
 mod elementwise;
 mod emit;
+mod fuse;
 mod graph;
 mod leaves;
 mod movement;
@@ -137,14 +139,16 @@ pub fn export_as(network: &Export<'_>, other: &Export<'_>, opset: i64) -> Result
     if opset < OPSET {
         opset::lower(&mut graph, opset)?;
     }
-    Ok(ModelProto {
+    let mut file = Network::new(ModelProto {
         ir_version: opset::file_version(opset),
         producer_name: "neurenix".to_owned(),
         producer_version: env!("CARGO_PKG_VERSION").to_owned(),
         graph: Some(graph),
         opset_import: vec![OperatorSetIdProto { domain: String::new(), version: opset }],
         ..Default::default()
-    })
+    })?;
+    fuse::fuse(&mut file)?;
+    Ok(file.to_proto())
 }
 
 fn check_names(network: &Export<'_>) -> Result<()> {

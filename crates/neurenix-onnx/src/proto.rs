@@ -78,10 +78,12 @@ pub struct NodeProto {
 pub struct AttributeProto {
     #[prost(string, tag = "1")]
     pub name: String,
-    #[prost(float, tag = "2")]
-    pub f: f32,
-    #[prost(int64, tag = "3")]
-    pub i: i64,
+    /// `None` is 0. Some runtimes take an attribute of 0 that is not written for one that is not given.
+    #[prost(float, optional, tag = "2")]
+    pub f: Option<f32>,
+    /// `None` is 0, as for `f`.
+    #[prost(int64, optional, tag = "3")]
+    pub i: Option<i64>,
     #[prost(bytes = "vec", tag = "4")]
     pub s: Vec<u8>,
     #[prost(message, optional, boxed, tag = "5")]

@@ -91,7 +91,7 @@ fn network() -> ModelProto {
     softmax.attribute.push(AttributeProto {
         name: "axis".to_owned(),
         r#type: attribute_type::INT,
-        i: -1,
+        i: Some(-1),
         ..AttributeProto::default()
     });
     let flag =
@@ -134,7 +134,7 @@ fn graphs_that_cannot_run_are_errors() {
     let constant = |value: f32| {
         let mut constant = node("Constant", &[], &["a"]);
         let (name, r#type) = ("value_float".to_owned(), attribute_type::FLOAT);
-        constant.attribute.push(AttributeProto { name, r#type, f: value, ..AttributeProto::default() });
+        constant.attribute.push(AttributeProto { name, r#type, f: Some(value), ..AttributeProto::default() });
         constant
     };
     let reader = || node("Add", &["x", "a"], &["y"]);

@@ -143,7 +143,7 @@ pub(crate) fn extents(tensor: &TensorProto) -> Option<Vec<usize>> {
 
 /// A float attribute of a node, or its default.
 pub(crate) fn float_of(node: &NodeProto, name: &str, default: f32) -> f32 {
-    node.attribute.iter().find(|attribute| attribute.name == name).map_or(default, |attribute| attribute.f)
+    node.attribute.iter().find(|attribute| attribute.name == name).map_or(default, |attribute| attribute.f())
 }
 
 #[cfg(test)]

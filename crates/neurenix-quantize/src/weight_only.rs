@@ -52,7 +52,7 @@ impl WeightOnly {
     }
 }
 
-/// Stores the weights of `MatMul`, `Gemm` and `Conv` nodes and the tables of `Gather` nodes as integers, which a
+/// Stores the `float32` weights of `MatMul`, `Gemm` and `Conv` nodes and tables of `Gather` nodes as integers, which a
 /// `DequantizeLinear` node turns into floats.
 ///
 /// Groups lie along the axis over which a product sums, and along the rows of a table; `block_size` says how many
@@ -112,15 +112,13 @@ pub fn quantize_weights(network: &Network, options: &WeightOnly) -> Result<Quant
         let (node, operator) = (node.name.clone(), node.op_type.clone());
         report.layers.push(Layer { node, operator, activations: None, weights: Some(format), output: None });
     }
-    let mut nodes = Vec::new();
     for (name, layout, shape) in dequantized {
         let Some((_, numbers)) = network.floats(&name)? else { continue };
-        let value = write(&mut network, &mut nodes, &name, &numbers, &shape, &layout, options, format);
+        let value = write(&mut network, &name, &numbers, &shape, &layout, options, format);
         for reader in &mut network.graph.node {
             reader.input.iter_mut().filter(|input| **input == name).for_each(|input| value.clone_into(input));
         }
     }
-    network.graph.node.append(&mut nodes);
     network.sort()?;
     network.prune();
     report.quantized_bytes = stored_bytes(&network);
@@ -190,10 +188,9 @@ fn layout(
     }
 }
 
-/// Stores a weight's integers; adds the nodes that dequantize it to `nodes`. Returns the name of their result.
+/// Stores a weight's integers, and adds the nodes that dequantize it. Returns the name of their result.
 fn write(
     network: &mut Network,
-    nodes: &mut Vec<NodeProto>,
     name: &str,
     numbers: &[f32],
     shape: &[usize],
@@ -228,7 +225,6 @@ fn write(
         None => parameter_shape = vec![groups],
     }
     let is_matrix = layout.shape != shape;
-    // The caller adds the nodes later: names must differ from theirs, too.
     let fresh = |network: &Network, part: &str| network.fresh(&format!("{name}_{part}"));
     let (quantized, scale) = (fresh(network, "quantized"), fresh(network, "scale"));
     network.store(integers(&quantized, format.element(), &layout.shape, &whole));
@@ -246,14 +242,16 @@ fn write(
         inputs.push(&zero_point);
     }
     let operator = "DequantizeLinear";
-    nodes.push(node(operator, &fresh(network, operator), &inputs, &[&value], attributes));
+    let own = node(operator, &fresh(network, operator), &inputs, &[&value], attributes);
+    network.graph.node.push(own);
     if !is_matrix {
         return value;
     }
     let (kernels, sizes) = (fresh(network, "kernels"), fresh(network, "shape"));
     let extents: Vec<i64> = shape.iter().map(|&size| size as i64).collect();
     network.store(integers(&sizes, Element::Int64, &[extents.len()], &extents));
-    nodes.push(node("Reshape", &fresh(network, "Reshape"), &[&value, &sizes], &[&kernels], Vec::new()));
+    let own = node("Reshape", &fresh(network, "Reshape"), &[&value, &sizes], &[&kernels], Vec::new());
+    network.graph.node.push(own);
     kernels
 }
 

@@ -1,15 +1,15 @@
 //! Arm NN: Arm's Ethos-N, and its reference backend on the host's CPU.
 //!
-//! Arm NN has an interface for C++ only, whose functions differ from compiler to compiler. Its Python module `pyarmnn` is
-//! used instead, in another process, which gets a TFLite file once and then inputs. Debian has it: `python3-pyarmnn`,
-//! `libarmnntfliteparser22` and `libarmnn-cpuref-backend22` (version 20.08, proven on CpuRef). The backend `EthosNAcc`
-//! comes with Arm's driver stack; it was not run, for want of the hardware.
+//! Arm NN has an interface for C++ only, whose functions differ from compiler to compiler. Its Python module `pyarmnn`
+//! is used instead, in another process, which gets a TFLite file once and then inputs. Debian has it:
+//! `python3-pyarmnn`, `libarmnntfliteparser22` and `libarmnn-cpuref-backend22` (version 20.08, proven on CpuRef). The
+//! backend `EthosNAcc` comes with Arm's driver stack; it was not run, for want of the hardware.
 
 use std::{
     collections::HashMap,
     ffi::OsStr,
     io::{BufRead, BufReader, Read, Write},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, ChildStdin, Command, Stdio},
     sync::{
         Arc,
@@ -130,7 +130,7 @@ pub fn find(search: &Search) -> Found {
 }
 
 /// The version and the backends of an interpreter's Arm NN.
-fn backends(interpreter: &PathBuf) -> Result<(String, Vec<String>)> {
+fn backends(interpreter: &Path) -> Result<(String, Vec<String>)> {
     let folder = Folder::new()?;
     let script = folder.write("serve.py", SERVE.as_bytes())?;
     let arguments: [&OsStr; 2] = ["-I".as_ref(), script.as_os_str()];
@@ -169,8 +169,8 @@ impl Runtime for ArmNn {
         }
     }
 
-    /// Only the device's own backend is allowed, so that all of the network runs there or compiling fails. Arm NN has no
-    /// limit of memory, no cache and no choice of power: [`Options::memory_limit`] counts the inputs and outputs.
+    /// Only the device's own backend is allowed, so that all of the network runs there or compiling fails. Arm NN has
+    /// no limit of memory, no cache and no choice of power: [`Options::memory_limit`] counts the inputs and outputs.
     fn compile(&self, network: &Network, options: &Options) -> Result<Box<dyn Program>> {
         let file = tflite::write(network)?;
         let memory: usize = file.inputs.iter().chain(&file.outputs).map(Port::bytes).sum();

@@ -4,7 +4,7 @@
 //! as good as none; whoever looked for it writes a new one. If the folder cannot be written, only time is lost.
 
 use std::{
-    fs,
+    env, fs,
     hash::{DefaultHasher, Hasher},
     io::{self, Write},
     path::{Path, PathBuf},
@@ -15,6 +15,14 @@ use std::{
 const MAGIC: &[u8] = b"neurenix-npu 1\n";
 /// Hexadecimal digits of a hash.
 const DIGITS: usize = 32;
+
+/// The usual folder for [`crate::Options::cache`]: `neurenix/npu` in the user's cache folder. `None` if the user has
+/// none.
+pub fn cache_folder() -> Option<PathBuf> {
+    let set = |name: &str| env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
+    let home = || set("HOME").map(|home| home.join(".cache")).or_else(|| set("LOCALAPPDATA"));
+    Some(set("XDG_CACHE_HOME").or_else(home)?.join("neurenix").join("npu"))
+}
 
 /// A hash of these parts, of 128 bits in hexadecimal: two of 64 bits with different beginnings.
 pub(crate) fn key(parts: &[&[u8]]) -> String {

@@ -24,6 +24,7 @@ mod tool;
 pub mod vela;
 pub mod vendors;
 
+pub use cache::cache_folder;
 pub use compiled::{Compiled, Memory, PartReport, Report};
 pub use devices::{Device, default_device, devices, missing};
 pub use error::{Error, Result};

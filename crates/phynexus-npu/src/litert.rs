@@ -242,8 +242,8 @@ impl Runtime for LiteRt {
         tflite::accepts(network, node, types)
     }
 
-    /// LiteRT has no limit of memory and no choice of power: [`Options::memory_limit`] counts the inputs and outputs, and
-    /// [`Options::low_power`] has no effect.
+    /// LiteRT has no limit of memory and no choice of power: [`Options::memory_limit`] counts the inputs and outputs,
+    /// and [`Options::low_power`] has no effect.
     fn compile(&self, network: &Network, options: &Options) -> Result<Box<dyn Program>> {
         let program = self.compiled(network, options.cache.as_deref())?;
         if let Some(limit) = options.memory_limit.filter(|limit| program.memory > *limit) {

@@ -1,9 +1,9 @@
 //! OpenVINO, Intel's runtime: its NPU, and the host's CPU.
 //!
-//! The library is `libopenvino_c`, of the Python package `openvino` or of Intel's archive. It reads ONNX itself. A device
-//! computes all of a network that it compiles; which device did, the property `EXECUTION_DEVICES` of the compiled network
-//! says. `NPU` counts as found only if OpenVINO lists it among its available devices: other ways of asking for it run on
-//! the CPU without a word.
+//! The library is `libopenvino_c`, of the Python package `openvino` or of Intel's archive. It reads ONNX itself. A
+//! device computes all of a network that it compiles; which device did, the property `EXECUTION_DEVICES` of the
+//! compiled network says. `NPU` counts as found only if OpenVINO lists it among its available devices: other ways of
+//! asking for it run on the CPU without a word.
 
 mod ffi;
 mod request;
@@ -37,20 +37,10 @@ pub struct OpenVino {
 /// The devices of OpenVINO that `search` finds: NPUs and the CPU.
 pub fn find(search: &Search) -> Found {
     let mut found = Found::default();
-    let kind = || "OpenVINO".to_owned();
-    let packages = ["openvino/libs", "runtime/lib/intel64", "runtime/lib/arm64"];
-    let Some(path) = search.library(&packages, "openvino_c") else {
-        found.missing.push((kind(), "not found; install it with `pip install openvino`".to_owned()));
-        return found;
-    };
-    let devices = load(path).and_then(|core| {
-        let names = core.devices().map_err(|error| error.to_string())?;
-        Ok((core, names))
-    });
-    let (core, names) = match devices {
-        Ok(devices) => devices,
+    let (core, names) = match available(search) {
+        Ok(available) => available,
         Err(reason) => {
-            found.missing.push((kind(), reason));
+            found.missing.push(("OpenVINO".to_owned(), reason));
             return found;
         }
     };
@@ -69,6 +59,17 @@ pub fn find(search: &Search) -> Found {
     found
 }
 
+/// OpenVINO's core and the names of its devices, or what is missing.
+fn available(search: &Search) -> std::result::Result<(Arc<Core>, Vec<String>), String> {
+    let packages = ["openvino/libs", "runtime/lib/intel64", "runtime/lib/arm64"];
+    let path = search
+        .library(&packages, "openvino_c")
+        .ok_or_else(|| "not found; install it with `pip install openvino`".to_owned())?;
+    let core = load(path)?;
+    let names = core.devices().map_err(|error| error.to_string())?;
+    Ok((core, names))
+}
+
 /// What a device is; `None` for GPUs, which the engine reaches by itself.
 fn nature(device: &str) -> Option<DeviceNature> {
     match device.split('.').next() {
@@ -85,14 +86,32 @@ fn load(path: PathBuf) -> std::result::Result<Arc<Core>, String> {
 }
 
 impl OpenVino {
+    /// The device of this name in OpenVINO, such as `NPU` or `CPU`.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] if OpenVINO is not found or does not list the device.
+    pub fn find(search: &Search, device: &str) -> Result<OpenVino> {
+        let (core, names) =
+            available(search).map_err(|reason| Error::Missing(format!("OpenVINO: {reason}")))?;
+        let nature = nature(device).filter(|_| names.iter().any(|name| name == device));
+        match nature {
+            Some(nature) => Ok(OpenVino::new(core, device, nature)),
+            None => {
+                Err(Error::Missing(format!("OpenVINO has no device {device:?}; it has {}", names.join(", "))))
+            }
+        }
+    }
+
     fn new(core: Arc<Core>, device: &str, nature: DeviceNature) -> OpenVino {
         // Devices lack some properties.
         let property = |key: &str| core.property(device, key).ok().filter(|value| !value.is_empty());
-        let is_intel = nature == DeviceNature::Hardware
-            || property("FULL_DEVICE_NAME").is_some_and(|name| name.contains("Intel"));
+        let name = property("FULL_DEVICE_NAME");
+        let known = ["Intel", "AMD", "Ampere", "Apple"];
+        let vendor = known.into_iter().find(|vendor| name.as_ref().is_some_and(|name| name.contains(vendor)));
+        let vendor = if nature == DeviceNature::Hardware { Some("Intel") } else { vendor };
         let properties = Properties {
-            vendor: if is_intel { "Intel".to_owned() } else { "unknown".to_owned() },
-            model: property("FULL_DEVICE_NAME").unwrap_or_else(|| device.to_owned()),
+            vendor: vendor.unwrap_or("unknown").to_owned(),
+            model: name.unwrap_or_else(|| device.to_owned()),
             runtime: format!("OpenVINO, {device}"),
             version: core.version().unwrap_or_default(),
             architecture: property("DEVICE_ARCHITECTURE"),
@@ -142,8 +161,8 @@ impl Runtime for OpenVino {
         }
     }
 
-    /// OpenVINO has no limit of memory and no choice of power: [`Options::memory_limit`] counts the inputs and outputs, and
-    /// [`Options::low_power`] has no effect.
+    /// OpenVINO has no limit of memory and no choice of power: [`Options::memory_limit`] counts the inputs and outputs,
+    /// and [`Options::low_power`] has no effect.
     fn compile(&self, network: &Network, options: &Options) -> Result<Box<dyn Program>> {
         let mut properties = vec![("PERFORMANCE_HINT", "LATENCY".to_owned())];
         if self.properties.nature == DeviceNature::HostCpu {

@@ -57,7 +57,7 @@ pub struct Options {
     pub memory_limit: Option<u64>,
     /// Prefers little memory to speed: runtimes allocate what is needed, without a reserve.
     pub save_memory: bool,
-    /// Where compiled networks are kept; `None` keeps none.
+    /// Where compiled networks are kept, such as in [`cache_folder`](crate::cache_folder); `None` keeps none.
     pub cache: Option<PathBuf>,
 }
 

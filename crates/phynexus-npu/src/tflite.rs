@@ -1,9 +1,9 @@
 //! Files of TensorFlow Lite, written from networks.
 //!
 //! LiteRT, Vela, the Edge TPU's compiler and Arm NN read them. A network whose values are quantized by pairs of
-//! `QuantizeLinear` and `DequantizeLinear` becomes a file that computes on integers: 8 bits, or 16 bits with weights of 8.
-//! Unsigned values become signed: they and their zero points are moved by half of the range. Images have their channels
-//! last in a file; the border of the file, not an operator in it, moves inputs and outputs ([`Port`]).
+//! `QuantizeLinear` and `DequantizeLinear` becomes a file that computes on integers: 8 bits, or 16 bits with weights of
+//! 8. Unsigned values become signed: they and their zero points are moved by half of the range. Images have their
+//! channels last in a file; the border of the file, not an operator in it, moves inputs and outputs ([`Port`]).
 //!
 //! Source of the rules for integers: TFLite's 8-bit quantization specification
 //! (<https://ai.google.dev/edge/litert/conversion/tensorflow/quantization/quantization_spec>).

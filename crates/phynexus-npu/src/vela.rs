@@ -1,7 +1,7 @@
 //! Arm's Ethos-U, through its compiler Vela.
 //!
-//! Ethos-U is a part of microcontrollers: what Vela compiles runs there, with Arm's firmware, not here. The result is the
-//! file for the board and Vela's report: which operators the NPU takes, why it does not take the others, memory and
+//! Ethos-U is a part of microcontrollers: what Vela compiles runs there, with Arm's firmware, not here. The result is
+//! the file for the board and Vela's report: which operators the NPU takes, why it does not take the others, memory and
 //! cycles. The numbers are Vela's estimates.
 //!
 //! Vela is the Python package `ethos-u-vela` (proven with 5.2.0).
@@ -18,6 +18,7 @@ use neurenix_onnx::edit::Network;
 
 use crate::{
     Error, Place, Placed, Result, Search,
+    library::Known,
     tflite::{self, File},
     tool::{self, Folder},
 };
@@ -89,12 +90,20 @@ impl Vela {
                 "vela, the compiler of Ethos-U, was not found; install it with `pip install ethos-u-vela`";
             Error::Missing(remedy.to_owned())
         })?;
+        static VERSIONS: Known<std::result::Result<String, String>> = Known::new();
+        let version = VERSIONS.get(program.display().to_string(), || {
+            Vela::version_of(&program).map_err(|error| error.to_string())
+        });
+        Ok(Vela { version: version.map_err(failed)?, program })
+    }
+
+    fn version_of(program: &Path) -> Result<String> {
         let folder = Folder::new()?;
-        let printed = tool::run(&program, &["--version".as_ref()], folder.path(), LIMIT)?;
-        if !printed.succeeded {
-            return Err(failed(printed.end()));
+        let printed = tool::run(program, &["--version".as_ref()], folder.path(), LIMIT)?;
+        match printed.succeeded {
+            true => Ok(printed.output.trim().to_owned()),
+            false => Err(failed(printed.end())),
         }
-        Ok(Vela { program, version: printed.output.trim().to_owned() })
     }
 
     /// The version, such as `5.2.0`.
@@ -102,7 +111,8 @@ impl Vela {
         &self.version
     }
 
-    /// Compiles a network of fixed shapes, quantized to 8 bits or to 16 with weights of 8, and writes the result to `path`.
+    /// Compiles a network of fixed shapes, quantized to 8 bits or to 16 with weights of 8, and writes the result to
+    /// `path`.
     ///
     /// # Errors
     /// If the network has no form in TFLite, if Vela refuses it, if a file cannot be read or written.

@@ -2,17 +2,17 @@
 
 #[allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
 mod common;
+#[allow(unreachable_pub, reason = "a part of this test program")]
+#[path = "litert/operators.rs"]
+mod operators;
 
 use std::{collections::HashMap, sync::Arc, time::Instant};
 
 use common::*;
-use neurenix_onnx::{
-    Element, Value,
-    edit::{self, Network},
-    proto::{AttributeProto, attribute_type},
-};
-use phynexus::device::DeviceNature;
-use phynexus_npu::{Accepts, Options, Place, Runtime, Search, litert, tflite};
+use neurenix_onnx::{Element, Value, edit::Network};
+use operators::operators;
+use phynexus::{Tensor, device::DeviceNature};
+use phynexus_npu::{Accepts, Compiled, Device, Options, Place, Runtime, Search, litert, tflite};
 
 /// LiteRT's device of this runtime.
 fn device(runtime: &str) -> Arc<dyn Runtime> {
@@ -44,7 +44,7 @@ fn difference(
     let compiled = start.elapsed();
     let given = inputs["x"].tensor().unwrap().clone();
     let start = Instant::now();
-    let outputs = program.run(&[given.clone()]).unwrap();
+    let outputs = program.run(std::slice::from_ref(&given)).unwrap();
     let ran = start.elapsed();
     let expected: Vec<f32> = values["y"].to_vec().unwrap();
     let output: Vec<f32> = outputs[0].to_vec().unwrap();
@@ -121,199 +121,6 @@ fn vendors_that_cannot_be_used_say_what_is_missing() {
     }
 }
 
-fn text(name: &str, value: &str) -> AttributeProto {
-    AttributeProto {
-        name: name.to_owned(),
-        s: value.as_bytes().to_vec(),
-        r#type: attribute_type::STRING,
-        ..Default::default()
-    }
-}
-
-fn ints(network: &mut Network, name: &str, numbers: &[i64]) {
-    network.store(edit::integers(name, Element::Int64, &[numbers.len()], numbers));
-}
-
-/// A network from an image `[1, 4, 6, 8]` in which `build` appends nodes from `a` to `y`.
-fn around(output: &[usize], build: impl Fn(&mut Network)) -> Network {
-    let mut net = network(&[1, 4, 6, 8], ("y", output));
-    add(&mut net, "Relu", &["x"], "r", vec![]);
-    layer(&mut net, "Conv", "r", "a", &[4, 4, 1, 1], vec![]);
-    build(&mut net);
-    net
-}
-
-/// Operators in networks of floats, each after and most before a convolution, so that layouts change.
-fn operators() -> Vec<(&'static str, Network)> {
-    let list = integers_attribute;
-    let pool =
-        |pads: [i64; 4]| vec![list("kernel_shape", &[3, 3]), list("strides", &[2, 2]), list("pads", &pads)];
-    let simple = |operator: &'static str| {
-        (operator, around(&[1, 4, 6, 8], |net| add(net, operator, &["a"], "y", vec![])))
-    };
-    let mut cases: Vec<(&'static str, Network)> =
-        ["Sigmoid", "Tanh", "HardSwish", "LeakyRelu", "Abs", "Exp", "Elu"].into_iter().map(simple).collect();
-    let arithmetic = ["Add", "Sub", "Mul", "Div", "Max", "Min"].into_iter().map(|operator| {
-        let net = around(&[1, 4, 6, 8], |net| {
-            let constant: Vec<f32> = (0..4).map(|c| 0.5 + c as f32).collect();
-            net.store(edit::floats("c", &[4, 1, 1], &constant));
-            add(net, operator, &["a", "c"], "b", vec![]);
-            layer(net, "Conv", "b", "d", &[4, 4, 3, 3], vec![list("pads", &[1, 1, 1, 1])]);
-            add(net, "Add", &["d", "a"], "y", vec![]);
-        });
-        (operator, net)
-    });
-    cases.extend(arithmetic);
-    cases.push((
-        "Sqrt",
-        around(&[1, 4, 6, 8], |net| {
-            add(net, "Abs", &["a"], "b", vec![]);
-            add(net, "Sqrt", &["b"], "y", vec![]);
-        }),
-    ));
-    cases.push((
-        "Gelu",
-        around(&[1, 4, 6, 8], |net| {
-            add(net, "Gelu", &["a"], "y", vec![text("approximate", "tanh")]);
-        }),
-    ));
-    cases.push((
-        "Clip",
-        around(&[1, 4, 6, 8], |net| {
-            net.store(edit::floats("low", &[], &[-0.25]));
-            net.store(edit::floats("high", &[], &[0.5]));
-            add(net, "Clip", &["a", "low", "high"], "y", vec![]);
-        }),
-    ));
-    cases.push((
-        "MaxPool with pads",
-        around(&[1, 4, 3, 4], |net| {
-            add(net, "MaxPool", &["a"], "y", pool([1, 1, 1, 1]));
-        }),
-    ));
-    cases.push((
-        "AveragePool",
-        around(&[1, 4, 2, 3], |net| {
-            add(net, "AveragePool", &["a"], "y", pool([0, 0, 0, 0]));
-        }),
-    ));
-    cases.push((
-        "Conv with uneven pads",
-        around(&[1, 4, 3, 4], |net| {
-            let attributes = vec![list("pads", &[1, 1, 1, 1]), list("strides", &[2, 2])];
-            layer(net, "Conv", "a", "y", &[4, 4, 3, 3], attributes);
-        }),
-    ));
-    cases.push((
-        "Conv in groups, dilated",
-        around(&[1, 8, 6, 8], |net| {
-            let attributes = vec![
-                list("pads", &[2, 2, 2, 2]),
-                list("dilations", &[2, 2]),
-                edit::integer_attribute("group", 4),
-            ];
-            layer(net, "Conv", "a", "y", &[8, 1, 3, 3], attributes);
-        }),
-    ));
-    cases.push((
-        "ConvTranspose",
-        around(&[1, 4, 12, 16], |net| {
-            let attributes = vec![list("strides", &[2, 2]), list("pads", &[1, 1, 1, 1])];
-            layer(net, "ConvTranspose", "a", "y", &[4, 4, 4, 4], attributes);
-        }),
-    ));
-    cases.push((
-        "Flatten and Gemm",
-        around(&[1, 5], |net| {
-            add(net, "Flatten", &["a"], "f", vec![]);
-            layer(net, "Gemm", "f", "y", &[192, 5], vec![]);
-        }),
-    ));
-    cases.push((
-        "Reshape",
-        around(&[1, 48, 4], |net| {
-            ints(net, "shape", &[1, 48, 4]);
-            add(net, "Reshape", &["a", "shape"], "y", vec![]);
-        }),
-    ));
-    cases.push((
-        "Transpose and MatMul",
-        around(&[1, 6, 8, 3], |net| {
-            add(net, "Transpose", &["a"], "t", vec![list("perm", &[0, 2, 3, 1])]);
-            net.store(edit::floats("m", &[4, 3], &numbers(5, 12, 0.5)));
-            net.store(edit::floats("mb", &[3], &numbers(6, 3, 0.5)));
-            add(net, "MatMul", &["t", "m"], "p", vec![]);
-            add(net, "Add", &["p", "mb"], "y", vec![]);
-        }),
-    ));
-    cases.push((
-        "MatMul of two values",
-        around(&[1, 4, 6, 6], |net| {
-            add(net, "Transpose", &["a"], "t", vec![list("perm", &[0, 1, 3, 2])]);
-            add(net, "MatMul", &["a", "t"], "y", vec![]);
-        }),
-    ));
-    cases.push((
-        "Softmax over channels",
-        around(&[1, 4, 6, 8], |net| {
-            add(net, "Softmax", &["a"], "y", vec![edit::integer_attribute("axis", 1)]);
-        }),
-    ));
-    cases.push((
-        "Concat",
-        around(&[1, 8, 6, 8], |net| {
-            layer(net, "Conv", "a", "b", &[4, 4, 1, 1], vec![]);
-            add(net, "Concat", &["a", "b"], "y", vec![edit::integer_attribute("axis", 1)]);
-        }),
-    ));
-    cases.push((
-        "Pad",
-        around(&[1, 4, 8, 8], |net| {
-            ints(net, "pads", &[0, 0, 2, 0, 0, 0, 0, 0]);
-            add(net, "Pad", &["a", "pads"], "y", vec![]);
-        }),
-    ));
-    cases.push((
-        "Slice",
-        around(&[1, 2, 6, 4], |net| {
-            ints(net, "starts", &[1, 0]);
-            ints(net, "ends", &[3, 8]);
-            ints(net, "axes", &[1, 3]);
-            ints(net, "steps", &[1, 2]);
-            add(net, "Slice", &["a", "starts", "ends", "axes", "steps"], "y", vec![]);
-        }),
-    ));
-    cases.push((
-        "Gather",
-        around(&[1, 2, 6, 8], |net| {
-            ints(net, "indices", &[3, 1]);
-            add(net, "Gather", &["a", "indices"], "y", vec![edit::integer_attribute("axis", 1)]);
-        }),
-    ));
-    for (mode, name) in [("nearest", "Resize to the nearest"), ("linear", "Resize, linear")] {
-        cases.push((
-            name,
-            around(&[1, 4, 12, 16], |net| {
-                net.store(edit::floats("scales", &[4], &[1.0, 1.0, 2.0, 2.0]));
-                let attributes = vec![text("mode", mode)];
-                add(net, "Resize", &["a", "", "scales"], "y", attributes);
-            }),
-        ));
-    }
-    cases.push((
-        "ReduceMean",
-        around(&[1, 4, 1, 8], |net| {
-            ints(net, "axes", &[2]);
-            add(net, "ReduceMean", &["a", "axes"], "y", vec![]);
-        }),
-    ));
-    let mut line = network(&[1, 4, 20], ("y", &[1, 6, 10]));
-    layer(&mut line, "Conv", "x", "a", &[6, 4, 3], vec![list("pads", &[1, 1])]);
-    add(&mut line, "MaxPool", &["a"], "y", vec![list("kernel_shape", &[2]), list("strides", &[2])]);
-    cases.push(("one dimension", line));
-    cases
-}
-
 #[test]
 #[ignore = "needs ai-edge-litert 2.3.0 in RNN_NPU_PATH"]
 fn every_operator_of_floats_agrees_with_the_engine() {
@@ -361,6 +168,60 @@ fn every_operator_of_integers_agrees_with_the_engine() {
 }
 
 #[test]
+#[ignore = "needs ai-edge-litert 2.3.0 in RNN_NPU_PATH"]
+fn parts_with_integers_at_their_borders_agree_with_the_engine() {
+    let device = device("LiteRT");
+    let cpu = phynexus_cpu::register();
+    for activation in [Element::Uint8, Element::Int8, Element::Int16] {
+        let x = sample(1, &[1, 3, 16, 16]);
+        let network = quantized(&cnn(), &x, activation);
+        let (types, values) = network.observe(x.clone(), cpu, |_| true).unwrap();
+        // From the quantized input to the quantized output, and the two nodes at the ends alone.
+        let last = network.graph.node.len() - 1;
+        for nodes in [(1..last).collect::<Vec<_>>(), vec![0], vec![last]] {
+            let part = network.part(&nodes, &types).unwrap();
+            let inputs: Vec<_> = part.graph.input.iter().map(|input| values[&input.name].clone()).collect();
+            let mut program = device.compile(&part, &Options::default()).unwrap();
+            let outputs = program.run(&inputs).unwrap();
+            for (output, made) in part.graph.output.iter().zip(&outputs) {
+                let expected = &values[&output.name];
+                assert_eq!((made.dtype(), made.shape()), (expected.dtype(), expected.shape()));
+                let real =
+                    |tensor: &Tensor| tensor.to_dtype(phynexus::DType::F32).unwrap().to_vec::<f32>().unwrap();
+                let pairs = real(made).into_iter().zip(real(expected));
+                let distance = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+                println!("{activation:?} {}: {distance}", output.name);
+                let is_whole = output.name == "y_q";
+                assert!(distance <= if is_whole { 4.0 } else { 1e-6 }, "{}: {distance}", output.name);
+                assert!(activation == Element::Int16 || distance <= 1.0);
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs ai-edge-litert 2.3.0 with openvino 2026.3.1 in RNN_NPU_PATH"]
+fn what_litert_lacks_runs_on_the_cpu_and_the_rest_on_the_plug_in() {
+    let device = Device::new("npu:0", device("LiteRT, intel_openvino"));
+    let x = sample(1, &[1, 16]);
+    let network = quantized(&with_erf(), &x, Element::Int8);
+    let mut compiled =
+        Compiled::compile(&network, &device, std::slice::from_ref(&x), &Options::default()).unwrap();
+    let report = compiled.placement_report();
+    println!("{:#?}", report.nodes);
+    let place = |node: &str| &report.nodes.iter().find(|placed| placed.node == node).unwrap().place;
+    assert!(matches!(place("erf"), Place::Cpu(reason) if reason.contains("Erf")));
+    assert_eq!((place("a"), place("y")), (&Place::Device, &Place::Device));
+    assert_eq!(report.failures, Vec::<String>::new());
+    let cpu = phynexus_cpu::register();
+    let expected = network.observe(x.clone(), cpu, |name| name == "y").unwrap().1["y"].clone();
+    let output = compiled.run(&x).unwrap()[0].1.tensor().unwrap().to_vec::<f32>().unwrap();
+    let pairs = expected.to_vec::<f32>().unwrap().into_iter().zip(output);
+    let distance = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!(distance <= step(&network) * 1.001, "{distance}");
+}
+
+#[test]
 fn nodes_without_a_form_in_tflite_are_named() {
     phynexus_cpu::register();
     let error = tflite::write(&with_erf()).unwrap_err().to_string();
@@ -391,8 +252,7 @@ fn files_of_8_bits_have_no_floats_inside() {
     assert_eq!(names, expected);
     assert_eq!(file.inputs[0].shape(), [1, 16, 16, 3]);
     // Channel 0 of the first pixel is the first byte; 0 is the zero point.
-    let zeros =
-        phynexus::Tensor::from_slice(&[0f32; 768], &[1, 3, 16, 16], phynexus_cpu::register()).unwrap();
+    let zeros = Tensor::from_slice(&[0f32; 768], &[1, 3, 16, 16], phynexus_cpu::register()).unwrap();
     let bytes = file.inputs[0].encode(&zeros).unwrap();
     assert_eq!((bytes.len(), file.inputs[0].bytes()), (768, 768));
     assert_eq!(file.inputs[0].decode(&bytes).unwrap().to_vec::<f32>().unwrap(), [0f32; 768]);

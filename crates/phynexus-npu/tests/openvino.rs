@@ -8,7 +8,7 @@ use std::{collections::HashMap, sync::Arc, time::Instant};
 use common::*;
 use neurenix_onnx::{Element, Value, edit::Network};
 use phynexus::device::DeviceNature;
-use phynexus_npu::{Accepts, Options, Place, Runtime, Search, openvino};
+use phynexus_npu::{Accepts, Compiled, Device, Options, Place, Runtime, Search, openvino};
 
 fn device() -> Arc<dyn Runtime> {
     phynexus_cpu::register();
@@ -45,7 +45,7 @@ fn difference(
     assert!(program.memory().unwrap() > 0);
     let given = inputs["x"].tensor().unwrap().clone();
     let start = Instant::now();
-    let output = program.run(&[given.clone()]).unwrap();
+    let output = program.run(std::slice::from_ref(&given)).unwrap();
     let ran = start.elapsed();
     let expected: Vec<f32> = values["y"].to_vec().unwrap();
     let output: Vec<f32> = output[0].to_vec().unwrap();
@@ -117,4 +117,41 @@ fn compiled_networks_come_from_the_cache() {
     assert!(files > 0, "nothing was cached");
     let second = difference(&*device, &network, &x, &options);
     assert_eq!((first, files), (second, count()));
+}
+
+#[test]
+#[ignore = "needs openvino in RNN_NPU_PATH"]
+fn the_profile_names_kernels_of_8_bits() {
+    phynexus_cpu::register();
+    let device = openvino::OpenVino::find(&Search::default(), "CPU").unwrap();
+    let x = sample(1, &[1, 3, 16, 16]);
+    let network = quantized(&cnn(), &x, Element::Uint8);
+    let profile = device.profile(&network, &[x["x"].tensor().unwrap().clone()]).unwrap();
+    for node in &profile {
+        println!("{} {} {} {} us", node.node, node.kind, node.execution, node.microseconds);
+    }
+    let integers = |kind: &str| {
+        let own = profile.iter().filter(|node| node.kind == kind);
+        own.filter(|node| node.execution.to_lowercase().contains("i8")).count()
+    };
+    assert_eq!(integers("Convolution") + integers("GroupConvolution"), 3);
+    let error = openvino::OpenVino::find(&Search::default(), "NPU.99").unwrap_err().to_string();
+    assert!(error.contains("no device \"NPU.99\"") && error.contains("CPU"), "{error}");
+}
+
+#[test]
+#[ignore = "needs openvino in RNN_NPU_PATH"]
+fn networks_are_compiled_with_their_report() {
+    let device = Device::new("npu:0", device());
+    let x = sample(1, &[1, 3, 16, 16]);
+    let network = quantized(&cnn(), &x, Element::Uint8);
+    let options = Options { strict: true, ..Default::default() };
+    let mut compiled = Compiled::compile(&network, &device, std::slice::from_ref(&x), &options).unwrap();
+    let report = compiled.placement_report();
+    assert_eq!(report.failures, Vec::<String>::new());
+    assert_eq!(report.on_device(), report.nodes.len());
+    let cpu = phynexus_cpu::register();
+    let expected = network.observe(x.clone(), cpu, |name| name == "y").unwrap().1["y"].to_vec::<f32>();
+    let output = compiled.run(&x).unwrap()[0].1.tensor().unwrap().to_vec::<f32>();
+    assert_eq!(output.unwrap(), expected.unwrap());
 }

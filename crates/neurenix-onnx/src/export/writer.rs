@@ -58,7 +58,12 @@ pub(super) struct Writer {
 
 /// An attribute.
 pub(super) fn integer(name: &str, value: i64) -> AttributeProto {
-    AttributeProto { name: name.to_owned(), i: value, r#type: attribute_type::INT, ..Default::default() }
+    AttributeProto {
+        name: name.to_owned(),
+        i: Some(value),
+        r#type: attribute_type::INT,
+        ..Default::default()
+    }
 }
 /// An attribute.
 pub(super) fn integers(name: &str, values: Vec<i64>) -> AttributeProto {
@@ -68,7 +73,7 @@ pub(super) fn integers(name: &str, values: Vec<i64>) -> AttributeProto {
 pub(super) fn float(name: &str, value: f64) -> AttributeProto {
     AttributeProto {
         name: name.to_owned(),
-        f: value as f32,
+        f: Some(value as f32),
         r#type: attribute_type::FLOAT,
         ..Default::default()
     }

@@ -25,7 +25,12 @@ pub(crate) fn ints(name: &str, ints: &[i64]) -> AttributeProto {
 }
 
 pub(crate) fn number(name: &str, f: f32) -> AttributeProto {
-    AttributeProto { name: name.to_owned(), f, r#type: attribute_type::FLOAT, ..AttributeProto::default() }
+    AttributeProto {
+        name: name.to_owned(),
+        f: Some(f),
+        r#type: attribute_type::FLOAT,
+        ..AttributeProto::default()
+    }
 }
 
 /// Numbers that look random: `count` integers from `least` to `greatest`.

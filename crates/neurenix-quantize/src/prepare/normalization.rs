@@ -33,7 +33,7 @@ impl Affine {
             return Ok(None);
         };
         let epsilon = node.attribute.iter().find(|attribute| attribute.name == "epsilon");
-        let epsilon = f64::from(epsilon.map_or(1e-5, |attribute| attribute.f));
+        let epsilon = f64::from(epsilon.map_or(1e-5, |attribute| attribute.f()));
         if [bias.len(), mean.len(), variance.len()].iter().any(|&count| count != scale.len()) {
             return Ok(None);
         }

@@ -57,7 +57,7 @@ pub(super) fn fold_factors(network: &mut Network) -> Result<()> {
 }
 
 fn factor(attributes: &[AttributeProto], name: &str) -> f32 {
-    attributes.iter().find(|attribute| attribute.name == name).map_or(1.0, |attribute| attribute.f)
+    attributes.iter().find(|attribute| attribute.name == name).map_or(1.0, AttributeProto::f)
 }
 
 /// Whether a tensor has one number for each of the outputs, or one for all, and no other axis.

@@ -28,7 +28,7 @@ fn dynamic_products_are_what_the_formula_gives() {
     let mut gemm = with(plain("Gemm", &["x", "w", "b"], "y"), whole("transB", 1));
     for (name, factor) in [("alpha", 0.5), ("beta", 2.0)] {
         let mut attribute = whole(name, 0);
-        (attribute.f, attribute.r#type) = (factor, neurenix_onnx::proto::attribute_type::FLOAT);
+        (attribute.f, attribute.r#type) = (Some(factor), neurenix_onnx::proto::attribute_type::FLOAT);
         gemm.attribute.push(attribute);
     }
     let tensors = vec![floats("w", &[6, 9], &numbers), floats("b", &[6], &bias)];

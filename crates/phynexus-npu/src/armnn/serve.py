@@ -1,8 +1,8 @@
 """Runs a TFLite file with Arm NN for another process.
 
-`serve.py` alone prints a line with Arm NN's version and its backends. `serve.py FILE BACKEND` loads the file, prints a line
-"ready" or the reason why not, and then, again and again, reads the bytes of all inputs from the standard input and writes
-those of all outputs to the standard output.
+`serve.py` alone prints a line with Arm NN's version and its backends. `serve.py FILE BACKEND` loads the file and prints
+a line: "ready", or the reason why not. Then it reads the bytes of all inputs from the standard input and writes those of
+all outputs to the standard output, again and again.
 """
 
 import os

@@ -1,17 +1,17 @@
 //! Comparing a part on a device with the CPU.
 //!
-//! A difference is accepted if it is within the error of quantization itself. That error, E, is measured on the samples:
-//! it is the largest difference between the quantized network and the same network whose values are not rounded when
-//! they are quantized, and whose weights are moved by up to half a step, as rounding moved them (see `shadow.rs`). The
-//! error of rounding is spread evenly over half a step to both sides, with a standard deviation of 1/√12 of a step.
-//! Fixed-point arithmetic may be off by a whole step wherever a number is quantized, because it rounds intermediate
-//! results, or cuts digits off where the CPU rounds (Qualcomm's HTP does in 16 bits). That is √12 times as much, so that
-//! √12 E are accepted. `STEPS` steps of the result itself are added: for its own rounding, and because E is small by
-//! chance for some samples.
+//! A difference is accepted if it is within the error of quantization itself. That error, E, is measured on the
+//! samples: it is the largest difference between the quantized network and the same network whose values are not
+//! rounded when they are quantized, and whose weights are moved by up to half a step, as rounding moved them (see
+//! `shadow.rs`). The error of rounding is spread evenly over half a step to both sides, with a standard deviation of
+//! 1/√12 of a step. Fixed-point arithmetic may be off by a whole step wherever a number is quantized, because it rounds
+//! intermediate results, or cuts digits off where the CPU rounds (Qualcomm's HTP does in 16 bits). That is √12 times as
+//! much, so that √12 E are accepted. `STEPS` steps of the result itself are added: for its own rounding, and because E
+//! is small by chance for some samples.
 //!
-//! Floating-point arithmetic may be that of 16 bits: there E is the difference between the network and the same with each
-//! number rounded to 16 bits, and 4 E plus two units in the last place of the largest result leaves room for rounding
-//! within operators.
+//! Floating-point arithmetic may be that of 16 bits: there E is the difference between the network and the same with
+//! each number rounded to 16 bits, and 4 E plus two units in the last place of the largest result leaves room for
+//! rounding within operators.
 //!
 //! Integers that are not quantized numbers, such as the position of a maximum, must be equal, unless rounding changes
 //! them on the CPU, too.

@@ -97,7 +97,7 @@ pub(super) fn plugins(
         return Err(format!("{} is missing", program.display()));
     }
     let dispatch = Some(folder.join("dispatch")).filter(|folder| folder.is_dir());
-    let setup = Setup { accelerators: accelerator::NPU | accelerator::CPU, dispatch, ..Default::default() };
+    let setup = Setup { accelerators: accelerator::NPU | accelerator::CPU, dispatch };
     let arguments = vec![
         "--cmd=apply".to_owned(),
         format!("--soc_manufacturer={}", vendor.manufacturer),
@@ -170,8 +170,8 @@ mod tests {
 
     #[test]
     fn errors_are_the_lines_that_say_something() {
-        let log = "INFO: [a.cc:1] Loading\nERROR: [plugin.cc:2] Exception in compilation: Exception from core.cpp:117:\n\
-                   Cannot load library \"compiler.so\"\nERROR: [apply.cc:455] ERROR: [plugin.cc:504]\nINFO: [b.cc:3] End";
+        let log = "INFO: [a.cc:1] Loading\nERROR: [p.cc:2] Exception in compilation: Exception from core.cpp:117:\n\
+                   Cannot load library \"compiler.so\"\nERROR: [apply.cc:455] ERROR: [p.cc:504]\nINFO: [b.cc:3] End";
         let said = errors(log);
         assert!(said.contains("Cannot load library \"compiler.so\""), "{said}");
         assert!(!said.contains("Loading") && !said.contains("End") && !said.contains("apply.cc"), "{said}");

@@ -130,7 +130,7 @@ impl Writer<'_> {
     /// The limits of a `Clip` that are constant.
     pub(crate) fn limits(&self, node: &NodeProto) -> Result<Option<(f32, f32)>> {
         let limit = |position: usize, attribute: &str, default: f32| -> Result<Option<f32>> {
-            let old = node.attribute.iter().find(|known| known.name == attribute).map(|known| known.f);
+            let old = node.attribute.iter().find(|known| known.name == attribute).map(|known| known.f());
             match node.input.get(position).filter(|name| !name.is_empty()) {
                 None => Ok(Some(old.unwrap_or(default))),
                 Some(name) => Ok(self.constant(name)?.and_then(|c| c.real().first().map(|&x| x as f32))),

@@ -2,8 +2,8 @@
 
 use super::schema::{Bytes, Code, Entry, Field, Kind, Offset, Options};
 
-/// How a tensor's integers stand for real numbers: `scale * (q - zero)`, for each position along `axis` if there is more
-/// than one scale.
+/// How a tensor's integers stand for real numbers: `scale * (q - zero)`, for each position along `axis` if there is
+/// more than one scale.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Quantization {
     pub(crate) scales: Vec<f32>,

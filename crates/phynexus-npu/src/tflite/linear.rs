@@ -263,8 +263,8 @@ impl Writer<'_> {
         self.push(Stored { name, shape, kind, quantization, data: Some(data) })
     }
 
-    /// A bias times `factor`, of zeros if there is none. Integers have the product of the input's and weights' scales, 32
-    /// bits for values of 8 and 64 for values of 16.
+    /// A bias times `factor`, of zeros if there is none. Integers have the product of the input's and weights' scales,
+    /// 32 bits for values of 8 and 64 for values of 16.
     fn bias(
         &mut self,
         value: Option<&str>,

@@ -5,7 +5,6 @@ use neurenix_onnx::edit::integers_of;
 use super::{
     layout::Layout,
     schema::{Activation, Code, Padding, pool, reducer, resize},
-    window::Image,
     writer::{Held, Writer},
 };
 use crate::Result;
@@ -33,13 +32,12 @@ impl Writer<'_> {
         }
         let counts_pads = self.integer("count_include_pad", 0) != 0;
         let named = window.padding(image.size(), size);
-        let (image, padding): (Image, Padding) = match named {
+        let (image, padding) = match named {
             Some(padding) if is_max || padding == Padding::Valid || !counts_pads => (image, padding),
-            None if !is_max && !counts_pads => {
-                return Err(self.refuse("means without such pads have no form in TFLite"));
+            _ if !is_max && (!counts_pads || self.integer("ceil_mode", 0) != 0) => {
+                return Err(self.refuse("means with such pads have no form in TFLite"));
             }
-            Some(_) => return Err(self.refuse("means with pads have no form in TFLite")),
-            None => self.padded(image, &window, size, is_max)?,
+            _ => (self.with_pads(image, &window, size, is_max)?, Padding::Valid),
         };
         let like = Held { tensor: image.tensor, layout: Layout::ChannelsLast };
         let result = self.result_like(&like, &Layout::ChannelsLast)?;

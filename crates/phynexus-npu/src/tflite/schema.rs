@@ -1,5 +1,5 @@
-//! The part of the TFLite schema (version 3, `tensorflow/compiler/mlir/lite/schema/schema.fbs`, as of LiteRT 2.3.0) that
-//! this crate writes: numbers of operators, types and fields.
+//! The part of the TFLite schema (version 3, `tensorflow/compiler/mlir/lite/schema/schema.fbs`, as of LiteRT 2.3.0)
+//! that this crate writes: numbers of operators, types and fields.
 
 use flatbuffers::{FlatBufferBuilder, ForwardsUOffset, Push, PushAlignment, UOffsetT, Vector, WIPOffset};
 
@@ -44,7 +44,7 @@ macro_rules! codes {
     ($($name:ident = $number:literal,)*) => {
         /// `BuiltinOperator`, with the names of the schema.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[allow(non_camel_case_types, reason = "the names are the schema's")]
+        #[allow(non_camel_case_types, clippy::upper_case_acronyms, reason = "the names are the schema's")]
         pub(crate) enum Code { $($name = $number,)* }
 
         impl Code {
@@ -216,8 +216,8 @@ pub(crate) fn concatenation(axis: i32) -> Options {
     Options(10, vec![(0, Field::Int(axis))])
 }
 
-/// `AddOptions`, `SubOptions`, `MulOptions`, `DivOptions` or `MaximumMinimumOptions`. Scales of 16 bits need not be powers
-/// of two.
+/// `AddOptions`, `SubOptions`, `MulOptions`, `DivOptions` or `MaximumMinimumOptions`. Scales of 16 bits need not be
+/// powers of two.
 pub(crate) fn arithmetic(code: Code, act: Activation) -> Options {
     let activation = (0, Field::Byte(act as i8));
     match code {

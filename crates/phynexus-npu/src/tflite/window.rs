@@ -134,9 +134,20 @@ impl Writer<'_> {
         output: [i32; 2],
         lowest: bool,
     ) -> Result<(Image, Padding)> {
-        if let Some(padding) = window.padding(image.size(), output) {
-            return Ok((image, padding));
+        match window.padding(image.size(), output) {
+            Some(padding) => Ok((image, padding)),
+            None => Ok((self.with_pads(image, window, output, lowest)?, Padding::Valid)),
         }
+    }
+
+    /// The image with its pads written out.
+    pub(crate) fn with_pads(
+        &mut self,
+        image: Image,
+        window: &Window,
+        output: [i32; 2],
+        lowest: bool,
+    ) -> Result<Image> {
         let [n, h, w, c] = image.shape;
         let end = [0, 1].map(|axis| window.end(axis, image.size()[axis], output[axis]));
         let [top, left] = window.begin;
@@ -144,6 +155,10 @@ impl Writer<'_> {
             return Err(self.refuse("pads must not be negative"));
         }
         let shape = [n, h + top + end[0], w + left + end[1], c];
+        let whole = Window { begin: [0; 2], ..window.clone() };
+        if whole.padding([shape[1], shape[2]], output) != Some(Padding::Valid) {
+            return Err(self.refuse("these pads have no form in TFLite"));
+        }
         let like = self.graph.tensors[image.tensor as usize].clone();
         let name = format!("{}/padded{}", like.name, self.graph.tensors.len());
         let made = self.push(Stored { name, shape: shape.to_vec(), ..like.clone() });
@@ -161,7 +176,7 @@ impl Writer<'_> {
                 self.step(Code::PADV2, vec![image.tensor, pads, least], made, plain(Code::PADV2));
             }
         }
-        Ok((Image { tensor: made, shape }, Padding::Valid))
+        Ok(Image { tensor: made, shape })
     }
 
     /// The tensor that an operator on images writes to for this result: the result's own, or an image of one row.
@@ -197,7 +212,7 @@ impl Writer<'_> {
 
     /// A float attribute of the node, or its default.
     pub(crate) fn float(&self, name: &str, default: f32) -> f32 {
-        self.node().attribute.iter().find(|known| known.name == name).map_or(default, |known| known.f)
+        self.node().attribute.iter().find(|known| known.name == name).map_or(default, |known| known.f())
     }
 
     /// A tensor of the network that holds a value, with its layout.

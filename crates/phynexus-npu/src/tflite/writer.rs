@@ -210,7 +210,8 @@ impl<'n> Writer<'n> {
         })
     }
 
-    /// The type in which an operator with these inputs computes on integers: all are quantized so, and so is the result.
+    /// The type in which an operator with these inputs computes on integers: all are quantized so, and so is the
+    /// result.
     pub(crate) fn quantized_kind(&mut self, inputs: &[&str], goal: &Goal) -> Result<Option<Kind>> {
         let Some(kind) = goal.scheme.as_ref().map(|scheme| scheme.kind).filter(|kind| *kind != Kind::I32)
         else {

@@ -1,8 +1,8 @@
 //! Google's Edge TPU, through its compiler.
 //!
-//! The compiler is a program of Google's package archive, for x86-64 Linux only, and gives a file for a board that has the
-//! device. Neither the compiler nor the device was at hand: this reads the compiler's log as its documentation shows it,
-//! and is not tested with the program.
+//! The compiler is a program of Google's package archive, for x86-64 Linux only, and gives a file for a board that has
+//! the device. Neither the compiler nor the device was at hand: this reads the compiler's log as its documentation
+//! shows it, and is not tested with the program.
 
 use std::{collections::HashMap, ffi::OsStr, fs, path::Path, time::Duration};
 
@@ -21,8 +21,8 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// Compiles a network that is quantized to 8 bits, and writes the result to `path`.
 ///
 /// # Errors
-/// [`Error::Missing`] if the compiler is not installed; if the network has no form in TFLite, if the compiler refuses it, if
-/// a file cannot be read or written.
+/// [`Error::Missing`] if the compiler is not installed; if the network has no form in TFLite, if the compiler refuses
+/// it, if a file cannot be read or written.
 pub fn compile(network: &Network, search: &Search, path: &Path) -> Result<CompiledFile> {
     let program = search.tool("edgetpu_compiler").ok_or_else(|| {
         let remedy = "edgetpu_compiler was not found; install it from Google's package archive: \
@@ -52,18 +52,17 @@ fn operators(log: &str) -> HashMap<&str, Vec<(usize, &str)>> {
     let mut rows: HashMap<&str, Vec<(usize, &str)>> = HashMap::new();
     let table = log.lines().skip_while(|line| !(line.starts_with("Operator ") && line.contains("Status")));
     for line in table.skip(1) {
-        let mut words = line.split_whitespace();
-        let (Some(operator), Some(count)) = (words.next(), words.next()) else { continue };
-        let status = line.split_once(count).map_or("", |(_, status)| status.trim());
+        let Some((operator, rest)) = line.split_once(char::is_whitespace) else { continue };
+        let Some((count, status)) = rest.trim_start().split_once(char::is_whitespace) else { continue };
         if let Ok(count) = count.parse() {
-            rows.entry(operator).or_default().push((count, status));
+            rows.entry(operator).or_default().push((count, status.trim()));
         }
     }
     rows
 }
 
-/// Where an operator runs. The log counts operators of a kind and does not name them: if only some are mapped, all of the
-/// kind are reported as work for the CPU.
+/// Where an operator runs. The log counts operators of a kind and does not name them: if only some are mapped, all of
+/// the kind are reported as work for the CPU.
 fn place(operator: &FileOperator, rows: &HashMap<&str, Vec<(usize, &str)>>) -> Place {
     let rows = rows.get(operator.operator).map(Vec::as_slice).unwrap_or_default();
     let left = rows.iter().find(|(_, status)| *status != "Mapped to Edge TPU");
