@@ -23,8 +23,8 @@ const PANELS: usize = 8;
 /// The job: for every image and group, computes `rows` result channels from `channels` source channels.
 pub(super) struct Correlation<'a> {
     pub(super) set: InstructionSet,
-    /// The dtype of the operands.
     pub(super) dtype: DType,
+    pub(super) filter_dtype: DType,
     pub(super) result_dtype: DType,
     pub(super) images: usize,
     pub(super) groups: usize,
@@ -111,11 +111,11 @@ pub(super) unsafe fn correlate<T: Accumulator>(job: &Correlation<'_>) {
     let packed = Scratch::new::<T>(group_weights * job.groups);
     let weights = Shared(packed.start::<T>());
     let filter_size = job.groups * job.rows * job.channels * job.kernel.iter().product::<usize>();
-    let widened = (job.dtype != T::DTYPE).then(|| Scratch::new::<T>(filter_size));
+    let widened = (job.filter_dtype != T::DTYPE).then(|| Scratch::new::<T>(filter_size));
     let filter = match &widened {
         Some(scratch) => {
             // SAFETY: the filter's elements exist, and the scratch has room for them.
-            unsafe { T::widen(job.dtype, job.filter, filter_size, scratch.start()) };
+            unsafe { T::widen(job.filter_dtype, job.filter, filter_size, scratch.start()) };
             scratch.start::<T>()
         }
         None => job.filter.cast_mut().cast(),
@@ -256,8 +256,8 @@ unsafe fn part_of_image<T: Accumulator>(
                         job.finish(image, group, start + columns.start..start + columns.end);
                     }
                 };
-                let offsets = slab.tap_offsets(combination.phases, job.channels);
-                let segments = slab.segments([there[0].len(), there[1].len(), there[2].len()]);
+                let offsets = slab.layout.tap_offsets(combination.phases, job.channels);
+                let segments = slab.layout.segments([there[0].len(), there[1].len(), there[2].len()]);
                 if combination.k == 0 {
                     (0..job.rows).for_each(|row| fill_zero(out.add(row * out_row), count));
                     done(0..count);

@@ -26,8 +26,8 @@ const PARTS: usize = 16;
 /// The job: for every group, computes the gradient of `outputs` times `channels` filters.
 pub(super) struct FilterGradient<'a> {
     pub(super) set: InstructionSet,
-    /// The dtype of the operands.
-    pub(super) dtype: DType,
+    /// The dtypes of the input and the output's gradient.
+    pub(super) dtypes: [DType; 2],
     pub(super) result_dtype: DType,
     pub(super) images: usize,
     pub(super) groups: usize,
@@ -130,27 +130,28 @@ unsafe fn add_unit<T: Accumulator>(
     let axes = job.axes;
     let input_size: usize = axes.iter().map(|a| a.source).product();
     let output_size: usize = axes.iter().map(|a| a.result).product();
-    let size = job.dtype.size();
+    let [of_input, of_gradient] = job.dtypes;
     let first = (image * job.groups + group) * job.channels + channels.start;
     // SAFETY: the group's channels exist.
     let slab: Slab<'_, T> = unsafe {
-        Slab::new(axes, positions, job.input.add(first * input_size * size), job.dtype, channels.len())
+        let input = job.input.add(first * input_size * of_input.size());
+        Slab::new(axes, positions, input, of_input, channels.len())
     };
     let offsets =
-        slab.tap_offsets([&axes[0].phases[0], &axes[1].phases[0], &axes[2].phases[0]], channels.len());
-    let segments = slab.segments([positions[0].len(), positions[1].len(), positions[2].len()]);
+        slab.layout.tap_offsets([&axes[0].phases[0], &axes[1].phases[0], &axes[2].phases[0]], channels.len());
+    let segments = slab.layout.segments([positions[0].len(), positions[1].len(), positions[2].len()]);
     let count = volume(positions);
     // Boxes are cut along the first axis with several positions, so theirs are contiguous.
     let start =
         (positions[0].start * axes[1].result + positions[1].start) * axes[2].result + positions[2].start;
-    let gradient = job
-        .output_gradient
-        .wrapping_add(((image * job.groups + group) * job.outputs * output_size + start) * size);
+    let gradient = job.output_gradient.wrapping_add(
+        ((image * job.groups + group) * job.outputs * output_size + start) * of_gradient.size(),
+    );
     if job.outputs == 1 {
         let factors = Scratch::new::<T>(count);
         // SAFETY: the gradients of these positions exist.
         unsafe {
-            T::widen(job.dtype, gradient, count, factors.start());
+            T::widen(of_gradient, gradient, count, factors.start());
             (kernels.row_products)(&Taps {
                 slab: slab.start(),
                 offsets: &offsets,
@@ -188,8 +189,8 @@ unsafe fn add_unit<T: Accumulator>(
             });
             for o in (0..job.outputs).step_by(width) {
                 let columns = width.min(job.outputs - o);
-                let data = gradient.add((o * output_size + from) * size);
-                let lines = Lines { data, dtype: job.dtype, lane: output_size as isize, step: 1 };
+                let data = gradient.add((o * output_size + from) * of_gradient.size());
+                let lines = Lines { data, dtype: of_gradient, lane: output_size as isize, step: 1 };
                 panel(lines, columns, range.len(), transposed.start::<T>(), width, kernels);
                 for t in 0..tiles {
                     let rows = part(offsets.len(), tiles, t);

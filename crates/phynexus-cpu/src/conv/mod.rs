@@ -1,12 +1,15 @@
 //! Convolutions over one to three spatial dimensions and their gradients, of contiguous tensors.
 //!
 //! A convolution and its input gradient are implicit matrix products (`correlate`), and so is the filter's gradient
-//! (`filter`). The full matrix of patches is never created. Sums do not depend on the number of threads.
+//! (`filter`). The full matrix of patches is never created. Convolutions of 8-bit integers with 32-bit results have
+//! separate code (`bytes`). Sums do not depend on the number of threads.
 
 mod axes;
+mod bytes;
 mod correlate;
 mod filter;
 mod slab;
+mod words;
 
 #[cfg(test)]
 mod tests;
@@ -21,6 +24,7 @@ use self::correlate::{Correlation, correlate};
 use self::filter::{FilterGradient, filter_gradient};
 use crate::gemm::pack::Accumulator;
 use crate::gemm::{InstructionSet, has_product};
+use crate::kernels::bytes::MAX_COLUMNS;
 
 /// The sizes of a convolution, independent of which of its three tensors is computed.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +45,7 @@ pub struct ConvShape<'a> {
 
 /// Computes a convolution or one of its gradients: x is `[batch, input_channels, input..]`, w is
 /// `[output_channels, input_channels / groups, kernel..]`, y is `[batch, output_channels, output..]`, all contiguous.
-/// Both operands have dtype `operands`. Sums follow the rules of matrix products of these dtypes: 16-bit floats are
+/// `operands` are the dtypes of the left and the right operand. Sums follow the rules of matrix products of these dtypes: 16-bit floats are
 /// summed in `f32` and rounded once; integers wrap modulo two to the width of the result.
 ///
 /// | kind | left | right | result |
@@ -60,7 +64,7 @@ pub struct ConvShape<'a> {
 /// The tensors must exist and be aligned, and the result must not overlap an operand.
 pub unsafe fn convolution(
     kind: ConvKind,
-    operands: DType,
+    operands: [DType; 2],
     dtype: DType,
     shape: &ConvShape<'_>,
     left: *const u8,
@@ -69,13 +73,60 @@ pub unsafe fn convolution(
     finished: Option<Finished<'_>>,
 ) -> Result<()> {
     let set = InstructionSet::best();
+    let destination = Destination::Memory(result, finished);
     // SAFETY: guaranteed by the caller; this machine supports the best set.
-    unsafe { convolution_with(set, kind, operands, dtype, shape, left, right, result, finished) }
+    unsafe { convolution_with(set, kind, operands, dtype, shape, left, right, destination) }
 }
 
 /// The callback for finished blocks of a result: a range of `image * channels + channel`, and a range of row-major
 /// positions in an image.
 pub type Finished<'a> = &'a (dyn Fn(Range<usize>, Range<usize>) + Sync);
+
+/// The callback for blocks of a result that is not stored as a whole: as [`Finished`], and the address that element
+/// (0, 0) of the result would have if its rows were [`PITCH`] elements apart. The block is overwritten afterwards.
+pub(crate) type FinishedBlock<'a> = &'a (dyn Fn(Range<usize>, Range<usize>, *mut u8) + Sync);
+
+/// Elements between rows of a block of several rows that is not stored as a whole. Rows must not be a power of two apart,
+/// or they would share cache sets.
+pub(crate) const PITCH: usize = bytes::PANELS * MAX_COLUMNS + 16;
+
+/// Where a result is stored.
+#[derive(Clone, Copy)]
+enum Destination<'a> {
+    /// In memory that has room for it.
+    Memory(*mut u8, Option<Finished<'a>>),
+    /// Nowhere: blocks are only reported.
+    Blocks(FinishedBlock<'a>),
+}
+
+/// Whether [`convolution_in_blocks`] supports these dtypes: 8-bit operands and a 32-bit result.
+pub(crate) fn has_blocks(kind: ConvKind, operands: [DType; 2], dtype: DType) -> bool {
+    let is_byte = |dtype: DType| dtype.is_integer() && dtype.size() == 1;
+    kind == ConvKind::Forward
+        && operands.into_iter().all(is_byte)
+        && dtype.is_integer()
+        && dtype.size() == size_of::<i32>()
+}
+
+/// Computes a convolution whose result is not stored as a whole, in blocks.
+///
+/// # Errors
+/// Same as [`convolution`].
+///
+/// # Safety
+/// Same as [`convolution`]; the dtypes must be those of [`has_blocks`].
+pub(crate) unsafe fn convolution_in_blocks(
+    operands: [DType; 2],
+    dtype: DType,
+    shape: &ConvShape<'_>,
+    left: *const u8,
+    right: *const u8,
+    finished: FinishedBlock<'_>,
+) -> Result<()> {
+    let (set, destination) = (InstructionSet::best(), Destination::Blocks(finished));
+    // SAFETY: guaranteed by the caller; this machine supports the best set.
+    unsafe { convolution_with(set, ConvKind::Forward, operands, dtype, shape, left, right, destination) }
+}
 
 /// [`convolution`] with the kernels of a given instruction set.
 ///
@@ -84,27 +135,30 @@ pub type Finished<'a> = &'a (dyn Fn(Range<usize>, Range<usize>) + Sync);
 unsafe fn convolution_with(
     set: InstructionSet,
     kind: ConvKind,
-    operands: DType,
+    operands: [DType; 2],
     dtype: DType,
     shape: &ConvShape<'_>,
     left: *const u8,
     right: *const u8,
-    result: *mut u8,
-    finished: Option<Finished<'_>>,
+    destination: Destination<'_>,
 ) -> Result<()> {
     shape.check()?;
     // SAFETY: guaranteed by the caller.
     unsafe {
         let compute = match (dtype.kind(), dtype.size()) {
-            _ if !has_product(dtype, &[operands]) => {
-                return Err(Error::dtype("convolution", &[operands, dtype], "no product has these dtypes"));
+            _ if !has_product(dtype, &operands) => {
+                return Err(Error::dtype(
+                    "convolution",
+                    &[operands[0], operands[1], dtype],
+                    "no product has these dtypes",
+                ));
             }
             (DTypeKind::Float, 8) => typed::<f64>,
             (DTypeKind::Float, _) => typed::<f32>,
             (_, 8) => typed::<i64>,
             _ => typed::<i32>,
         };
-        compute(set, kind, operands, dtype, shape, left, right, result, finished);
+        compute(set, kind, operands, dtype, shape, left, right, destination);
     }
     Ok(())
 }
@@ -116,14 +170,17 @@ unsafe fn convolution_with(
 unsafe fn typed<T: Accumulator>(
     set: InstructionSet,
     kind: ConvKind,
-    operands: DType,
+    operands: [DType; 2],
     dtype: DType,
     shape: &ConvShape<'_>,
     left: *const u8,
     right: *const u8,
-    result: *mut u8,
-    finished: Option<Finished<'_>>,
+    destination: Destination<'_>,
 ) {
+    let (result, finished, blocks) = match destination {
+        Destination::Memory(result, finished) => (result, finished, None),
+        Destination::Blocks(blocks) => (std::ptr::null_mut(), None, Some(blocks)),
+    };
     let geometry = shape.geometry;
     let rank = shape.input.len();
     let axis = |d: usize| {
@@ -145,7 +202,7 @@ unsafe fn typed<T: Accumulator>(
             let (input, output_gradient) = (left, right);
             filter_gradient::<T>(&FilterGradient {
                 set,
-                dtype: operands,
+                dtypes: operands,
                 result_dtype: dtype,
                 images,
                 groups,
@@ -160,9 +217,10 @@ unsafe fn typed<T: Accumulator>(
         }
         let (row, channel) = (channels * taps, taps);
         let forward = kind == ConvKind::Forward;
-        correlate::<T>(&Correlation {
+        let job = Correlation {
             set,
-            dtype: operands,
+            dtype: operands[0],
+            filter_dtype: operands[1],
             result_dtype: dtype,
             images,
             groups,
@@ -179,7 +237,12 @@ unsafe fn typed<T: Accumulator>(
             },
             result,
             finished,
-        });
+        };
+        if has_blocks(kind, operands, dtype) {
+            bytes::convolve(&job, blocks);
+        } else {
+            correlate::<T>(&job);
+        }
     }
 }
 

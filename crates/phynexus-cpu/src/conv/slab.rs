@@ -15,30 +15,23 @@ pub(super) fn volume(positions: &Box3) -> usize {
     positions.iter().map(|r| r.len()).product()
 }
 
-/// Some channels of an image over a box of positions, with zeros outside the image. Along the last axis, elements that
-/// are one step apart are stored adjacently, so adjacent positions always are.
-pub(super) struct Slab<'a, T> {
+/// The places of a part of an image that is padded. Along the last axis, elements that are one step apart are stored
+/// adjacently, so adjacent positions always are.
+pub(super) struct Layout<'a> {
     axes: &'a [Axis; 3],
-    memory: Scratch,
+    /// The place in the image of the first element along each axis; it may be outside.
+    pub(super) start: [isize; 3],
     /// Extents along the axes; for the last axis, of one residue of the step.
-    extents: [usize; 3],
+    pub(super) extents: [usize; 3],
+    /// The elements along the last axis, of all residues.
+    pub(super) row: usize,
     /// Elements per channel.
     pub(super) channel: usize,
-    element: std::marker::PhantomData<T>,
 }
 
-impl<'a, T: Accumulator> Slab<'a, T> {
-    /// Copies `channels` channels, stored contiguously from `image` on.
-    ///
-    /// # Safety
-    /// The channels must exist.
-    pub(super) unsafe fn new(
-        axes: &'a [Axis; 3],
-        positions: &Box3,
-        image: *const u8,
-        dtype: DType,
-        channels: usize,
-    ) -> Slab<'a, T> {
+impl<'a> Layout<'a> {
+    /// Room for every tap of every position of a box.
+    pub(super) fn new(axes: &'a [Axis; 3], positions: &Box3) -> Layout<'a> {
         let mut extents = [0; 3];
         let mut start = [0; 3];
         for (d, axis) in axes.iter().enumerate() {
@@ -50,43 +43,24 @@ impl<'a, T: Accumulator> Slab<'a, T> {
         let row = extents[2];
         extents[2] = row.div_ceil(residues);
         let channel = extents[0] * extents[1] * residues * extents[2];
-        let memory = Scratch::new::<T>(channels * channel);
-        // The elements of the image's rows that fall inside: `inside.start` is at offset `lead` of the slab's row.
-        let size = axes[2].source as isize;
-        let inside = start[2].clamp(0, size)..(start[2] + row as isize).clamp(0, size);
-        let (lead, count) = ((inside.start - start[2]).max(0) as usize, (inside.end - inside.start) as usize);
-        let temporary = Scratch::new::<T>(count);
-        let place = |i: usize| (lead + i) % residues * extents[2] + (lead + i) / residues;
-        let starts: Vec<usize> = (0..residues).map(place).collect();
-        // SAFETY: the memory has room, and rows of the image that fall inside exist.
-        unsafe {
-            fill_zero(memory.start::<T>(), channels * channel);
-            let clip = |d: usize| {
-                let last = (axes[d].source as isize - start[d]).clamp(0, extents[d] as isize);
-                (-start[d]).clamp(0, last)..last
-            };
-            if count > 0 {
-                for c in 0..channels {
-                    for z in clip(0) {
-                        for y in clip(1) {
-                            let (iz, iy) = ((z + start[0]) as usize, (y + start[1]) as usize);
-                            let row = (c * axes[0].source + iz) * axes[1].source + iy;
-                            let from =
-                                image.add((row * axes[2].source + inside.start as usize) * dtype.size());
-                            let line = (c * extents[0] + z as usize) * extents[1] + y as usize;
-                            let out = memory.start::<T>().add(line * residues * extents[2]);
-                            copy_row::<T>(from, dtype, count, &starts, out, temporary.start());
-                        }
-                    }
-                }
-            }
-        }
-        Slab { axes, memory, extents, channel, element: std::marker::PhantomData }
+        Layout { axes, start, extents, row, channel }
     }
 
-    /// The elements.
-    pub(super) fn start(&self) -> *const T {
-        self.memory.start()
+    /// The number of elements in all residues of a row.
+    pub(super) fn line(&self) -> usize {
+        self.axes[2].step * self.extents[2]
+    }
+
+    /// Where the residues of a row start whose first element is element `lead`.
+    pub(super) fn residue_starts(&self, lead: usize) -> Vec<usize> {
+        let residues = self.axes[2].step;
+        (lead..lead + residues).map(|i| i % residues * self.extents[2] + i / residues).collect()
+    }
+
+    /// The rows along the first or second axis that are inside the image, relative to the first.
+    pub(super) fn inside(&self, d: usize) -> std::ops::Range<isize> {
+        let last = (self.axes[d].source as isize - self.start[d]).clamp(0, self.extents[d] as isize);
+        (-self.start[d]).clamp(0, last)..last
     }
 
     /// The offsets of a phase's taps for position 0 of the box, channel by channel, in the order of their filter
@@ -131,6 +105,62 @@ impl<'a, T: Accumulator> Slab<'a, T> {
     }
 }
 
+/// Some channels of an image over a box of positions, with zeros outside the image.
+pub(super) struct Slab<'a, T> {
+    pub(super) layout: Layout<'a>,
+    memory: Scratch,
+    element: std::marker::PhantomData<T>,
+}
+
+impl<'a, T: Accumulator> Slab<'a, T> {
+    /// Copies `channels` channels, stored contiguously from `image` on.
+    ///
+    /// # Safety
+    /// The channels must exist.
+    pub(super) unsafe fn new(
+        axes: &'a [Axis; 3],
+        positions: &Box3,
+        image: *const u8,
+        dtype: DType,
+        channels: usize,
+    ) -> Slab<'a, T> {
+        let layout = Layout::new(axes, positions);
+        let Layout { start, extents, row, channel, .. } = layout;
+        let memory = Scratch::new::<T>(channels * channel);
+        // The elements of the image's rows that fall inside: `inside.start` is at offset `lead` of the slab's row.
+        let size = axes[2].source as isize;
+        let inside = start[2].clamp(0, size)..(start[2] + row as isize).clamp(0, size);
+        let (lead, count) = ((inside.start - start[2]).max(0) as usize, (inside.end - inside.start) as usize);
+        let temporary = Scratch::new::<T>(count);
+        let starts = layout.residue_starts(lead);
+        // SAFETY: the memory has room, and rows of the image that fall inside exist.
+        unsafe {
+            fill_zero(memory.start::<T>(), channels * channel);
+            if count > 0 {
+                for c in 0..channels {
+                    for z in layout.inside(0) {
+                        for y in layout.inside(1) {
+                            let (iz, iy) = ((z + start[0]) as usize, (y + start[1]) as usize);
+                            let row = (c * axes[0].source + iz) * axes[1].source + iy;
+                            let from =
+                                image.add((row * axes[2].source + inside.start as usize) * dtype.size());
+                            let line = (c * extents[0] + z as usize) * extents[1] + y as usize;
+                            let out = memory.start::<T>().add(line * layout.line());
+                            copy_row::<T>(from, dtype, count, &starts, out, temporary.start());
+                        }
+                    }
+                }
+            }
+        }
+        Slab { layout, memory, element: std::marker::PhantomData }
+    }
+
+    /// The elements.
+    pub(super) fn start(&self) -> *const T {
+        self.memory.start()
+    }
+}
+
 /// The parts of segments that cover some positions.
 pub(super) fn cut(segments: &[Segment], positions: std::ops::Range<usize>, out: &mut Vec<Segment>) {
     out.clear();
@@ -168,6 +198,17 @@ unsafe fn copy_row<T: Accumulator>(
             T::widen(dtype, from, count, temporary);
             temporary.cast_const()
         };
+        split_residues(source, count, starts, out);
+    }
+}
+
+/// Copies elements to the places of their residues, each to adjacent places from its own start on.
+///
+/// # Safety
+/// The elements must exist, and `out` must have room for the row.
+pub(super) unsafe fn split_residues<T: Copy>(source: *const T, count: usize, starts: &[usize], out: *mut T) {
+    // SAFETY: guaranteed by the caller.
+    unsafe {
         let mut done = 0;
         match *starts {
             [start] => std::ptr::copy_nonoverlapping(source, out.add(start), count),

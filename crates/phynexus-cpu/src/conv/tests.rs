@@ -1,11 +1,16 @@
 //! Tests all three kinds against nested loops in `f64`.
 
+mod bytes;
+
+use std::sync::Mutex;
+
 use half::{bf16, f16};
 use phynexus::Scalar;
 use proptest::{prelude::*, test_runner::RngSeed};
 use smallvec::SmallVec;
 
 use super::*;
+use crate::gemm::blocked::Shared;
 use crate::test_values::{from_bytes, to_bytes, values};
 
 /// The sizes of a convolution, owned.
@@ -174,7 +179,8 @@ fn check(case: &Case, dtype: DType, set: InstructionSet) {
         // SAFETY: the vectors hold the tensors.
         unsafe {
             let (l, r) = (operands[left].as_ptr().cast(), operands[right].as_ptr().cast());
-            convolution_with(set, kind, dtype, dtype, &shape, l, r, out.as_mut_ptr().cast(), None).unwrap();
+            let out = Destination::Memory(out.as_mut_ptr().cast(), None);
+            convolution_with(set, kind, [dtype; 2], dtype, &shape, l, r, out).unwrap();
         }
         assert!(
             out[(sizes[result] * dtype.size()).div_ceil(8)..].iter().all(|&w| w == guard),
@@ -198,39 +204,89 @@ fn check(case: &Case, dtype: DType, set: InstructionSet) {
     }
 }
 
-/// Integers of `operands` summed in `dtype`: exact modulo two to the width.
-fn check_integers(case: &Case, operands: DType, dtype: DType) {
+/// Integers summed in `dtype`: exact modulo two to the width. Checks that every element is reported as final once.
+fn check_integers(case: &Case, operands: [DType; 2], dtype: DType, set: InstructionSet) {
     let sizes = case.sizes();
-    let tensors = [0, 1, 2].map(|t| values(operands, sizes[t], t as u64 + 1));
+    let random = |t: usize, own: DType| values(own, sizes[t], t as u64 + 1);
     let output = case.output().unwrap();
     let shape = case.shape(&output);
     for (kind, left, right, result) in KINDS {
-        let mut expected = vec![0u64; sizes[result]];
-        products(case, |x, w, y| {
-            let index = [x, w, y];
-            let term =
-                tensors[left][index[left]].as_u64().wrapping_mul(tensors[right][index[right]].as_u64());
-            expected[index[result]] = expected[index[result]].wrapping_add(term);
-        });
-        let expected: Vec<Scalar> = expected.into_iter().map(|sum| Scalar::UInt(sum).cast(dtype)).collect();
-        let (l, r) = (to_bytes(&tensors[left], operands), to_bytes(&tensors[right], operands));
-        let aligned = |bytes: &[u8]| -> Vec<u64> {
-            let mut words = vec![0u64; bytes.len().div_ceil(8) + 1];
-            // SAFETY: the words have room for the bytes.
-            unsafe {
-                std::ptr::copy_nonoverlapping(bytes.as_ptr(), words.as_mut_ptr().cast(), bytes.len());
-            }
-            words
-        };
-        let (l, r, mut out) = (aligned(&l), aligned(&r), vec![0u64; sizes[result] + 1]);
-        // SAFETY: the vectors hold the tensors.
-        let found = unsafe {
-            let (l, r, out) = (l.as_ptr().cast(), r.as_ptr().cast(), out.as_mut_ptr().cast::<u8>());
-            convolution(kind, operands, dtype, &shape, l, r, out, None).unwrap();
-            from_bytes(std::slice::from_raw_parts(out, sizes[result] * dtype.size()), dtype)
-        };
-        assert_eq!(found, expected, "{case:?} {kind:?} {operands} to {dtype}");
+        let (l, r) = (random(left, operands[0]), random(right, operands[1]));
+        check_sums(case, kind, &shape, operands, dtype, [&l, &r], [left, right, result], set);
     }
+}
+
+/// Checks one kind with these operands, given the indices of the operands and the result among x, w, y.
+fn check_sums(
+    case: &Case,
+    kind: ConvKind,
+    shape: &ConvShape<'_>,
+    operands: [DType; 2],
+    dtype: DType,
+    [l, r]: [&[Scalar]; 2],
+    [left, right, result]: [usize; 3],
+    set: InstructionSet,
+) {
+    let size = case.sizes()[result];
+    let mut expected = vec![0u64; size];
+    products(case, |x, w, y| {
+        let index = [x, w, y];
+        let term = l[index[left]].as_u64().wrapping_mul(r[index[right]].as_u64());
+        expected[index[result]] = expected[index[result]].wrapping_add(term);
+    });
+    let expected: Vec<Scalar> = expected.into_iter().map(|sum| Scalar::UInt(sum).cast(dtype)).collect();
+    let (l, r) = (to_bytes(l, operands[0]), to_bytes(r, operands[1]));
+    let aligned = |bytes: &[u8]| -> Vec<u64> {
+        let mut words = vec![0u64; bytes.len().div_ceil(8) + 1];
+        // SAFETY: the words have room for the bytes.
+        unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), words.as_mut_ptr().cast(), bytes.len());
+        }
+        words
+    };
+    let (l, r) = (aligned(&l), aligned(&r));
+    let guard = 0x7a7a_7a7a_7a7a_7a7au64;
+    let mut out = vec![guard; (size * dtype.size()).div_ceil(8) + 4];
+    let plane: usize = shape.output.iter().product();
+    let finished = Mutex::new(vec![0; if kind == ConvKind::Forward { size } else { 0 }]);
+    let count = |rows: Range<usize>, positions: Range<usize>| {
+        let mut finished = finished.lock().unwrap();
+        for row in rows {
+            positions.clone().for_each(|position| finished[row * plane + position] += 1);
+        }
+    };
+    let told = (kind == ConvKind::Forward).then_some(&count as Finished<'_>);
+    let run = |out: *mut u8, destination: Destination<'_>| {
+        let (l, r) = (l.as_ptr().cast(), r.as_ptr().cast());
+        // SAFETY: the vectors hold the tensors.
+        unsafe {
+            convolution_with(set, kind, operands, dtype, shape, l, r, destination).unwrap();
+            from_bytes(std::slice::from_raw_parts(out, size * dtype.size()), dtype)
+        }
+    };
+    let address = out.as_mut_ptr().cast::<u8>();
+    let found = run(address, Destination::Memory(address, told));
+    if has_blocks(kind, operands, dtype) {
+        // Blocks of a result that is not stored are the same.
+        let mut copied = vec![0u64; size * dtype.size() / 8 + 1];
+        let to = Shared(copied.as_mut_ptr().cast::<u32>());
+        let copy = |rows: Range<usize>, positions: Range<usize>, origin: *mut u8| {
+            for (row, position) in rows.flat_map(|row| positions.clone().map(move |position| (row, position)))
+            {
+                // SAFETY: the block and the vector have this element, and blocks are disjoint.
+                unsafe {
+                    let from = origin.cast::<u32>().wrapping_add(row * PITCH + position);
+                    *to.get().add(row * plane + position) = *from;
+                }
+            }
+        };
+        let blocks = run(copied.as_mut_ptr().cast(), Destination::Blocks(&copy));
+        assert_eq!(blocks, found, "blocks: {case:?} {operands:?} to {dtype} {set:?}");
+    }
+    assert_eq!(found, expected, "{case:?} {kind:?} {operands:?} to {dtype} {set:?}");
+    let past = &out[(size * dtype.size()).div_ceil(8)..];
+    assert!(past.iter().all(|&word| word == guard), "wrote past the end: {case:?} {set:?}");
+    assert!(finished.into_inner().unwrap().iter().all(|&n| n == 1), "{case:?} {kind:?} {operands:?} {set:?}");
 }
 
 #[test]
@@ -245,11 +301,11 @@ fn integers_wrap_around() {
     ];
     for case in &cases {
         for dtype in DType::INTEGERS {
-            check_integers(case, dtype, dtype);
+            check_integers(case, [dtype; 2], dtype, InstructionSet::best());
         }
-        check_integers(case, DType::I8, DType::I32);
-        check_integers(case, DType::U8, DType::I64);
-        check_integers(case, DType::I64, DType::U16);
+        check_integers(case, [DType::U8; 2], DType::I64, InstructionSet::best());
+        check_integers(case, [DType::I64; 2], DType::U16, InstructionSet::best());
+        check_integers(case, [DType::U8, DType::I8], DType::U32, InstructionSet::best());
     }
 }
 
@@ -346,7 +402,7 @@ fn sizes_that_do_not_fit_are_errors() {
         let mut nothing = 0u64;
         let p = (&raw mut nothing).cast::<u8>();
         // SAFETY: nothing is read or written if the sizes do not match.
-        unsafe { convolution(ConvKind::Forward, dtype, dtype, &shape, p, p, p, None) }
+        unsafe { convolution(ConvKind::Forward, [dtype; 2], dtype, &shape, p, p, p, None) }
     };
     assert!(matches!(call(&case, &[7, 6], DType::F32), Err(Error::Shape { .. })));
     assert!(matches!(call(&case, &[6], DType::F32), Err(Error::Shape { .. })));
@@ -378,7 +434,7 @@ fn results_do_not_depend_on_threads() {
             let (l, r) = (tensors[l].as_ptr().cast(), tensors[r].as_ptr().cast());
             // SAFETY: the vectors hold the tensors.
             unsafe {
-                convolution(kind, DType::F32, DType::F32, &shape, l, r, out.as_mut_ptr().cast(), None)
+                convolution(kind, [DType::F32; 2], DType::F32, &shape, l, r, out.as_mut_ptr().cast(), None)
                     .unwrap()
             };
             all.extend(out.into_iter().map(f32::to_bits));
@@ -412,6 +468,18 @@ proptest! {
     ) {
         if case.output().is_some() {
             check(&case, dtype, set);
+        }
+    }
+
+    #[test]
+    fn any_geometry_of_bytes(
+        case in any_case(), set in prop::sample::select(available()),
+        operands in prop::sample::select(vec![
+            [DType::I8, DType::I8], [DType::U8, DType::I8], [DType::I8, DType::U8], [DType::U8, DType::U8],
+        ]),
+    ) {
+        if case.output().is_some() {
+            check_integers(&case, operands, DType::I32, set);
         }
     }
 }

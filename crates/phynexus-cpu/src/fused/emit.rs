@@ -233,6 +233,12 @@ impl<'a> Emitter<'a> {
                 let kernels = vector::sub_exp(dtype).ok_or_else(|| missing("exp"))?;
                 return self.binary(kernels, a, b, value);
             }
+            Work::AtLeast(a, b) => return self.binary(vector::at_least(), a, b, value),
+            Work::AtMost(a, b) => return self.binary(vector::at_most(), a, b, value),
+            Work::RoundSum(a, b) => {
+                let kernels = vector::round_sum(instruction.dtype).ok_or_else(|| missing("rounding"))?;
+                return self.binary(kernels, a, b, value);
+            }
             Work::MulAdd(a, b, c) => return self.mul_add(a, b, c, value),
             Work::SumProducts(a, b) => return self.sum_products(a, b, value),
         }

@@ -23,6 +23,12 @@ pub(super) enum Work {
     SubExp(InstructionId, InstructionId),
     /// `a * b + c`.
     MulAdd(InstructionId, InstructionId, InstructionId),
+    /// `a <= b ? b : a`.
+    AtLeast(InstructionId, InstructionId),
+    /// `b <= a ? b : a`.
+    AtMost(InstructionId, InstructionId),
+    /// `round(a) + b`, clamped to the limits of the value's type and converted to it.
+    RoundSum(InstructionId, InstructionId),
     /// The sum of `a * b` over the columns.
     SumProducts(InstructionId, InstructionId),
 }
@@ -84,7 +90,11 @@ impl<'a> Values<'a> {
         match self.work[value as usize] {
             Work::Plain => self.instruction(value).operation.operands(),
             Work::Same(a) | Work::Chain(_, a) => SmallVec::from_slice(&[a]),
-            Work::SubExp(a, b) | Work::SumProducts(a, b) => SmallVec::from_slice(&[a, b]),
+            Work::SubExp(a, b)
+            | Work::AtLeast(a, b)
+            | Work::AtMost(a, b)
+            | Work::RoundSum(a, b)
+            | Work::SumProducts(a, b) => SmallVec::from_slice(&[a, b]),
             Work::MulAdd(a, b, c) => SmallVec::from_slice(&[a, b, c]),
         }
     }
@@ -122,6 +132,12 @@ impl<'a> Values<'a> {
             FusedOp::Cast(a) if self.dtype(a) == *dtype || self.instruction(a).dtype == *dtype => {
                 Work::Same(a)
             }
+            FusedOp::Cast(a) => self.round_sum(a, *dtype, users).unwrap_or(Work::Plain),
+            FusedOp::Select(..) if *dtype == DType::F32 => match self.selected(value, users) {
+                Some((true, x, limit)) => Work::AtLeast(x, limit),
+                Some((false, x, limit)) => Work::AtMost(x, limit),
+                None => Work::Plain,
+            },
             FusedOp::Bitcast(a) if self.instruction(a).dtype == *dtype => Work::Same(a),
             FusedOp::Unary(Unary::Exp, a) if matches!(dtype, DType::F32 | DType::F64) => {
                 match inner(a).map(|i| &i.operation) {
@@ -149,6 +165,63 @@ impl<'a> Values<'a> {
                 }
             }
             _ => Work::Plain,
+        }
+    }
+
+    /// Quantisation: the work of converting a value to an 8-bit integer if it is a rounded number plus another, clamped
+    /// to the limits of the type. Kernels that convert saturate.
+    fn round_sum(&self, value: InstructionId, to: DType, users: &[u32]) -> Option<Work> {
+        let limits = match to {
+            DType::I8 => [-128.0, 127.0],
+            DType::U8 => [0.0, 255.0],
+            _ => return None,
+        };
+        let has_users =
+            |v: InstructionId, count: u32| users[v as usize] == count && self.dtype(v) == DType::F32;
+        // A clamped value, which has no other reader.
+        let clamped = |v: InstructionId| {
+            let instruction = self.instruction(v);
+            let (is_lower, x, limit, readers) = match instruction.operation {
+                FusedOp::Binary(Binary::Max, a, b) => (true, a, b, 1),
+                FusedOp::Binary(Binary::Min, a, b) => (false, a, b, 1),
+                _ => self.selected(v, users).map(|(is_lower, x, limit)| (is_lower, x, limit, 2))?,
+            };
+            let is_limit = |v: InstructionId| match self.instruction(v).operation {
+                FusedOp::Constant(scalar) => scalar.as_f64() == limits[usize::from(!is_lower)],
+                _ => false,
+            };
+            let x = match (is_limit(x), is_limit(limit)) {
+                (_, true) => x,
+                (true, _) => limit,
+                _ => return None,
+            };
+            has_users(x, readers).then_some((is_lower, x))
+        };
+        let (outer, value) = if has_users(value, 1) { clamped(value)? } else { return None };
+        let (inner, value) = clamped(value)?;
+        let FusedOp::Binary(Binary::Add, a, b) = self.instruction(value).operation else { return None };
+        let rounded = |v: InstructionId| match self.instruction(v).operation {
+            FusedOp::Unary(Unary::Round, x) if has_users(v, 1) && self.dtype(x) == DType::F32 => Some(x),
+            _ => None,
+        };
+        let (x, offset) = match (rounded(a), rounded(b)) {
+            (Some(x), _) => (x, b),
+            (None, Some(x)) => (x, a),
+            _ => return None,
+        };
+        let exact = |v: InstructionId| self.instruction(v).dtype == DType::F32;
+        (outer != inner && exact(value) && exact(offset)).then_some(Work::RoundSum(x, offset))
+    }
+
+    /// For `x <= limit ? limit : x` (true) and `limit <= x ? limit : x` (false): which, x and the limit.
+    fn selected(&self, value: InstructionId, users: &[u32]) -> Option<(bool, InstructionId, InstructionId)> {
+        let FusedOp::Select(condition, limit, x) = self.instruction(value).operation else { return None };
+        let FusedOp::Binary(Binary::Le, a, b) = self.instruction(condition).operation else { return None };
+        let is_own = users[condition as usize] == 1 && self.dtype(x) == self.dtype(value);
+        match is_own && x != limit {
+            true if (a, b) == (x, limit) => Some((true, x, limit)),
+            true if (a, b) == (limit, x) => Some((false, x, limit)),
+            _ => None,
         }
     }
 

@@ -1,29 +1,37 @@
 //! Exact products of 8-bit integers with 32-bit results.
 //!
 //! If words hold four bytes, the machine multiplies unsigned bytes of A by signed bytes of B. A signed A is shifted up
-//! by 128 and an unsigned B down: with a = a' - za and b = b' + zb,
-//! `sum a b = sum a' b' + zb sum a' - za sum b' - k za zb`, all modulo 2^32.
+//! by 128 and an unsigned B down: with a = a' + sa and b = b' + sb,
+//! `sum a b = sum a' b' + sb sum a' + sa sum b' + k sa sb`, all modulo 2^32.
 
-use phynexus::DType;
+use std::ops::Range;
 
 use super::blocked::Shared;
-use super::byte_kernels::{ByteKernels, MAX_TILE, Words, kernels};
-use super::pack::Lines;
+use super::byte_dots;
+use super::pack::{Lines, MAX_LANES};
 use super::scratch::Scratch;
-use super::{Problem, part};
+use super::{Operand, Problem, part};
+use crate::kernels::bytes::{ByteKernels, ByteTile, MAX_COLUMNS, Signed, kernels};
+use crate::kernels::words::Packing;
+use crate::kernels::{HasKernels, InstructionSet};
 use crate::pool;
+
+/// Words of a lane that are transposed at a time.
+const CHUNK: usize = 64;
 
 /// Both operands, packed for the kernels.
 struct Packed<'a> {
     problem: &'a Problem<'a>,
     kernels: &'static ByteKernels,
-    /// The number of 32-bit words along k.
+    /// The number of words along k.
     words: usize,
     a: Shared<u32>,
+    /// Words between tiles of A.
+    tile: usize,
     b: Shared<u32>,
-    /// The corrections added to every element of a row, and of a column.
-    row_corrections: Shared<i32>,
-    column_corrections: Shared<i32>,
+    /// What is added to every element of a row, and of a column.
+    of_rows: Shared<i32>,
+    of_columns: Shared<i32>,
 }
 
 /// Computes the product.
@@ -31,51 +39,88 @@ struct Packed<'a> {
 /// # Safety
 /// Same as [`super::gemm`]; operands must be bytes, C must have 32 bits, and k must not be 0.
 pub(super) unsafe fn product(problem: &Problem<'_>) {
-    let Problem { m, n, k, a, b, .. } = *problem;
-    let kernels = kernels(problem.set);
-    let width = kernels.columns;
-    let words = k.div_ceil(if kernels.words == Words::FourBytes { 4 } else { 2 });
-    let (tiles, panels) = (m.div_ceil(kernels.tiles.len()), n.div_ceil(width));
-    let a_words = Scratch::new::<u32>(m * words);
+    let mut turned;
+    let mut problem = problem;
+    // Few columns are few rows of the transpose. Kernels write rows of C.
+    let is_tall = problem.n < problem.m && problem.n <= byte_dots::MOST_ROWS;
+    let is_turned = problem.c.column_stride != 1 && problem.c.row_stride == 1;
+    if is_tall && problem.a.column_stride == 1 || is_turned && problem.m > byte_dots::MOST_ROWS {
+        turned = problem.exchanged();
+        // The stride along an axis of one element is arbitrary.
+        if turned.n == 1 {
+            turned.c.column_stride = 1;
+        }
+        problem = &turned;
+    }
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        if !byte_dots::product(problem) {
+            tiled(problem);
+        }
+    }
+}
+
+/// Computes the product by tiles of packed operands.
+///
+/// # Safety
+/// Same as [`product`].
+unsafe fn tiled(problem: &Problem<'_>) {
+    let Problem { m, n, k, a, b, set, .. } = *problem;
+    let kernels = kernels(set, Some(Signed::Columns));
+    let width = kernels.columns();
+    let words = k.div_ceil(kernels.words.elements());
+    let (tiles, panels) = (m.div_ceil(kernels.rows()), n.div_ceil(width));
+    // Transposed copies may write one register past the end.
+    let tile_size = words * kernels.rows().min(m) + MAX_COLUMNS;
+    let a_words = Scratch::new::<u32>(tiles * tile_size);
     let b_words = Scratch::new::<u32>(panels * width * words);
-    let row_corrections = Scratch::new::<i32>(m);
-    let column_corrections = Scratch::new::<i32>(panels * width);
+    let of_rows = Scratch::new::<i32>(m);
+    let of_columns = Scratch::new::<i32>(panels * width);
     let packed = Packed {
         problem,
         kernels,
         words,
         a: Shared(a_words.start()),
+        tile: tile_size,
         b: Shared(b_words.start()),
-        row_corrections: Shared(row_corrections.start()),
-        column_corrections: Shared(column_corrections.start()),
+        of_rows: Shared(of_rows.start()),
+        of_columns: Shared(of_columns.start()),
     };
-    let za = if a.dtype == DType::I8 { 128 } else { 0 };
-    let zb = if b.dtype == DType::U8 { 128 } else { 0 };
-    let constant = (k as i32).wrapping_mul(za * zb);
+    let of_a = Packing::new(set, kernels.words, a.dtype, false);
+    let of_b = Packing::new(set, kernels.words, b.dtype, true);
+    let (sa, sb) = (of_a.shift(), of_b.shift());
+    let constant = (k as i32).wrapping_mul(sa * sb);
     problem.tasks(tiles + panels, &|task| {
         // SAFETY: the lines exist, and each task writes its own part of the scratch.
         unsafe {
             if let Some(p) = task.checked_sub(tiles) {
                 let columns = p * width..n.min((p + 1) * width);
-                let corner = b.corner(0, columns.start);
-                let lines =
-                    Lines { data: corner.data, dtype: b.dtype, lane: b.column_stride, step: b.row_stride };
                 let out = packed.b.get().add(p * width * words);
-                let sums = packed.column_corrections.get().add(p * width);
-                let lanes = columns.len();
-                pack(lines, lanes, k, out, width, kernels.words, zb != 0);
-                correct(kernels.words, out, words, width, lanes, true, sums, |sum| sum.wrapping_mul(-za));
+                pack(of_b, lanes(b.corner(0, columns.start).transposed()), columns.len(), k, out, width);
+                let sums = packed.of_columns.get().add(p * width);
+                sums.write_bytes(0, width);
+                if sa != 0 {
+                    for first in (0..columns.len()).step_by(kernels.lanes) {
+                        (kernels.sum_columns)(words, out.add(first), width, sums.add(first));
+                    }
+                    for j in 0..columns.len() {
+                        *sums.add(j) = (*sums.add(j)).wrapping_mul(sa);
+                    }
+                }
             } else {
                 let rows = part(m, tiles, task);
-                let corner = a.corner(rows.start, 0);
-                let lines =
-                    Lines { data: corner.data, dtype: a.dtype, lane: a.row_stride, step: a.column_stride };
-                let out = packed.a.get().add(rows.start * words);
-                let sums = packed.row_corrections.get().add(rows.start);
-                let height = rows.len();
-                pack(lines, height, k, out, height, kernels.words, za != 0);
-                let shift = |sum: i32| sum.wrapping_mul(zb).wrapping_sub(constant);
-                correct(kernels.words, out, words, height, height, false, sums, shift);
+                let out = packed.a.get().add(task * tile_size);
+                pack(of_a, lanes(a.corner(rows.start, 0)), rows.len(), k, out, rows.len());
+                let sums = packed.of_rows.get();
+                for (i, row) in rows.clone().enumerate() {
+                    let mut sum = 0i32;
+                    if sb != 0 {
+                        for q in 0..words {
+                            sum = sum.wrapping_add(sum_of_bytes(*out.add(q * rows.len() + i)));
+                        }
+                    }
+                    *sums.add(row) = sum.wrapping_mul(sb).wrapping_add(constant);
+                }
             }
         }
     });
@@ -89,7 +134,7 @@ pub(super) unsafe fn product(problem: &Problem<'_>) {
         for p in panel_range.clone() {
             for t in tile_range.clone() {
                 // SAFETY: both operands are packed, and tiles of C are disjoint.
-                unsafe { tile(&packed, part(m, tiles, t), p) };
+                unsafe { tile(&packed, t, part(m, tiles, t), p) };
             }
         }
         let rows = part(m, tiles, tile_range.start).start..part(m, tiles, tile_range.end - 1).end;
@@ -97,118 +142,114 @@ pub(super) unsafe fn product(problem: &Problem<'_>) {
     });
 }
 
+/// The sum of the unsigned bytes of a word.
+fn sum_of_bytes(word: u32) -> i32 {
+    word.to_le_bytes().into_iter().map(i32::from).sum()
+}
+
+/// The rows of a matrix as lines.
+pub(super) fn lanes(rows: Operand) -> Lines {
+    Lines { data: rows.data, dtype: rows.dtype, lane: rows.row_stride, step: rows.column_stride }
+}
+
 /// Computes one tile of C.
 ///
 /// # Safety
 /// The operands must be packed, and no other thread may write the tile.
-unsafe fn tile(packed: &Packed<'_>, rows: std::ops::Range<usize>, panel: usize) {
+unsafe fn tile(packed: &Packed<'_>, number: usize, rows: Range<usize>, panel: usize) {
     let Packed { problem, kernels, words, .. } = *packed;
-    let width = kernels.columns;
+    let width = kernels.columns();
     let columns = panel * width..problem.n.min((panel + 1) * width);
-    let mut sums = [0i32; MAX_TILE];
-    // SAFETY: guaranteed by the caller.
+    let c = problem.c.corner(rows.start, columns.start);
+    let is_direct = c.column_stride == 1;
+    let mut sums = [0i32; 16 * MAX_COLUMNS];
+    // SAFETY: guaranteed by the caller; there is room for the sums of the tallest and widest tile.
     unsafe {
-        let (a, b) = (packed.a.get().add(rows.start * words), packed.b.get().add(panel * width * words));
-        kernels.tiles[rows.len() - 1](words, a, b, sums.as_mut_ptr());
-        let corrections = packed.column_corrections.get().add(columns.start);
-        let corrections = std::slice::from_raw_parts(corrections, columns.len());
-        for (i, sums) in rows.zip(sums.chunks_exact(width)) {
-            let shift = *packed.row_corrections.get().add(i);
-            let c = problem.c.corner(i, columns.start);
-            let out = c.data.cast::<i32>();
-            for (j, (sum, more)) in sums.iter().zip(corrections).enumerate() {
-                *out.offset(j as isize * c.column_stride) = sum.wrapping_add(shift).wrapping_add(*more);
-            }
-        }
-    }
-}
-
-/// Copies lines as words: `out[q * width + l]` is word q of lane l. Words are zero past the end of k and in missing
-/// lanes. `flip` shifts bytes by 128.
-///
-/// # Safety
-/// The lines must exist, and `out` must have room for the words of `width` lanes.
-unsafe fn pack(lines: Lines, lanes: usize, k: usize, out: *mut u32, width: usize, words: Words, flip: bool) {
-    let per_word = if words == Words::FourBytes { 4 } else { 2 };
-    let signed = lines.dtype == DType::I8;
-    let flip = if flip && words == Words::FourBytes { 0x8080_8080u32 } else { 0 };
-    for q in 0..k.div_ceil(per_word) {
-        let present = per_word.min(k - q * per_word);
-        // SAFETY: guaranteed by the caller.
-        let row = unsafe { std::slice::from_raw_parts_mut(out.add(q * width), width) };
-        let start = lines.data.wrapping_offset((q * per_word) as isize * lines.step);
-        let byte = |l: usize, j: usize| {
-            // SAFETY: guaranteed by the caller.
-            unsafe { *start.offset(l as isize * lines.lane + j as isize * lines.step) }
-        };
-        let (row, rest) = row.split_at_mut(lanes);
-        rest.fill(0);
-        match words {
-            Words::FourBytes if present == 4 && lines.step == 1 => {
-                for (l, word) in row.iter_mut().enumerate() {
-                    // SAFETY: four adjacent bytes.
-                    *word = unsafe { start.offset(l as isize * lines.lane).cast::<u32>().read_unaligned() }
-                        ^ flip;
-                }
-            }
-            Words::FourBytes if present == 4 && lines.lane == 1 => {
-                for (l, word) in row.iter_mut().enumerate() {
-                    *word = u32::from_le_bytes([byte(l, 0), byte(l, 1), byte(l, 2), byte(l, 3)]) ^ flip;
-                }
-            }
-            Words::FourBytes => {
-                let flip = flip as u8;
-                for (l, word) in row.iter_mut().enumerate() {
-                    let at = |j: usize| if j < present { byte(l, j) ^ flip } else { 0 };
-                    *word = u32::from_le_bytes([at(0), at(1), at(2), at(3)]);
-                }
-            }
-            Words::TwoShorts => {
-                let wide = |x: u8| if signed { x as i8 as i16 as u16 } else { u16::from(x) };
-                for (l, word) in row.iter_mut().enumerate() {
-                    let second = if present > 1 { wide(byte(l, 1)) } else { 0 };
-                    *word = u32::from(wide(byte(l, 0))) | u32::from(second) << 16;
+        kernels.tiles[rows.len() - 1][columns.len().div_ceil(kernels.lanes) - 1](&ByteTile {
+            words,
+            a: packed.a.get().add(number * packed.tile),
+            b: packed.b.get().add(panel * width * words),
+            b_step: width,
+            c: if is_direct { c.data.cast() } else { sums.as_mut_ptr() },
+            c_row: if is_direct { c.row_stride } else { width as isize },
+            columns: columns.len(),
+            of_rows: packed.of_rows.get().add(rows.start),
+            of_columns: packed.of_columns.get().add(columns.start),
+        });
+        if !is_direct {
+            for (i, sums) in sums.chunks_exact(width).take(rows.len()).enumerate() {
+                let out = c.corner(i, 0).data.cast::<i32>();
+                for (j, sum) in sums.iter().take(columns.len()).enumerate() {
+                    *out.offset(j as isize * c.column_stride) = *sum;
                 }
             }
         }
     }
 }
 
-/// Writes `correction(sum of the lane's bytes)` for every lane; zeros if the words are not shifted bytes.
+/// Bytes that are zero once they are shifted.
+static ZEROS: [[u8; MAX_LANES]; 2] = [[0; MAX_LANES], [0x80; MAX_LANES]];
+
+/// Copies lines as words: `out[q * width + l]` is word q of lane l. Elements past the end of k are zero; missing lanes
+/// are undefined.
 ///
 /// # Safety
-/// `packed` must hold `words` rows of `width` words, and `out` must have room for the lanes.
-unsafe fn correct(
-    format: Words,
-    packed: *const u32,
-    words: usize,
-    width: usize,
+/// The lines must exist, `out` must have room for the words of `width` lanes and one register, and the machine must
+/// support the instruction set. There must be at most `width` lanes; `width` must be at most 16, or a multiple of it and
+/// at most [`MAX_LANES`].
+pub(crate) unsafe fn pack(
+    packing: Packing,
+    lines: Lines,
     lanes: usize,
-    signed: bool,
-    out: *mut i32,
-    correction: impl Fn(i32) -> i32,
+    k: usize,
+    out: *mut u32,
+    width: usize,
 ) {
-    // SAFETY: guaranteed by the caller.
+    let each = packing.elements();
+    let words = k.div_ceil(each);
+    let at = |lane: usize, p: usize| {
+        lines.data.wrapping_offset(lane as isize * lines.lane + p as isize * lines.step)
+    };
+    // SAFETY: guaranteed by the caller in all cases.
     unsafe {
-        let out = std::slice::from_raw_parts_mut(out.cast::<std::mem::MaybeUninit<i32>>(), lanes);
-        for o in out.iter_mut() {
-            o.write(0);
-        }
-        let out = std::slice::from_raw_parts_mut(out.as_mut_ptr().cast::<i32>(), lanes);
-        if format == Words::TwoShorts {
+        if lines.lane == 1 && lines.step != 1 {
+            let zeros = ZEROS[usize::from(packing.zero() != 0)].as_ptr();
+            for q in 0..words {
+                let mut steps = [zeros; 4];
+                for (j, step) in steps.iter_mut().enumerate().take(each.min(k - q * each)) {
+                    *step = at(0, q * each + j);
+                }
+                packing.interleave(steps, lanes, out.add(q * width));
+            }
             return;
         }
-        for q in 0..words {
-            let row = std::slice::from_raw_parts(packed.add(q * width), lanes);
-            for (sum, word) in out.iter_mut().zip(row) {
-                let bytes = word.to_le_bytes();
-                let value = |b: u8| if signed { i32::from(b as i8) } else { i32::from(b) };
-                *sum =
-                    sum.wrapping_add(value(bytes[0]) + value(bytes[1]) + value(bytes[2]) + value(bytes[3]));
-            }
+        if lines.step == 1 && packing.transposed(lines.data, lines.lane, lanes, k, out, width) {
+            return;
         }
-        for sum in out {
-            *sum = correction(*sum);
+        let mut packed = [0u32; MAX_LANES * CHUNK];
+        let mut bytes = [0u8; 4 * CHUNK];
+        let transpose = f32::kernels(packing.set).transpose;
+        for start in (0..words).step_by(CHUNK) {
+            let (first, last) = (start * each, k.min((start + CHUNK) * each));
+            for lane in 0..lanes {
+                let line = if lines.step == 1 {
+                    at(lane, first)
+                } else {
+                    for (byte, p) in bytes.iter_mut().zip(first..last) {
+                        *byte = *at(lane, p);
+                    }
+                    bytes.as_ptr()
+                };
+                packing.line(line, last - first, packed.as_mut_ptr().add(lane * CHUNK));
+            }
+            // Only bits are moved.
+            let (from, to) = (packed.as_ptr().cast(), out.add(start * width).cast());
+            transpose(from, CHUNK as isize, lanes, CHUNK.min(words - start), to, width);
         }
     }
+}
+
+/// Whether products of few rows need no packed operand on this instruction set.
+pub(super) fn has_dots(set: InstructionSet) -> bool {
+    kernels(set, Some(Signed::Columns)).words.elements() == 4
 }

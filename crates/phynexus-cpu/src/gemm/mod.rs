@@ -6,7 +6,7 @@
 //! Integers have separate code (`integer`).
 
 pub(crate) mod blocked;
-mod byte_kernels;
+mod byte_dots;
 mod bytes;
 mod integer;
 pub(crate) mod pack;

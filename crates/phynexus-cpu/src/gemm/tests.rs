@@ -1,5 +1,7 @@
 //! Tests every method of computing products against sums in `f64` and `i64`.
 
+mod bytes;
+
 use std::sync::Mutex;
 
 use phynexus::Scalar;
@@ -297,32 +299,6 @@ fn every_combination_of_integers() {
                 for c in DType::INTEGERS {
                     let k = if set == InstructionSet::Plain { 13 } else { 39 };
                     check(&Case { set, dtypes: [a, b, c], ..case(5, 18, k, c) });
-                }
-            }
-        }
-    }
-}
-
-#[test]
-fn bytes_exactly() {
-    let bytes = [DType::I8, DType::U8];
-    for set in available() {
-        for a in bytes {
-            for b in bytes {
-                for (m, n, k) in
-                    [(1, 1, 1), (14, 32, 64), (15, 33, 65), (3, 100, 7), (100, 3, 130), (40, 70, 1000)]
-                {
-                    for arrangement in
-                        [Arrangement::Rows, Arrangement::Columns, Arrangement::Gaps, Arrangement::Backwards]
-                    {
-                        let arrangements = [arrangement, arrangement, Arrangement::Rows];
-                        check(&Case {
-                            set,
-                            dtypes: [a, b, DType::I32],
-                            arrangements,
-                            ..case(m, n, k, DType::I32)
-                        });
-                    }
                 }
             }
         }

@@ -2,11 +2,13 @@
 //! machine.
 
 pub(crate) mod axpy;
+pub(crate) mod bytes;
 pub(crate) mod dot;
 pub(crate) mod lanes;
 pub(crate) mod patches;
 pub(crate) mod tile;
 mod transpose;
+pub(crate) mod words;
 
 use std::sync::OnceLock;
 

@@ -1,5 +1,7 @@
 //! `Op::Conv`: convolutions and their gradients.
 
+use std::ops::Range;
+
 use phynexus::{
     DType, Result,
     device::Support,
@@ -9,7 +11,8 @@ use phynexus::{
 };
 
 use super::{Finished, InBlocks, Routine, misfit};
-use crate::conv::{ConvShape, convolution};
+use crate::conv::{self, ConvShape, PITCH, convolution, convolution_in_blocks, has_blocks};
+use crate::gemm::blocked::Shared;
 use crate::gemm::has_product;
 
 /// Whether there are kernels for these dtypes and this number of spatial dimensions.
@@ -20,7 +23,9 @@ pub(super) fn support(geometry: &Geometry, dtype: DType, operands: &[DType]) -> 
             geometry.kernel.len()
         ));
     }
-    if !has_product(dtype, operands) || operands.windows(2).any(|pair| pair[0] != pair[1]) {
+    let are_bytes = operands.iter().all(|operand| operand.is_integer() && operand.size() == 1);
+    let mixed = operands.windows(2).any(|pair| pair[0] != pair[1]);
+    if !has_product(dtype, operands) || mixed && !are_bytes {
         let names: Vec<&str> = operands.iter().map(|o| o.name()).collect();
         return Support::Unsupported(format!(
             "convolution does not support {} with result {dtype}",
@@ -33,7 +38,7 @@ pub(super) fn support(geometry: &Geometry, dtype: DType, operands: &[DType]) -> 
 /// A convolution of fixed shapes.
 pub(super) struct Convolution {
     kind: ConvKind,
-    operands: DType,
+    operands: [DType; 2],
     dtype: DType,
     geometry: Geometry,
     batch: usize,
@@ -66,7 +71,7 @@ impl Convolution {
         }
         Ok(Convolution {
             kind,
-            operands: left.dtype,
+            operands: [left.dtype, right.dtype],
             dtype: node.dtype,
             geometry: geometry.clone(),
             batch: x[0],
@@ -91,6 +96,11 @@ impl Convolution {
         finished: Option<Finished<'_>>,
     ) -> Result<()> {
         let [left, right] = operands else { return Err(misfit("conv", &[])) };
+        let origin = Shared(result);
+        let told = finished.map(|finished| {
+            move |rows: Range<usize>, positions: Range<usize>| finished(rows, positions, origin.get())
+        });
+        let told = told.as_ref().map(|told| told as conv::Finished<'_>);
         let shape = ConvShape {
             batch: self.batch,
             input_channels: self.input_channels,
@@ -100,7 +110,14 @@ impl Convolution {
             geometry: &self.geometry,
         };
         // SAFETY: guaranteed by the caller; operands are row-major.
-        unsafe { convolution(self.kind, self.operands, self.dtype, &shape, *left, *right, result, finished) }
+        unsafe {
+            match finished {
+                Some(finished) if result.is_null() => {
+                    convolution_in_blocks(self.operands, self.dtype, &shape, *left, *right, finished)
+                }
+                _ => convolution(self.kind, self.operands, self.dtype, &shape, *left, *right, result, told),
+            }
+        }
     }
 }
 
@@ -123,6 +140,10 @@ impl Routine for Convolution {
 impl InBlocks for Convolution {
     fn row_axes(&self) -> usize {
         2
+    }
+
+    fn pitch(&self) -> Option<usize> {
+        has_blocks(self.kind, self.operands, self.dtype).then_some(PITCH)
     }
 
     unsafe fn run(&self, operands: &[*const u8], result: *mut u8, finished: Finished<'_>) -> Result<()> {

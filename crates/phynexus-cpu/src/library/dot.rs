@@ -5,7 +5,7 @@ use std::ops::Range;
 use phynexus::{DType, Result, device::Support, kernel::step, op::ir::IrNode, shape::contiguous_strides};
 
 use super::{Finished, InBlocks, Routine, misfit};
-use crate::gemm::{BatchItem, Epilogue, Operand, Output, gemm, has_product};
+use crate::gemm::{BatchItem, Epilogue, Operand, Output, blocked::Shared, gemm, has_product};
 
 /// Whether products of these operands can be summed to the result's dtype.
 pub(super) fn support(dtype: DType, operands: &[DType]) -> Support {
@@ -121,8 +121,9 @@ impl InBlocks for Dot {
     }
 
     unsafe fn run(&self, operands: &[*const u8], result: *mut u8, finished: Finished<'_>) -> Result<()> {
+        let origin = Shared(result);
         let epilogue = |item: usize, rows: Range<usize>, columns: Range<usize>| {
-            finished(item * self.m + rows.start..item * self.m + rows.end, columns);
+            finished(item * self.m + rows.start..item * self.m + rows.end, columns, origin.get());
         };
         // SAFETY: guaranteed by the caller.
         unsafe { self.multiply(operands, result, Some(&epilogue)) }

@@ -9,11 +9,11 @@ use phynexus::{
         fused::{FusedOp, Fusion, Store},
         view,
     },
-    shape::contiguous_strides,
+    shape::{Dims, contiguous_strides},
 };
 use smallvec::SmallVec;
 
-use super::{Routine, part};
+use super::{InBlocks, Routine, part};
 use crate::fused::{BlockKernel, FusedKernel};
 
 /// An epilogue prepared to run.
@@ -27,6 +27,8 @@ pub(super) struct Epilogue {
     result: usize,
     /// A parameter that is stored where parameter 0 is read: its memory can hold the routine's result until then.
     place: Option<usize>,
+    /// Whether the routine need not store its result.
+    passes: bool,
 }
 
 enum Kernel {
@@ -37,17 +39,23 @@ enum Kernel {
 }
 
 impl Epilogue {
-    /// The epilogue of a step. `row_axes` is the number of row axes of the routine's blocks, if it has blocks.
-    pub(super) fn new(step: &Library, kernel: &Fusion, row_axes: Option<usize>) -> Result<Epilogue> {
+    /// The epilogue of a step, for a routine with these blocks, if it has blocks.
+    pub(super) fn new(step: &Library, kernel: &Fusion, blocks: Option<&dyn InBlocks>) -> Result<Epilogue> {
         let written = kernel.parameters.iter().map(|p| p.written).collect();
         let shape = &step.node.shape;
         let own = view::flat(&Ranges::of(shape).coordinates(), &contiguous_strides(shape), 0);
         let place = place(kernel, step.node.dtype.size(), &own);
-        let kernel = match row_axes {
-            Some(axes) => Kernel::Blocks(BlockKernel::new(kernel, axes)?),
-            None => Kernel::Whole(FusedKernel::new(kernel)?),
+        // A result with a place in an output is stored there.
+        let pitch = blocks.and_then(InBlocks::pitch).filter(|_| place.is_none() && reads_own(kernel, &own));
+        let (kernel, passes) = match (blocks, pitch) {
+            (Some(blocks), None) => (Kernel::Blocks(BlockKernel::new(kernel, blocks.row_axes())?), false),
+            (Some(blocks), Some(pitch)) => {
+                let kernel = with_pitch(kernel, shape, blocks.row_axes(), pitch);
+                (Kernel::Blocks(BlockKernel::new(&kernel, blocks.row_axes())?), true)
+            }
+            (None, _) => (Kernel::Whole(FusedKernel::new(kernel)?), false),
         };
-        Ok(Epilogue { kernel, first: step.operands.len(), written, result: step.node.bytes(), place })
+        Ok(Epilogue { kernel, first: step.operands.len(), written, result: step.node.bytes(), place, passes })
     }
 
     /// Resolves the addresses of a run's parameters.
@@ -99,13 +107,12 @@ impl<'a> Parameters<'a> {
 }
 
 impl Bound<'_> {
-    /// The destination of the routine's result, if it does not need separate memory.
-    pub(super) fn result(&self) -> Option<*mut u8> {
-        self.place.map(|place| self.parameters[place])
+    /// Whether the routine's result needs separate memory.
+    pub(super) fn needs_memory(&self) -> bool {
+        !self.epilogue.passes && self.place.is_none()
     }
 
-    /// Runs the routine and the epilogue. `memory` must have room for the result if the result has no other
-    /// destination.
+    /// Runs the routine and the epilogue. `memory` must have room for the result if it needs memory.
     ///
     /// # Safety
     /// Same as [`Routine::run`] for the operands. The parameters must be valid for the kernel's indices. Outputs may
@@ -116,7 +123,11 @@ impl Bound<'_> {
         operands: &[*const u8],
         memory: *mut u8,
     ) -> Result<()> {
-        let result = self.result().unwrap_or(memory);
+        let result = match self.place {
+            _ if self.epilogue.passes => std::ptr::null_mut(),
+            Some(place) => self.parameters[place],
+            None => memory,
+        };
         if let Some(first) = self.parameters.first_mut() {
             *first = result;
         }
@@ -126,8 +137,12 @@ impl Bound<'_> {
             match (&self.epilogue.kernel, routine.in_blocks()) {
                 (Kernel::Blocks(kernel), Some(blocks)) => {
                     let parameters = Parameters(&self.parameters);
-                    blocks.run(operands, result, &|rows, columns| {
-                        kernel.run(parameters.get(), rows, columns);
+                    blocks.run(operands, result, &|rows, columns, origin| {
+                        let mut parameters: SmallVec<[*mut u8; 8]> = SmallVec::from_slice(parameters.get());
+                        if let Some(first) = parameters.first_mut() {
+                            *first = origin;
+                        }
+                        kernel.run(&parameters, rows, columns);
                     })
                 }
                 (Kernel::Whole(kernel), _) => {
@@ -145,10 +160,7 @@ impl Bound<'_> {
 /// A stored parameter whose memory can hold the routine's result, of elements of `size` bytes at index `own`. Prefers
 /// one that stores nothing but the result.
 fn place(kernel: &Fusion, size: usize, own: &Index) -> Option<usize> {
-    let at_own = kernel.instructions.iter().all(|i| match &i.operation {
-        FusedOp::Load { parameter: 0, index, mask, .. } => index == own && mask.is_none(),
-        _ => true,
-    });
+    let at_own = reads_own(kernel, own);
     let fits = |store: &&Store| {
         let parameter = kernel.parameters.get(usize::from(store.parameter));
         let once = kernel.stores.iter().filter(|s| s.parameter == store.parameter).count() == 1;
@@ -161,6 +173,29 @@ fn place(kernel: &Fusion, size: usize, own: &Index) -> Option<usize> {
     let fitting = || kernel.stores.iter().filter(fits);
     let found = fitting().find(is_result).or_else(|| fitting().next())?;
     Some(usize::from(found.parameter))
+}
+
+/// Whether the routine's result is only read at index `own`.
+fn reads_own(kernel: &Fusion, own: &Index) -> bool {
+    kernel.instructions.iter().all(|i| match &i.operation {
+        FusedOp::Load { parameter: 0, index, mask, .. } => index == own && mask.is_none(),
+        _ => true,
+    })
+}
+
+/// The kernel for a result that is read at its own index, with rows `pitch` elements apart.
+fn with_pitch(kernel: &Fusion, shape: &Dims, row_axes: usize, pitch: usize) -> Fusion {
+    let (rows, columns) = shape.split_at(row_axes);
+    let of_rows = contiguous_strides(rows).into_iter().map(|stride| stride * pitch as isize);
+    let strides: Vec<isize> = of_rows.chain(contiguous_strides(columns)).collect();
+    let own = view::flat(&Ranges::of(shape).coordinates(), &strides, 0);
+    let mut kernel = kernel.clone();
+    for instruction in &mut kernel.instructions {
+        if let FusedOp::Load { parameter: 0, index, .. } = &mut instruction.operation {
+            *index = own.clone();
+        }
+    }
+    kernel
 }
 
 #[cfg(test)]

@@ -49,8 +49,9 @@ trait Routine: Send + Sync {
     }
 }
 
-/// The callback for blocks of a result viewed as a matrix: rows and columns.
-type Finished<'a> = &'a (dyn Fn(Range<usize>, Range<usize>) + Sync);
+/// The callback for blocks of a result viewed as a matrix: rows, columns, and the address of element (0, 0), which exists
+/// if the result is stored.
+type Finished<'a> = &'a (dyn Fn(Range<usize>, Range<usize>, *mut u8) + Sync);
 
 /// A routine that computes its result in blocks.
 trait InBlocks {
@@ -58,11 +59,17 @@ trait InBlocks {
     /// columns.
     fn row_axes(&self) -> usize;
 
+    /// If the routine need not store its result, the elements between rows of the blocks that it then reports.
+    fn pitch(&self) -> Option<usize> {
+        None
+    }
+
     /// Computes the result like [`Routine::run`]. Calls `finished` exactly once for every element, in blocks. Each call
-    /// comes from any thread, after the block's values are stored and while they are likely in cache.
+    /// comes from any thread, after the block's values are stored and while they are likely in cache. If `result` is
+    /// null, the result is not stored, and a block only exists during the call.
     ///
     /// # Safety
-    /// Same as [`Routine::run`].
+    /// Same as [`Routine::run`]; the result may only be null if there is a pitch.
     unsafe fn run(&self, operands: &[*const u8], result: *mut u8, finished: Finished<'_>) -> Result<()>;
 }
 
@@ -165,8 +172,8 @@ pub(crate) fn compile(step: &Library) -> Result<Arc<dyn Executable>> {
         .iter()
         .map(|operand| Prepared { reach: reach(&operand.layout), size: operand.dtype.size() })
         .collect();
-    let row_axes = routine.in_blocks().map(InBlocks::row_axes);
-    let epilogue = step.epilogue.as_ref().map(|kernel| Epilogue::new(step, kernel, row_axes)).transpose()?;
+    let blocks = routine.in_blocks();
+    let epilogue = step.epilogue.as_ref().map(|kernel| Epilogue::new(step, kernel, blocks)).transpose()?;
     let bytes = step.node.bytes();
     Ok(Arc::new(LibraryStep { routine, operands, bytes, epilogue, free: Mutex::default() }))
 }
@@ -226,7 +233,7 @@ impl Executable for LibraryStep {
         }
         let mut memory = self.lock().pop().unwrap_or_default();
         let bound = self.epilogue.as_ref().map(|epilogue| epilogue.bind(bindings)).transpose()?;
-        let own = if bound.as_ref().is_some_and(|b| b.result().is_none()) { self.bytes } else { 0 };
+        let own = if bound.as_ref().is_some_and(|b| b.needs_memory()) { self.bytes } else { 0 };
         let next = memory.reserve(own);
         let mut addresses: SmallVec<[*const u8; 4]> = SmallVec::new();
         for (operand, binding) in self.operands.iter().zip(bindings) {

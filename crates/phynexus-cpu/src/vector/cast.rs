@@ -5,7 +5,6 @@
 
 use phynexus::{DType, Float8};
 
-use super::UnaryKernel;
 use super::convert::{
     ToInteger, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16, f64_to_bf16, f64_to_f16, round_to_bf16,
     round_to_f16,
@@ -13,6 +12,7 @@ use super::convert::{
 use super::half::half;
 use super::instruction_set::InstructionSet;
 use super::loops;
+use super::{BinaryKernels, UnaryKernel};
 
 const E4M3: Float8 = Float8::E4M3;
 const E5M2: Float8 = Float8::E5M2;
@@ -143,6 +143,24 @@ pub fn cast_for(set: InstructionSet, from: DType, to: DType) -> UnaryKernel {
             DType::F32 => loops::unary(set, |x: f64| x as f32),
             _ => from_float!(set, f64, std::convert::identity, to),
         },
+    }
+}
+
+/// `f32` values of a first operand, rounded to integers (halves to even), plus those of a second operand, as `int8` or
+/// `uint8`: saturated at the type's limits, NaN becomes 0. For this processor; `None` for other types.
+pub(crate) fn round_sum(to: DType) -> Option<BinaryKernels> {
+    #[inline(always)]
+    fn sum<T>(x: f32, offset: f32) -> T
+    where
+        f32: ToInteger<T>,
+    {
+        (x.round_ties_even() + offset).to_integer()
+    }
+    let set = InstructionSet::best();
+    match to {
+        DType::I8 => Some(loops::binary(set, |x: f32, offset: f32| -> i8 { sum(x, offset) })),
+        DType::U8 => Some(loops::binary(set, |x: f32, offset: f32| -> u8 { sum(x, offset) })),
+        _ => None,
     }
 }
 

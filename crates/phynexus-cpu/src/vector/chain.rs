@@ -4,8 +4,8 @@ use phynexus::DType;
 
 use super::instruction_set::InstructionSet;
 use super::loops::{
-    never, plain_binary, plain_guarded, plain_map1, plain_map3, vector_binary, vector_guarded, vector_map1,
-    vector_map3,
+    binary, never, plain_binary, plain_guarded, plain_map1, plain_map3, vector_binary, vector_guarded,
+    vector_map1, vector_map3,
 };
 use super::math::{Arithmetic, Contracted, Separate, double, single};
 use super::{BinaryKernels, TernaryKernel, UnaryKernel};
@@ -103,6 +103,16 @@ pub fn sub_exp_for(set: InstructionSet, dtype: DType) -> Option<BinaryKernels> {
         (DType::F64, _) => vector_binary(set, double::<Contracted>),
         _ => return None,
     })
+}
+
+/// `a <= b ? b : a` on `f32` for this processor: NaN stays, unlike a zero of the other sign.
+pub(crate) fn at_least() -> BinaryKernels {
+    binary(InstructionSet::best(), |a: f32, b: f32| if a <= b { b } else { a })
+}
+
+/// `b <= a ? b : a` on `f32` for this processor.
+pub(crate) fn at_most() -> BinaryKernels {
+    binary(InstructionSet::best(), |a: f32, b: f32| if b <= a { b } else { a })
 }
 
 /// `a * b + c`, with product and sum rounded separately, on `f32` or `f64` for this processor. `a` is a vector; `b` and

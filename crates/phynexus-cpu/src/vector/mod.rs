@@ -57,9 +57,10 @@ mod unary;
 mod tests;
 
 pub use binary::{binary, binary_for};
-pub(crate) use cast::round_to;
 pub use cast::{cast, cast_for};
+pub(crate) use cast::{round_sum, round_to};
 pub use chain::{Chain, chain, chain_for, mul_add, mul_add_for, sub_exp, sub_exp_for};
+pub(crate) use chain::{at_least, at_most};
 pub(crate) use compiled::{BLOCK, combine, compiled, lanes, load, store};
 pub use instruction_set::InstructionSet;
 pub(crate) use math::{Arithmetic, Contracted, Separate, single};

@@ -162,6 +162,8 @@ fn products() {
     assert!(shape(&[], &[3]).is_err() && shape(&[2, 1, 3], &[3, 3, 1]).is_err());
     let i8s = tensor(&[2, 2], DType::I8);
     assert_eq!(i8s.matmul_as(&i8s, DType::I32).unwrap().dtype(), DType::I32);
+    let mixed = i8s.matmul_as(&tensor(&[2, 2], DType::U8), DType::I32).unwrap();
+    assert_eq!(mixed.dtype(), DType::I32);
     assert_eq!(i8s.matmul(&i8s).unwrap().dtype(), DType::I8);
 }
 

@@ -35,22 +35,18 @@ impl Tensor {
         matmul("matmul", [&a, &b], a.dtype(), Tensor::record_product)
     }
 
-    /// As [`Tensor::matmul`], with a result of this dtype, in which sums are computed: `int32` of `int8` operands is
-    /// exact unless it wraps, and `float32` of 8-bit and 16-bit floats is not rounded to fewer bits. Sums of products
-    /// of 8-bit floats are less accurate on some devices: an NVIDIA H200 keeps 14 bits of each 32 terms.
+    /// As [`Tensor::matmul`], with a result of this dtype, in which sums are computed: `int32` of `int8` and `uint8`
+    /// operands is exact unless it wraps, and `float32` of 8-bit and 16-bit floats is not rounded to fewer bits. Sums of
+    /// products of 8-bit floats are less accurate on some devices: an NVIDIA H200 keeps 14 bits of each 32 terms.
+    ///
+    /// Operands of two 8-bit dtypes are multiplied as they are, without promotion: floats, and integers for an `int32`
+    /// result.
     ///
     /// # Errors
     /// As [`Tensor::matmul`]; [`Error::DType`] if `dtype` is `bool` or an 8-bit float, or is not what it and the
     /// operands' dtype are promoted to: results are not narrower than the operands, nor floats of integers.
     pub fn matmul_as(&self, other: &Tensor, dtype: DType) -> Result<Tensor> {
-        let all_float8 = [self, other].iter().all(|factor| factor.dtype().float8().is_some());
-        let (a, b) = if all_float8 { (self.clone(), other.clone()) } else { promote2(self, other)? };
-        let holds = a.dtype().promote(dtype) == dtype && a.dtype().is_float() == dtype.is_float();
-        if !holds || a.dtype() == DType::Bool || dtype.float8().is_some() {
-            let hint = "the result must be an integer type for integers, a float type of at least 16 bits for floats, \
-                        and no narrower than the operands: convert them with .to_dtype() first";
-            return Err(Error::dtype("matmul", &[self.dtype(), other.dtype(), dtype], hint));
-        }
+        let (a, b) = factors("matmul", [self, other], dtype)?;
         matmul("matmul", [&a, &b], dtype, Tensor::record_product)
     }
 
@@ -65,6 +61,25 @@ impl Tensor {
             Composite::apply(Float8Product, &operands)
         })
     }
+}
+
+/// The factors of a sum of products of this dtype: promoted, unless devices multiply them as they are.
+///
+/// # Errors
+/// [`Error::DType`] if there is no such sum.
+pub(super) fn factors(op: &'static str, [a, b]: [&Tensor; 2], dtype: DType) -> Result<(Tensor, Tensor)> {
+    let both = |fits: &dyn Fn(DType) -> bool| fits(a.dtype()) && fits(b.dtype());
+    let are_float8 = both(&|factor| factor.float8().is_some());
+    let are_bytes = dtype == DType::I32 && both(&|factor| factor.is_integer() && factor.size() == 1);
+    let promoted = if are_float8 || are_bytes { (a.clone(), b.clone()) } else { promote2(a, b)? };
+    let factor = promoted.0.dtype();
+    let holds = factor.promote(dtype) == dtype && factor.is_float() == dtype.is_float();
+    if !holds || factor == DType::Bool || dtype.float8().is_some() {
+        let hint = "the result must be an integer type for integers, a float type of at least 16 bits for floats, \
+                    and no narrower than the operands: convert them with .to_dtype() first";
+        return Err(Error::dtype(op, &[a.dtype(), b.dtype(), dtype], hint));
+    }
+    Ok(promoted)
 }
 
 /// The matrix product of operands that have their final dtypes. `record` records that of matrices with equal leading

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use phynexus::kernel::step::{Library, Operand, Step};
 use phynexus::{
-    DType, Scalar,
+    DType, Scalar, Tensor,
     device::{Binding, Executable},
     op::{
         Binary, Constant, Conv, ConvKind, Geometry, Op, Permute,
@@ -194,6 +194,57 @@ fn convolutions_and_their_input_gradients() {
                 let conv = g.push(Op::Conv(Conv(kind, geometry.clone())), result, &[left, w]);
                 let y = g.follow(conv, 1);
                 g.check(conv, y);
+            }
+        }
+    }
+}
+
+/// Sums of bytes, scaled, rounded and clamped to 8 bits: the same as with every step computed apart.
+#[test]
+fn quantised_convolutions_and_products() {
+    let device = crate::register();
+    let bytes = |shape: &[usize], dtype: DType, seed: u64| {
+        let values = crate::test_values::values(dtype, shape.iter().product(), seed);
+        Tensor::from_bytes(&crate::test_values::to_bytes(&values, dtype), dtype, shape, device).unwrap()
+    };
+    let quantised = |sums: &Tensor, shape: &[usize], target: DType, apart: bool| {
+        let step = |x: phynexus::Result<Tensor>| {
+            let x = x.unwrap();
+            if apart {
+                x.evaluate().unwrap();
+            }
+            x
+        };
+        // Some scales give infinities and NaN.
+        let scales: Vec<f32> = (0..shape.iter().product())
+            .map(|i: usize| [1e-3, -2e-3, 0.5, 1e-2, f32::INFINITY][i % 5])
+            .collect();
+        let scale = Tensor::from_slice(&scales, shape, device).unwrap();
+        let (offset, limits) =
+            if target == DType::I8 { (-3.0, [-128.0, 127.0]) } else { (7.0, [0.0, 255.0]) };
+        let x = step(step(sums.to_dtype(DType::F32)).mul(&scale));
+        let x = step(step(step(step(x.relu()).mul_scalar(0.37)).round()).add_scalar(offset));
+        step(step(x.clamp(Some(Scalar::Float(limits[0])), Some(Scalar::Float(limits[1])))).to_dtype(target))
+    };
+    for (x, w) in [(DType::U8, DType::I8), (DType::I8, DType::I8), (DType::I8, DType::U8)] {
+        for target in [DType::I8, DType::U8] {
+            // Many images, few images with several tiles of rows, and one channel each.
+            for (images, inputs, outputs, groups) in [(9, 5, 6, 1), (1, 8, 40, 1), (2, 6, 6, 6)] {
+                let x = bytes(&[images, inputs, 9, 17], x, 3);
+                let w = bytes(&[outputs, inputs / groups, 3, 3], w, 4);
+                let sums = || x.conv2d_as(&w, None, [1; 2], [1; 2], [1; 2], groups, DType::I32).unwrap();
+                let stored = sums();
+                stored.evaluate().unwrap();
+                let expected = quantised(&stored, &[outputs, 1, 1], target, true).to_bytes().unwrap();
+                assert!(quantised(&sums(), &[outputs, 1, 1], target, false).to_bytes().unwrap() == expected);
+            }
+            for m in [1, 40] {
+                let (a, b) = (bytes(&[m, 70], x, 5), bytes(&[100, 70], w, 6));
+                let sums = || a.matmul_as(&b.t().unwrap(), DType::I32).unwrap();
+                let stored = sums();
+                stored.evaluate().unwrap();
+                let expected = quantised(&stored, &[100], target, true).to_bytes().unwrap();
+                assert!(quantised(&sums(), &[100], target, false).to_bytes().unwrap() == expected);
             }
         }
     }

@@ -133,6 +133,12 @@ impl Operation for Conv {
                 // A sum may be wider than its terms.
                 samples.push(sample.clone().giving(DType::I32).only(&[DType::I8, DType::U8]));
                 samples.push(sample.clone().giving(DType::F32).only(&[DType::F16, DType::BF16]));
+                // `uint8` and `int8` may be multiplied.
+                let bytes = [DType::U8, DType::I8];
+                for dtypes in [bytes, [bytes[1], bytes[0]]] {
+                    let [a, b] = [0, 1].map(|i| SampleOperand::new(operands[i]).fixed(dtypes[i]));
+                    samples.push(Sample::primitive(sample.op.clone(), result, [a, b]).giving(DType::I32));
+                }
                 samples.push(sample);
             }
         }
@@ -158,9 +164,14 @@ impl Conv {
         precision: MatmulPrecision,
     ) -> Formula {
         let target = &call.inputs[position];
+        // The result may be wider than its operands (16-bit operands, a float32 result).
+        let dtype = call.output.dtype();
         let record = |kind: ConvKind, a: &Term, b: &Term| {
             let op = Op::Conv(Conv(kind, self.1.clone()));
-            Formula::from(precision::record(precision, op, target.dtype(), target.shape().into(), [a, b]))
+            let wide = |operand: &Term| Formula::of(operand).cast(dtype).term();
+            let gradient =
+                || precision::record(precision, op, dtype, target.shape().into(), [&wide(a)?, &wide(b)?]);
+            Formula::from(gradient()).cast(target.dtype())
         };
         let (first, second, g) = (&call.inputs[0], &call.inputs[1], call.gradient);
         use ConvKind::*;

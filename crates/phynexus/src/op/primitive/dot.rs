@@ -29,7 +29,7 @@ fn lost(products: impl Iterator<Item = f64>) -> f64 {
 
 /// Matrix product `[.., M, K]` times `[.., K, N]` with equal leading dimensions. Sums are accumulated in `f32` for
 /// 8-bit and 16-bit floats (those of 8 bits with the error that `lost` describes) and in the node's dtype otherwise
-/// (so `int8` operands with an `int32` node give exact products).
+/// (so `int8` operands with an `int32` node give exact products; one of them may also be `uint8`).
 #[derive(Debug)]
 pub struct Dot;
 
@@ -106,30 +106,34 @@ impl Operation for Dot {
             let operands = [SampleOperand::new(&with(m, k)), SampleOperand::new(&with(k, n))];
             let product = Sample::primitive(Op::Dot, &with(m, n), operands);
             let float8 = [DType::F8E4M3, DType::F8E5M2];
-            let mixed = |left: usize| {
-                let [a, b] = [(float8[left], with(m, k)), (float8[1 - left], with(k, n))]
+            let mixed = |[left, right]: [DType; 2], result: DType| {
+                let [a, b] = [(left, with(m, k)), (right, with(k, n))]
                     .map(|(dtype, shape)| SampleOperand::new(&shape).fixed(dtype));
-                Sample::primitive(Op::Dot, &with(m, n), [a, b]).giving(DType::F32)
+                Sample::primitive(Op::Dot, &with(m, n), [a, b]).giving(result)
             };
             [
                 product.clone(),
                 product.clone().giving(DType::I32).only(&[DType::I8, DType::U8]),
                 product.clone().giving(DType::F32).only(&float8),
                 product.giving(DType::BF16).only(&float8),
-                mixed(0),
-                mixed(1),
+                mixed(float8, DType::F32),
+                mixed([float8[1], float8[0]], DType::F32),
+                mixed([DType::U8, DType::I8], DType::I32),
+                mixed([DType::I8, DType::U8], DType::I32),
             ]
         };
         sizes.into_iter().flat_map(sample).collect()
     }
 }
 
-/// Both factors of a sum of products have one dtype or are 8-bit floats. It is a float if the sum is; bool has no
-/// products, and no sum is an 8-bit float.
+/// Both factors of a sum of products have one dtype, are 8-bit floats, or are `uint8` and `int8` with an `int32` sum.
+/// They are floats if the sum is; bool has no products, and no sum is an 8-bit float.
 pub(super) fn factors(node: &IrNode, a: &IrNode, b: &IrNode) -> Check {
     let float8 = [node, a, b].map(|node| node.dtype.float8().is_some());
     let one_kind = a.dtype.is_float() == node.dtype.is_float() && node.dtype != DType::Bool;
-    let fits = (a.dtype == b.dtype || float8 == [false, true, true]) && !float8[0];
+    let are_bytes = [a, b].iter().all(|factor| factor.dtype.is_integer() && factor.dtype.size() == 1);
+    let mixed = float8 == [false, true, true] || are_bytes && node.dtype == DType::I32;
+    let fits = (a.dtype == b.dtype || mixed) && !float8[0];
     need(fits && one_kind && a.dtype != DType::Bool, "wrong dtypes")
 }
 

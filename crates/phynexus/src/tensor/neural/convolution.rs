@@ -4,6 +4,7 @@ use crate::{
     DType, Error, Result, Tensor,
     op::{Conv, ConvKind, Geometry, Op},
     shape::Dims,
+    tensor::product::factors,
 };
 
 /// The arguments common to all convolutions.
@@ -15,6 +16,8 @@ struct Arguments<'a> {
     padding: &'a [usize],
     dilation: &'a [usize],
     groups: usize,
+    /// The dtype of the result, if it is not that of the promoted operands.
+    result: Option<DType>,
 }
 
 impl Arguments<'_> {
@@ -73,10 +76,20 @@ impl Arguments<'_> {
         Ok((if lacks { x.unsqueeze(0)? } else { x.clone() }, lacks))
     }
 
-    /// Input and weight in their promoted dtype.
-    fn promoted(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
-        let dtype = x.dtype().promote(self.weight.dtype());
-        Ok((x.to_dtype(dtype)?, self.weight.to_dtype(dtype)?))
+    /// Records the operation on the input and the weight as factors of a sum of the result's dtype.
+    fn record(&self, kind: ConvKind, geometry: Geometry, shape: Dims, x: &Tensor) -> Result<Tensor> {
+        let promoted = x.dtype().promote(self.weight.dtype());
+        let dtype = self.result.unwrap_or(promoted);
+        let (x, weight) = if self.result.is_some() {
+            if promoted.float8().is_some() {
+                let hint = "8-bit floats have no convolutions: convert them with .to_dtype() first";
+                return Err(Error::dtype(self.op, &[x.dtype(), self.weight.dtype(), dtype], hint));
+            }
+            factors(self.op, [x, self.weight], dtype)?
+        } else {
+            (x.to_dtype(promoted)?, self.weight.to_dtype(promoted)?)
+        };
+        Tensor::record_product(Op::Conv(Conv(kind, geometry)), dtype, shape, [&x, &weight])
     }
 
     fn finish(&self, y: Tensor, channels: usize, lacks_batch: bool) -> Result<Tensor> {
@@ -119,14 +132,8 @@ impl Arguments<'_> {
             );
             Self::shorten_stride(&mut geometry, d, size);
         }
-        let (x, weight) = self.promoted(&x)?;
-        let y = Tensor::record_product(
-            Op::Conv(Conv(ConvKind::Forward, geometry)),
-            x.dtype(),
-            shape,
-            [&x, &weight],
-        )?;
-        self.finish(y, weight.shape()[0], lacks_batch)
+        let y = self.record(ConvKind::Forward, geometry, shape, &x)?;
+        self.finish(y, weight[0], lacks_batch)
     }
 
     fn transposed(&self, x: &Tensor, output_padding: &[usize]) -> Result<Tensor> {
@@ -167,20 +174,14 @@ impl Arguments<'_> {
             shape.push(kept);
             beyond.push((0, output_padding[d].saturating_sub(self.padding[d])));
         }
-        let (x, weight) = self.promoted(&x)?;
-        let y = Tensor::record_product(
-            Op::Conv(Conv(ConvKind::InputGradient, geometry)),
-            x.dtype(),
-            shape,
-            [&x, &weight],
-        )?;
+        let y = self.record(ConvKind::InputGradient, geometry, shape, &x)?;
         let y = if beyond.iter().any(|&(_, after)| after > 0) { y.pad(&beyond, 0)? } else { y };
         self.finish(y, channels, lacks_batch)
     }
 }
 
 macro_rules! convolutions {
-    ($($dims:literal $conv:ident $transposed:ident)+) => { impl Tensor { $(
+    ($($dims:literal $conv:ident $conv_as:ident $transposed:ident $transposed_as:ident)+) => { impl Tensor { $(
         /// The cross-correlation of `[N, C, spatial..]` (N is optional) with `weight` `[O, C / groups, kernel..]`, plus
         /// `bias` `[O]`. The result is `[N, O, out..]` with `out = floor((size + 2 padding - dilation (kernel - 1) - 1)
         /// / stride) + 1`. Integers wrap.
@@ -197,8 +198,30 @@ macro_rules! convolutions {
             dilation: [usize; $dims],
             groups: usize,
         ) -> Result<Tensor> {
-            let (stride, padding, dilation) = (&stride[..], &padding[..], &dilation[..]);
-            Arguments { op: stringify!($conv), weight, bias, stride, padding, dilation, groups }.convolve(self)
+            let (stride, padding, dilation, result) = (&stride[..], &padding[..], &dilation[..], None);
+            let op = stringify!($conv);
+            Arguments { op, weight, bias, stride, padding, dilation, groups, result }.convolve(self)
+        }
+
+        /// The convolution with a result of this dtype, in which sums are computed, as by [`Tensor::matmul_as`]: an
+        /// `int32` result of `int8` and `uint8` operands is exact unless it wraps. The bias is converted to `dtype`.
+        ///
+        /// # Errors
+        /// As for the convolution; [`Error::DType`] if `dtype` is narrower than the operands' promoted dtype or of
+        /// another kind, and for 8-bit floats.
+        pub fn $conv_as(
+            &self,
+            weight: &Tensor,
+            bias: Option<&Tensor>,
+            stride: [usize; $dims],
+            padding: [usize; $dims],
+            dilation: [usize; $dims],
+            groups: usize,
+            dtype: DType,
+        ) -> Result<Tensor> {
+            let (stride, padding, dilation, result) = (&stride[..], &padding[..], &dilation[..], Some(dtype));
+            let op = stringify!($conv_as);
+            Arguments { op, weight, bias, stride, padding, dilation, groups, result }.convolve(self)
         }
 
         /// The transposed convolution of `[N, C, spatial..]` (N is optional) with `weight` `[C, O / groups, kernel..]`,
@@ -218,14 +241,38 @@ macro_rules! convolutions {
             groups: usize,
             dilation: [usize; $dims],
         ) -> Result<Tensor> {
-            let (stride, padding, dilation) = (&stride[..], &padding[..], &dilation[..]);
-            let arguments = Arguments { op: stringify!($transposed), weight, bias, stride, padding, dilation, groups };
+            let (stride, padding, dilation, result) = (&stride[..], &padding[..], &dilation[..], None);
+            let op = stringify!($transposed);
+            let arguments = Arguments { op, weight, bias, stride, padding, dilation, groups, result };
+            arguments.transposed(self, &output_padding)
+        }
+
+        /// The transposed convolution with a result of this dtype, in which sums are computed, as by
+        /// [`Tensor::matmul_as`]. The bias is converted to `dtype`.
+        ///
+        /// # Errors
+        /// As for the transposed convolution; [`Error::DType`] if `dtype` is narrower than the operands' promoted dtype
+        /// or of another kind, and for 8-bit floats.
+        pub fn $transposed_as(
+            &self,
+            weight: &Tensor,
+            bias: Option<&Tensor>,
+            stride: [usize; $dims],
+            padding: [usize; $dims],
+            output_padding: [usize; $dims],
+            groups: usize,
+            dilation: [usize; $dims],
+            dtype: DType,
+        ) -> Result<Tensor> {
+            let (stride, padding, dilation, result) = (&stride[..], &padding[..], &dilation[..], Some(dtype));
+            let op = stringify!($transposed_as);
+            let arguments = Arguments { op, weight, bias, stride, padding, dilation, groups, result };
             arguments.transposed(self, &output_padding)
         }
     )+ } };
 }
 convolutions! {
-    1 conv1d conv_transpose1d
-    2 conv2d conv_transpose2d
-    3 conv3d conv_transpose3d
+    1 conv1d conv1d_as conv_transpose1d conv_transpose1d_as
+    2 conv2d conv2d_as conv_transpose2d conv_transpose2d_as
+    3 conv3d conv3d_as conv_transpose3d conv_transpose3d_as
 }

@@ -205,6 +205,24 @@ fn integers_have_convolutions_and_greatest_elements() {
     assert_eq!(convolved.dtype(), DType::I8);
     assert_eq!(run(&convolved), [44.0, 100.0, -122.0, 13.0]);
     assert_eq!(run(&operands[0].max_pool1d([2], None, [0], [1], false).unwrap()), [100.0, 3.0]);
+    let wide = operands[0].conv1d_as(&operands[1], None, [1], [0], [1], 1, DType::I32).unwrap();
+    assert_eq!(run(&wide), [300.0, -156.0, -122.0, 13.0]);
+    let narrow = operands[0].conv1d_as(&operands[1], None, [1], [0], [1], 1, DType::F32);
+    assert!(matches!(narrow, Err(crate::Error::DType { .. })));
+}
+
+/// `uint8` and `int8` are multiplied as they are.
+#[test]
+fn mixed_bytes_have_exact_convolutions() {
+    let x = fixed(&[255u8, 0, 200], &[1, 1, 3]);
+    let w = fixed(&[-128i8, 127], &[1, 1, 2]);
+    let operands = [leaf(&[1, 1, 3], DType::U8), leaf(&[1, 1, 2], DType::I8)];
+    let run = |result: &Tensor| Program::new(&operands, result).run(&[x.array(), w.array()]);
+    let convolved = operands[0].conv1d_as(&operands[1], None, [1], [0], [1], 1, DType::I32).unwrap();
+    assert_eq!(run(&convolved), [-32640.0, 25400.0]);
+    let transposed =
+        operands[0].conv_transpose1d_as(&operands[1], None, [1], [0], [0], 1, [1], DType::I32).unwrap();
+    assert_eq!(run(&transposed), [-32640.0, 32385.0, -25600.0, 25400.0]);
 }
 
 #[test]
