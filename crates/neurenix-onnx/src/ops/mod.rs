@@ -21,7 +21,7 @@ pub(crate) use quantized::passing::compute;
 
 use phynexus::{DType, Device, Tensor};
 
-use crate::{Result, graph::Operator};
+use crate::{Error, Result, graph::Operator};
 
 /// The operators of a file, by name; those of other domains than ONNX's own begin with the domain, as in
 /// `ai.onnx.ml.Binarizer`.
@@ -49,6 +49,18 @@ const ALL: &[Rows] = &[
 /// The operator of this name.
 pub(crate) fn find(name: &str) -> Option<Operator> {
     ALL.iter().flat_map(|rows| rows.iter()).find(|(own, _)| *own == name).map(|(_, operator)| *operator)
+}
+
+/// The most numbers of a table that the host computes, such as the places of samples along an axis. A file can name any
+/// size, and no limit of a device's memory covers these tables.
+const TABLE: usize = 1 << 26;
+
+/// A size of such a table.
+fn table_size(size: usize) -> Result<usize> {
+    match size <= TABLE {
+        true => Ok(size),
+        false => Err(Error::unsupported(format!("an axis of {size} computed elements, more than {TABLE}"))),
+    }
 }
 
 /// The integers from 0 to `count`, exclusive.

@@ -4,7 +4,7 @@ use std::f64::consts::TAU;
 
 use phynexus::{DType, Device, Tensor, host_memory};
 
-use super::{Rows, counted};
+use super::{Rows, counted, table_size};
 use crate::{
     Element, Error, Result, Value,
     graph::{Call, one},
@@ -35,7 +35,7 @@ fn window(call: &Call<'_>, [a, b, c]: [f64; 3]) -> Result<Vec<Value>> {
 /// A size that an input gives.
 fn length(call: &Call<'_>, input: usize) -> Result<usize> {
     match call.integers(input)?[..] {
-        [size] if size >= 0 => Ok(size as usize),
+        [size] if size >= 0 => table_size(size as usize),
         ref other => Err(Error::invalid(format!("input {input} must be one size, it is {other:?}"))),
     }
 }

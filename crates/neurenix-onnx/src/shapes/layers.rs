@@ -59,7 +59,7 @@ pub(super) const ROWS: Rows = &[
         let chosen = site.or_fresh(site.shape(1).and_then(product));
         let features = |sizes: Vec<Size>| match sizes.split_last() {
             Some((_, [])) | None => vec![Size::number(1), chosen.clone()],
-            Some((_, outer)) => [outer, &[chosen.clone()]].concat(),
+            Some((_, outer)) => [outer, std::slice::from_ref(&chosen)].concat(),
         };
         one(site.element(0), shape(site).map(features))
     }),

@@ -224,13 +224,13 @@ fn slice(site: &Site<'_>) -> Result<Vec<Known>> {
     let Some(sizes) = site.shape(0) else { return one(site.element(0), None) };
     let rank = sizes.len();
     let mut sizes = sizes.to_vec();
-    let given = |name: &str, input: usize| match site.opset() < 10 {
-        true => site.ints(name).map(|all| Some(all.iter().map(|&number| Size::number(number)).collect())),
-        false => site.has(input).then(|| site.numbers(input)),
+    let given = |name: &str, input: usize| -> Option<Option<Vec<Size>>> {
+        match site.opset() < 10 {
+            true => site.ints(name).map(|all| Some(all.iter().map(|&number| Size::number(number)).collect())),
+            false => site.has(input).then(|| site.numbers(input)),
+        }
     };
-    let (Some(Some(starts)), Some(Some(ends))): (Option<Option<Vec<Size>>>, Option<Option<Vec<Size>>>) =
-        (given("starts", 1), given("ends", 2))
-    else {
+    let (Some(Some(starts)), Some(Some(ends))) = (given("starts", 1), given("ends", 2)) else {
         // Where the axes are known, the others stay.
         let axes = match site.integers_since(10, "axes", 3) {
             Some(Some(axes)) => site.axes(&axes, rank)?,

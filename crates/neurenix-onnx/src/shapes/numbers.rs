@@ -230,7 +230,7 @@ fn elementwise(site: &Site<'_>, apply: &dyn Fn(&Size, &Size) -> Option<Size>) ->
         all.len() == 1 || all.len() == count && rank.is_some_and(|r| r <= 1)
     };
     let same = site.shape(0) == site.shape(1);
-    if site.count() > 2 || !same && !(fits(&a, site.rank(0)) && fits(&b, site.rank(1))) {
+    if site.count() > 2 || !(same || fits(&a, site.rank(0)) && fits(&b, site.rank(1))) {
         return None;
     }
     let at = |all: &[Size], place: usize| {

@@ -7,8 +7,8 @@ const GREATEST: usize = 128;
 /// The most steps of a division of expressions.
 const STEPS: usize = 32;
 
-/// An integer that may depend on sizes with names: a sum of products. Expressions that are equal for the simplifications
-/// made here, which include those of nested floor divisions by numbers, compare equal.
+/// An integer that may depend on sizes with names: a sum of products. Expressions that are equal for the
+/// simplifications made here, which include those of nested floor divisions by numbers, compare equal.
 ///
 /// It prints as Python would read it: `batch*4`, `(h + 1)//2`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -6,6 +6,7 @@ use super::{floats, wide};
 use crate::{
     Error, Result, Value,
     graph::{Call, one},
+    ops::table_size,
 };
 
 /// The greatest number of neighbours that are taken one by one. The weights of more become a matrix.
@@ -209,7 +210,7 @@ impl Axis {
                 _ => return None,
             })
         };
-        let mut places = host_memory::room(self.new)?;
+        let mut places = host_memory::room(table_size(self.new)?)?;
         for at in 0..self.new {
             let unknown =
                 || Error::invalid(format!("coordinate_transformation_mode {coordinates:?} is unknown"));

@@ -3,7 +3,7 @@
 use phynexus::{DType, Device, Tensor, host_memory};
 
 use super::{distinct_axes, extent, integers_since, moved};
-use crate::{Element, Error, Result, Text, Value, graph::Call};
+use crate::{Element, Error, Result, Text, Value, graph::Call, ops::table_size};
 
 /// What padding consists of.
 #[derive(Clone, Copy)]
@@ -126,7 +126,7 @@ fn places(mode: Mode, size: usize, before: usize, after: usize) -> Result<Vec<i6
         return Err(Error::invalid("an empty axis has no elements to pad it with"));
     }
     let (size, before) = (size as i64, before as i64);
-    let mut places = host_memory::room(length)?;
+    let mut places = host_memory::room(table_size(length)?)?;
     places.extend((0..length as i64).map(|at| at - before).map(|at| match mode {
         Mode::Wrap => at.rem_euclid(size),
         // There and back: an ascending and a descending run without the ends between them.
