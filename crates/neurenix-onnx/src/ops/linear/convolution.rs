@@ -17,6 +17,18 @@ pub(in crate::ops) fn convolve(
     windows: &[Window],
     groups: usize,
 ) -> Result<Tensor> {
+    convolve_as(x, weight, bias, windows, groups, x.dtype().promote(weight.dtype()))
+}
+
+/// [`convolve`] with sums and a result of this dtype.
+pub(in crate::ops) fn convolve_as(
+    x: &Tensor,
+    weight: &Tensor,
+    bias: Option<&Tensor>,
+    windows: &[Window],
+    groups: usize,
+    dtype: DType,
+) -> Result<Tensor> {
     // The engine pads both sides equally.
     let shared = |window: &Window| window.before.min(window.after);
     let rest = windows.iter().map(|w| (w.before - shared(w), w.after - shared(w)));
@@ -30,25 +42,16 @@ pub(in crate::ops) fn convolve(
                 each(windows, |w| w.before.min(w.after)),
                 each(windows, |w| w.dilation),
                 groups,
+                dtype,
             )?
         };
     }
     Ok(match windows.len() {
-        1 => apply!(conv1d),
-        2 => apply!(conv2d),
-        3 => apply!(conv3d),
+        1 => apply!(conv1d_as),
+        2 => apply!(conv2d_as),
+        3 => apply!(conv3d_as),
         _ => return Err(too_many_axes(windows)),
     })
-}
-
-/// The convolution of integers, with sums of `int32`.
-pub(in crate::ops) fn convolve_integers(
-    x: &Tensor,
-    weight: &Tensor,
-    windows: &[Window],
-    groups: usize,
-) -> Result<Tensor> {
-    convolve(&x.to_dtype(DType::I32)?, &weight.to_dtype(DType::I32)?, None, windows, groups)
 }
 
 /// The attribute `group` or `offset_group`.

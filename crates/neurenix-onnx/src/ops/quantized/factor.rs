@@ -52,20 +52,6 @@ impl Integers {
             ZeroPoint::Tensor(_) => 255,
         }
     }
-
-    /// Numbers of `int8`: those of `uint8` are lowered by 128.
-    fn signed(self) -> Result<Integers> {
-        if self.tensor.dtype() != DType::U8 {
-            return Ok(self);
-        }
-        let tensor = self.tensor.to_dtype(DType::I16)?.sub_scalar(128)?.to_dtype(DType::I8)?;
-        Ok(Integers { tensor, zero_point: self.zero_point.lowered(128)?, ..self })
-    }
-}
-
-/// Both factors in one dtype, as the engine's products need them.
-pub(super) fn aligned(x: Integers, w: Integers) -> Result<(Integers, Integers)> {
-    if x.tensor.dtype() == w.tensor.dtype() { Ok((x, w)) } else { Ok((x.signed()?, w.signed()?)) }
 }
 
 /// A factor that stands for floats.

@@ -5,7 +5,7 @@
 use phynexus::{DType, Tensor, schedule::capture};
 
 use super::{
-    factor::{Factor, Integers, aligned},
+    factor::{Factor, Integers},
     saturated,
     zero_point::{ZeroPoint, stored_number},
 };
@@ -13,14 +13,13 @@ use crate::{
     Element, Error, Result, Value,
     graph::{Call, one},
     ops::linear::{
-        convolution::{convolve_integers, groups, kernel_of, per_channel},
+        convolution::{convolve_as, groups, kernel_of, per_channel},
         window::{Window, pad_spatial, spatial, windows},
     },
 };
 
 /// The matrix product of integers less their zero points, `[.., M, K]` times `[.., K, N]`.
 fn matmul(a: Integers, b: Integers) -> Result<Tensor> {
-    let (a, b) = aligned(a, b)?;
     let (is_row, is_column) = (a.tensor.rank() == 1, b.tensor.rank() == 1);
     let rows = if is_row { a.tensor.unsqueeze(0)? } else { a.tensor.clone() };
     let columns = if is_column { b.tensor.unsqueeze(1)? } else { b.tensor.clone() };
@@ -39,8 +38,7 @@ fn matmul(a: Integers, b: Integers) -> Result<Tensor> {
 }
 
 /// The convolution of images less their zero point, which is one number, with a weight less its zero points.
-fn convolution(x: Integers, weight: Integers, windows: &[Window], groups: usize) -> Result<Tensor> {
-    let (mut x, weight) = aligned(x, weight)?;
+fn convolution(mut x: Integers, weight: Integers, windows: &[Window], groups: usize) -> Result<Tensor> {
     let mut windows = windows.to_vec();
     if !x.zero_point.is_zero() {
         // What padding stands for is 0.
@@ -54,13 +52,14 @@ fn convolution(x: Integers, weight: Integers, windows: &[Window], groups: usize)
     };
     let count: usize = taken.iter().product();
     let ones = |shape: &[usize]| Tensor::ones(shape, weight.tensor.dtype(), weight.tensor.device());
-    let sums = convolve_integers(&x.tensor, &weight.tensor, &windows, groups)?;
+    let sums = convolve_as(&x.tensor, &weight.tensor, None, &windows, groups, DType::I32)?;
     corrected(
         sums,
         [&x.zero_point, &weight.zero_point],
         || {
             // The sums of a group are those of all of its channels.
-            let sums = convolve_integers(&x.tensor, &ones(&[&[groups], taken].concat())?, &windows, groups)?;
+            let ones = ones(&[&[groups], taken].concat())?;
+            let sums = convolve_as(&x.tensor, &ones, None, &windows, groups, DType::I32)?;
             Ok(sums.repeat_interleave(outputs / groups, 1)?)
         },
         || {

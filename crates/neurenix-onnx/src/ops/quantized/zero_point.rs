@@ -45,14 +45,6 @@ impl ZeroPoint {
             ZeroPoint::Tensor(tensor) => Some(x.mul(&tensor.to_dtype(x.dtype())?)?),
         })
     }
-
-    /// The zero point of integers that are less by `shift`.
-    pub(super) fn lowered(&self, shift: i64) -> Result<ZeroPoint> {
-        Ok(match self {
-            ZeroPoint::Number(number) => ZeroPoint::Number(number - shift),
-            ZeroPoint::Tensor(tensor) => ZeroPoint::Tensor(tensor.to_dtype(DType::I32)?.sub_scalar(shift)?),
-        })
-    }
 }
 
 /// Whether a tensor is in the memory of the CPU, so that reading it waits for nothing.
