@@ -29,7 +29,7 @@ def comparison() -> types.ModuleType:
 def test_noise_and_accuracy_are_at_least_those_of_onnx_runtime(comparison: Any, tmp_path: pathlib.Path) -> None:
     for row in comparison.quality(tmp_path):
         name = f"{row['network']}, {row['format']}"
-        assert row["sqnr"] >= row["sqnr_theirs"] - 0.3, name
+        assert row["sqnr"] >= row["sqnr_theirs"] - 0.05, name
         assert abs(row["sqnr"] - row["sqnr_in_their_runtime"]) < 1.5, name
         assert row["accuracy"] - row["ours"] <= 0.003, name
 
@@ -112,7 +112,7 @@ def test_layers_stay_float() -> None:
     assert report is not None
     assert {layer["operator"] for layer in report.layers}.isdisjoint({"Conv"})
     assert any("Conv" in node for node in report.kept_in_float)
-    with pytest.raises(ValueError, match="there is no node and no operator 'Convolution'"):
+    with pytest.raises(ValueError, match="there is no node and no operator \"Convolution\""):
         quantize.static(model, data, excluded=["Convolution"])
 
 
@@ -155,7 +155,7 @@ def test_training_with_rounding_helps() -> None:
     settings: dict[str, Any] = {"weights": "int4", "per_channel": False}
     before = nn.functional.mse_loss(quantize.static(model, x, **settings)(x), target).item()
     network = quantize.prepare_training(model, x, **settings)
-    fit(network, 200, 0.002)
+    fit(network, 200, 0.0005)
     finished = quantize.finish_training(network)
     after = nn.functional.mse_loss(finished(x), target).item()
     assert after < 0.7 * before

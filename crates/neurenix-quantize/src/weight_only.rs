@@ -18,7 +18,7 @@ use crate::{
 /// How weights are stored as integers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WeightOnly {
-    /// Bits of a weight: 8 or 4.
+    /// Bits of a weight: 16, 8 or 4.
     pub bits: usize,
     /// The number of adjacent weights of an output that share a scale, such as 32, 64 or 128; `None` for all of them.
     /// The last group of an output may be smaller.
@@ -41,13 +41,17 @@ impl Default for WeightOnly {
 impl WeightOnly {
     fn format(&self) -> Result<Format> {
         match (self.bits, self.symmetric) {
+            (16, true) => Ok(Format::Int16),
+            (16, false) => Ok(Format::Uint16),
             (8, true) => Ok(Format::Int8),
             (8, false) => Ok(Format::Uint8),
             (4, true) => Ok(Format::Int4),
             (4, false) => Ok(Format::Uint4),
-            (bits, _) => {
-                Err(Error::Option { option: "bits", expected: "8 or 4".to_owned(), given: bits.to_string() })
-            }
+            (bits, _) => Err(Error::Option {
+                option: "bits",
+                expected: "16, 8 or 4".to_owned(),
+                given: bits.to_string(),
+            }),
         }
     }
 }
@@ -60,7 +64,7 @@ impl WeightOnly {
 /// turns back. The report has no differences, because there are no samples; [`Report::compare`] adds them.
 ///
 /// # Errors
-/// [`Error::Option`] for bits other than 8 and 4 or an empty group, [`Error::UnknownName`] for a name in `excluded`
+/// [`Error::Option`] for bits other than 16, 8 and 4 or an empty group, [`Error::UnknownName`] for a name in `excluded`
 /// that is not there, [`Error::Opset`] if the network's opset is below 21 (13 for 8 bits and whole rows), and if a
 /// stored tensor is not valid.
 pub fn quantize_weights(network: &Network, options: &WeightOnly) -> Result<Quantized> {

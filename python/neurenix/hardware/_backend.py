@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +15,14 @@ from ..nn import Module
 
 class FallbackWarning(RuntimeWarning):
     """An operation ran on the CPU because the requested hardware is not present."""
+
+
+def _calls_above() -> int:
+    """How many calls above the caller of this function the line is that called this package."""
+    own, frame, level = os.path.dirname(__file__), sys._getframe(1), 1
+    while frame.f_back is not None and os.path.dirname(frame.f_code.co_filename) == own:
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 class HardwareBackend:
@@ -81,9 +91,9 @@ class HardwareBackend:
         hardware."""
         return [dict(entry) for entry in self._report]
 
-    def _device(self, operation: str, beside: Device, depth: int = 3) -> Device:
+    def _device(self, operation: str, beside: Device) -> Device:
         """The device on which an operation runs. Records it. If that is the CPU instead of the hardware, warns once, at
-        the line ``depth`` calls above.
+        the line that called this package.
         """
         if self.get_device_count() > 0:
             device, reason = (beside if beside.type == self.kind else self._devices[0]), None
@@ -91,9 +101,8 @@ class HardwareBackend:
             device, reason = Device("cpu"), self._reason()
             if not self._warned:
                 self._warned = True
-                warnings.warn(
-                    f"{self.missing}, operations run on the CPU: {reason}", FallbackWarning, stacklevel=depth
-                )
+                message = f"{self.missing}, operations run on the CPU: {reason}"
+                warnings.warn(message, FallbackWarning, stacklevel=_calls_above())
         for entry in self._report:
             if (entry["operation"], entry["device"]) == (operation, device.name):
                 entry["count"] += 1
@@ -107,7 +116,7 @@ class HardwareBackend:
             if operand is not None and not isinstance(operand, Tensor):
                 raise TypeError(f"{operation}: expected a tensor, got {type(operand).__name__}; convert it with neurenix.Tensor")
         first = next(operand for operand in operands if operand is not None)
-        device = self._device(operation, first.device, 5)
+        device = self._device(operation, first.device)
         return tuple(None if operand is None else operand.to(device) for operand in operands)
 
     def _computed(

@@ -54,15 +54,17 @@ class NPUBackend(HardwareBackend):
 
     @classmethod
     def _reason(cls) -> str:
-        reasons = [f"{kind}: {reason}" for kind, reason in _engine.missing_npus(folders())]
-        return "; ".join(reasons) or "no runtime of an NPU was found"
+        others = [unit.name for unit in _engine.npu_devices(folders())]
+        if others:
+            return f"there are only emulators and the host's CPU ({', '.join(others)}): RNN_NPU_EMULATORS=1 lets them count"
+        return "no runtime of an NPU was found: neurenix.hardware.report() says what each needs"
 
     def _describe(self, device: Any) -> dict[str, Any]:
         return {"type": "NPU", **device.properties()}
 
-    def _unit(self, operation: str, depth: int) -> tuple[Any, str | None]:
+    def _unit(self, operation: str) -> tuple[Any, str | None]:
         """The unit, or ``None`` and the reason. Records it."""
-        device = self._device(operation, _engine.Device("cpu"), depth + 1)
+        device = self._device(operation, _engine.Device("cpu"))
         return (device, None) if isinstance(device, _engine.NpuDevice) else (None, self._reason())
 
     def _settings(self, low_power: bool = False, strict: bool = False) -> dict[str, Any]:
@@ -83,7 +85,7 @@ class NPUBackend(HardwareBackend):
         for operand in given:
             if not isinstance(operand, Tensor):
                 raise TypeError(f"{operation}: expected a tensor, got {type(operand).__name__}; convert it with neurenix.Tensor")
-        unit, _ = self._unit(operation, 5)
+        unit, _ = self._unit(operation)
         places = [operand is not None for operand in operands]
         key = (operation, str(attributes), tuple(places), tuple((tuple(o.shape), o.dtype.name) for o in given))
         if key not in self._programs:
@@ -112,10 +114,10 @@ class NPUBackend(HardwareBackend):
     ) -> OptimizedModel:
         """Returns the network for the device; ``model``, a module or the path of an ONNX file, is unchanged.
 
-        ``precision``: ``"int8"`` or ``"int16"`` for activations (weights are ``int8``), or ``"float16"`` or
-        ``"bfloat16"``, which needs no calibration. ``calibration_data`` is batches of typical inputs, from which the
-        ranges of activations follow. Without it only the weights are integers; with ``dynamic``, the ranges are found
-        while the network runs. ``quantize=False`` keeps the model's own numbers.
+        ``precision``: ``"int8"`` or ``"int16"`` for activations (weights are ``int8``, as NPUs have it), or
+        ``"float16"`` or ``"bfloat16"``. ``calibration_data`` is batches of typical inputs, from which the ranges of
+        activations follow. Without it only the weights are integers, of 8 or 16 bits; with ``dynamic``, the ranges are
+        found while the network runs. ``quantize=False`` keeps the model's own numbers.
 
         ``optimize_for``:
 
@@ -136,7 +138,7 @@ class NPUBackend(HardwareBackend):
             raise ValueError(f"optimize_model: optimize_for is {optimize_for!r}, it must be one of {known}")
         if not isinstance(model, (Module, str, os.PathLike)):
             raise TypeError(f"optimize_model: expected neurenix.nn.Module or a path, got {type(model).__name__}")
-        unit, reason = self._unit("optimize_model", 4)
+        unit, reason = self._unit("optimize_model")
         settings = self._settings(low_power=optimize_for == "power", strict=strict)
         if not quantize or precision not in _FORMATS:
             if isinstance(model, (str, os.PathLike)):
@@ -153,11 +155,12 @@ class NPUBackend(HardwareBackend):
             names = quantized._file.inputs()
             named = [sample if isinstance(sample, dict) else dict(zip(names, sample)) for sample in samples]
             return of_quantized(quantized, named, unit, reason, settings)
-        return _Pending(model, dynamic, chosen["weights"], unit, reason, settings)
+        bits = {"int4": 4, "int8": 8}[chosen["weights"]] if precision == "int8" else 16
+        return _Pending(model, dynamic, bits, unit, reason, settings)
 
     def load(self, path: str | os.PathLike[str], strict: bool = False) -> OptimizedModel:
         """A network that ``OptimizedModel.save`` wrote, or any ONNX file, for the device."""
-        unit, reason = self._unit("load", 4)
+        unit, reason = self._unit("load")
         return loaded(path, unit, reason, self._settings(strict=strict))
 
     def set_memory_limit(self, limit: int) -> None:
@@ -190,11 +193,11 @@ class _Pending(OptimizedModel):
     """A network that is quantized when its first inputs show their shapes: without calibration data."""
 
     def __init__(
-        self, model: Any, dynamic: bool, weights: str, device: Any, reason: str | None, settings: dict[str, Any]
+        self, model: Any, dynamic: bool, bits: int, device: Any, reason: str | None, settings: dict[str, Any]
     ) -> None:
         self._model = [model.clone().eval() if isinstance(model, Module) else model]
         self._dynamic = dynamic
-        self._bits = 4 if weights.endswith("4") else 8
+        self._bits = bits
         super().__init__(_Function(self._unknown), None, None, device, reason, settings, [])
         if not isinstance(model, Module):
             self._quantize(None)

@@ -154,7 +154,7 @@ def weights(
     symmetric: bool = True,
     excluded: Sequence[str] = (),
 ) -> QuantizedModel:
-    """Weights of 8 or 4 bits with a scale for each ``group`` of adjacent inputs (``None``: one for each output).
+    """Weights of 16, 8 or 4 bits with a scale for each ``group`` of adjacent inputs (``None``: one for each output).
     Activations stay float. ``example`` is an input of the model; an ONNX file needs none.
     """
     file, _ = _file(model, [] if example is None else _samples([example]))

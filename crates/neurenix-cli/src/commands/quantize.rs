@@ -68,7 +68,7 @@ pub(super) struct Arguments {
     /// Learn for each weight whether to round up or down
     #[arg(long)]
     adaptive_rounding: bool,
-    /// Only make weights smaller, to this number of bits (8 or 4); needs no data
+    /// Only make weights smaller, to this number of bits (16, 8 or 4); needs no data
     #[arg(long, value_name = "BITS", conflicts_with_all = ["calibrate", "dynamic"])]
     weight_only: Option<usize>,
     /// Find the ranges of activations while the network runs; needs no data
