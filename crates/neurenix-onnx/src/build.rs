@@ -14,7 +14,7 @@ use crate::{
     graph::{Action, Attribute, Environment, Graph, Node, Scope, compute},
     ops,
     proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, OperatorSetIdProto, attribute_type},
-    shapes::declared,
+    types::declared,
 };
 
 /// The greatest depth of graphs and functions within one another.

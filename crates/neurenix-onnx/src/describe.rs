@@ -13,6 +13,7 @@ use crate::{
     Element, Error, Port, Result,
     build::Builder,
     data::Reader,
+    infer,
     model::port,
     proto::{GraphProto, ModelProto, TensorProto},
     shapes,
@@ -83,7 +84,7 @@ impl Description {
         }
         let reader = Reader { folder: None, device: Device::find("cpu")? };
         let mut builder = Builder::new(reader, &proto.functions);
-        match builder.graph(&shapes::without_weights(graph), &proto.opset_import) {
+        match builder.graph(&infer::without_weights(graph), &proto.opset_import) {
             Ok(built) => match shapes::types(&built, &[]) {
                 Ok(types) => {
                     description.outputs.iter_mut().for_each(|output| output.refine(types.get(&output.name)));

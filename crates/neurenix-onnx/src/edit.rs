@@ -12,11 +12,12 @@ use prost::Message;
 use crate::{
     Element, Error, Model, Result, Value,
     data::Reader,
+    infer,
     proto::{
         AttributeProto, DimensionKind, DimensionProto, GraphProto, ModelProto, NodeProto, TensorProto,
         TensorShapeProto, TensorTypeProto, TypeKind, TypeProto, ValueInfoProto, attribute_type,
     },
-    shapes::{Types, infer_graph},
+    types::Types,
 };
 
 /// A file's graph that is being changed. Every node has a name of its own, and constants are initializers.
@@ -112,12 +113,12 @@ impl Network {
         Model::of(&self.to_proto(), None, device)
     }
 
-    /// The type of every value, with symbols and expressions of them as extents: see [`crate::shapes::infer`].
+    /// The type of every value, with symbols and expressions of them as extents: see [`crate::infer`].
     ///
     /// # Errors
     /// If the graph is not valid, or no sizes of the inputs could make a node work: then the error names the node.
     pub fn types(&self) -> Result<Types> {
-        infer_graph(&self.graph, &self.rest.opset_import, &self.rest.functions)
+        infer::infer_graph(&self.graph, &self.rest.opset_import, &self.rest.functions)
     }
 
     /// The version of ONNX's own operators that the graph uses.

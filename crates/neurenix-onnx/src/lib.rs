@@ -12,16 +12,20 @@ mod element;
 mod error;
 mod export;
 mod graph;
+mod infer;
 mod model;
 mod ops;
 #[allow(missing_docs, reason = "ONNX documents its format")]
 pub mod proto;
-pub mod shapes;
+mod shapes;
+mod types;
 mod value;
 
 pub use describe::{Description, describe};
 pub use element::Element;
 pub use error::{Error, Result};
 pub use export::{Export, OPSET, export, export_as, export_with, save};
-pub use model::{Extent, Model, Port};
+pub use infer::infer;
+pub use model::{Model, Port};
+pub use types::{Extent, Size, Type, Types};
 pub use value::{Dequantized, Quantization, Quantized, Text, Value};

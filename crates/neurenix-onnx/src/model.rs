@@ -16,7 +16,8 @@ use crate::{
     data::{Reader, is_for_shapes, stays_on_cpu},
     graph::{Environment, Graph, Node, run},
     proto::{DimensionKind, ModelProto, TypeKind, ValueInfoProto},
-    shapes::{self, Types},
+    shapes,
+    types::{Extent, Type, Types},
 };
 
 /// An input or output.
@@ -28,17 +29,6 @@ pub struct Port {
     pub element: Option<Element>,
     /// The extents of a tensor, if the file states them.
     pub shape: Option<Vec<Extent>>,
-}
-
-/// An extent of an input or output.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Extent {
-    /// A number.
-    Fixed(usize),
-    /// A name, such as `batch`, or an expression of names, such as `batch*4`. Extents of one name are equal.
-    Symbol(String),
-    /// The file does not say.
-    Unknown,
 }
 
 /// A network that was read from an ONNX file.
@@ -204,8 +194,8 @@ impl Model {
 
 impl Port {
     /// Adds what was inferred where the file does not state it.
-    pub(crate) fn refine(&mut self, inferred: Option<&shapes::Type>) {
-        let Some(inferred @ shapes::Type::Tensor { .. }) = inferred else { return };
+    pub(crate) fn refine(&mut self, inferred: Option<&Type>) {
+        let Some(inferred @ Type::Tensor { .. }) = inferred else { return };
         self.element = self.element.or(inferred.element());
         let Some(extents) = inferred.extents() else { return };
         match &mut self.shape {

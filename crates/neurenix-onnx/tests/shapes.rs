@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 
 use neurenix_onnx::{
-    Element, Error, Extent, Model, Value,
+    Element, Error, Extent, Model, Type, Value,
     edit::{Network, integer_attribute, integers, node},
+    infer,
     proto::{
         AttributeProto, DimensionKind, DimensionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
         TensorProto, TensorShapeProto, TensorTypeProto, TypeKind, TypeProto, ValueInfoProto, attribute_type,
     },
-    shapes::{Type, infer},
 };
 use phynexus::{DType, Device, Tensor, tensor::Generator};
 

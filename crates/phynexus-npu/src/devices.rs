@@ -7,7 +7,7 @@ use std::{
 
 use phynexus::device::DeviceNature;
 
-use crate::{Error, Found, Properties, Result, Runtime, Search, armnn, litert, onnxruntime, openvino};
+use crate::{vendors, Error, Found, Properties, Result, Runtime, Search, armnn, litert, onnxruntime, openvino};
 
 /// The kinds of runtimes, each with its search.
 const FINDERS: &[fn(&Search) -> Found] = &[onnxruntime::find, openvino::find, litert::find, armnn::find];
@@ -83,9 +83,17 @@ pub fn devices(search: &Search) -> Vec<Device> {
     all(search).0
 }
 
-/// What was not found or cannot be used: the kind of runtime, and the reason with the remedy.
+/// What was not found or cannot be used: the kind of runtime, and the reason with the remedy; then the vendors whose
+/// software this release only looks for ([`vendors::survey`]).
 pub fn missing(search: &Search) -> Vec<(String, String)> {
-    all(search).1
+    let vendors = vendors::survey(search).into_iter().map(|status| {
+        let reason = match status.found {
+            Ok(found) => format!("{found} is installed, but this release runs no networks through it"),
+            Err(missing) => missing,
+        };
+        (status.vendor.to_owned(), reason)
+    });
+    all(search).1.into_iter().chain(vendors).collect()
 }
 
 /// The device `npu:0`: the first hardware. An emulator or the host's CPU only if [`Search::emulators`] asks for them.

@@ -14,7 +14,7 @@ use phynexus::Device;
 pub(crate) use call::{Call, Environment, Operator, one};
 pub(crate) use run::{Scope, compute, run};
 
-use crate::{Result, Value, data::is_for_shapes, shapes::Type};
+use crate::{Result, Value, data::is_for_shapes, types::Type};
 
 /// A graph of nodes.
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use phynexus::Device;
 
 use super::{Action, Call, Environment, Graph, Node};
-use crate::{Error, Result, Value, ops};
+use crate::{Error, Result, Value};
 
 /// The values of a graph's names while it runs, and those of the graphs around it.
 #[derive(Default)]
@@ -107,7 +107,7 @@ pub(crate) fn compute(node: &Node, scope: &Scope<'_>, environment: Environment<'
                 true => Device::find("cpu")?,
                 false => environment.device,
             };
-            ops::compute(Call { node, inputs, environment, scope, device }, *operator)
+            operator(&Call { node, inputs, environment, scope, device })
         }
     }
 }

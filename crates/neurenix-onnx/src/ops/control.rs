@@ -9,7 +9,8 @@ use super::{
 use crate::{
     Element, Error, Result, Text, Value,
     graph::{Call, Graph},
-    shapes::{self, Size, Type},
+    shapes,
+    types::{Size, Type},
     value::integers,
 };
 

@@ -17,8 +17,6 @@ mod sequence;
 mod signal;
 mod text;
 
-pub(crate) use quantized::passing::compute;
-
 use phynexus::{DType, Device, Tensor};
 
 use crate::{Error, Result, graph::Operator};
@@ -46,8 +44,13 @@ const ALL: &[Rows] = &[
     text::ROWS,
 ];
 
-/// The operator of this name.
+/// The operator of this name. One that only moves elements does so with the integers that floats stand for.
 pub(crate) fn find(name: &str) -> Option<Operator> {
+    if quantized::passing::moves(name) { Some(quantized::passing::compute) } else { plain(name) }
+}
+
+/// The operator of this name, for values of any kind.
+fn plain(name: &str) -> Option<Operator> {
     ALL.iter().flat_map(|rows| rows.iter()).find(|(own, _)| *own == name).map(|(_, operator)| *operator)
 }
 

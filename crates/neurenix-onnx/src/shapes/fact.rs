@@ -2,7 +2,8 @@
 
 use phynexus::{DType, Device, Tensor};
 
-use super::{SMALL, Size, Type};
+use super::SMALL;
+use crate::types::{Size, Type};
 use crate::{
     Element, Value,
     value::{floats, integers},

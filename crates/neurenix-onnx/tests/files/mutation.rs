@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use neurenix_onnx::{Description, Element, Extent, Model, Port, Value, proto::ModelProto, shapes::infer};
+use neurenix_onnx::{Description, Element, Extent, Model, Port, Value, infer, proto::ModelProto};
 use phynexus::{DType, Device, Tensor, interrupt, tensor::Generator};
 use prost::Message;
 

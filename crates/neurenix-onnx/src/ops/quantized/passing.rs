@@ -6,9 +6,7 @@ use phynexus::{DType, Tensor, schedule::capture};
 
 use super::{is_equal, zero_point::is_stored};
 use crate::{
-    Dequantized, Quantization, Quantized, Result, Value,
-    graph::{Call, Operator},
-    value::floats,
+    Dequantized, Error, Quantization, Quantized, Result, Value, graph::Call, ops::plain, value::floats,
 };
 
 /// Operators whose results have elements of input 0 and no others. `MaxPool` chooses the greatest, as scales are
@@ -34,11 +32,16 @@ const MOVES: &[&str] = &[
     "Unsqueeze",
 ];
 
-/// Computes a node's results, with integers in place of floats if the operator only moves them.
-pub(crate) fn compute(mut call: Call<'_>, operator: Operator) -> Result<Vec<Value>> {
-    if !MOVES.contains(&call.node.operator.as_str()) {
-        return operator(&call);
-    }
+/// Whether the operator of this name only moves elements.
+pub(in crate::ops) fn moves(operator: &str) -> bool {
+    MOVES.contains(&operator)
+}
+
+/// Computes the results of a node that moves elements, with integers in place of floats.
+pub(in crate::ops) fn compute(call: &Call<'_>) -> Result<Vec<Value>> {
+    let name = &call.node.operator;
+    let operator = plain(name).ok_or_else(|| Error::unsupported(name.as_str()))?;
+    let mut call = Call { inputs: call.inputs.clone(), ..*call };
     // All inputs of a concatenation are moved.
     let moved = if call.node.operator == "Concat" { call.count() } else { 1 };
     match call.inputs.first().cloned().flatten() {
