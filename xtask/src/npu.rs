@@ -17,7 +17,7 @@ struct Runtime {
     full: bool,
 }
 
-const RUNTIMES: [Runtime; 4] = [
+const RUNTIMES: [Runtime; 3] = [
     Runtime {
         folder: "npu-qnn",
         packages: &["onnxruntime==1.31.1", "onnxruntime-qnn==2.7.0"],
@@ -25,23 +25,17 @@ const RUNTIMES: [Runtime; 4] = [
         full: false,
     },
     Runtime { folder: "npu-openvino", packages: &["openvino==2026.4.1"], tests: &["openvino"], full: true },
-    Runtime {
-        folder: "npu-litert",
-        packages: &["ai-edge-litert==2.3.0", "ethos-u-vela==5.2.0"],
-        tests: &["litert", "vela"],
-        full: true,
-    },
     // OpenVINO of the version that LiteRT's plug-in for Intel was built with.
     Runtime {
-        folder: "npu-litert-openvino",
-        packages: &["ai-edge-litert==2.3.0", "openvino==2026.3.1"],
-        tests: &["litert_openvino"],
+        folder: "npu-litert",
+        packages: &["ai-edge-litert==2.3.0", "openvino==2026.3.1", "ethos-u-vela==5.2.0"],
+        tests: &["litert", "vela"],
         full: true,
     },
 ];
 
 /// Arm NN, with the Python module through which it is used.
-const ARM_NN: [&str; 1] = ["python3-pyarmnn"];
+const ARM_NN: [&str; 3] = ["python3-pyarmnn", "libarmnntfliteparser22", "libarmnn-cpuref-backend22"];
 
 /// Runs the tests that need a runtime.
 pub(crate) fn check(full: bool) -> Result<(), String> {
