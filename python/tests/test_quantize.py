@@ -106,6 +106,20 @@ def test_dynamic_and_weights() -> None:
     assert small_weights(nx.randn(3, 64)).shape == (3, 8)
 
 
+def test_a_quantized_network_is_compiled() -> None:
+    quantized, data = quantize.static(small(), batches()), batches()
+    compiled = nx.compile(quantized)
+    with nx.no_grad():
+        for x in (data[0], data[1], data[0][:2]):
+            assert nx.array_equal(compiled(x), quantized(x))
+
+
+def test_8_bit_floats() -> None:
+    model, data = small(), batches()
+    quantized = quantize.static(model, data, activations="float8_e4m3", weights="float8_e4m3")
+    assert noise(model(data[0]), quantized(data[0])) > 20
+
+
 def test_layers_stay_float() -> None:
     model, data = small(), batches()
     report = quantize.static(model, data, excluded=["Conv"]).quantization_report()

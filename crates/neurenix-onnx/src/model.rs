@@ -90,8 +90,9 @@ impl Model {
         let named: HashSet<&str> = graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
         let statistics = statistics(&built);
         let is_trainable = |(name, value): &&(String, Value)| {
-            let is_weight =
-                |tensor: &Tensor| tensor.dtype().compute().is_float() && !tensor.shape().is_empty();
+            let is_weight = |tensor: &Tensor| {
+                tensor.dtype().is_float() && tensor.dtype().float8().is_none() && !tensor.shape().is_empty()
+            };
             named.contains(name.as_str())
                 && !statistics.contains(name.as_str())
                 && matches!(value, Value::Tensor(tensor) if is_weight(tensor))

@@ -7,7 +7,9 @@ use std::{
 
 use phynexus::device::DeviceNature;
 
-use crate::{vendors, Error, Found, Properties, Result, Runtime, Search, armnn, litert, onnxruntime, openvino};
+use crate::{
+    Error, Found, Properties, Result, Runtime, Search, armnn, litert, onnxruntime, openvino, vendors,
+};
 
 /// The kinds of runtimes, each with its search.
 const FINDERS: &[fn(&Search) -> Found] = &[onnxruntime::find, openvino::find, litert::find, armnn::find];

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use phynexus::{Device, Tensor, tensor::Generator};
+use phynexus::{Device, Tensor, schedule::capture, tensor::Generator};
 
 use super::{Attribute, Graph, Node, Scope, run::run_within};
 use crate::{
@@ -84,9 +84,16 @@ impl Call<'_> {
         self.value(input)?.text()
     }
 
+    /// Reads an input. What follows from shapes alone can be read while a function is captured.
+    fn read<T>(&self, input: usize, numbers: impl FnOnce(&Tensor) -> Result<T>) -> Result<T> {
+        let tensor = self.value(input)?.tensor()?;
+        let is_fixed = self.node.inputs.get(input).is_some_and(|name| self.scope.is_fixed(name));
+        if is_fixed { capture::outside(|| numbers(tensor)) } else { numbers(tensor) }
+    }
+
     /// The numbers of an input of integers or booleans. Reads them.
     pub(crate) fn integers(&self, input: usize) -> Result<Vec<i64>> {
-        integers(self.value(input)?.tensor()?)
+        self.read(input, integers)
     }
 
     /// The numbers of an input of integers, if given.
@@ -96,7 +103,7 @@ impl Call<'_> {
 
     /// The numbers of an input. Reads them.
     pub(crate) fn floats(&self, input: usize) -> Result<Vec<f64>> {
-        floats(self.value(input)?.tensor()?)
+        self.read(input, floats)
     }
 
     /// The one number of an input. Reads it.

@@ -2,10 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use phynexus::Device;
+use phynexus::{Device, schedule::capture};
 
 use super::{Action, Call, Environment, Graph, Node};
-use crate::{Error, Result, Value};
+use crate::{Error, Result, Value, data::is_for_shapes};
 
 /// The values of a graph's names while it runs, and those of the graphs around it.
 #[derive(Default)]
@@ -13,6 +13,8 @@ pub(crate) struct Scope<'a> {
     values: HashMap<&'a str, Value>,
     /// The names of initializers.
     constants: HashSet<&'a str>,
+    /// The names of integers that follow from the file and the shapes of inputs alone.
+    fixed: HashSet<&'a str>,
     outer: Option<&'a Scope<'a>>,
 }
 
@@ -26,6 +28,30 @@ impl Scope<'_> {
         match self.values.contains_key(name) {
             true => self.constants.contains(name),
             false => self.outer.is_some_and(|outer| outer.is_constant(name)),
+        }
+    }
+
+    /// Whether the value of this name follows from the file and the shapes of inputs alone. It may be computed and read
+    /// while a function is captured.
+    pub(super) fn is_fixed(&self, name: &str) -> bool {
+        match self.values.contains_key(name) {
+            true => self.fixed.contains(name),
+            false => self.outer.is_some_and(|outer| outer.is_fixed(name)),
+        }
+    }
+
+    /// Whether the results of a node are such values.
+    fn fixes(&self, node: &Node) -> bool {
+        let mut given = node.inputs.iter().filter(|name| !name.is_empty()).peekable();
+        match node.operator.as_str() {
+            "Shape" | "Size" => true,
+            // Random numbers are drawn in each run.
+            operator
+                if operator.starts_with("Random") || ["Bernoulli", "Multinomial"].contains(&operator) =>
+            {
+                false
+            }
+            _ => given.peek().is_some() && given.all(|name| self.is_fixed(name)),
         }
     }
 }
@@ -59,26 +85,39 @@ pub(super) fn run_within<'a>(
         )));
     }
     let constants = graph.initializers.iter().map(|(name, _)| name.as_str()).chain(replaced.keys().copied());
-    let mut scope = Scope { values: HashMap::new(), constants: constants.collect(), outer };
+    let is_fixed =
+        |(name, value): &&(String, Value)| !replaced.contains_key(name.as_str()) && is_for_shapes(value);
+    let fixed = graph.initializers.iter().filter(is_fixed).map(|(name, _)| name.as_str()).collect();
+    let mut scope = Scope { values: HashMap::new(), constants: constants.collect(), fixed, outer };
     scope.values.extend(graph.initializers.iter().map(|(name, value)| (name.as_str(), value.clone())));
     scope.values.extend(replaced);
     for (name, value) in graph.inputs.iter().zip(inputs) {
         if let Some(value) = value {
             scope.constants.remove(name.as_str());
+            scope.fixed.remove(name.as_str());
             scope.values.insert(name, value);
         }
     }
     for node in &graph.nodes {
-        let results = compute(node, &scope, environment)
-            .map_err(|source| Error::Node { node: node.describe(), source: Box::new(source) })?;
+        let is_fixed = scope.fixes(node);
+        let results = match is_fixed {
+            true => capture::outside(|| compute(node, &scope, environment)),
+            false => compute(node, &scope, environment),
+        };
+        let results =
+            results.map_err(|source| Error::Node { node: node.describe(), source: Box::new(source) })?;
         let named = node.outputs.iter().rposition(|name| !name.is_empty()).map_or(0, |last| last + 1);
         if results.len() < named {
             let message = format!("it names {named} outputs, but has {}", results.len());
             return Err(Error::Node { node: node.describe(), source: Box::new(Error::invalid(message)) });
         }
-        scope.values.extend(
-            node.outputs.iter().map(String::as_str).zip(results).filter(|(name, _)| !name.is_empty()),
-        );
+        let named = node.outputs.iter().map(String::as_str).zip(results).filter(|(name, _)| !name.is_empty());
+        for (name, value) in named {
+            if is_fixed && is_for_shapes(&value) {
+                scope.fixed.insert(name);
+            }
+            scope.values.insert(name, value);
+        }
         node.released.iter().for_each(|name| drop(scope.values.remove(name.as_str())));
     }
     let output = |name: &String| {
