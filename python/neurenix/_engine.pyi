@@ -1902,6 +1902,9 @@ def nextafter(input: Tensor, other: Tensor) -> Tensor:
 def nll_loss(input: Tensor, target: Tensor, weight: Tensor | None=None, ignore_index: SupportsIndex=..., reduction: str='mean') -> Tensor:
     ...
 
+def npu_cache_folder() -> str | None:
+    ...
+
 def npu_devices(folders: Sequence[str]) -> list[NpuDevice]:
     ...
 

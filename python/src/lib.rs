@@ -110,7 +110,7 @@ mod _engine {
             kthvalue, lerp, logaddexp, masked_scatter, median, mode, nan_to_num, nanmedian, nextafter,
             quantile, signbit, trapezoid, xlogy,
         },
-        npu::{PyNpuDevice, PyNpuProgram, missing_npus, npu_devices},
+        npu::{PyNpuDevice, PyNpuProgram, missing_npus, npu_cache_folder, npu_devices},
         onnx::{PyOnnx, PyOnnxFile, export_onnx},
         optim::{PyOptimizer, follow_step, half_cosine, optimizer_settings},
         picture::curves_png,

@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     path::PathBuf,
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, TryLockError},
 };
 
 use neurenix::{
@@ -11,10 +11,11 @@ use neurenix::{
     onnx::edit::Network,
     phynexus::device::DeviceNature,
 };
-use pyo3::{prelude::*, types::PyDict};
+use pyo3::{exceptions::PyMemoryError, prelude::*, types::PyDict};
 
 use crate::{
-    error::{Failure, Result, value_error},
+    device::registered,
+    error::{Failure, Result, runtime_error, value_error},
     interrupt::compute,
     onnx::{PyOnnxFile, given, returned},
     quantize::{Samples, samples},
@@ -25,6 +26,8 @@ impl From<npu::Error> for Failure {
         match error {
             npu::Error::Onnx(error) => error.into(),
             npu::Error::Engine(error) => error.into(),
+            npu::Error::Invalid(message) => value_error(message),
+            error @ npu::Error::Memory { .. } => PyMemoryError::new_err(error.to_string()).into(),
             other => neurenix::Error::from(other).into(),
         }
     }
@@ -83,6 +86,12 @@ pub(crate) fn missing_npus(py: Python<'_>, folders: Vec<String>) -> Result<Vec<(
     compute(py, || -> Result<_> { Ok(npu::missing(&search(folders))) })
 }
 
+/// Where compiled networks are kept: ``neurenix/npu`` in the user's cache folder. ``None`` if the user has none.
+#[pyfunction]
+pub(crate) fn npu_cache_folder() -> Option<String> {
+    npu::cache_folder().map(|folder| folder.to_string_lossy().into_owned())
+}
+
 /// How a network is compiled, from a dictionary.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
@@ -97,22 +106,23 @@ pub(crate) struct Settings {
 /// A network that was compiled for a unit.
 #[pyclass(name = "NpuProgram", module = "neurenix._engine", frozen)]
 pub(crate) struct PyNpuProgram {
-    /// Nothing while a thread uses it.
-    compiled: Mutex<Option<Compiled>>,
+    compiled: Mutex<Compiled>,
     device: String,
 }
 
 impl PyNpuProgram {
-    /// Uses the compiled network, which no other thread can use meanwhile.
-    fn with<T>(&self, used: impl FnOnce(&mut Compiled) -> Result<T>) -> Result<T> {
-        let place = || self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
-        let taken = place().take();
-        let mut compiled = taken.ok_or_else(|| {
-            value_error("another thread is using this network: give each thread a network of its own")
-        })?;
-        let result = used(&mut compiled);
-        *place() = Some(compiled);
-        result
+    /// Uses the compiled network, which no other thread can use meanwhile. It stays usable after a panic: what a run
+    /// leaves behind does not matter to the next.
+    fn with<T>(&self, work: impl FnOnce(&mut Compiled) -> Result<T>) -> Result<T> {
+        let mut compiled = match self.compiled.try_lock() {
+            Ok(compiled) => compiled,
+            Err(TryLockError::Poisoned(error)) => error.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                let message = "another thread is using this network: give each thread a network of its own";
+                return Err(runtime_error(message));
+            }
+        };
+        work(&mut compiled)
     }
 }
 
@@ -137,10 +147,11 @@ impl PyNpuProgram {
             ..Options::default()
         };
         let compiled = compute(py, || -> Result<Compiled> {
+            registered();
             let network = Network::new(file.0.clone())?;
             Ok(Compiled::compile(&network, &device.0, &samples, &options)?)
         })?;
-        Ok(PyNpuProgram { compiled: Mutex::new(Some(compiled)), device: device.0.name().to_owned() })
+        Ok(PyNpuProgram { compiled: Mutex::new(compiled), device: device.0.name().to_owned() })
     }
     /// Computes the outputs from inputs by name.
     fn run(

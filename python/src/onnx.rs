@@ -20,7 +20,7 @@ use pyo3::{
 
 use crate::{
     create::{PyGenerator, generator},
-    device::{Named, PyDevice, chosen},
+    device::{Named, PyDevice, chosen, registered},
     error::{Failure, Result, type_error, value_error},
     interrupt::compute,
     variable::PyTensor,
@@ -189,7 +189,10 @@ impl PyOnnxFile {
     /// Reads a file, with the tensors that it keeps in others.
     #[staticmethod]
     fn load(py: Python<'_>, path: String) -> Result<PyOnnxFile> {
-        let network = compute(py, || Network::load(Path::new(&path)))?;
+        let network = compute(py, || {
+            registered();
+            Network::load(Path::new(&path))
+        })?;
         Ok(PyOnnxFile(network.to_proto()))
     }
     /// The names of the inputs that must be given.

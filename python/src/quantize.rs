@@ -12,6 +12,7 @@ use neurenix_cli::report::{PlacementRow, render_deployment};
 use pyo3::prelude::*;
 
 use crate::{
+    device::registered,
     error::{Failure, Result, value_error},
     interrupt::compute,
     onnx::{PyOnnxFile, given},
@@ -119,7 +120,9 @@ fn returned(quantized: Quantized) -> (PyOnnxFile, PyReport) {
     (PyOnnxFile(quantized.network.to_proto()), PyReport(quantized.report))
 }
 
+/// The file as a network, with the devices that compute its constants and samples. Call it without the GIL.
 fn network(file: &PyOnnxFile) -> Result<Network> {
+    registered();
     Ok(Network::new(file.0.clone())?)
 }
 
@@ -140,17 +143,19 @@ pub(crate) fn quantize_onnx(
 /// returns for a file.
 #[pyfunction]
 pub(crate) fn quantize_onnx_within(
+    py: Python<'_>,
     file: &PyOnnxFile,
     samples: Samples<'_>,
     settings: Settings,
     max_drop: f64,
-    measure: &Bound<'_, PyAny>,
+    measure: Py<PyAny>,
 ) -> Result<(PyOnnxFile, PyReport)> {
     let (samples, options) = (self::samples(samples)?, settings.options()?);
     let mut failure = None;
     let mut measured = |network: &Network| {
-        let accuracy =
-            measure.call1((PyOnnxFile(network.to_proto()),)).and_then(|value| value.extract::<f64>());
+        let accuracy = Python::attach(|py| {
+            measure.call1(py, (PyOnnxFile(network.to_proto()),)).and_then(|value| value.extract::<f64>(py))
+        });
         accuracy.map_err(|error| {
             failure = Some(error);
             quantize::Error::Option {
@@ -161,7 +166,9 @@ pub(crate) fn quantize_onnx_within(
         })
     };
     let accuracy = Accuracy { max_drop, ..Accuracy::default() };
-    let result = quantize::quantize_within(&network(file)?, &samples, &options, &accuracy, &mut measured);
+    let result = compute(py, || -> Result<_> {
+        Ok(quantize::quantize_within(&self::network(file)?, &samples, &options, &accuracy, &mut measured)?)
+    });
     match failure {
         Some(error) => Err(error.into()),
         None => Ok(returned(result?)),

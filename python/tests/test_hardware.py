@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pathlib
 import threading
 import warnings
+from typing import Any
 
 import neurenix as nx
 import numpy as np
@@ -49,7 +51,8 @@ def test_a_backend_tells_the_truth_and_computes(backend: type, available: object
     assert abs(normal.cpu().mean().item()) < 1e-4
     assert nx.any(mean != 0).item(), "running statistics move in training"
     fallbacks = [each for each in noted if issubclass(each.category, FallbackWarning)]
-    assert len(fallbacks) == (0 if there else 1)
+    # The statistics of batch_norm move on the CPU when the others run on an NPU.
+    assert len(fallbacks) == (0 if there and backend is not NPUBackend else 1)
     report = {entry["operation"]: entry for entry in one.placement_report()}
     assert report["matmul"]["count"] == 2
     assert (report["matmul"]["reason"] is None) is there
@@ -88,7 +91,7 @@ def test_precisions() -> None:
         NPUBackend().set_memory_limit(0)
 
 
-@pytest.mark.filterwarnings("ignore::neurenix.hardware.FallbackWarning")
+@pytest.mark.filterwarnings("ignore::neurenix.hardware.FallbackWarning", "ignore::UserWarning")
 def test_a_model_for_an_npu_has_integers_for_weights() -> None:
     nn = nx.nn
     model = nn.Sequential(
@@ -105,15 +108,16 @@ def test_a_model_for_an_npu_has_integers_for_weights() -> None:
     npu = NPUBackend()
     npu.set_memory_limit(1024 * 1024 * 100)
     npu.enable_memory_optimization(True)
-    plain = npu.optimize_model(model=model, quantize=True, precision="int8", optimize_for="performance")
+    with pytest.warns(UserWarning, match="without calibration_data"):
+        plain = npu.optimize_model(model=model, quantize=True, precision="int8", optimize_for="performance")
     calibrated = npu.optimize_model(model, precision="int8", calibration_data=[x])
     finer = npu.optimize_model(model, precision="int16")
     scale = expected.abs().max().item()
     for optimized, tolerance in ((plain, 0.02), (calibrated, 0.05), (finer, 1e-4)):
         assert (optimized(x).cpu() - expected).abs().max().item() < tolerance * scale
-    for optimized in (plain, calibrated, finer):
+    for optimized, ratio in ((plain, 3.0), (calibrated, 3.0), (finer, 1.9)):
         report = optimized.quantization_report()
-        assert report is not None and report.quantized_bytes < report.float_bytes / 3
+        assert report is not None and report.quantized_bytes < report.float_bytes / ratio
     assert nx.array_equal(model(x), expected), "the model itself stays as it was"
 
 
@@ -276,6 +280,51 @@ def test_what_a_backend_refuses() -> None:
     one, several = (npu.optimize_model(model, calibration_data=data) for data in (images, [images]))
     assert nx.array_equal(one(images), several(images))
     assert model.training and isinstance(model, nx.nn.Conv2d)
+
+
+@pytest.mark.parametrize(
+    ("error", "arguments"),
+    [
+        (TypeError, {"exluded": []}),
+        (ValueError, {"optimize_for": "accuracy"}),
+        (ValueError, {"weights": "uint8"}),
+        (ValueError, {"equalize": True}),
+        (ValueError, {"precision": "int16", "optimize_for": "size"}),
+        (ValueError, {"precision": "int16", "dynamic": True}),
+        (ValueError, {"dynamic": True, "calibration_data": nx.ones(2, 4)}),
+        (ValueError, {"dynamic": True, "optimize_for": "size"}),
+        (ValueError, {"quantize": False, "precision": "float16"}),
+        (ValueError, {"quantize": False, "excluded": ["Gemm"]}),
+        (ValueError, {"precision": "float16", "optimize_for": "performance"}),
+        (ValueError, {"model": "network.onnx", "precision": "float16"}),
+    ],
+    ids=str,
+)
+def test_arguments_without_effect(error: type[Exception], arguments: dict[str, Any]) -> None:
+    with pytest.raises(error, match="unexpected keyword" if error is TypeError else "no effect"):
+        NPUBackend().optimize_model(**{"model": nx.nn.Linear(4, 3), **arguments})
+
+
+@pytest.mark.skipif(is_npu_available(), reason="this machine has an NPU")
+@pytest.mark.filterwarnings("ignore::neurenix.hardware.FallbackWarning")
+def test_floats_on_the_cpu_are_reported_and_saved(tmp_path: pathlib.Path) -> None:
+    class Deciding(nx.nn.Module):
+        def forward(self, x: nx.Tensor) -> nx.Tensor:
+            return x if x.sum().item() > 0 else -x
+
+    x, npu, layer = nx.ones(2, 4), NPUBackend(), nx.nn.Linear(4, 3)
+    called, calibrated = (npu.optimize_model(layer, quantize=False, calibration_data=data) for data in (None, x))
+    assert not called.placement_report()
+    called(x)
+    for number, model in enumerate((called, calibrated)):
+        assert [entry["device"] for entry in model.placement_report()] == ["cpu"]
+        model.save(tmp_path / f"{number}.onnx")
+        assert nx.allclose(npu.load(tmp_path / f"{number}.onnx")(x), layer(x))
+    model = npu.optimize_model(Deciding(), quantize=False)
+    assert nx.array_equal(model(x), x)
+    assert model.placement_report()[0]["operator"] == "Deciding"
+    with pytest.raises(RuntimeError, match="decision cannot be written"):
+        model.save(tmp_path / "none.onnx")
 
 
 @pytest.mark.filterwarnings("ignore::neurenix.hardware.FallbackWarning")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import pathlib
+import subprocess
+import sys
 import types
 from typing import Any
 
@@ -106,6 +108,35 @@ def test_dynamic_and_weights() -> None:
     assert small_weights(nx.randn(3, 64)).shape == (3, 8)
 
 
+def test_a_quantized_network_has_no_gradients() -> None:
+    model, x = nn.Linear(4, 3), nx.randn(5, 4)
+    for quantized in (quantize.dynamic(model, x), quantize.weights(model, x, bits=8), quantize.static(model, x)):
+        assert quantized(x).numpy().shape == (5, 3)
+        assert not any(parameter.requires_grad for parameter in quantized.parameters())
+
+
+@pytest.mark.parametrize("call", ["dynamic(path)", "weights(path, bits=8)"])
+def test_files_in_a_new_interpreter(call: str, tmp_path: pathlib.Path) -> None:
+    nx.onnx.export(nn.Linear(4, 3), nx.randn(5, 4), tmp_path / "network.onnx")
+    code = f"import sys; path = sys.argv[1]; from neurenix import quantize; quantize.{call}.save(path + '.small')"
+    subprocess.run([sys.executable, "-P", "-c", code, str(tmp_path / "network.onnx")], check=True)
+    assert (tmp_path / "network.onnx.small").exists()
+
+
+def test_what_batches_are() -> None:
+    linear, bilinear = nn.Linear(2, 3), nn.Bilinear(2, 2, 3)
+    a, b, labels = nx.randn(4, 2), nx.randn(4, 2), nx.zeros(4)
+    for data in ([[[1.0, 2.0], [3.0, 4.0]]], [(a, labels)], [[a, labels]], (batch for batch in [a, b]), a.numpy()):
+        assert quantize.static(linear, data)(a).shape == (4, 3)
+    for data in ([(a, b)], [(a, b, labels)], [((a, b), labels)]):
+        assert quantize.static(bilinear, data)(a, b).shape == (4, 3)
+    assert quantize.dynamic(bilinear, (a, b))(a, b).shape == (4, 3)
+    with pytest.raises(TypeError, match="takes 2 inputs, a batch has 1"):
+        quantize.static(bilinear, a)
+    with pytest.raises(TypeError, match="dictionaries"):
+        quantize.static(nn.LSTM(2, 3), [(nx.randn(4, 2, 2), labels)])
+
+
 def test_a_quantized_network_is_compiled() -> None:
     quantized, data = quantize.static(small(), batches()), batches()
     compiled = nx.compile(quantized)
@@ -126,6 +157,8 @@ def test_layers_stay_float() -> None:
     assert report is not None
     assert {layer["operator"] for layer in report.layers}.isdisjoint({"Conv"})
     assert any("Conv" in node for node in report.kept_in_float)
+    single = quantize.static(model, data, excluded="Conv").quantization_report()
+    assert single is not None and single.kept_in_float == report.kept_in_float
     with pytest.raises(ValueError, match="there is no node and no operator \"Convolution\""):
         quantize.static(model, data, excluded=["Convolution"])
 
@@ -189,6 +222,10 @@ def test_what_quantization_refuses(tmp_path: pathlib.Path) -> None:
         quantize.static(model, [data[0] * float("nan")])
     with pytest.raises(TypeError, match="max_drop and measure"):
         quantize.static(model, data, max_drop=0.1)
+    with pytest.raises(ValueError, match="adaptive_rounding is -1"):
+        quantize.static(model, data, adaptive_rounding=-1)
+    with pytest.raises(ValueError, match="group is -1"):
+        quantize.weights(model, data[0], group=-1)
     with pytest.raises(TypeError, match="example"):
         quantize.dynamic(model)
     with pytest.raises(TypeError, match="prepare_training"):

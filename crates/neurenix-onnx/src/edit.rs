@@ -466,9 +466,11 @@ impl Network {
     }
 
     fn name_nodes(&mut self) {
-        let mut taken = HashSet::new();
+        let mut taken: HashSet<String> = self.graph.node.iter().map(|node| node.name.clone()).collect();
+        let mut seen = HashSet::new();
         for (at, node) in self.graph.node.iter_mut().enumerate() {
-            if node.name.is_empty() || !taken.insert(node.name.clone()) {
+            // Of several nodes with the same name, the first keeps it.
+            if node.name.is_empty() || !seen.insert(node.name.clone()) {
                 node.name = format!("{}_{at}", node.op_type);
                 while !taken.insert(node.name.clone()) {
                     node.name.push('_');
@@ -607,4 +609,19 @@ pub fn integer_of(node: &NodeProto, name: &str, default: i64) -> i64 {
 /// A list of integers among a node's attributes.
 pub fn integers_of<'n>(node: &'n NodeProto, name: &str) -> Option<&'n [i64]> {
     node.attribute.iter().find(|attribute| attribute.name == name).map(|attribute| &attribute.ints[..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn given_names_stay() {
+        let named = |name: &str| node("Add", name, &["x", "x"], &["y"], Vec::new());
+        let names = ["", "Add_0", "Add_0", "Add_2_", "Add"];
+        let graph = GraphProto { node: names.map(named).to_vec(), ..GraphProto::default() };
+        let network = Network::new(ModelProto { graph: Some(graph), ..ModelProto::default() }).unwrap();
+        let found: Vec<&str> = network.graph.node.iter().map(|node| node.name.as_str()).collect();
+        assert_eq!(found, ["Add_0_", "Add_0", "Add_2", "Add_2_", "Add"]);
+    }
 }

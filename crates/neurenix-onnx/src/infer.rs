@@ -19,6 +19,7 @@ use crate::{
 /// The type of every value of a network. Operators that are not known give unknown types.
 ///
 /// The tensors of the file are not read, except for small ones, which may be shapes.
+/// Extents take sizes to be at least what slices and pads remove from them. Errors do not.
 ///
 /// # Errors
 /// If the file is not valid, or no sizes of the inputs could make a node work: then the error names the node.

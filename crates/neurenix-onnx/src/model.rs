@@ -14,7 +14,7 @@ use crate::{
     Element, Error, Result, Value,
     build::Builder,
     data::{Reader, is_for_shapes, stays_on_cpu},
-    graph::{Environment, Graph, Node, run},
+    graph::{Environment, Graph, run},
     proto::{DimensionKind, ModelProto, TypeKind, ValueInfoProto},
     shapes,
     types::{Extent, Type, Types},
@@ -39,6 +39,8 @@ pub struct Model {
     constants: Vec<(String, Value)>,
     /// The floats among them that training changes.
     trainable: HashSet<String>,
+    /// The scales of quantized numbers among them.
+    scales: HashSet<String>,
     device: Device,
     inputs: Vec<Port>,
     outputs: Vec<Port>,
@@ -88,17 +90,20 @@ impl Model {
             outputs.iter_mut().for_each(|output| output.refine(types.get(&output.name)));
         }
         let named: HashSet<&str> = graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
-        let statistics = statistics(&built);
+        let statistics = read_from(&built, &["BatchNormalization"], 3);
+        let scales = read_from(&built, &["QuantizeLinear", "DequantizeLinear"], 1);
         let is_trainable = |(name, value): &&(String, Value)| {
             let is_weight = |tensor: &Tensor| {
                 tensor.dtype().is_float() && tensor.dtype().float8().is_none() && !tensor.shape().is_empty()
             };
             named.contains(name.as_str())
                 && !statistics.contains(name.as_str())
+                && !scales.contains(name.as_str())
                 && matches!(value, Value::Tensor(tensor) if is_weight(tensor))
         };
         let trainable = constants.iter().filter(is_trainable).map(|(name, _)| name.clone()).collect();
-        Ok(Model { graph: Arc::new(built), constants, trainable, device, inputs, outputs })
+        let scales = scales.into_iter().map(str::to_owned).collect();
+        Ok(Model { graph: Arc::new(built), constants, trainable, scales, device, inputs, outputs })
     }
 
     /// The same network on another device.
@@ -144,10 +149,11 @@ impl Model {
     }
 
     /// The tensors of floats in the file, by name, and whether training changes them: those with at least one dimension
-    /// do, except for those of `Constant` nodes, the statistics of batch normalisations, and scales of quantized numbers.
+    /// do, except for those of `Constant` nodes and the statistics of batch normalisations. Without the scales of quantized
+    /// numbers, which stay as they are in the file.
     pub fn parameters(&self) -> impl Iterator<Item = (&str, &Tensor, bool)> {
         self.constants.iter().filter_map(|(name, value)| match value {
-            Value::Tensor(tensor) if tensor.dtype().is_float() => {
+            Value::Tensor(tensor) if tensor.dtype().is_float() && !self.scales.contains(name) => {
                 Some((name.as_str(), tensor, self.trainable.contains(name)))
             }
             _ => None,
@@ -178,8 +184,13 @@ impl Model {
         }
         let inputs: Vec<Option<Value>> = self.graph.inputs.iter().map(|name| given.remove(name)).collect();
         let mut constants: HashMap<&str, Value> = HashMap::new();
+        let mut changed = HashSet::new();
         for (name, value) in &self.constants {
-            constants.insert(name, given.remove(name).unwrap_or_else(|| value.clone()));
+            let other = given.remove(name);
+            if other.is_some() {
+                changed.insert(name.as_str());
+            }
+            constants.insert(name, other.unwrap_or_else(|| value.clone()));
         }
         if let Some(unknown) = given.keys().next() {
             let known: Vec<&str> = self.inputs.iter().map(|input| input.name.as_str()).collect();
@@ -189,7 +200,7 @@ impl Model {
             )));
         }
         let environment = Environment { device: self.device, generator };
-        run(&self.graph, inputs, constants, None, environment)
+        run(&self.graph, inputs, constants, &changed, environment)
     }
 }
 
@@ -257,13 +268,8 @@ pub(crate) fn port(info: &ValueInfoProto) -> Port {
     }
 }
 
-/// The names of means and variances of batch normalisations, and of scales of quantized numbers.
-fn statistics(graph: &Graph) -> HashSet<&str> {
-    let first = |node: &Node| match node.operator.as_str() {
-        "BatchNormalization" => Some(3),
-        "QuantizeLinear" | "DequantizeLinear" => Some(1),
-        _ => None,
-    };
-    let nodes = graph.nodes.iter().filter_map(|node| Some((node, first(node)?)));
-    nodes.flat_map(|(node, first)| node.inputs.iter().skip(first).map(String::as_str)).collect()
+/// The names that nodes of these operators read from the input `first` on.
+fn read_from<'g>(graph: &'g Graph, operators: &[&str], first: usize) -> HashSet<&'g str> {
+    let nodes = graph.nodes.iter().filter(|node| operators.contains(&node.operator.as_str()));
+    nodes.flat_map(|node| node.inputs.iter().skip(first).map(String::as_str)).collect()
 }

@@ -30,7 +30,8 @@ pub(crate) const SMALL: usize = 256;
 
 /// The types of a graph's values. `stored` are the tensors of the file that are not part of it.
 pub(crate) fn types(graph: &Graph, stored: &[(String, Value)]) -> Result<Types> {
-    Inference::new().whole(graph, stored)
+    // A contradiction that needs the assumption is none: smaller sizes may work.
+    Inference::new(true).whole(graph, stored).or_else(|_| Inference::new(false).whole(graph, stored))
 }
 
 /// The types of what a body computes for such inputs, without running it. What the body declares of its outputs is all
@@ -42,7 +43,7 @@ pub(crate) fn of_body<'v>(
 ) -> Vec<Type> {
     let known = |value: &Value| Known::of_value(value).without_numbers();
     let free = graph.free.iter().filter_map(|name| Some((name.as_str(), known(outer(name)?))));
-    match Inference::new().body(graph, inputs.iter().map(known).collect(), free.collect()) {
+    match Inference::new(true).body(graph, inputs.iter().map(known).collect(), free.collect()) {
         Ok(types) => types,
         Err(_) => {
             let declared = |name: &String| graph.declared.get(name).cloned().unwrap_or(Type::Unknown);

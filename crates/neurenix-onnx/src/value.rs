@@ -45,8 +45,10 @@ pub struct Dequantized {
 /// What relates integers to numbers: `number = (integer - zero_point) * scale`.
 #[derive(Clone, Debug)]
 pub struct Quantization {
-    /// Positive: one number, or a vector with a number for each index of `axis`.
+    /// One number, or a vector with a number for each index of `axis`.
     pub scale: Tensor,
+    /// The numbers of the scale, if they can be read without waiting.
+    pub scales: Option<Arc<[f64]>>,
     /// The integers that stand for 0, like `scale`. Without them, 0 does.
     pub zero_point: Option<Tensor>,
     /// The number that all zero points are, if the file says so.
@@ -62,7 +64,8 @@ pub struct Quantized {
     pub tensor: Tensor,
     /// Their type.
     pub element: Element,
-    /// What they were rounded from, less the zero point: numbers over the scale, limited to the range of the type.
+    /// What they were rounded from: numbers over the scale, plus the zero point. Those that do not round to a number of
+    /// the type are limited to its range.
     pub steps: Tensor,
 }
 

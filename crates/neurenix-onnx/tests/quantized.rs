@@ -1,5 +1,7 @@
 //! Quantized networks: products with integers, operators that move integers, and gradients through rounding.
 
+#[path = "quantized/edges.rs"]
+mod edges;
 #[path = "quantized/gradients.rs"]
 mod gradients;
 #[path = "quantized/network.rs"]

@@ -324,3 +324,81 @@ fn expressions_stay_small() {
     let graph = file(vec![port("x", Element::Float, "n m")], vec![], nodes, vec![untyped("y")]);
     assert_eq!(inferred(&graph), "?, ?");
 }
+
+/// A run may be given another tensor than the default of an input.
+#[test]
+fn defaults_of_inputs_are_not_constants() {
+    let graph = |inputs| {
+        let nodes = vec![op("Expand", &["x", "t"], &["y"], vec![])];
+        file(inputs, vec![vector("t", &[4])], nodes, vec![untyped("y")])
+    };
+    let (x, t) = (port("x", Element::Float, "1"), port("t", Element::Int64, "1"));
+    assert_eq!(inferred(&graph(vec![x.clone()])), "4");
+    let graph = graph(vec![x, t]);
+    assert_eq!(inferred(&graph), "?");
+    let model = Model::of(&graph, None, cpu()).unwrap();
+    assert_eq!(shown(&model.value_types().unwrap()["y"]), "?");
+}
+
+/// `y` is `x[start:end]`, for an `x` of `N` elements; bounds may be results of `nodes`.
+fn slice_of(start: &str, end: &str, stored: &[(&str, i64)], mut nodes: Vec<NodeProto>) -> ModelProto {
+    let stored = stored.iter().map(|(name, number)| vector(name, &[*number])).collect();
+    nodes.insert(0, op("Shape", &["x"], &["N"], vec![]));
+    nodes.push(op("Slice", &["x", start, end], &["y"], vec![]));
+    file(vec![port("x", Element::Float, "N")], stored, nodes, vec![untyped("y")])
+}
+
+#[test]
+fn lengths_are_never_negative() {
+    let numeric = |start, end| inferred(&slice_of("a", "b", &[("a", start), ("b", end)], vec![]));
+    assert_eq!(numeric(-1, 0), "0");
+    assert_eq!(numeric(-3, i64::MAX), "3");
+    assert_eq!(numeric(2, i64::MAX), "N - 2");
+    assert_eq!(numeric(0, -1), "N - 1");
+    let less = |other: &[&str]| vec![op("Sub", other, &["bound"], vec![])];
+    let one = [("one", 1), ("zero", 0), ("end", i64::MAX)];
+    assert_eq!(inferred(&slice_of("bound", "zero", &one, less(&["N", "one"]))), "0");
+    assert_eq!(inferred(&slice_of("bound", "end", &one, less(&["N", "one"]))), "1");
+    // 1 - N counts from the end.
+    assert_eq!(inferred(&slice_of("bound", "end", &one, less(&["one", "N"]))), "?");
+
+    let range = |start: i64, delta: i64| {
+        let scalar = |name: &str, number| integers(name, Element::Int64, &[], &[number]);
+        let graph = file(
+            vec![port("x", Element::Float, "N")],
+            vec![scalar("start", start), scalar("delta", delta)],
+            vec![op("Size", &["x"], &["N"], vec![]), op("Range", &["start", "N", "delta"], &["y"], vec![])],
+            vec![untyped("y")],
+        );
+        inferred(&graph)
+    };
+    let found = [range(0, 1), range(3, 1), range(2, -1), range(0, -1), range(0, 2)];
+    assert_eq!(found, ["N", "N - 3", "?", "0", "(N + 1)//2"]);
+}
+
+/// The last three of `x` and two others can be added if `x` has two elements only.
+#[test]
+fn contradictions_do_not_assume_that_sizes_are_large() {
+    let graph = |count: usize| {
+        let mut graph = slice_of("a", "b", &[("a", -3), ("b", i64::MAX)], vec![]);
+        let inner = graph.graph.as_mut().unwrap();
+        inner.node.last_mut().unwrap().output = vec!["last".to_owned()];
+        inner.node.push(op("Add", &["last", "other"], &["y"], vec![]));
+        let other = integers("other", Element::Int32, &[count], &vec![0; count]);
+        inner.initializer.push(TensorProto { data_type: 1, ..other });
+        graph
+    };
+    assert_eq!(inferred(&graph(3)), "3");
+    let small = graph(2);
+    assert_eq!(inferred(&small), "2");
+    let described = neurenix_onnx::Description::of(&small).unwrap();
+    assert_eq!(described.contradiction, None);
+    let model = Model::of(&small, None, cpu()).unwrap();
+    let x = Tensor::zeros(&[2], DType::F32, cpu()).unwrap();
+    let results = model.run(HashMap::from([("x".to_owned(), Value::Tensor(x))]), &Generator::new(0)).unwrap();
+    assert_eq!(results[0].shape().unwrap(), [2]);
+    // Of numbers, it is one.
+    let mut fixed = small;
+    fixed.graph.as_mut().unwrap().input = vec![port("x", Element::Float, "5")];
+    assert!(neurenix_onnx::Description::of(&fixed).unwrap().contradiction.is_some());
+}

@@ -9,9 +9,10 @@ use neurenix_onnx::{
 use phynexus::{DType, Device, tensor::Generator};
 
 use crate::{
-    Error, Options, Result, Sample,
+    Options, Result, Sample,
     bias_correction::store_bias,
     dequantized::Dequantized,
+    scheme::check_finite,
     static_::{Paired, pair},
 };
 
@@ -92,7 +93,7 @@ pub fn finish_training(network: &Network) -> Result<Network> {
         let Some(at) = network.graph.node.iter().position(|node| node.name == name) else { continue };
         let bias = network.graph.node.get(at).and_then(|node| node.input.get(2)).cloned().unwrap_or_default();
         let Some((shape, numbers)) = network.floats(&bias)? else { continue };
-        check(&bias, &numbers)?;
+        check_finite(&bias, &numbers)?;
         if shape.len() == 1 {
             let numbers: Vec<f64> = numbers.into_iter().map(f64::from).collect();
             store_bias(&mut network, at, &numbers, &bias)?;
@@ -111,7 +112,7 @@ fn store_weights(network: &mut Network) -> Result<()> {
     let values: Vec<String> = weights.iter().filter_map(|node| node.output.first()).cloned().collect();
     for name in weights.iter().filter_map(|node| node.input.first()) {
         let (_, numbers) = network.floats(name)?.unwrap_or_default();
-        check(name, &numbers)?;
+        check_finite(name, &numbers)?;
     }
     let part = network.between(&HashSet::new(), &values)?;
     let found = part.model(Device::find("cpu")?)?.run(HashMap::new(), &Generator::new(0))?;
@@ -127,11 +128,4 @@ fn store_weights(network: &mut Network) -> Result<()> {
     }
     network.graph.node.retain(|node| !node.output.first().is_some_and(|name| values.contains(name)));
     Ok(())
-}
-
-fn check(name: &str, numbers: &[f32]) -> Result<()> {
-    match numbers.iter().find(|number| !number.is_finite()) {
-        Some(&found) => Err(Error::NotFinite { value: name.to_owned(), found, sample: 0 }),
-        None => Ok(()),
-    }
 }

@@ -15,6 +15,8 @@ use crate::{
     Format, Result, Sample,
     dequantized::{Dequantized, whole},
     linear::{Linear, float_of},
+    plan::is_normalization,
+    scheme::bias_scale,
     walk::Walk,
 };
 
@@ -151,7 +153,11 @@ fn create_bias(network: &mut Network, at: usize, bias: &[f64]) -> Result<()> {
 /// Stores a node's bias as integers, if its operands are quantized and the integers have 32 bits; returns whether they
 /// are. `stem` begins the names.
 pub(crate) fn store_bias(network: &mut Network, at: usize, bias: &[f64], stem: &str) -> Result<bool> {
-    let Some(scales) = product_scales(network, at, bias.len())? else { return Ok(false) };
+    let Some(mut scales) = product_scales(network, at, bias.len())? else { return Ok(false) };
+    if network.graph.node.get(at).is_some_and(|node| is_normalization(&node.op_type)) {
+        let numbers: Vec<f32> = bias.iter().map(|&bias| bias as f32).collect();
+        scales = vec![bias_scale(&numbers); bias.len()];
+    }
     let quotients: Vec<f64> =
         bias.iter().zip(&scales).map(|(bias, &scale)| bias / f64::from(scale)).collect();
     if quotients.iter().any(|quotient| quotient.abs() > f64::from(i32::MAX)) {

@@ -57,7 +57,7 @@ pub(crate) fn calibrate(
     for (at, sample) in samples.iter().enumerate() {
         for ((numbers, value), range) in probe.run(sample)?.iter().zip(values).zip(&mut ranges) {
             if let Some(&found) = numbers.iter().find(|x| !x.is_finite()) {
-                return Err(Error::NotFinite { value: value.clone(), found, sample: at });
+                return Err(Error::NotFinite { value: value.clone(), found, sample: Some(at) });
             }
             *range = range.union(Range::of(numbers));
         }

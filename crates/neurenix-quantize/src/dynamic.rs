@@ -11,7 +11,7 @@ use neurenix_onnx::{
 use crate::{
     Error, Format, Layer, Options, Quantized, Report, Result,
     linear::{Arrangement, Linear, float_of},
-    scheme::{Channels, Range, Scheme},
+    scheme::{Channels, Range, Scheme, check_finite},
     static_::kept,
     stored_bytes,
 };
@@ -25,7 +25,8 @@ use crate::{
 ///
 /// # Errors
 /// [`Error::Option`] for formats other than those above, or activations other than `Uint8`; [`Error::Opset`] below
-/// opset 11; an unknown name in `excluded` or `operators`; a stored tensor that is not valid.
+/// opset 11; an unknown name in `excluded` or `operators`; a stored tensor that is not valid; [`Error::NotFinite`] for a
+/// weight with NaN or an infinity.
 pub fn quantize_dynamically(network: &Network, options: &Options) -> Result<Quantized> {
     let wrong = |option, expected: &str, given: Format| {
         Err(Error::Option { option, expected: expected.to_owned(), given: given.to_string() })
@@ -63,6 +64,7 @@ pub fn quantize_dynamically(network: &Network, options: &Options) -> Result<Quan
                         });
                         continue;
                     }
+                    false if layer.has_images() => Some("its bias is computed at run time".to_owned()),
                     false => Some("its bias has a factor and is computed at run time".to_owned()),
                 }
             }
@@ -200,6 +202,7 @@ impl Writer<'_> {
             shape = vec![inputs, outputs];
         }
         numbers.iter_mut().for_each(|number| *number *= factor);
+        check_finite(&linear.weight, &numbers)?;
         let format = self.options.weights;
         let axis = if linear.has_images() { 0 } else { 1 };
         let channels = Channels::of(&shape, self.options.per_channel.then_some(axis));
@@ -238,8 +241,7 @@ impl Writer<'_> {
         Ok(Some(own))
     }
 
-    /// The name of a bias in a shape that broadcasts to the result; `None` if a factor would have to multiply it at run
-    /// time.
+    /// The name of a bias in a shape that broadcasts to the result; `None` if that would have to be made at run time.
     fn bias(&mut self, name: &str, linear: &Linear, factor: f32) -> Result<Option<String>> {
         if factor == 1.0 && !linear.has_images() {
             return Ok(Some(name.to_owned()));

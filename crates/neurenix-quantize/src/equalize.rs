@@ -10,7 +10,7 @@ use neurenix_onnx::{
 
 use crate::{
     Result,
-    linear::{Linear, extents, float_of},
+    linear::{Linear, count, extents, float_of},
 };
 
 /// Rounds over all pairs. A scale of one round is that of the round before to a power below 1, so few are needed.
@@ -132,7 +132,9 @@ fn pair(network: &Network, links: &Links, layers: &[Linear], first: &Linear) -> 
         match node.op_type.as_str() {
             "Relu" => {}
             "LeakyRelu" if float_of(node, "alpha", 0.01) >= 0.0 => {}
-            "MaxPool" | "AveragePool" | "GlobalMaxPool" | "GlobalAveragePool" if node.output.len() == 1 => {}
+            // Behind a product, the axes that pooling reduces have the channels among them.
+            "MaxPool" | "AveragePool" | "GlobalMaxPool" | "GlobalAveragePool"
+                if first.has_images() && node.output.len() == 1 => {}
             "Flatten" if integer_of(node, "axis", 1) == 1 && !is_flat => is_flat = true,
             "Add" if !first.has_images() => {
                 let other = node.input.iter().find(|&name| name != value)?;
@@ -147,7 +149,7 @@ fn pair(network: &Network, links: &Links, layers: &[Linear], first: &Linear) -> 
 pub(crate) fn own_vector(network: &Network, links: &Links, name: &str, channels: usize) -> Option<String> {
     let tensor = network.stored(name)?;
     links.only_reader(name)?;
-    let is_vector = extents(tensor)?.iter().product::<usize>() == channels
+    let is_vector = count(&extents(tensor)?) == Some(channels)
         && tensor.dims.last() == Some(&(channels as i64))
         && tensor.data_type == Element::Float as i32;
     is_vector.then(|| name.to_owned())
@@ -235,6 +237,9 @@ mod tests {
         assert_eq!(through(plain("Relu", &["h"], "r")), 1);
         assert_eq!(through(plain("Clip", &["h", "", "six"], "r")), 0);
         assert_eq!(through(plain("Add", &["h", "x"], "r")), 0);
+        // It would take the greatest of adjacent channels.
+        let pool = with(plain("MaxPool", &["h"], "r"), list("kernel_shape", &[3]));
+        assert_eq!(through(pool), 0);
         let twice = vec![
             plain("MatMul", &["x", "w1"], "h"),
             plain("MatMul", &["h", "w2"], "z"),

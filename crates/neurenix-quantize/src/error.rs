@@ -34,16 +34,17 @@ pub enum Error {
     },
     /// A value is NaN or infinite.
     #[error(
-        "the value {value:?} is {found} for sample {sample}; mend the network or the sample, or exclude the node that \
-         makes the value"
+        "the value {value:?} is {found} {}; mend the network or the sample, or exclude the nodes that make or read the \
+         value",
+        sample.map_or("in the network".to_owned(), |sample| format!("for sample {sample}"))
     )]
     NotFinite {
         /// The value's name.
         value: String,
         /// NaN or an infinity.
         found: f32,
-        /// The sample's position.
-        sample: usize,
+        /// The sample's position; `None` for a stored tensor.
+        sample: Option<usize>,
     },
     /// A name that an option gives is neither a node nor an operator of the network.
     #[error(

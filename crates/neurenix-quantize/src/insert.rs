@@ -12,9 +12,9 @@ use neurenix_onnx::{
 
 use crate::{
     Format, Options, Result,
-    plan::{Plan, Planned, Weight},
+    plan::{Plan, Planned, Weight, is_normalization},
     prepare::floats,
-    scheme::{Channels, Names, Packed, Range, Scheme, pack},
+    scheme::{Channels, Names, Packed, Range, Scheme, bias_scale, check_finite, pack},
 };
 use weights::{Scaled, scale};
 
@@ -199,12 +199,16 @@ impl Writer {
         Ok(dequantized)
     }
 
-    /// Stores a node's bias as integers whose scale is the product of those of input and weight. Returns the name of
-    /// the dequantized value.
+    /// Stores a node's bias as integers whose scale is the product of those of input and weight, or its own for
+    /// normalizations. Returns the name of the dequantized value.
     fn bias(&mut self, node: &NodeProto, input: Scheme, weight: &Scaled) -> Result<Option<String>> {
         let Some((shape, numbers)) = floats(&self.network, node.input.get(2))? else { return Ok(None) };
         let stem = node.input[2].clone();
-        let scales: Vec<f32> = weight.schemes.iter().map(|own| own.scale * input.scale).collect();
+        check_finite(&stem, &numbers)?;
+        let scales: Vec<f32> = match is_normalization(&node.op_type) {
+            true => vec![bias_scale(&numbers)],
+            false => weight.schemes.iter().map(|own| own.scale * input.scale).collect(),
+        };
         let is_vector = scales.len() > 1;
         if is_vector && scales.len() != numbers.len() {
             return Ok(None);

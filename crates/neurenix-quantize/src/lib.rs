@@ -15,6 +15,7 @@ mod error;
 mod format;
 mod insert;
 mod linear;
+mod masks;
 mod options;
 mod plan;
 mod prepare;

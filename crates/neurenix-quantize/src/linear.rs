@@ -44,13 +44,15 @@ impl Linear {
             return None;
         }
         let groups = usize::try_from(integer_of(node, "group", 1)).ok().filter(|&groups| groups > 0)?;
-        let window = || shape.get(2..).map(|window| window.iter().product::<usize>());
+        let window = || count(shape.get(2..)?);
         let (arrangement, inputs, outputs) = match (node.op_type.as_str(), shape) {
-            ("Conv", [outputs, inputs, _, ..]) => {
-                (Arrangement::Convolution { window: window()?, groups }, inputs * groups, *outputs)
-            }
+            ("Conv", [outputs, inputs, _, ..]) => (
+                Arrangement::Convolution { window: window()?, groups },
+                inputs.checked_mul(groups)?,
+                *outputs,
+            ),
             ("ConvTranspose", [inputs, outputs, _, ..]) => {
-                (Arrangement::Transposed { window: window()?, groups }, *inputs, outputs * groups)
+                (Arrangement::Transposed { window: window()?, groups }, *inputs, outputs.checked_mul(groups)?)
             }
             ("MatMul", [inputs, outputs]) => (Arrangement::Columns, *inputs, *outputs),
             ("Gemm", _) if integer_of(node, "transA", 0) != 0 => return None,
@@ -141,6 +143,12 @@ pub(crate) fn extents(tensor: &TensorProto) -> Option<Vec<usize>> {
     tensor.dims.iter().map(|&size| usize::try_from(size).ok()).collect()
 }
 
+/// The number of elements of a shape; `None` if it is beyond `usize`. A file's shapes are not checked before its tensors
+/// are read.
+pub(crate) fn count(shape: &[usize]) -> Option<usize> {
+    shape.iter().try_fold(1usize, |count, &size| count.checked_mul(size))
+}
+
 /// A float attribute of a node, or its default.
 pub(crate) fn float_of(node: &NodeProto, name: &str, default: f32) -> f32 {
     node.attribute.iter().find(|attribute| attribute.name == name).map_or(default, |attribute| attribute.f())
@@ -178,5 +186,9 @@ mod tests {
         assert_eq!(layer("MatMul", 1, &[2, 4, 3]).map(|layer| layer.inputs), None);
         assert_eq!(layer("Conv", 4, &[6, 2, 2]).map(|layer| layer.inputs), None);
         assert_eq!(layer("Conv", 0, &[6, 2, 2]).map(|layer| layer.inputs), None);
+        // Extents and groups of a broken file.
+        assert_eq!(layer("Conv", 1 << 62, &[8, 8, 1]).map(|layer| layer.inputs), None);
+        assert_eq!(layer("ConvTranspose", 1 << 62, &[8, 8, 1]).map(|layer| layer.inputs), None);
+        assert_eq!(layer("Conv", 1, &[8, 8, 1 << 62, 8]).map(|layer| layer.inputs), None);
     }
 }

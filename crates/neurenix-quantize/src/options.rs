@@ -17,7 +17,7 @@ pub struct Options {
     pub symmetric_activations: bool,
     /// How ranges of activations follow from what the samples give.
     pub calibrator: Calibrator,
-    /// Names of nodes, or types of operators, that stay float.
+    /// Names of nodes, or types of operators, that stay float. What is the name of a node means this node alone.
     pub excluded: Vec<String>,
     /// Only operators of these types are quantized; `None` for all that can be.
     pub operators: Option<Vec<String>>,

@@ -10,7 +10,13 @@ use neurenix_onnx::{
     proto::NodeProto,
 };
 
-use crate::{Format, Options, Result, linear::Linear, prepare::floats, scheme::Range};
+use crate::{
+    Format, Options, Result,
+    linear::Linear,
+    prepare::floats,
+    scheme::{Range, check_finite},
+};
+pub(crate) use operators::is_normalization;
 use operators::{Role, is_rectified, rectifier, role, weight_format};
 
 /// Which values of a network are quantized.
@@ -228,6 +234,7 @@ impl Plan {
         }
         for name in &order {
             if let Some((_, numbers)) = floats(network, Some(name))? {
+                check_finite(name, &numbers)?;
                 self.known.insert(name.clone(), Range::of(&numbers));
             }
         }

@@ -14,8 +14,14 @@ use phynexus::Device;
 use crate::{Error, Result, Sample};
 
 /// The network with constants folded, nodes that do nothing dropped, products with their biases as one node, and batch
-/// normalizations folded into the layers before them. Nodes in `excluded`, by name, are not fused.
-pub(crate) fn prepare(network: &Network, sample: &Sample, excluded: &HashSet<String>) -> Result<Network> {
+/// normalizations folded into the layers before them. Nodes in `float`, by name, are not fused; those of them in
+/// `excluded`, which a caller named, keep batch normalizations apart from layers, too.
+pub(crate) fn prepare(
+    network: &Network,
+    sample: &Sample,
+    float: &HashSet<String>,
+    excluded: &HashSet<String>,
+) -> Result<Network> {
     let mut network = network.clone();
     let quantized = network.graph.node.iter().find(|node| node.op_type == "QuantizeLinear");
     if let Some(node) = quantized {
@@ -30,9 +36,9 @@ pub(crate) fn prepare(network: &Network, sample: &Sample, excluded: &HashSet<Str
     drop_idle(&mut network)?;
     let types = types(&network, sample)?;
     product::fold_factors(&mut network)?;
-    product::fuse_biases(&mut network, &types, excluded)?;
-    normalization::fold(&mut network, &types)?;
-    normalization::replace(&mut network, &types, excluded)?;
+    product::fuse_biases(&mut network, &types, float)?;
+    normalization::fold(&mut network, &types, excluded)?;
+    normalization::replace(&mut network, &types, float, excluded)?;
     network.sort()?;
     network.prune();
     Ok(network)

@@ -2,13 +2,13 @@
 
 mod measure;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::Format;
 pub(crate) use measure::stored_bytes;
 
-/// What quantization did to a network. The errors compare both networks on samples. In JSON, a ratio that is infinite
-/// is `null`.
+/// What quantization did to a network. The errors compare both networks on samples. In JSON, the ratio of equal values
+/// is `null`; other figures that JSON has no numbers for are the texts `"-inf"`, `"inf"` and `"NaN"`.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
     /// Each quantized node, in the order in which they run.
@@ -45,8 +45,27 @@ pub struct Layer {
 pub struct Difference {
     /// The value's name in the float network.
     pub value: String,
-    /// The ratio of signal to quantization noise in decibels, `10 log10(sum x^2 / sum (x - q)^2)`; infinite if equal.
+    /// The ratio of signal to quantization noise in decibels, `10 log10(sum x^2 / sum (x - q)^2)`; infinite if equal,
+    /// and minus infinity if there is noise where the signal is zero.
+    #[serde(serialize_with = "ratio")]
     pub sqnr_db: f64,
     /// The largest absolute error.
+    #[serde(serialize_with = "number")]
     pub max_error: f64,
+}
+
+/// A ratio in JSON.
+fn ratio<S: Serializer>(ratio: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    match *ratio == f64::INFINITY {
+        true => serializer.serialize_none(),
+        false => number(ratio, serializer),
+    }
+}
+
+/// A number in JSON, or its name if JSON has none.
+fn number<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    match number.is_finite() {
+        true => serializer.serialize_f64(*number),
+        false => serializer.collect_str(number),
+    }
 }

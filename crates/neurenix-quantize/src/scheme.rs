@@ -6,7 +6,7 @@ use neurenix_onnx::{
 };
 use phynexus::{DType, Device, Tensor};
 
-use crate::{Format, Result};
+use crate::{Error, Format, Result};
 
 /// The range of a tensor's numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -92,6 +92,23 @@ pub(crate) fn bounds(format: Format, symmetric: bool) -> (f64, f64) {
 fn positive(scale: f64) -> f32 {
     let scale = if scale > 0.0 { scale } else { 1.0 };
     (scale as f32).clamp(f32::MIN_POSITIVE, f32::MAX)
+}
+
+/// The scale of a normalization's bias, whose integers have up to 24 bits: floats hold them exactly, and no result has
+/// steps as fine.
+pub(crate) fn bias_scale(bias: &[f32]) -> f32 {
+    positive(Range::of(bias).magnitude() / f64::from(1 << 23))
+}
+
+/// Checks a stored tensor: NaN and infinities have no integers.
+///
+/// # Errors
+/// [`Error::NotFinite`] with the first such number.
+pub(crate) fn check_finite(name: &str, numbers: &[f32]) -> Result<()> {
+    match numbers.iter().find(|number| !number.is_finite()) {
+        Some(&found) => Err(Error::NotFinite { value: name.to_owned(), found, sample: None }),
+        None => Ok(()),
+    }
 }
 
 /// A tensor of numbers in a format: one scheme, or one for each index of an axis.

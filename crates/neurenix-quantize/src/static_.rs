@@ -10,6 +10,7 @@ use crate::{
     calibrate::calibrate,
     equalize,
     insert::insert,
+    masks::masked,
     plan::{Plan, Planned, plan},
     prepare,
     report::stored_bytes,
@@ -23,7 +24,8 @@ use crate::{
 /// its result is quantized; stored weights are integers with a scale for each output channel or one, biases 32-bit
 /// integers at the product of the scales of input and weight. With float formats, biases stay float. Operators that only
 /// move numbers share one scale between input and output. A layer and a rectifier that follows round once, after the
-/// rectifier, if the rectifier's scheme saturates at zero.
+/// rectifier, if the rectifier's scheme saturates at zero. Masks and the `Softmax` behind them stay float: a scheme that
+/// reaches to a mask has no steps left for what it masks.
 ///
 /// # Errors
 /// If there are no samples, a value is NaN or infinite, the network is quantized already, its opset is too old for the
@@ -48,7 +50,8 @@ pub fn quantize(network: &Network, samples: &[Sample], options: &Options) -> Res
         kept_in_float: plan.kept,
         ..Report::default()
     };
-    report.compare(&float, &quantized, samples.get(..options.report_samples).unwrap_or(samples))?;
+    let compared = samples.get(..options.report_samples).unwrap_or(samples);
+    report.compare_prepared(network, Some(&float), &quantized, compared)?;
     Ok(Quantized { network: quantized, report })
 }
 
@@ -67,7 +70,8 @@ pub(crate) fn pair(network: &Network, samples: &[Sample], options: &Options) -> 
     check(network, options)?;
     check_inputs(network, samples)?;
     let mut excluded = kept(network, options)?;
-    let mut float = prepare::prepare(network, first, &excluded.keys().cloned().collect::<HashSet<_>>())?;
+    let named = self::excluded(network, &options.excluded)?;
+    let mut float = prepare::prepare(network, first, &excluded.keys().cloned().collect(), &named)?;
     if options.equalize {
         equalize::equalize(&mut float)?;
     }
@@ -77,6 +81,9 @@ pub(crate) fn pair(network: &Network, samples: &[Sample], options: &Options) -> 
         excluded.extend(added.into_iter().map(|node| (node, reason.to_owned())));
     }
     let types = prepare::types(&float, first)?;
+    for (node, reason) in masked(&float, &types, samples)? {
+        excluded.entry(node).or_insert(reason);
+    }
     let plan = plan(&float, &types, options, &excluded)?;
     let values: Vec<String> = plan.activations.iter().map(|(value, _)| value.clone()).collect();
     let values: Vec<String> = values.into_iter().filter(|value| !plan.known.contains_key(value)).collect();
@@ -146,12 +153,15 @@ pub(crate) fn kept(network: &Network, options: &Options) -> Result<HashMap<Strin
     Ok(reasons)
 }
 
-/// The names of the nodes that these names of nodes and types of operators exclude.
+/// The names of the nodes that these names of nodes and types of operators exclude. What is the name of a node means
+/// this node alone, even if it is a type of operators, too.
 pub(crate) fn excluded(network: &Network, names: &[String]) -> Result<HashSet<String>> {
     check_names(network, names)?;
-    let nodes = network.graph.node.iter();
-    let is_named = |node: &&NodeProto| names.contains(&node.name) || names.contains(&node.op_type);
-    Ok(nodes.filter(is_named).map(|node| node.name.clone()).collect())
+    let nodes = &network.graph.node;
+    let is_type = |name: &&String| !nodes.iter().any(|node| node.name == **name);
+    let types: HashSet<&String> = names.iter().filter(is_type).collect();
+    let is_named = |node: &&NodeProto| names.contains(&node.name) || types.contains(&node.op_type);
+    Ok(nodes.iter().filter(is_named).map(|node| node.name.clone()).collect())
 }
 
 /// Checks that there are nodes or operators of these names.

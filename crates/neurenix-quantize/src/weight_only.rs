@@ -10,8 +10,8 @@ use neurenix_onnx::{
 
 use crate::{
     Error, Format, Layer, Quantized, Report, Result, excluded,
-    linear::{Arrangement, Linear, extents},
-    scheme::{Range, Scheme},
+    linear::{Arrangement, Linear, count, extents},
+    scheme::{Range, Scheme, check_finite},
     stored_bytes,
 };
 
@@ -27,7 +27,8 @@ pub struct WeightOnly {
     pub symmetric: bool,
     /// Looks for the scale of each group with the least squared error, in place of the one that covers its range.
     pub search: bool,
-    /// Names of nodes, or types of operators, whose weights stay float.
+    /// Names of nodes, or types of operators, whose weights stay float. What is the name of a node means this node
+    /// alone.
     pub excluded: Vec<String>,
 }
 
@@ -65,8 +66,8 @@ impl WeightOnly {
 ///
 /// # Errors
 /// [`Error::Option`] for bits other than 16, 8 and 4 or an empty group, [`Error::UnknownName`] for a name in `excluded`
-/// that is not there, [`Error::Opset`] if the network's opset is below 21 (13 for 8 bits and whole rows), and if a
-/// stored tensor is not valid.
+/// that is not there, [`Error::Opset`] if the network's opset is below 21 (13 for 8 bits and whole rows),
+/// [`Error::NotFinite`] for a weight with NaN or an infinity, and if a stored tensor is not valid.
 pub fn quantize_weights(network: &Network, options: &WeightOnly) -> Result<Quantized> {
     let format = options.format()?;
     if options.group == Some(0) {
@@ -118,6 +119,7 @@ pub fn quantize_weights(network: &Network, options: &WeightOnly) -> Result<Quant
     }
     for (name, layout, shape) in dequantized {
         let Some((_, numbers)) = network.floats(&name)? else { continue };
+        check_finite(&name, &numbers)?;
         let value = write(&mut network, &name, &numbers, &shape, &layout, options, format);
         for reader in &mut network.graph.node {
             reader.input.iter_mut().filter(|input| **input == name).for_each(|input| value.clone_into(input));
@@ -180,7 +182,7 @@ fn layout(
             Arrangement::Rows => Some(Layout { shape: shape.to_vec(), outputs: 0, reduced: 1 }),
             Arrangement::Convolution { .. } => {
                 let outputs = *shape.first()?;
-                let row = shape.iter().skip(1).product();
+                let row = count(shape.get(1..)?)?;
                 Some(Layout { shape: vec![outputs, row], outputs: 0, reduced: 1 })
             }
             Arrangement::Transposed { .. } => None,

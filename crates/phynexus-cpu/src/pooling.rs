@@ -34,9 +34,23 @@ struct Axis {
     stride: usize,
     /// For every tap, its place in window 0, relative to the start of the input.
     taps: Vec<isize>,
+    /// For every tap that is inside the input for any window: the place for the first of these windows, that window, and
+    /// how many they are.
+    spans: Vec<(usize, usize, usize)>,
 }
 
 impl Axis {
+    fn new(input: usize, output: usize, stride: usize, taps: Vec<isize>) -> Axis {
+        let mut axis = Axis { input, output, stride, taps, spans: Vec::new() };
+        let span = |&tap: &isize| {
+            let inside = axis.inside(tap);
+            let place = (inside.start * stride).wrapping_add_signed(tap);
+            (!inside.is_empty()).then_some((place, inside.start, inside.len()))
+        };
+        axis.spans = axis.taps.iter().filter_map(span).collect();
+        axis
+    }
+
     /// The windows whose tap is inside the input.
     fn inside(&self, tap: isize) -> Range<usize> {
         let stride = self.stride as isize;
@@ -86,11 +100,11 @@ impl PoolShape<'_> {
         let rank = self.input.len();
         check_windows("pooling", self.input, g, self.output)?;
         Ok([0, 1, 2].map(|d: usize| match (d + rank).checked_sub(3) {
-            None => Axis { input: 1, output: 1, stride: 1, taps: vec![0] },
+            None => Axis::new(1, 1, 1, vec![0]),
             Some(d) => {
                 let tap = |r: usize| (r * g.dilation[d]) as isize - g.padding[d].0 as isize;
                 let taps = (0..g.kernel[d]).map(tap).collect();
-                Axis { input: self.input[d], output: self.output[d], stride: g.stride[d], taps }
+                Axis::new(self.input[d], self.output[d], g.stride[d], taps)
             }
         }))
     }
@@ -239,13 +253,9 @@ fn rows(axes: &[Axis; 3], mut row: impl FnMut(usize, usize, usize, usize)) {
             let to = (z * lines.output + y) * columns.output;
             for iz in planes.taps.iter().filter_map(|&tap| planes.place(z, tap)) {
                 for iy in lines.taps.iter().filter_map(|&tap| lines.place(y, tap)) {
-                    for &tap in &columns.taps {
-                        let inside = columns.inside(tap);
-                        if !inside.is_empty() {
-                            let place = (inside.start * columns.stride).wrapping_add_signed(tap);
-                            let from = (iz * lines.input + iy) * columns.input + place;
-                            row(from, to + inside.start, inside.len(), columns.stride);
-                        }
+                    for &(place, window, count) in &columns.spans {
+                        let from = (iz * lines.input + iy) * columns.input + place;
+                        row(from, to + window, count, columns.stride);
                     }
                 }
             }

@@ -5,28 +5,26 @@
 //! `python3-pyarmnn`, `libarmnntfliteparser22` and `libarmnn-cpuref-backend22` (version 20.08, proven on CpuRef). The
 //! backend `EthosNAcc` comes with Arm's driver stack; it was not run, for want of the hardware.
 
+mod process;
+
 use std::{
     collections::HashMap,
     ffi::OsStr,
-    io::{BufRead, BufReader, Read, Write},
     path::{Path, PathBuf},
-    process::{Child, ChildStdin, Command, Stdio},
-    sync::{
-        Arc,
-        mpsc::{Receiver, RecvTimeoutError, channel},
-    },
-    thread,
+    process::Command,
+    sync::Arc,
     time::Duration,
 };
 
 use neurenix_onnx::edit::{Network, ValueType};
 use phynexus::{Tensor, device::DeviceNature};
 
+use self::process::Process;
 use crate::{
     Accepts, Error, Found, Options, Place, Placed, Program, Properties, Result, Runtime, Search,
     library::Known,
     tflite::{self, Port},
-    tool::{self, Folder},
+    tool::{self, Folder, SEARCH_LIMIT},
 };
 
 const KIND: &str = "Arm NN";
@@ -134,7 +132,7 @@ fn backends(interpreter: &Path) -> Result<(String, Vec<String>)> {
     let folder = Folder::new()?;
     let script = folder.write("serve.py", SERVE.as_bytes())?;
     let arguments: [&OsStr; 2] = ["-I".as_ref(), script.as_os_str()];
-    let printed = tool::run(interpreter, &arguments, folder.path(), LIMIT)?;
+    let printed = tool::run(interpreter, &arguments, folder.path(), SEARCH_LIMIT)?;
     if !printed.succeeded {
         let said = printed.output.trim().trim_start_matches("error ").to_owned();
         return Err(failed(format!("{}: {said}", interpreter.display())));
@@ -181,34 +179,20 @@ impl Runtime for ArmNn {
         let folder = Folder::new()?;
         let script = folder.write("serve.py", SERVE.as_bytes())?;
         let model = folder.write("network.tflite", &file.bytes)?;
-        let mut child = Command::new(&self.interpreter)
-            .args(["-I".as_ref(), script.as_os_str(), model.as_os_str(), self.backend.as_ref()])
-            .current_dir(folder.path())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .map_err(|source| Error::File { path: self.interpreter.clone(), source })?;
-        let placement = tflite::placed(&file, network, |_| Place::Device);
+        let mut command = Command::new(&self.interpreter);
+        command.args(["-I".as_ref(), script.as_os_str(), model.as_os_str(), self.backend.as_ref()]);
+        command.current_dir(folder.path());
         let size = file.outputs.iter().map(Port::bytes).sum();
-        let (sender, answers) = channel();
-        let (input, output) = (child.stdin.take(), child.stdout.take());
-        // A thread reads, so that waiting can end.
-        thread::spawn(move || {
-            let mut output = output.map(BufReader::new);
-            let mut line = Vec::new();
-            let read = output.as_mut().map(|output| output.read_until(b'\n', &mut line));
-            let mut goes_on = matches!(read, Some(Ok(_))) && sender.send(line).is_ok();
-            while let Some(output) = output.as_mut().filter(|_| goes_on) {
-                let mut bytes = vec![0; size];
-                goes_on = output.read_exact(&mut bytes).is_ok() && sender.send(bytes).is_ok();
-            }
-        });
-        let (inputs, outputs) = (file.inputs, file.outputs);
-        let mut program = ArmNnProgram { child, input, answers, inputs, outputs, placement, memory };
-        let line = program.answer()?;
+        let process = Process::start(&mut command, size)?;
+        let line = process.answer(LIMIT)?;
         match String::from_utf8_lossy(&line).trim() {
-            "ready" => Ok(Box::new(program)),
+            "ready" => Ok(Box::new(ArmNnProgram {
+                process: Some(process),
+                limit: LIMIT,
+                placement: tflite::placed(&file, network, |_| Place::Device),
+                inputs: file.inputs,
+                outputs: file.outputs,
+            })),
             line => Err(failed(line.trim_start_matches("error ").to_owned())),
         }
     }
@@ -217,25 +201,12 @@ impl Runtime for ArmNn {
 /// A network that Arm NN loaded in another process.
 #[derive(Debug)]
 struct ArmNnProgram {
-    child: Child,
-    input: Option<ChildStdin>,
-    answers: Receiver<Vec<u8>>,
+    /// `None` after an error: what a process answers late belongs to an earlier input.
+    process: Option<Process>,
+    limit: Duration,
     inputs: Vec<Port>,
     outputs: Vec<Port>,
     placement: Vec<Placed>,
-    memory: usize,
-}
-
-impl ArmNnProgram {
-    /// What the other process writes next.
-    fn answer(&mut self) -> Result<Vec<u8>> {
-        self.answers.recv_timeout(LIMIT).map_err(|error| {
-            failed(match error {
-                RecvTimeoutError::Timeout => format!("no answer within {} seconds", LIMIT.as_secs()),
-                RecvTimeoutError::Disconnected => "its process ended".to_owned(),
-            })
-        })
-    }
 }
 
 impl Program for ArmNnProgram {
@@ -247,11 +218,10 @@ impl Program for ArmNnProgram {
         let bytes: Vec<Vec<u8>> = (self.inputs.iter().zip(inputs))
             .map(|(port, input)| port.encode(input))
             .collect::<Result<_>>()?;
-        if let Some(input) = &mut self.input {
-            let written = input.write_all(&bytes.concat()).and_then(|()| input.flush());
-            written.map_err(|error| failed(format!("its process takes no input: {error}")))?;
-        }
-        let answer = self.answer()?;
+        let process = self.process.take();
+        let process = process.ok_or_else(|| failed("its process was ended after an error".to_owned()))?;
+        let answer = process.ask(bytes.concat(), self.limit)?;
+        self.process = Some(process);
         let mut rest = &answer[..];
         let mut outputs = Vec::with_capacity(self.outputs.len());
         for port in &self.outputs {
@@ -266,16 +236,39 @@ impl Program for ArmNnProgram {
         &self.placement
     }
 
-    /// The bytes of the inputs and outputs; Arm NN does not say what else it uses.
+    /// Arm NN does not say.
     fn memory(&self) -> Option<u64> {
-        Some(self.memory as u64)
+        None
     }
 }
 
-impl Drop for ArmNnProgram {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+#[cfg(all(test, unix))]
+mod tests {
+    use phynexus::Device;
+
+    use super::*;
+
+    #[test]
+    fn a_late_answer_is_not_that_of_the_next_input() {
+        phynexus_cpu::register();
+        let file = tflite::write(&crate::litert::small().unwrap()).unwrap();
+        let size: usize = file.outputs.iter().map(Port::bytes).sum();
+        let script = format!("echo ready; head -c {size}; sleep 1; exec cat");
+        let process = Process::start(Command::new("/bin/sh").args(["-c", &script]), size).unwrap();
+        assert_eq!(process.answer(LIMIT).unwrap(), b"ready\n");
+        let (inputs, outputs) = (file.inputs, file.outputs);
+        let limit = Duration::from_secs(30);
+        let process = Some(process);
+        let mut program = ArmNnProgram { process, limit, inputs, outputs, placement: Vec::new() };
+        let cpu = Device::find("cpu").unwrap();
+        let input = |number: i8| Tensor::from_slice(&[number; 16], &[1, 16], cpu).unwrap();
+        let output = program.run(&[input(1)]).unwrap();
+        assert_eq!(output[0].to_vec::<i8>().unwrap(), [1; 16]);
+        program.limit = Duration::from_millis(100);
+        assert!(matches!(program.run(&[input(2)]).unwrap_err(), Error::TimedOut { .. }));
+        // The answer comes a second later; nothing may take it for that of another input.
+        program.limit = limit;
+        let error = program.run(&[input(3)]).unwrap_err();
+        assert!(error.to_string().contains("was ended after an error"), "{error}");
     }
 }

@@ -15,13 +15,22 @@ use std::{
 const MAGIC: &[u8] = b"neurenix-npu 1\n";
 /// Hexadecimal digits of a hash.
 const DIGITS: usize = 32;
+/// The most bytes that the entries of a folder have together.
+const MOST: u64 = 512 << 20;
 
-/// The usual folder for [`crate::Options::cache`]: `neurenix/npu` in the user's cache folder. `None` if the user has
-/// none.
+/// The usual folder for [`crate::Options::cache`]: `neurenix/npu` in the user's cache folder. That is `XDG_CACHE_HOME`,
+/// else on Windows `LOCALAPPDATA`, else `.cache` in the home folder. `None` if the user has none.
 pub fn cache_folder() -> Option<PathBuf> {
-    let set = |name: &str| env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
-    let home = || set("HOME").map(|home| home.join(".cache")).or_else(|| set("LOCALAPPDATA"));
-    Some(set("XDG_CACHE_HOME").or_else(home)?.join("neurenix").join("npu"))
+    folder_of(|name| env::var_os(name).map(PathBuf::from), env::home_dir())
+}
+
+/// The cache folder, given the environment's variables and the user's home folder.
+fn folder_of(variable: impl Fn(&str) -> Option<PathBuf>, home: Option<PathBuf>) -> Option<PathBuf> {
+    let is_set = |path: &PathBuf| !path.as_os_str().is_empty();
+    let set = |name: &str| variable(name).filter(is_set);
+    let local = || if cfg!(windows) { set("LOCALAPPDATA") } else { None };
+    let home = || home.filter(is_set).map(|home| home.join(".cache"));
+    Some(set("XDG_CACHE_HOME").or_else(local).or_else(home)?.join("neurenix").join("npu"))
 }
 
 /// A hash of these parts, of 128 bits in hexadecimal: two of 64 bits with different beginnings.
@@ -64,6 +73,39 @@ pub(crate) fn write(folder: &Path, key: &str, content: &[u8]) {
     if written().is_err() {
         let _ = fs::remove_file(&temporary);
     }
+    trim(folder, MOST);
+}
+
+/// Removes what OpenVINO, which writes its own files, and [`write`](fn@write) have stored beyond the limit.
+pub(crate) fn trim_to_limit(folder: &Path) {
+    trim(folder, MOST);
+}
+
+/// Removes the entries that were written first, until those that are left have at most `most` bytes. Other files stay.
+fn trim(folder: &Path, most: u64) {
+    let entry = |entry: fs::DirEntry| {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let (stem, ending) = name.split_once('.')?;
+        let is_hash = stem.len() == DIGITS && stem.bytes().all(|digit| digit.is_ascii_hexdigit());
+        // Entries, what a process that ended has left of one, and OpenVINO's files.
+        let is_left = ending.split('.').all(|part| part.parse::<u64>().is_ok());
+        let is_own = is_hash && (ending == "bin" || is_left) || ending == "blob";
+        let data = entry.metadata().ok().filter(|data| is_own && data.is_file())?;
+        Some((data.modified().ok()?, data.len(), entry.path()))
+    };
+    let mut entries: Vec<_> =
+        fs::read_dir(folder).into_iter().flatten().flatten().filter_map(entry).collect();
+    entries.sort();
+    let mut total = entries.iter().fold(0, |sum: u64, (_, size, _)| sum.saturating_add(*size));
+    for (_, size, path) in entries {
+        if total <= most {
+            break;
+        }
+        // One that another process uses stays.
+        if fs::remove_file(path).is_ok() {
+            total = total.saturating_sub(size);
+        }
+    }
 }
 
 fn file(folder: &Path, key: &str) -> PathBuf {
@@ -105,5 +147,44 @@ mod tests {
         write(&folder, &key, b"again");
         assert_eq!(read(&folder, &key).as_deref(), Some(&b"again"[..]));
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn the_oldest_entries_go_and_other_files_stay() {
+        let root = tempfile::tempdir().unwrap();
+        let keys: Vec<String> = (0..4u8).map(|at| key(&[&[at]])).collect();
+        for (at, key) in keys.iter().enumerate() {
+            write(root.path(), key, &[0; 1000]);
+            let time = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1000 - at as u64);
+            let file = fs::File::options().write(true).open(file(root.path(), key)).unwrap();
+            file.set_modified(time).unwrap();
+        }
+        fs::write(root.path().join("notes.bin"), [0; 5000]).unwrap();
+        fs::write(root.path().join("0.blob"), [0; 10]).unwrap();
+        let left = || -> Vec<bool> { keys.iter().map(|key| read(root.path(), key).is_some()).collect() };
+        trim(root.path(), 1 << 20);
+        assert_eq!(left(), [true; 4]);
+        trim(root.path(), 2500);
+        assert_eq!(left(), [true, true, false, false], "the last was written first");
+        trim(root.path(), 0);
+        assert_eq!(left(), [false; 4]);
+        assert!(!root.path().join("0.blob").exists() && root.path().join("notes.bin").exists());
+    }
+
+    #[test]
+    fn the_folder_is_the_users() {
+        let folder = |set: &[(&str, &str)], home: Option<&str>| {
+            let variable = |name: &str| set.iter().find(|(own, _)| *own == name).map(|(_, path)| path.into());
+            folder_of(variable, home.map(PathBuf::from))
+        };
+        let below = |root: &str| Some(Path::new(root).join("neurenix").join("npu"));
+        let both = [("XDG_CACHE_HOME", "xdg"), ("LOCALAPPDATA", "local")];
+        assert_eq!(folder(&both, Some("home")), below("xdg"));
+        let home = Path::new("home").join(".cache");
+        let expected = if cfg!(windows) { below("local") } else { below(home.to_str().unwrap()) };
+        assert_eq!(folder(&both[1..], Some("home")), expected);
+        assert_eq!(folder(&[("XDG_CACHE_HOME", "")], Some("home")), below(home.to_str().unwrap()));
+        assert_eq!(folder(&[], None), None);
+        assert_eq!(folder(&[], Some("")), None);
     }
 }

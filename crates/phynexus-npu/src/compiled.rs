@@ -2,7 +2,7 @@
 
 mod bucket;
 mod check;
-mod memory;
+pub(crate) mod memory;
 mod report;
 mod shadow;
 
@@ -39,11 +39,12 @@ impl Compiled {
     /// Compiles a network for a device, and compares each part with the CPU on the samples: values for each input.
     ///
     /// The bound of a difference is that of the number formats: two steps of a quantized result, plus √12 times what
-    /// quantization itself changes; for floating-point arithmetic, four times what rounding to 16 bits changes.
+    /// quantization itself changes; for floating-point arithmetic, four times what rounding to 16 bits changes. A node
+    /// that differs by more runs on the CPU, with that as its reason in the report, and the parts are compiled again.
     ///
     /// # Errors
     /// If there is no sample, or one does not fit the inputs. In strict mode ([`Options::strict`]), if the device does
-    /// not take all nodes: [`Error::Refused`] names them all with reasons. If a part differs from the CPU by more than
+    /// not take all nodes: [`Error::Refused`] names them all with reasons; if a part differs from the CPU by more than
     /// its bound: [`Error::Difference`] names the first node that does. If the network does not fit the memory limit:
     /// [`Error::Memory`].
     pub fn compile(
@@ -127,7 +128,7 @@ impl Compiled {
         for bucket in &self.buckets {
             sum.activations = sum.activations.max(bucket.activations);
             if let Some(bytes) = bucket.allocated() {
-                sum.allocated = Some(sum.allocated.unwrap_or(0) + bytes);
+                sum.allocated = Some(sum.allocated.unwrap_or(0).saturating_add(bytes));
             }
         }
         sum

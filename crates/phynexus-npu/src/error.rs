@@ -23,6 +23,14 @@ pub enum Error {
         /// What it says.
         message: String,
     },
+    /// A runtime's program took too long, and was ended.
+    #[error("{runtime}: it did not end within {seconds} seconds")]
+    TimedOut {
+        /// The program.
+        runtime: String,
+        /// Its limit.
+        seconds: u64,
+    },
     /// A device, library or tool is missing.
     #[error("{0}")]
     Missing(String),
@@ -44,8 +52,8 @@ pub enum Error {
     /// A compiled part differs from the CPU by more than the error bound of its numbers.
     #[error(
         "{device} differs from the CPU at the node {node:?} ({operator}): its output {value:?} is off by \
-         {difference:.3e}, and {bound:.3e} is within the error of quantization or rounding; keep this node on the CPU \
-         (`cpu_nodes`), or change its quantization"
+         {difference:.3e}, and {bound:.3e} is within the error of quantization or rounding; it belongs on the CPU \
+         (`cpu_nodes`; without strict mode, it goes there by itself), or needs another quantization"
     )]
     Difference {
         /// The device.

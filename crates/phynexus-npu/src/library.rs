@@ -83,10 +83,18 @@ impl<T: Clone> Known<T> {
         Known(Mutex::new(BTreeMap::new()))
     }
 
-    /// What is known of this key, or what `find` finds.
+    /// What is known of this key, or what `find` finds. Threads that ask at the same time all search, and share what
+    /// the first finds: no lock is held in the meantime. What an interrupted thread finds is not kept.
     pub(crate) fn get(&self, key: String, find: impl FnOnce() -> T) -> T {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.entry(key).or_insert_with(find).clone()
+        let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(value) = known().get(&key) {
+            return value.clone();
+        }
+        let found = find();
+        if phynexus::interrupt::requested() {
+            return found;
+        }
+        known().entry(key).or_insert(found).clone()
     }
 }
 
@@ -100,4 +108,39 @@ pub(crate) unsafe fn text(pointer: *const c_char) -> String {
     }
     // SAFETY: the caller promises a string.
     unsafe { CStr::from_ptr(pointer) }.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::mpsc, thread};
+
+    use super::*;
+
+    #[test]
+    fn a_slow_search_does_not_hold_up_others_and_an_interrupted_one_is_not_kept() {
+        static KNOWN: Known<u32> = Known::new();
+        let (go, wait) = mpsc::channel();
+        let (begin, begun) = mpsc::channel();
+        let slow = thread::spawn(move || {
+            KNOWN.get("slow".to_owned(), || {
+                begin.send(()).unwrap();
+                wait.recv().unwrap();
+                1
+            })
+        });
+        begun.recv().unwrap();
+        assert_eq!(KNOWN.get("other".to_owned(), || 2), 2);
+        assert_eq!(KNOWN.get("slow".to_owned(), || 3), 3);
+        go.send(()).unwrap();
+        // The first that was found is kept.
+        assert_eq!(slow.join().unwrap(), 3);
+        let watch = phynexus::interrupt::watch(|| true);
+        let interrupted = || while !phynexus::interrupt::requested() {};
+        let found = KNOWN.get("interrupted".to_owned(), || {
+            interrupted();
+            4
+        });
+        drop(watch);
+        assert_eq!((found, KNOWN.get("interrupted".to_owned(), || 5)), (4, 5));
+    }
 }

@@ -12,6 +12,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use neurenix_onnx::{
@@ -23,12 +24,13 @@ use phynexus::{Tensor, device::DeviceNature};
 
 use self::{
     ffi::{Compiled, Functions, Setup, accelerator},
-    plugin::{Plugin, VENDORS, Vendor, plugins},
+    plugin::{LIMIT, Plugin, VENDORS, Vendor, plugins},
 };
 use crate::{
     Accepts, Error, Found, Options, Place, Placed, Program, Properties, Result, Runtime, Search, cache,
     library::Known,
     tflite::{self, Code, Port},
+    tool::SEARCH_LIMIT,
 };
 
 /// The version whose C functions this module calls; others may differ in their arguments.
@@ -182,7 +184,7 @@ impl LiteRt {
     }
 
     fn try_small(&self) -> Result<()> {
-        let program = self.compiled(&small()?, None)?;
+        let program = self.compiled(&small()?, None, SEARCH_LIMIT)?;
         match program.placement.iter().all(|placed| placed.place == Place::Device) {
             true => Ok(()),
             false => Err(Error::Runtime {
@@ -192,7 +194,8 @@ impl LiteRt {
         }
     }
 
-    fn compiled(&self, network: &Network, cache: Option<&Path>) -> Result<LiteRtProgram> {
+    /// Compiles a network; a vendor's compiler may take as long as `limit`.
+    fn compiled(&self, network: &Network, cache: Option<&Path>, limit: Duration) -> Result<LiteRtProgram> {
         let mut file = tflite::write(network)?;
         if let Some(plugin) = &self.plugin {
             let plugin_key = plugin.key();
@@ -206,7 +209,7 @@ impl LiteRt {
             file.bytes = match cache.and_then(|folder| cache::read(folder, &key)) {
                 Some(known) => known,
                 None => {
-                    let compiled = plugin.apply(&file.bytes)?;
+                    let compiled = plugin.apply(&file.bytes, limit)?;
                     if let Some(folder) = cache {
                         cache::write(folder, &key, &compiled);
                     }
@@ -228,8 +231,8 @@ impl LiteRt {
             true => Place::Cpu(format!("the vendor's compiler did not take {}", operator.operator)),
             false => Place::Device,
         });
-        let memory = compiled.buffer_bytes()? as u64;
-        Ok(LiteRtProgram { compiled, inputs: file.inputs, outputs: file.outputs, placement, memory })
+        let buffers = compiled.buffer_bytes()? as u64;
+        Ok(LiteRtProgram { compiled, inputs: file.inputs, outputs: file.outputs, placement, buffers })
     }
 }
 
@@ -245,9 +248,9 @@ impl Runtime for LiteRt {
     /// LiteRT has no limit of memory and no choice of power: [`Options::memory_limit`] counts the inputs and outputs,
     /// and [`Options::low_power`] has no effect.
     fn compile(&self, network: &Network, options: &Options) -> Result<Box<dyn Program>> {
-        let program = self.compiled(network, options.cache.as_deref())?;
-        if let Some(limit) = options.memory_limit.filter(|limit| program.memory > *limit) {
-            let needed = program.memory;
+        let program = self.compiled(network, options.cache.as_deref(), LIMIT)?;
+        if let Some(limit) = options.memory_limit.filter(|limit| program.buffers > *limit) {
+            let needed = program.buffers;
             return Err(Error::Invalid(format!(
                 "inputs and outputs need {needed} bytes, the limit is {limit}"
             )));
@@ -270,7 +273,8 @@ struct LiteRtProgram {
     inputs: Vec<Port>,
     outputs: Vec<Port>,
     placement: Vec<Placed>,
-    memory: u64,
+    /// The bytes of the inputs and outputs.
+    buffers: u64,
 }
 
 impl Program for LiteRtProgram {
@@ -290,14 +294,14 @@ impl Program for LiteRtProgram {
         &self.placement
     }
 
-    /// The bytes of the inputs and outputs; LiteRT does not say what else it uses.
+    /// LiteRT does not say.
     fn memory(&self) -> Option<u64> {
-        Some(self.memory)
+        None
     }
 }
 
 /// A product of 8 bits: what every NPU takes.
-fn small() -> Result<Network> {
+pub(crate) fn small() -> Result<Network> {
     let extents = 16;
     let graph = GraphProto {
         name: "small".to_owned(),

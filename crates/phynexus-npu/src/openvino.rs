@@ -21,7 +21,8 @@ use prost::Message;
 pub use self::request::Profiled;
 use self::{ffi::Core, request::Compiled};
 use crate::{
-    Accepts, Error, Found, Options, Place, Placed, Program, Properties, Result, Runtime, Search,
+    Accepts, Error, Found, Options, Place, Placed, Program, Properties, Result, Runtime, Search, cache,
+    compiled::memory,
     library::Known,
     tflite::{surrounded, value_types},
 };
@@ -175,6 +176,9 @@ impl Runtime for OpenVino {
             properties.push(("CACHE_DIR", cache.display().to_string()));
         }
         let compiled = self.compile_with(network, &properties)?;
+        if let Some(folder) = &options.cache {
+            cache::trim_to_limit(folder);
+        }
         let devices = compiled.property("EXECUTION_DEVICES")?;
         // Such as `CPU` and `(NPU)`.
         let ran = devices.trim_matches(['(', ')', ' ']).to_owned();
@@ -201,15 +205,14 @@ impl Runtime for OpenVino {
         let outputs: Vec<(String, ValueType)> = outputs.collect::<Result<_>>()?;
         let inputs = input_names(network);
         let values = inputs.iter().filter_map(|name| types.get(name)).chain(outputs.iter().map(|(_, v)| v));
-        let bytes = values.map(|value| value.shape.iter().product::<usize>() * value.element.bits() / 8);
-        let memory = bytes.sum::<usize>() as u64;
+        let memory = values.fold(0u64, |sum, value| sum.saturating_add(memory::bytes(value)));
         if let Some(limit) = options.memory_limit.filter(|limit| memory > *limit) {
             return Err(Error::Invalid(format!(
                 "inputs and outputs need {memory} bytes, the limit is {limit}"
             )));
         }
         let placement = network.graph.node.iter().map(placed).collect();
-        Ok(Box::new(OpenVinoProgram { compiled, inputs, outputs, placement, memory }))
+        Ok(Box::new(OpenVinoProgram { compiled, inputs, outputs, placement }))
     }
 }
 
@@ -284,7 +287,6 @@ struct OpenVinoProgram {
     inputs: Vec<String>,
     outputs: Vec<(String, ValueType)>,
     placement: Vec<Placed>,
-    memory: u64,
 }
 
 impl Program for OpenVinoProgram {
@@ -305,8 +307,8 @@ impl Program for OpenVinoProgram {
         &self.placement
     }
 
-    /// The bytes of the inputs and outputs; OpenVINO does not say what else it uses.
+    /// OpenVINO does not say.
     fn memory(&self) -> Option<u64> {
-        Some(self.memory)
+        None
     }
 }

@@ -1,21 +1,20 @@
 //! The placement pass: which nodes run on a device, and which on the CPU.
 
 mod groups;
+mod signature;
 mod units;
 
-use std::{collections::HashMap, fmt::Write, mem};
+use std::collections::HashMap;
 
 use neurenix_onnx::{
     Model,
     edit::{Network, ValueType},
-    proto::TypeKind,
 };
 use phynexus::Device as EngineDevice;
-use prost::Message;
 
-use self::units::Units;
 pub(crate) use self::units::{is_dequantize, is_quantize};
-use crate::{Accepts, Error, Options, Place, Program, Result, Runtime, cache, devices::Answers};
+use self::{signature::signature, units::Units};
+use crate::{Accepts, Error, Options, Place, Program, Result, Runtime, devices::Answers};
 
 /// Nodes that run together.
 #[derive(Debug)]
@@ -80,6 +79,31 @@ pub(crate) struct Subject<'n> {
     pub(crate) answers: &'n Answers,
     /// How to compile.
     pub(crate) options: &'n Options,
+    /// Nodes that run on the CPU although the runtime takes them, each with the reason.
+    pub(crate) excluded: HashMap<usize, String>,
+}
+
+/// Why a runtime does not compile something.
+struct Refusal {
+    reason: String,
+    /// Whether it would say the same again. Want of memory, for example, may pass.
+    is_lasting: bool,
+}
+
+impl Refusal {
+    fn of(error: &Error) -> Refusal {
+        let is_lasting = match error {
+            Error::Runtime { message, .. } => {
+                let message = message.to_ascii_lowercase();
+                !["memory", "alloc", "timeout", "timed out", "process ended"]
+                    .iter()
+                    .any(|word| message.contains(word))
+            }
+            Error::Invalid(_) => true,
+            _ => false,
+        };
+        Refusal { reason: error.to_string(), is_lasting }
+    }
 }
 
 impl Subject<'_> {
@@ -89,20 +113,18 @@ impl Subject<'_> {
     /// In strict mode, if the device does not take all nodes; the error names those that it does not take.
     pub(crate) fn place(&self) -> Result<Placement> {
         let all = || (0..self.network.graph.node.len()).collect();
-        let try_whole = || match self.kept() {
-            Some(name) => Err(format!("{name} is to run on the CPU")),
-            None => self.compile(self.network, self.options),
-        };
-        let whole = match self.is_typed().then(try_whole) {
-            None => {
-                let reason = "the network has values that are not tensors of numbers".to_owned();
-                return self.on_cpu(&reason);
-            }
-            Some(Ok(program)) => {
-                let part = Part::new(all(), Vec::new(), self.network.clone(), Some(program));
-                return Ok(Placement { parts: vec![part], ..Placement::default() });
-            }
-            Some(Err(reason)) => reason,
+        if !self.is_typed() {
+            return self.on_cpu("the network has values that are not tensors of numbers");
+        }
+        let whole = match self.kept() {
+            Some(name) => format!("{name} is to run on the CPU"),
+            None => match self.compile(self.network, self.options)? {
+                Ok(program) => {
+                    let part = Part::new(all(), Vec::new(), self.network.clone(), Some(program));
+                    return Ok(Placement { parts: vec![part], ..Placement::default() });
+                }
+                Err(refusal) => refusal.reason,
+            },
         };
         let units = Units::new(self.network);
         let reasons = self.refusals(&units)?;
@@ -176,8 +198,11 @@ impl Subject<'_> {
 
     /// A node that is to run on the CPU.
     fn kept(&self) -> Option<&String> {
-        let kept = &self.options.cpu_nodes;
-        self.network.graph.node.iter().map(|node| &node.name).find(|name| kept.contains(name))
+        let is_kept = |at: usize, name: &String| {
+            self.options.cpu_nodes.contains(name) || self.excluded.contains_key(&at)
+        };
+        let mut names = self.network.graph.node.iter().map(|node| &node.name).enumerate();
+        names.find(|&(at, name)| is_kept(at, name)).map(|(_, name)| name)
     }
 
     /// All nodes on the CPU.
@@ -192,12 +217,17 @@ impl Subject<'_> {
 
     /// Why the runtime refuses a unit, as far as is known before compiling.
     fn known(&self, unit: &units::Unit) -> Option<String> {
-        let refusal = |&at: &usize| match self.runtime.accepts(self.network, at, self.types) {
-            _ if self.options.cpu_nodes.contains(&self.network.graph.node[at].name) => {
-                Some("it was to run on the CPU (`cpu_nodes`)".to_owned())
+        let refusal = |&at: &usize| {
+            if let Some(reason) = self.excluded.get(&at) {
+                return Some(reason.clone());
             }
-            Accepts::Yes => None,
-            Accepts::No(reason) => Some(reason),
+            if self.options.cpu_nodes.contains(&self.network.graph.node[at].name) {
+                return Some("it was to run on the CPU (`cpu_nodes`)".to_owned());
+            }
+            match self.runtime.accepts(self.network, at, self.types) {
+                Accepts::Yes => None,
+                Accepts::No(reason) => Some(reason),
+            }
         };
         unit.nodes.iter().chain(&unit.copies).find_map(refusal)
     }
@@ -216,20 +246,39 @@ impl Subject<'_> {
             return Ok(answer);
         }
         let options = Options { cache: None, memory_limit: None, ..self.options.clone() };
-        let answer = self.compile(&part, &options).err();
-        self.answers.set(key, answer.clone());
+        let refusal = self.compile(&part, &options)?.err();
+        let is_lasting = refusal.as_ref().is_none_or(|refusal| refusal.is_lasting);
+        let answer = refusal.map(|refusal| refusal.reason);
+        if is_lasting {
+            self.answers.set(key, answer.clone());
+        }
         Ok(answer)
     }
 
-    /// Compiles for the device alone. An error is the reason why that is not possible.
-    fn compile(&self, network: &Network, options: &Options) -> Result<Box<dyn Program>, String> {
+    /// Compiles for the device alone; the inner error says why that is not possible.
+    ///
+    /// # Errors
+    /// If the thread is interrupted.
+    fn compile(
+        &self,
+        network: &Network,
+        options: &Options,
+    ) -> Result<std::result::Result<Box<dyn Program>, Refusal>> {
+        phynexus::interrupt::check()?;
         let strict = Options { strict: true, ..options.clone() };
-        let program = self.runtime.compile(network, &strict).map_err(|error| error.to_string())?;
+        let program = match self.runtime.compile(network, &strict) {
+            Ok(program) => program,
+            Err(error @ Error::Engine(phynexus::Error::Interrupted)) => return Err(error),
+            Err(error) => return Ok(Err(Refusal::of(&error))),
+        };
         let left = program.placement().iter().find_map(|placed| match &placed.place {
             Place::Device => None,
             Place::Cpu(reason) => Some(format!("{} ({}): {reason}", placed.node, placed.operator)),
         });
-        left.map_or(Ok(program), Err)
+        Ok(match left {
+            None => Ok(program),
+            Some(reason) => Err(Refusal { reason, is_lasting: true }),
+        })
     }
 
     /// Records the units that the runtime refuses.
@@ -273,7 +322,10 @@ impl Subject<'_> {
         let is_whole = some.len() == units.all.len();
         let part = units.part(some, self.types)?;
         // The whole network was refused before.
-        let compiled = if is_whole { Err(whole.to_owned()) } else { self.compile(&part, self.options) };
+        let compiled = match is_whole {
+            true => Err(whole.to_owned()),
+            false => self.compile(&part, self.options)?.map_err(|refusal| refusal.reason),
+        };
         match compiled {
             Ok(program) => placement.parts.push(self.part(units, some, Some(program))?),
             Err(reason) if some.len() > 1 => {
@@ -316,48 +368,4 @@ impl Subject<'_> {
             _ => Ok(None),
         }
     }
-}
-
-/// What decides whether a runtime takes a part: operators, attributes, types, and constants as far as they may be
-/// parameters; not the names.
-fn signature(part: &Network) -> String {
-    let graph = &part.graph;
-    let mut numbers: HashMap<&str, usize> = HashMap::new();
-    let mut text = format!("opset {}\n", part.opset());
-    for port in graph.input.iter().chain(&graph.output) {
-        let tensor = port.r#type.as_ref().and_then(|port| match &port.value {
-            Some(TypeKind::Tensor(tensor)) => Some(tensor),
-            _ => None,
-        });
-        let next = numbers.len();
-        let number = *numbers.entry(&port.name).or_insert(next);
-        let _ = writeln!(text, "port {number} {tensor:?}");
-    }
-    for constant in &graph.initializer {
-        // Weights do not matter, but axes, pads and zero points do.
-        const PARAMETER: usize = 64;
-        let mut value = constant.clone();
-        value.name.clear();
-        if value.encoded_len() > 2 * PARAMETER {
-            value.raw_data = Vec::new();
-            (value.float_data, value.int32_data, value.int64_data) = Default::default();
-        }
-        let is_scale = constant.data_type == neurenix_onnx::Element::Float as i32;
-        if is_scale {
-            mem::take(&mut value.raw_data);
-            mem::take(&mut value.float_data);
-        }
-        let next = numbers.len();
-        let number = *numbers.entry(&constant.name).or_insert(next);
-        let _ = writeln!(text, "constant {number} {value:?}");
-    }
-    for node in &graph.node {
-        let _ = write!(text, "{} {} {:?}", node.domain, node.op_type, node.attribute);
-        for name in node.input.iter().chain(&node.output) {
-            let next = numbers.len();
-            let _ = write!(text, " {}", numbers.entry(name).or_insert(next));
-        }
-        text.push('\n');
-    }
-    cache::key(&[text.as_bytes()])
 }

@@ -21,7 +21,7 @@ mod schema;
 mod window;
 mod writer;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use neurenix_onnx::{
     Element, Value,
@@ -255,12 +255,22 @@ impl Writer<'_> {
             ["Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalAveragePool", "Resize"];
         const PASS: [&str; 7] =
             ["QuantizeLinear", "DequantizeLinear", "Relu", "Clip", "Pad", "Identity", "Sigmoid"];
-        let readers = self.links.readers.get(name).into_iter().flatten();
-        readers.map(|&(at, _)| &self.network.graph.node[at]).any(|node| {
-            let operator = node.op_type.as_str();
-            IMAGES.contains(&operator)
-                || (PASS.contains(&operator) && node.output.iter().any(|output| self.reaches_image(output)))
-        })
+        // A list instead of recursion: a file may have a chain of any length.
+        let mut names = vec![name];
+        let mut seen = HashSet::new();
+        while let Some(name) = names.pop() {
+            for &(at, _) in self.links.readers.get(name).into_iter().flatten() {
+                let node = &self.network.graph.node[at];
+                let operator = node.op_type.as_str();
+                if IMAGES.contains(&operator) {
+                    return true;
+                }
+                if PASS.contains(&operator) && seen.insert(at) {
+                    names.extend(node.output.iter().map(String::as_str));
+                }
+            }
+        }
+        false
     }
 
     fn write_node(&mut self) -> Result<()> {
@@ -318,4 +328,38 @@ fn without_unused(mut graph: Graph) -> Graph {
         *tensor = places[*tensor as usize];
     }
     graph
+}
+
+#[cfg(test)]
+mod tests {
+    use neurenix_onnx::{
+        edit,
+        proto::{GraphProto, ModelProto, OperatorSetIdProto},
+    };
+
+    use super::*;
+
+    #[test]
+    fn long_chains_are_written() {
+        const COUNT: usize = 50_000;
+        let shape = [1, 1, 1, 1];
+        let value = |at: usize| format!("v{at}");
+        let nodes = (0..COUNT).map(|at| {
+            let name = value(at + 1);
+            edit::node("Relu", &name, &[&value(at)], &[&name], vec![])
+        });
+        let graph = GraphProto {
+            node: nodes.collect(),
+            input: vec![edit::info(&value(0), Element::Float, &shape)],
+            output: vec![edit::info(&value(COUNT), Element::Float, &shape)],
+            ..Default::default()
+        };
+        let opset_import = vec![OperatorSetIdProto { domain: String::new(), version: 21 }];
+        let model = ModelProto { ir_version: 10, graph: Some(graph), opset_import, ..Default::default() };
+        let network = Network::new(model).unwrap();
+        let of = |at: usize| (value(at), ValueType { element: Element::Float, shape: shape.to_vec() });
+        let types = (0..=COUNT).map(of).collect();
+        let file = write_with(&network, &types).unwrap();
+        assert_eq!(file.operators.len(), COUNT);
+    }
 }

@@ -5,8 +5,11 @@ use std::{
     fs, io,
     io::Read,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
-    sync::atomic::{AtomicUsize, Ordering},
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -32,7 +35,7 @@ impl Folder {
                 Err(source) => return Err(Error::File { path, source }),
             }
         }
-        Err(Error::Invalid(format!("no folder can be made in {}", root.display())))
+        Err(Error::File { path: root, source: io::ErrorKind::AlreadyExists.into() })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -77,56 +80,108 @@ impl Printed {
     }
 }
 
-/// Runs a program in `folder`, and ends it after `limit`.
+/// How long programs may take that only say what is there: a search must not keep its caller waiting.
+pub(crate) const SEARCH_LIMIT: Duration = Duration::from_secs(20);
+/// How long the pipes of a program that has ended may stay open: a process that it left behind may hold them.
+const LEFT_BEHIND: Duration = Duration::from_secs(1);
+/// The most bytes that are kept of a program's output, and of its errors.
+const MOST: usize = 16 << 20;
+
+/// Runs a program in `folder`, and ends it and what it started after `limit`.
+///
+/// # Errors
+/// [`Error::File`] if it cannot be started, [`Error::TimedOut`] after the limit, [`Error::Engine`] if the thread is
+/// interrupted ([`phynexus::interrupt`]).
 pub(crate) fn run(program: &Path, arguments: &[&OsStr], folder: &Path, limit: Duration) -> Result<Printed> {
     let failed = |source: io::Error| Error::File { path: program.to_owned(), source };
-    let mut child = Command::new(program)
-        .args(arguments)
-        .current_dir(folder)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(failed)?;
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(folder).stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    // A group of its own, so that what the program starts ends with it.
+    #[cfg(unix)]
+    std::os::unix::process::CommandExt::process_group(&mut command, 0);
+    let mut running = Running(command.spawn().map_err(failed)?);
     // Both pipes are emptied at once: a program waits while a pipe is full.
-    let output = reader(child.stdout.take());
-    let errors = reader(child.stderr.take());
+    let output = Reader::new(running.0.stdout.take());
+    let errors = Reader::new(running.0.stderr.take());
     let start = Instant::now();
     let status = loop {
-        if let Some(status) = child.try_wait().map_err(failed)? {
+        if let Some(status) = running.0.try_wait().map_err(failed)? {
             break status;
         }
         if start.elapsed() > limit {
-            let ended = child.kill().and_then(|()| child.wait());
-            ended.map_err(failed)?;
-            let seconds = limit.as_secs();
-            return Err(Error::Runtime {
-                runtime: program.display().to_string(),
-                message: format!("it did not end within {seconds} seconds"),
-            });
+            let runtime = program.display().to_string();
+            return Err(Error::TimedOut { runtime, seconds: limit.as_secs() });
         }
+        phynexus::interrupt::check()?;
         thread::sleep(Duration::from_millis(5));
     };
-    let text = |thread: thread::JoinHandle<Vec<u8>>| {
-        String::from_utf8_lossy(&thread.join().unwrap_or_default()).into_owned()
-    };
-    Ok(Printed { output: text(output), errors: text(errors), succeeded: status.success() })
+    let ended = Instant::now();
+    while !(output.is_at_end() && errors.is_at_end()) && ended.elapsed() < LEFT_BEHIND {
+        phynexus::interrupt::check()?;
+        thread::sleep(Duration::from_millis(1));
+    }
+    Ok(Printed { output: output.text(), errors: errors.text(), succeeded: status.success() })
 }
 
-fn reader(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<Vec<u8>> {
-    thread::spawn(move || {
-        let mut bytes = Vec::new();
-        if let Some(mut pipe) = pipe {
+/// A program and what it started: all of it ends when this value is dropped.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Each may have ended already.
+        #[cfg(unix)]
+        let _ = rustix::process::kill_process_group(
+            rustix::process::Pid::from_child(&self.0),
+            rustix::process::Signal::KILL,
+        );
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A thread that empties a pipe, and what it has read.
+struct Reader {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    thread: thread::JoinHandle<()>,
+}
+
+impl Reader {
+    fn new(pipe: Option<impl Read + Send + 'static>) -> Reader {
+        let bytes = Arc::new(Mutex::new(Vec::new()));
+        let kept = bytes.clone();
+        let thread = thread::spawn(move || {
+            let mut buffer = [0; 8192];
             // What was read before an error is still of use in a message.
-            let _ = pipe.read_to_end(&mut bytes);
-        }
-        bytes
-    })
+            let mut pipe = pipe;
+            while let Some(Ok(count @ 1..)) = pipe.as_mut().map(|pipe| pipe.read(&mut buffer)) {
+                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                let count = count.min(MOST.saturating_sub(kept.len()));
+                kept.extend_from_slice(buffer.get(..count).unwrap_or_default());
+            }
+        });
+        Reader { bytes, thread }
+    }
+
+    fn is_at_end(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// What was read so far.
+    fn text(&self) -> String {
+        let bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
 }
 
 #[cfg(all(test, unix))]
 mod tests {
     use super::*;
+
+    fn shell(script: &str, limit: Duration) -> Result<Printed> {
+        let folder = Folder::new().unwrap();
+        run(Path::new("/bin/sh"), &["-c".as_ref(), script.as_ref()], folder.path(), limit)
+    }
 
     #[test]
     fn programs_print_and_end() {
@@ -138,5 +193,49 @@ mod tests {
         assert!(slow.unwrap_err().to_string().contains("did not end within"));
         drop(folder);
         assert!(!path.exists());
+    }
+
+    /// Whether a process of this id lives; one that ended and was not yet collected does not.
+    fn is_alive(id: &str) -> bool {
+        let pid = rustix::process::Pid::from_raw(id.trim().parse().unwrap()).unwrap();
+        let state = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+        rustix::process::test_kill_process(pid).is_ok() && !state.contains(") Z ")
+    }
+
+    fn ends(id: &str) -> bool {
+        let start = Instant::now();
+        while is_alive(id) && start.elapsed() < Duration::from_secs(10) {
+            thread::sleep(Duration::from_millis(5));
+        }
+        !is_alive(id)
+    }
+
+    #[test]
+    fn what_a_program_leaves_behind_ends_and_holds_nothing_up() {
+        let start = Instant::now();
+        let left = shell("sleep 1000 & echo $!", Duration::from_secs(60)).unwrap();
+        assert!(start.elapsed() < Duration::from_secs(20) && left.succeeded);
+        assert!(ends(&left.output), "{left:?}");
+        let folder = Folder::new().unwrap();
+        let file = folder.path().join("id");
+        let script = format!("sleep 1000 & echo $! > {}; wait", file.display());
+        let error = shell(&script, Duration::from_millis(500)).unwrap_err();
+        assert!(matches!(error, Error::TimedOut { .. }), "{error}");
+        assert!(ends(&fs::read_to_string(file).unwrap()));
+    }
+
+    #[test]
+    fn what_is_kept_of_the_output_is_limited() {
+        let printed = shell("head -c 20000000 /dev/zero", Duration::from_secs(60)).unwrap();
+        assert_eq!((printed.output.len(), printed.succeeded), (MOST, true));
+    }
+
+    #[test]
+    fn a_program_ends_when_its_caller_is_interrupted() {
+        let start = Instant::now();
+        let _watch = phynexus::interrupt::watch(|| true);
+        let error = shell("sleep 1000", Duration::from_secs(60)).unwrap_err();
+        assert!(matches!(error, Error::Engine(phynexus::Error::Interrupted)), "{error}");
+        assert!(start.elapsed() < Duration::from_secs(20));
     }
 }

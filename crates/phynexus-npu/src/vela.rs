@@ -17,38 +17,14 @@ use std::{
 use neurenix_onnx::edit::Network;
 
 use crate::{
-    Error, Place, Placed, Result, Search,
+    CompiledFile, Error, FileMemory, Place, Placed, Result, Search,
     library::Known,
     tflite::{self, File},
-    tool::{self, Folder},
+    tool::{self, Folder, SEARCH_LIMIT},
 };
 
 /// How long Vela may take.
 const LIMIT: Duration = Duration::from_secs(300);
-
-/// A network that was compiled for a device that is not here.
-#[derive(Clone, Debug)]
-pub struct CompiledFile {
-    /// The file for the device.
-    pub path: PathBuf,
-    /// Where each node runs, as the compiler reports.
-    pub placement: Vec<Placed>,
-    /// The memory that it needs.
-    pub memory: FileMemory,
-    /// The cycles of a run that the compiler expects; `None` if it does not say.
-    pub cycles: Option<u64>,
-}
-
-/// The memory that a compiled network needs, in bytes; 0 where a device lacks such memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FileMemory {
-    /// On the chip.
-    pub sram: u64,
-    /// Beside the chip.
-    pub dram: u64,
-    /// Flash, on and off the chip: the weights and the commands.
-    pub flash: u64,
-}
 
 /// An Ethos-U and its number of multipliers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +38,26 @@ pub enum Accelerator {
 }
 
 impl Accelerator {
+    /// All that Vela compiles for.
+    pub const ALL: [Accelerator; 11] = [
+        Accelerator::U55(32),
+        Accelerator::U55(64),
+        Accelerator::U55(128),
+        Accelerator::U55(256),
+        Accelerator::U65(256),
+        Accelerator::U65(512),
+        Accelerator::U85(128),
+        Accelerator::U85(256),
+        Accelerator::U85(512),
+        Accelerator::U85(1024),
+        Accelerator::U85(2048),
+    ];
+
+    /// The one of this name, such as `ethos-u55-128`.
+    pub fn of_name(name: &str) -> Option<Accelerator> {
+        Accelerator::ALL.into_iter().find(|accelerator| accelerator.name() == name)
+    }
+
     /// Vela's name, such as `ethos-u55-128`.
     pub fn name(self) -> String {
         match self {
@@ -99,7 +95,7 @@ impl Vela {
 
     fn version_of(program: &Path) -> Result<String> {
         let folder = Folder::new()?;
-        let printed = tool::run(program, &["--version".as_ref()], folder.path(), LIMIT)?;
+        let printed = tool::run(program, &["--version".as_ref()], folder.path(), SEARCH_LIMIT)?;
         match printed.succeeded {
             true => Ok(printed.output.trim().to_owned()),
             false => Err(failed(printed.end())),

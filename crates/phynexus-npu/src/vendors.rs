@@ -5,15 +5,10 @@
 
 pub mod edge_tpu;
 
-use std::time::Duration;
-
 use crate::{
     Search,
-    tool::{self, Folder},
+    tool::{self, Folder, SEARCH_LIMIT},
 };
-
-/// How long a tool may take to say its version.
-const LIMIT: Duration = Duration::from_secs(20);
 
 /// A vendor's software, as a search found it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,7 +133,8 @@ impl Sign {
                 let program = search.tool(name)?;
                 let version = argument.and_then(|argument| {
                     let folder = Folder::new().ok()?;
-                    let printed = tool::run(&program, &[argument.as_ref()], folder.path(), LIMIT).ok()?;
+                    let printed =
+                        tool::run(&program, &[argument.as_ref()], folder.path(), SEARCH_LIMIT).ok()?;
                     let line = printed.output.lines().map(str::trim).find(|line| !line.is_empty())?;
                     printed.succeeded.then(|| line.to_owned())
                 });

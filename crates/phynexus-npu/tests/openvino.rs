@@ -42,7 +42,7 @@ fn difference(
     let compiled = start.elapsed();
     assert_eq!(program.placement().len(), network.graph.node.len());
     assert!(program.placement().iter().all(|placed| placed.place == Place::Device));
-    assert!(program.memory().unwrap() > 0);
+    assert_eq!(program.memory(), None, "OpenVINO does not say");
     let given = inputs["x"].tensor().unwrap().clone();
     let start = Instant::now();
     let output = program.run(std::slice::from_ref(&given)).unwrap();

@@ -6,7 +6,10 @@ mod common;
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use common::*;
@@ -33,6 +36,9 @@ struct Fake {
     wrong: Option<(&'static str, f32)>,
     /// Whether what it compiled fails to run after so many runs.
     runs: usize,
+    /// What it says while it fails to compile, and how many times it still fails.
+    message: Option<&'static str>,
+    fails: Arc<AtomicUsize>,
     /// The nodes of each network that it was asked to compile.
     asked: Arc<Mutex<Vec<Vec<String>>>>,
 }
@@ -56,6 +62,8 @@ impl Fake {
             most: usize::MAX,
             wrong: None,
             runs: usize::MAX,
+            message: None,
+            fails: Arc::default(),
             asked: Arc::default(),
         }
     }
@@ -109,6 +117,11 @@ impl Runtime for Fake {
         let nodes = &network.graph.node;
         self.asked.lock().unwrap().push(nodes.iter().map(|node| node.name.clone()).collect());
         let error = |message: String| Err(Error::Runtime { runtime: "fake".to_owned(), message });
+        let is_left =
+            self.fails.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        if let (Some(message), Ok(_)) = (self.message, is_left) {
+            return error(message.to_owned());
+        }
         if let Some(node) = nodes.iter().find(|node| self.refused.contains(&&*node.op_type)) {
             return error(format!("{} is refused", node.op_type));
         }
@@ -279,10 +292,21 @@ fn a_difference_names_the_first_node_that_differs() {
         [(mlp(1), "b"), (quantized_network.clone(), "b"), (mlp(1), "a_relu"), (quantized_network, "y")]
     {
         let device = Fake { wrong: Some((node, 0.5)), ..Fake::new() }.device();
-        let error = Compiled::compile(&network, &device, &samples, &Options::default()).unwrap_err();
+        let strict = Options { strict: true, ..Options::default() };
+        let error = Compiled::compile(&network, &device, &samples, &strict).unwrap_err();
         let Error::Difference { node: found, difference, bound, .. } = &error else { panic!("{error}") };
         assert_eq!(found, node, "{error}");
         assert!(difference > bound && *bound < 0.2, "{error}");
+
+        // Otherwise the node goes to the CPU with that reason, and the rest stays on the device.
+        let mut compiled = Compiled::compile(&network, &device, &samples, &Options::default()).unwrap();
+        let report = compiled.placement_report();
+        let on_cpu: Vec<&PartReport> = report.parts.iter().filter(|part| !part.on_device).collect();
+        assert_eq!((on_cpu.len(), on_cpu[0].nodes[0].as_str()), (1, node), "{report}");
+        assert!(on_cpu[0].nodes.len() <= 3 && report.parts.len() > 1, "{report}");
+        assert!(on_cpu[0].reasons[0].contains("differs from the CPU at the node"), "{report}");
+        let outputs = compiled.run(&samples[1]).unwrap();
+        assert_eq!(numbers_of(&outputs, "y"), expected(&network, &samples[1], "y"));
     }
     // The runtime is right within the error of its numbers: two steps of 8 bits.
     let network = quantized(&mlp(1), &samples[0], Element::Uint8);
@@ -292,16 +316,36 @@ fn a_difference_names_the_first_node_that_differs() {
 }
 
 #[test]
+fn a_failure_that_may_pass_is_tried_again_and_a_refusal_is_not() {
+    let (network, inputs) = (branches(), sample(1, &[1, 8]));
+    let samples = std::slice::from_ref(&inputs);
+    for (message, is_lasting) in [("out of memory", false), ("it is not supported", true)] {
+        let failing = Fake { message: Some(message), ..Fake::new() };
+        let count = failing.fails.clone();
+        count.store(1000, Ordering::Relaxed);
+        let device = failing.device();
+        let compile = || Compiled::compile(&network, &device, samples, &Options::default()).unwrap();
+        assert_eq!(compile().placement_report().on_device(), 0);
+        // From now on the whole network fails once, and its parts compile.
+        count.store(1, Ordering::Relaxed);
+        let on_device = compile().placement_report().on_device();
+        assert_eq!(on_device, if is_lasting { 0 } else { 5 }, "{message}");
+    }
+}
+
+#[test]
 fn what_fails_on_the_device_runs_on_the_cpu_and_the_report_says_so() {
     let (network, inputs) = (mlp(1), sample(6, &[1, 64]));
     let samples = std::slice::from_ref(&inputs);
     // One run is the comparison with the CPU.
     let device = Fake { runs: 2, ..Fake::new() }.device();
     let mut compiled = Compiled::compile(&network, &device, samples, &Options::default()).unwrap();
-    for run in 0..3 {
+    for run in 0..4 {
         let outputs = compiled.run(&inputs).unwrap();
         assert_eq!(numbers_of(&outputs, "y"), expected(&network, &inputs, "y"));
-        assert_eq!(compiled.placement_report().failures.len(), run);
+        let failures = compiled.placement_report().failures;
+        assert_eq!(failures.len(), run.min(1), "failures are counted, not listed");
+        assert_eq!(failures.iter().any(|line| line.ends_with(&format!(", {run} times"))), run > 1);
     }
     let report = compiled.placement_report();
     let never = Fake { runs: 0, ..Fake::new() }.device();

@@ -143,11 +143,17 @@ fn operators_that_the_device_computes_less_exactly_are_found() {
         add(&mut float, operator, read, "y", vec![]);
         let network = quantized(&float, &inputs, activation);
         let samples = std::slice::from_ref(&inputs);
-        let error = Compiled::compile(&network, &device, samples, &Options::default()).unwrap_err();
+        let strict = Options { strict: true, ..Options::default() };
+        let error = Compiled::compile(&network, &device, samples, &strict).unwrap_err();
         assert!(matches!(&error, Error::Difference { node, .. } if node == "y"), "{error}");
         let kept = Options { cpu_nodes: vec!["y".to_owned()], ..Options::default() };
-        let mut compiled = Compiled::compile(&network, &device, samples, &kept).unwrap();
-        assert_eq!(run(&mut compiled, &inputs), on_cpu(&network, &inputs));
+        for (options, reason) in [(Options::default(), "differs from the CPU"), (kept, "cpu_nodes")] {
+            let mut compiled = Compiled::compile(&network, &device, samples, &options).unwrap();
+            assert_eq!(run(&mut compiled, &inputs), on_cpu(&network, &inputs));
+            let report = compiled.placement_report();
+            let place = &report.nodes.iter().find(|node| node.node == "y").unwrap().place;
+            assert!(matches!(place, Place::Cpu(own) if own.contains(reason)), "{report}");
+        }
     }
 }
 

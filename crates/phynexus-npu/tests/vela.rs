@@ -9,8 +9,8 @@ use neurenix_onnx::{
     edit::{self, Network},
 };
 use phynexus_npu::{
-    Place, Search,
-    vela::{Accelerator, CompiledFile, Vela},
+    CompiledFile, Place, Search, compile_file,
+    vela::{Accelerator, Vela},
 };
 
 const ALL: [Accelerator; 3] = [Accelerator::U55(128), Accelerator::U65(256), Accelerator::U85(256)];
@@ -72,5 +72,22 @@ fn what_the_npu_lacks_goes_to_the_cpu_with_velas_reason() {
             }
         }
         assert!(compiled.placement.iter().any(|placed| placed.operator == "Exp"));
+    }
+}
+
+#[test]
+#[ignore = "needs ethos-u-vela in RNN_NPU_PATH"]
+fn files_are_compiled_by_the_name_of_their_target() {
+    phynexus_cpu::register();
+    let mut network = quantized(&mlp(1), &sample(1, &[1, 64]), Element::Int8);
+    symbolic(&mut network, "batch");
+    let folder = tempfile::tempdir().unwrap();
+    for accelerator in ALL {
+        let path = folder.path().join(accelerator.name());
+        let file = compile_file(&accelerator.name(), &network, &path, &Search::default()).unwrap();
+        assert_eq!(file.path, path);
+        assert_eq!(&std::fs::read(&path).unwrap()[4..8], b"TFL3");
+        assert!(file.placement.iter().all(|placed| placed.place == Place::Device));
+        assert_eq!(file.placement.len(), 5);
     }
 }

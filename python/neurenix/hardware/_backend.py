@@ -14,13 +14,13 @@ from ..nn import Module
 
 
 class FallbackWarning(RuntimeWarning):
-    """An operation ran on the CPU because the requested hardware is not present."""
+    """An operation ran on the CPU because the requested hardware is not present or does not take it."""
 
 
 def _calls_above() -> int:
     """How many calls above the caller of this function the line is that called this package."""
-    own, frame, level = os.path.dirname(__file__), sys._getframe(1), 1
-    while frame.f_back is not None and os.path.dirname(frame.f_code.co_filename) == own:
+    own, frame, level = os.path.dirname(os.path.dirname(__file__)) + os.sep, sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(own):
         frame, level = frame.f_back, level + 1
     return level
 
@@ -92,24 +92,27 @@ class HardwareBackend:
         return [dict(entry) for entry in self._report]
 
     def _device(self, operation: str, beside: Device) -> Device:
-        """The device on which an operation runs. Records it. If that is the CPU instead of the hardware, warns once, at
-        the line that called this package.
-        """
+        """The device on which an operation runs. Records it."""
         if self.get_device_count() > 0:
             device, reason = (beside if beside.type == self.kind else self._devices[0]), None
         else:
             device, reason = Device("cpu"), self._reason()
-            if not self._warned:
-                self._warned = True
-                message = f"{self.missing}, operations run on the CPU: {reason}"
-                warnings.warn(message, FallbackWarning, stacklevel=_calls_above())
-        for entry in self._report:
-            if (entry["operation"], entry["device"]) == (operation, device.name):
-                entry["count"] += 1
-                return device
-        entry = {"operation": operation, "device": device.name, "count": 1, "reason": reason}
-        self._report.append(entry)
+        self._record(operation, device.name, reason)
         return device
+
+    def _record(self, operation: str, device: str, reason: str | None) -> None:
+        """Adds to the report. With a reason, the CPU computes instead of the hardware: warns once, at the line that called
+        this package.
+        """
+        if reason is not None and not self._warned:
+            self._warned = True
+            what = f"{operation} runs" if self._devices else f"{self.missing}, operations run"
+            warnings.warn(f"{what} on the CPU: {reason}", FallbackWarning, stacklevel=_calls_above())
+        for entry in self._report:
+            if (entry["operation"], entry["device"]) == (operation, device):
+                entry["count"] += 1
+                return
+        self._report.append({"operation": operation, "device": device, "count": 1, "reason": reason})
 
     def _on_device(self, operation: str, *operands: Tensor | None) -> tuple[Any, ...]:
         for operand in operands:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sysconfig
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from .. import _engine
+from .. import _engine, quantize as quantization
 from .._autograd import no_grad
 from .._engine import Tensor
 from ..nn import Module
-from ..onnx import OnnxModel, file_of
+from ..onnx import OnnxModel
 from ..quantize import QuantizationReport, QuantizedModel
 
 
@@ -20,12 +20,6 @@ def folders() -> list[str]:
     """Where the packages of the running interpreter are: some bring runtimes."""
     paths = sysconfig.get_paths()
     return list(dict.fromkeys([paths["purelib"], paths["platlib"], paths["scripts"]]))
-
-
-def cache_folder() -> str:
-    """Where compiled networks are kept."""
-    given = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
-    return str((Path(given) if given else Path.home() / ".cache") / "neurenix" / "npu")
 
 
 class OptimizedModel(Module):
@@ -42,47 +36,79 @@ class OptimizedModel(Module):
         device: _engine.NpuDevice | None,
         reason: str | None,
         settings: Mapping[str, Any],
-        samples: list[dict[str, Tensor]],
+        samples: list[Any],
+        compiled: Callable[[list[dict[str, Any]]], None] | None = None,
     ) -> None:
+        """``compiled`` is told where the nodes are, once the network is compiled for an NPU."""
         super().__init__()
         self._network = [network]
         self._file = file
+        self._unwritable: Exception | None = None
         self._report = report
         self._npu = device
         self._reason = reason
         self._settings = dict(settings)
-        self._samples = samples
+        self._compiled = compiled
         self._program: _engine.NpuProgram | None = None
-        if device is not None and file is not None and samples:
-            self._program = _engine.NpuProgram(file, device, samples, self._settings)
+        if samples:
+            self._record(samples)
+            if device is not None and self._file is not None:
+                self._compile(quantization._by_name(self._file, samples))
         self.eval()
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """Computes the outputs: a tensor if there is one, otherwise a tuple."""
         network = self._network[0]
+        if not inputs and not named:
+            raise TypeError("the network needs its inputs")
         if self._npu is None:
+            if isinstance(network, OnnxModel):
+                _named([port.name for port in network.inputs], inputs, named)
             with no_grad():
-                return network(*inputs, **named)
+                results = network(*inputs, **named)
+            if self._file is None and self._unwritable is None:
+                self._record([sample_of(network, inputs, named)])
+            return results
         if self._file is None:
-            self._file = file_of(network, tuple(inputs) or dict(named))
-        names = self._file.inputs()
-        values = {**dict(zip(names, inputs)), **named}
-        tensors = {name: value if isinstance(value, Tensor) else Tensor(value) for name, value in values.items()}
+            self._record([sample_of(network, inputs, named)])
+        assert self._file is not None
+        tensors = _values(self._file.inputs(), inputs, named)
         if self._program is None:
-            self._program = _engine.NpuProgram(self._file, self._npu, [tensors], self._settings)
-        results = [value for _, value in self._program.run(tensors)]
-        return results[0] if len(results) == 1 else tuple(results)
+            self._compile([tensors])
+        assert self._program is not None
+        computed = [value for _, value in self._program.run(tensors)]
+        return computed[0] if len(computed) == 1 else tuple(computed)
+
+    def _record(self, samples: list[Any]) -> None:
+        """Makes the file, for any number of rows if the network allows it. The CPU computes networks without a file, too."""
+        if self._file is not None:
+            return
+        try:
+            self._file = quantization._recorded(self._network[0], samples)
+        except (NotImplementedError, RuntimeError, TypeError, ValueError) as error:
+            if self._npu is not None:
+                raise
+            self._unwritable = error
+
+    def _compile(self, samples: list[dict[str, Tensor]]) -> None:
+        assert self._file is not None and self._npu is not None
+        self._program = _engine.NpuProgram(self._file, self._npu, samples, self._settings)
+        if self._compiled is not None:
+            self._compiled(self.placement_report())
 
     def quantization_report(self) -> QuantizationReport | None:
         """What quantization did; ``None`` if the network was not quantized."""
         return self._report
 
     def placement_report(self) -> list[dict[str, Any]]:
-        """For each node: its name ``node``, its ``operator``, the ``device``, and the ``reason`` if that is the CPU. On an
-        NPU it is empty until the network is compiled: with the first inputs, if there was no calibration data.
+        """For each node: its name ``node``, its ``operator``, the ``device``, and the ``reason`` if that is the CPU. Without
+        calibration data it is empty until the first inputs are there. A network that cannot be an ONNX file, which only
+        the CPU runs, is one node.
         """
         if self._npu is None:
             nodes = self._file.nodes() if self._file is not None else []
+            if self._unwritable is not None:
+                nodes = [("", type(self._network[0]).__name__)]
             return [{"node": n, "operator": o, "device": "cpu", "reason": self._reason} for n, o in nodes]
         placed = self._program.placement() if self._program is not None else []
         return [dict(zip(("node", "operator", "device", "reason"), row)) for row in placed]
@@ -97,6 +123,8 @@ class OptimizedModel(Module):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the network as an ONNX file, which ``NPUBackend.load`` and other runtimes read."""
+        if self._unwritable is not None:
+            raise RuntimeError(f"save: the network cannot be an ONNX file: {self._unwritable}") from self._unwritable
         if self._file is None:
             raise RuntimeError(
                 "save: the network is recorded with its first inputs: call it once, or give optimize_model calibration_data"
@@ -110,20 +138,62 @@ class OptimizedModel(Module):
         return f"{type(self).__name__}({where})"
 
 
+def sample_of(network: Module, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
+    """The arguments of a call as a sample: a tuple, or a dictionary in the order of the network's inputs."""
+    if not named:
+        return tuple(quantization._tensor(value) for value in inputs)
+    if isinstance(network, OnnxModel):
+        return _values([port.name for port in network.inputs], inputs, named)
+    signature = inspect.signature(network.forward)
+    values: dict[str, Any] = {}
+    for name, value in signature.bind(*inputs, **named).arguments.items():
+        values.update(value if signature.parameters[name].kind == inspect.Parameter.VAR_KEYWORD else {name: value})
+    return {name: quantization._tensor(value) for name, value in values.items()}
+
+
+def _values(names: list[str], inputs: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The arguments of a call as tensors by name."""
+    return {name: quantization._tensor(value) for name, value in _named(names, inputs, named).items()}
+
+
+def _named(names: list[str], inputs: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a call by name, in the order of ``names``, which must all be there."""
+    if len(inputs) > len(names):
+        raise TypeError(f"expected at most {len(names)} inputs, got {len(inputs)}")
+    values = dict(zip(names, inputs))
+    for name, value in named.items():
+        if name in values:
+            raise TypeError(f"the input {name!r} is given twice")
+        if name not in names:
+            raise TypeError(f"there is no input {name!r}; there are {', '.join(names)}")
+        values[name] = value
+    missing = [name for name in names if name not in values]
+    if missing:
+        raise TypeError(f"inputs are missing: {', '.join(missing)}")
+    return {name: values[name] for name in names}
+
+
 def loaded(
-    path: str | os.PathLike[str], device: _engine.NpuDevice | None, reason: str | None, settings: Mapping[str, Any]
+    path: str | os.PathLike[str],
+    device: _engine.NpuDevice | None,
+    reason: str | None,
+    settings: Mapping[str, Any],
+    samples: Callable[[_engine.OnnxFile], list[Any]],
+    compiled: Callable[[list[dict[str, Any]]], None],
 ) -> OptimizedModel:
-    """A saved network."""
+    """A saved network, and what ``samples`` gives for its file."""
     file = _engine.OnnxFile.load(os.fspath(path))
-    return OptimizedModel(OnnxModel(file.network(None)), file, None, device, reason, settings, [])
+    network = OnnxModel(file.network(None))
+    return OptimizedModel(network, file, None, device, reason, settings, samples(file), compiled)
 
 
 def of_quantized(
     model: QuantizedModel,
-    samples: list[dict[str, Tensor]],
+    samples: list[Any],
     device: _engine.NpuDevice | None,
     reason: str | None,
     settings: Mapping[str, Any],
+    compiled: Callable[[list[dict[str, Any]]], None],
 ) -> OptimizedModel:
     """A quantized network for the device."""
-    return OptimizedModel(model, model._file, model.quantization_report(), device, reason, settings, samples)
+    return OptimizedModel(model, model._file, model.quantization_report(), device, reason, settings, samples, compiled)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 from .. import _engine, quantize as quantization
 from .._engine import Tensor
 from ..nn import Module
-from ._backend import HardwareBackend
-from ._deployed import OptimizedModel, cache_folder, folders, loaded, of_quantized
+from ..onnx import file_of
+from ._backend import HardwareBackend, _calls_above
+from ._deployed import OptimizedModel, folders, loaded, of_quantized, sample_of
 
 _FORMATS = {"int8": ("uint8", "int8"), "int16": ("uint16", "int8")}
 _PRECISIONS = (*_FORMATS, "float16", "bfloat16")
@@ -23,6 +26,9 @@ _GOALS: dict[str, dict[str, Any]] = {
     "power": {},
     "size": {"weights": "int4"},
 }
+
+#: The most operations that stay compiled; the one that was used least recently goes.
+_OPERATIONS = 16
 
 
 def is_npu_available() -> bool:
@@ -62,10 +68,30 @@ class NPUBackend(HardwareBackend):
     def _describe(self, device: Any) -> dict[str, Any]:
         return {"type": "NPU", **device.properties()}
 
+    def _device(self, operation: str, beside: _engine.Device) -> Any:
+        """Without a unit, and for operations that are no network."""
+        if self.get_device_count() == 0:
+            return super()._device(operation, beside)
+        self._record(operation, "cpu", "it changes its operands, and a unit only computes results")
+        return _engine.Device("cpu")
+
     def _unit(self, operation: str) -> tuple[Any, str | None]:
-        """The unit, or ``None`` and the reason. Records it."""
-        device = self._device(operation, _engine.Device("cpu"))
-        return (device, None) if isinstance(device, _engine.NpuDevice) else (None, self._reason())
+        """The unit, or ``None`` and the reason, which is recorded."""
+        if self.get_device_count() > 0:
+            return self._devices[0], None
+        self._device(operation, _engine.Device("cpu"))
+        return None, self._reason()
+
+    def _place(self, operation: str, nodes: list[dict[str, Any]]) -> None:
+        """Records where the nodes of a compiled network are."""
+        reasons = [f"{node['operator']}: {node['reason']}" for node in nodes if node["device"] == "cpu"]
+        if reasons:
+            self._record(operation, "cpu", "; ".join(dict.fromkeys(reasons)))
+        for device in dict.fromkeys(node["device"] for node in nodes if node["device"] != "cpu"):
+            self._record(operation, device, None)
+
+    def _placing(self, operation: str) -> Callable[[list[dict[str, Any]]], None]:
+        return lambda nodes: self._place(operation, nodes)
 
     def _settings(self, low_power: bool = False, strict: bool = False) -> dict[str, Any]:
         return {
@@ -73,7 +99,7 @@ class NPUBackend(HardwareBackend):
             "low_power": low_power,
             "memory_limit": self._memory_limit,
             "save_memory": self._memory_optimization,
-            "cache": cache_folder(),
+            "cache": _engine.npu_cache_folder(),
         }
 
     def _computed(
@@ -85,21 +111,51 @@ class NPUBackend(HardwareBackend):
         for operand in given:
             if not isinstance(operand, Tensor):
                 raise TypeError(f"{operation}: expected a tensor, got {type(operand).__name__}; convert it with neurenix.Tensor")
-        unit, _ = self._unit(operation)
+        if not all(operand.dtype.is_floating_point for operand in given):
+            # A unit computes with floats of 16 bits.
+            self._record(operation, "cpu", "a unit rounds integers; give floats")
+            return function(*(None if operand is None else operand.to("cpu") for operand in operands))
         places = [operand is not None for operand in operands]
         key = (operation, str(attributes), tuple(places), tuple((tuple(o.shape), o.dtype.name) for o in given))
-        if key not in self._programs:
+        program = self._programs.pop(key, None)
+        if program is None:
 
             def network(*inputs: Tensor) -> Tensor:
                 remaining = iter(inputs)
                 return function(*(next(remaining) if there else None for there in places))
 
-            self._programs[key] = OptimizedModel(
-                _Function(network), None, None, unit, None, self._settings(), []
-            )
-        result = self._programs[key](*given)
+            module = _Function(network)
+            file = file_of(module, tuple(given))
+            unit: Any = self._devices[0]
+            program = OptimizedModel(module, file, None, unit, None, self._settings(), [])
+        result = program(*given)
+        if len(self._programs) == _OPERATIONS:
+            del self._programs[next(iter(self._programs))]
+        self._programs[key] = program
+        self._place(operation, program.placement_report())
         assert isinstance(result, Tensor)
         return result
+
+    def batch_norm(
+        self,
+        input: Tensor,
+        running_mean: Tensor,
+        running_var: Tensor,
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        training: bool = False,
+        momentum: float = 0.1,
+        eps: float = 1e-5,
+    ) -> Tensor:
+        """Normalises over the batch. Training, which moves the running statistics, is the CPU's work."""
+        if training or self.get_device_count() == 0:
+            return super().batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+
+        def normalize(x: Tensor, mean: Tensor, variance: Tensor, w: Tensor | None, b: Tensor | None) -> Tensor:
+            return _engine.batch_norm(x, mean, variance, w, b, False, momentum, eps)
+
+        operands = (input, running_mean, running_var, weight, bias)
+        return self._computed("batch_norm", normalize, *operands, attributes=(eps,))
 
     def optimize_model(
         self,
@@ -116,19 +172,22 @@ class NPUBackend(HardwareBackend):
 
         ``precision``: ``"int8"`` or ``"int16"`` for activations (weights are ``int8``, as NPUs have it), or
         ``"float16"`` or ``"bfloat16"``. ``calibration_data`` is batches of typical inputs, from which the ranges of
-        activations follow. Without it only the weights are integers, of 8 or 16 bits; with ``dynamic``, the ranges are
-        found while the network runs. ``quantize=False`` keeps the model's own numbers.
+        activations follow. Without it only the weights are integers, of 8 or 16 bits, and layers compute with floats;
+        with ``dynamic``, the ranges are found while the network runs. NPUs compute neither with integers: a warning says
+        so. ``quantize=False`` keeps the model's own numbers.
 
         ``optimize_for``:
 
         - ``"balanced"``: a scale for each output channel of a weight;
-        - ``"performance"``: one scale for a whole weight, which needs fewer operations;
+        - ``"performance"``: one scale for a whole weight, which needs fewer operations; weights without calibration data
+          are those of ``"balanced"``;
         - ``"accuracy"``: ranges with the least squared error, equalized layers, corrected biases, learned rounding;
+          needs calibration data;
         - ``"power"``: as balanced, and the runtime is told to save power;
         - ``"size"``: weights of 4 bits.
 
         ``strict`` makes it an error if a part of the network does not run on the device. ``options`` are other
-        arguments of ``neurenix.quantize.static``.
+        arguments of ``neurenix.quantize.static``. Raises ``ValueError`` for arguments that would have no effect.
         """
         if precision not in _PRECISIONS:
             known = ", ".join(map(repr, _PRECISIONS))
@@ -138,30 +197,50 @@ class NPUBackend(HardwareBackend):
             raise ValueError(f"optimize_model: optimize_for is {optimize_for!r}, it must be one of {known}")
         if not isinstance(model, (Module, str, os.PathLike)):
             raise TypeError(f"optimize_model: expected neurenix.nn.Module or a path, got {type(model).__name__}")
+        _check(model, quantize, precision, optimize_for, calibration_data is not None, dynamic, options)
         unit, reason = self._unit("optimize_model")
         settings = self._settings(low_power=optimize_for == "power", strict=strict)
+        place = self._placing("optimize_model")
+
+        def samples(of: Any) -> list[Any]:
+            return [] if calibration_data is None else quantization._samples(of, calibration_data)
+
         if not quantize or precision not in _FORMATS:
             if isinstance(model, (str, os.PathLike)):
-                return loaded(model, unit, reason, settings)
+                return loaded(model, unit, reason, settings, samples, place)
             copy = model.clone().eval()
             if quantize:
                 copy.to(precision)
-            return OptimizedModel(copy, None, None, unit, reason, settings, [])
+            return OptimizedModel(copy, None, None, unit, reason, settings, samples(copy), place)
         activations, weights = _FORMATS[precision]
         chosen = {"activations": activations, "weights": weights, **_GOALS[optimize_for], **options}
         if calibration_data is not None:
-            samples = quantization._samples(calibration_data)
-            quantized = quantization.static(model, calibration_data, **chosen)
-            names = quantized._file.inputs()
-            named = [sample if isinstance(sample, dict) else dict(zip(names, sample)) for sample in samples]
-            return of_quantized(quantized, named, unit, reason, settings)
-        bits = {"int4": 4, "int8": 8}[chosen["weights"]] if precision == "int8" else 16
-        return _Pending(model, dynamic, bits, unit, reason, settings)
+            # Data may be a generator: it is read once.
+            opened = quantization._opened(model)
+            batches = samples(opened)
+            quantized = quantization.static(opened, batches, **chosen)
+            return of_quantized(quantized, batches, unit, reason, settings, place)
+        if unit is not None or optimize_for == "performance":
+            message = (
+                "optimize_model: without calibration_data, batches of typical inputs, an NPU cannot compute with integers, "
+                'and "performance" is the same as "balanced"'
+            )
+            warnings.warn(message, UserWarning, stacklevel=_calls_above())
+        own: dict[str, Any]
+        if dynamic:
+            own = {name: chosen[name] for name in ("per_channel", "excluded") if name in chosen}
+        else:
+            bits = 16 if precision == "int16" else {"int4": 4, "int8": 8}[chosen["weights"]]
+            own = {"bits": bits, "group": 32 if bits == 4 else None, "excluded": chosen.get("excluded", ())}
+        quantizer = quantization.dynamic if dynamic else quantization.weights
+        if not isinstance(model, Module):
+            return of_quantized(quantizer(model, **own), [], unit, reason, settings, place)
+        return _Pending(model.clone().eval(), quantizer, own, unit, reason, settings, place)
 
     def load(self, path: str | os.PathLike[str], strict: bool = False) -> OptimizedModel:
         """A network that ``OptimizedModel.save`` wrote, or any ONNX file, for the device."""
         unit, reason = self._unit("load")
-        return loaded(path, unit, reason, self._settings(strict=strict))
+        return loaded(path, unit, reason, self._settings(strict=strict), lambda _: [], self._placing("load"))
 
     def set_memory_limit(self, limit: int) -> None:
         """Limits the memory of networks that are compiled from now on to this number of bytes: a network that needs more
@@ -170,12 +249,14 @@ class NPUBackend(HardwareBackend):
         if not isinstance(limit, int) or limit <= 0:
             raise ValueError(f"set_memory_limit: limit is {limit!r}, it must be a positive number of bytes")
         self._memory_limit = limit
+        self._programs.clear()
 
     def enable_memory_optimization(self, enabled: bool = True) -> None:
         """Prefers little memory to speed for networks that are compiled from now on. Without a device, it is only
         recorded. ``OptimizedModel.memory`` shows the effect.
         """
         self._memory_optimization = bool(enabled)
+        self._programs.clear()
 
 
 class _Function(Module):
@@ -189,31 +270,59 @@ class _Function(Module):
         return self._function(*inputs)
 
 
+def _check(
+    model: Any, quantize: bool, precision: str, optimize_for: str, calibrated: bool, dynamic: bool, options: dict[str, Any]
+) -> None:
+    """Refuses unknown options, and arguments of ``optimize_model`` that would have no effect."""
+    try:
+        inspect.signature(quantization.static).bind(None, None, **options)
+    except TypeError as error:
+        raise TypeError(f"optimize_model: {error}") from None
+    goal = f"optimize_for={optimize_for!r}"
+    useless: list[str] = []
+    if not quantize or precision not in _FORMATS:
+        where = "with quantize=False" if not quantize else f"with precision={precision!r}"
+        useless += [f"precision={precision!r}"] if not quantize and precision != "int8" else []
+        useless += [goal] if optimize_for not in ("balanced", "power") else []
+        useless += [*(["dynamic"] if dynamic else []), *options]
+        if quantize and not isinstance(model, Module):
+            where, useless = "on a file, which keeps its own numbers", [f"precision={precision!r}"]
+    elif calibrated:
+        where, useless = "with calibration_data", ["dynamic"] if dynamic else []
+    else:
+        where = "without calibration_data"
+        own = {"excluded", "per_channel" if dynamic else "weights" if precision == "int8" else "excluded"}
+        useless += [f"{name}={value!r}" for name, value in options.items() if name not in own]
+        useless += [goal] if optimize_for == "accuracy" else []
+        if dynamic or precision == "int16":
+            useless += [goal] if optimize_for == "size" else []
+            where += " and with dynamic=True" if dynamic else f" and with precision={precision!r}"
+        useless += [f"precision={precision!r}"] if dynamic and precision == "int16" else []
+        weights = options.get("weights", "int8")
+        useless += [f"weights={weights!r}"] if "weights" in own and weights not in ("int4", "int8") else []
+    if useless:
+        raise ValueError(f"optimize_model: {', '.join(useless)} would have no effect {where}")
+
+
 class _Pending(OptimizedModel):
     """A network that is quantized when its first inputs show their shapes: without calibration data."""
 
     def __init__(
-        self, model: Any, dynamic: bool, bits: int, device: Any, reason: str | None, settings: dict[str, Any]
+        self,
+        model: Module,
+        quantizer: Callable[..., quantization.QuantizedModel],
+        options: dict[str, Any],
+        device: Any,
+        reason: str | None,
+        settings: dict[str, Any],
+        compiled: Callable[[list[dict[str, Any]]], None],
     ) -> None:
-        self._model = [model.clone().eval() if isinstance(model, Module) else model]
-        self._dynamic = dynamic
-        self._bits = bits
-        super().__init__(_Function(self._unknown), None, None, device, reason, settings, [])
-        if not isinstance(model, Module):
-            self._quantize(None)
-
-    def _unknown(self, *_: Any) -> Tensor:
-        raise RuntimeError("the network is quantized at its first call")
-
-    def _quantize(self, example: Any) -> None:
-        model = self._model[0]
-        if self._dynamic:
-            quantized = quantization.dynamic(model, example)
-        else:
-            quantized = quantization.weights(model, example, bits=self._bits, group=32 if self._bits == 4 else None)
-        self._network, self._file, self._report = [quantized], quantized._file, quantized.quantization_report()
+        super().__init__(model, None, None, device, reason, settings, [], compiled)
+        self._quantizer = quantizer
+        self._options = options
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
-        if self._file is None:
-            self._quantize(dict(named) if named else inputs if len(inputs) > 1 else inputs[0])
+        if self._file is None and (inputs or named):
+            quantized = self._quantizer(self._network[0], sample_of(self._network[0], inputs, named), **self._options)
+            self._network, self._file, self._report = [quantized], quantized._file, quantized.quantization_report()
         return super().forward(*inputs, **named)

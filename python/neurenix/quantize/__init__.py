@@ -9,11 +9,15 @@ other runtimes take, too.
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import json
+import operator
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from .. import _engine
 from .._autograd import no_grad
@@ -40,10 +44,15 @@ class QuantizationReport:
         self._native = native
         content = json.loads(native.json())
         #: For each quantized node: ``node``, ``operator``, ``activations``, ``weights`` and ``output``, a dictionary of
-        #: ``value``, ``sqnr_db`` (``None`` if nothing differs) and ``max_error``.
+        #: ``value``, ``sqnr_db`` (``None`` if nothing differs, ``-inf`` if only the float values are zeros)
+        #: and ``max_error``.
         self.layers: list[dict[str, Any]] = content["layers"]
         #: The same figures for each output of the network.
         self.outputs: list[dict[str, Any]] = content["outputs"]
+        for figures in [*self.outputs, *(layer["output"] for layer in self.layers if layer["output"])]:
+            for name in ("sqnr_db", "max_error"):
+                # JSON has texts for figures that are not finite.
+                figures[name] = None if figures[name] is None else float(figures[name])
         #: Bytes of the stored tensors before and after.
         self.float_bytes: int = content["float_bytes"]
         self.quantized_bytes: int = content["quantized_bytes"]
@@ -65,13 +74,13 @@ class QuantizationReport:
 
 
 class QuantizedModel(OnnxModel):
-    """A quantized network. It is for inference: its weights are integers."""
+    """A quantized network. It is for inference: its weights are integers, and nothing in it has gradients."""
 
     def __init__(self, file: _engine.OnnxFile, report: _engine.QuantizationReport | None, device: Any = None) -> None:
         super().__init__(file.network(device))
         self._file = file
         self._report = None if report is None else QuantizationReport(report)
-        self.eval()
+        self.eval().requires_grad_(False)
 
     def quantization_report(self) -> QuantizationReport | None:
         """What quantization did; ``None`` after ``finish_training``, which does not compare."""
@@ -103,8 +112,8 @@ def static(
 ) -> QuantizedModel:
     """Integers for activations and weights.
 
-    ``calibration_data`` is batches of typical inputs: tensors or arrays, pairs of inputs and labels as data loaders give
-    them, or dictionaries of inputs by name. A few hundred rows are enough.
+    ``calibration_data`` is batches of typical inputs: tensors or arrays; tuples of all inputs of the model, which labels
+    may follow, as data loaders give them; or dictionaries of inputs by name. A few hundred rows are enough.
 
     ``activations`` and ``weights`` are formats: ``"uint8"``, ``"int8"``, ``"uint16"``, ``"int16"``, for weights also
     ``"int4"`` and ``"uint4"``, and ``"float8_e4m3"`` and ``"float8_e5m2"``. ``per_channel`` gives each output channel of a
@@ -119,8 +128,8 @@ def static(
     With ``measure``, a function that returns the accuracy of a network, layers stay float until it is at most
     ``max_drop`` below that of the float network.
     """
-    samples = _samples(calibration_data)
-    file, named = _file(model, samples)
+    model = _opened(model)
+    file, named = _file(model, _samples(model, calibration_data))
     settings = _settings(
         activations, weights, per_channel, symmetric, calibrator, percentile, excluded, operators,
         equalize, smooth, bias_correction, adaptive_rounding,
@@ -139,10 +148,11 @@ def static(
 
 def dynamic(model: Any, example: Any = None, *, per_channel: bool = True, excluded: Sequence[str] = ()) -> QuantizedModel:
     """``int8`` weights, and activations that are quantized while the network runs: for linear layers, and when there is no
-    calibration data. ``example`` is an input of the model; an ONNX file needs none.
+    calibration data. ``example`` is an input of the model, or a tuple of several; an ONNX file needs none.
     """
-    file, _ = _file(model, [] if example is None else _samples([example]))
-    return QuantizedModel(*_engine.quantize_onnx_dynamically(file, per_channel, list(excluded)), _device(model))
+    model = _opened(model)
+    file = _file_of_example(model, example)
+    return QuantizedModel(*_engine.quantize_onnx_dynamically(file, per_channel, _names(excluded)), _device(model))
 
 
 def weights(
@@ -155,10 +165,14 @@ def weights(
     excluded: Sequence[str] = (),
 ) -> QuantizedModel:
     """Weights of 16, 8 or 4 bits with a scale for each ``group`` of adjacent inputs (``None``: one for each output).
-    Activations stay float. ``example`` is an input of the model; an ONNX file needs none.
+    Activations stay float. ``example`` is an input of the model, or a tuple of several; an ONNX file needs none.
     """
-    file, _ = _file(model, [] if example is None else _samples([example]))
-    return QuantizedModel(*_engine.quantize_onnx_weights(file, bits, group, symmetric, list(excluded)), _device(model))
+    bits = _count("bits", bits)
+    group = None if group is None else _count("group", group)
+    model = _opened(model)
+    file = _file_of_example(model, example)
+    quantized = _engine.quantize_onnx_weights(file, bits, group, symmetric, _names(excluded))
+    return QuantizedModel(*quantized, _device(model))
 
 
 def prepare_training(
@@ -179,8 +193,8 @@ def prepare_training(
     unchanged within the range and are zero outside (Bengio et al. 2013, arXiv 1308.3432). The arguments are those of
     ``static``.
     """
-    samples = _samples(calibration_data)
-    file, named = _file(model, samples)
+    model = _opened(model)
+    file, named = _file(model, _samples(model, calibration_data))
     settings = _settings(
         activations, weights, per_channel, symmetric, calibrator, percentile, excluded, operators,
         equalize, None, False, False,
@@ -220,7 +234,7 @@ def _settings(
     bias_correction: bool,
     adaptive_rounding: bool | int,
 ) -> dict[str, Any]:
-    steps = 1000 if adaptive_rounding is True else int(adaptive_rounding) or None
+    steps = 1000 if adaptive_rounding is True else _count("adaptive_rounding", adaptive_rounding) or None
     return {
         "activations": activations,
         "weights": weights,
@@ -228,8 +242,8 @@ def _settings(
         "symmetric": symmetric,
         "calibrator": calibrator,
         "percentile": float(percentile),
-        "excluded": list(excluded),
-        "operators": None if operators is None else list(operators),
+        "excluded": _names(excluded),
+        "operators": None if operators is None else _names(operators),
         "equalize": equalize,
         "smooth": smooth,
         "bias_correction": bias_correction,
@@ -237,22 +251,82 @@ def _settings(
     }
 
 
-def _samples(data: Any) -> list[Any]:
-    """Batches as tuples of positional inputs, or dictionaries."""
+def _count(name: str, number: Any) -> int:
+    """An integer that counts something."""
+    count = operator.index(number)
+    if count < 0:
+        raise ValueError(f"{name} is {count}, it must not be negative")
+    return count
+
+
+def _names(names: Sequence[str]) -> list[str]:
+    """Names, of which a single one may be given as it is."""
+    return [names] if isinstance(names, str) else list(names)
+
+
+def _opened(model: Any) -> Any:
+    """The model, or the file at this path."""
+    if isinstance(model, (str, os.PathLike)):
+        return _engine.OnnxFile.load(os.fspath(model))
+    if not isinstance(model, (_engine.OnnxFile, Module)) and not callable(model):
+        raise TypeError(f"expected a module or the path of an ONNX file, got {type(model).__name__}")
+    return model
+
+
+def _input_counts(model: Any) -> tuple[int, int | None]:
+    """The least and the most inputs that a model takes by position; ``None``: any number."""
+    if isinstance(model, (_engine.OnnxFile, OnnxModel)):
+        count = len(model.inputs() if isinstance(model, _engine.OnnxFile) else model.inputs)
+        return count, count
+    parameters = inspect.signature(model.forward if isinstance(model, Module) else model).parameters.values()
+    positional = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    least = sum(each.default is each.empty for each in positional)
+    return least, None if any(each.kind == each.VAR_POSITIONAL for each in parameters) else len(positional)
+
+
+def _samples(model: Any, data: Any) -> list[Any]:
+    """Batches as tuples of positional inputs, or dictionaries, without labels. Samples that this function returned stay
+    as they are.
+    """
     if isinstance(data, (Tensor, Mapping)) or hasattr(data, "__array__"):
         data = [data]
     if not isinstance(data, Iterable):
         raise TypeError(f"calibration data are batches of inputs, got {type(data).__name__}")
+    least, most = _input_counts(model)
     samples: list[Any] = []
     for batch in data:
-        if isinstance(batch, Mapping):
-            samples.append({name: _tensor(value) for name, value in batch.items()})
-        else:
-            # A batch of inputs, or inputs and labels as data loaders give them.
-            samples.append((_tensor(batch[0] if isinstance(batch, (list, tuple)) else batch),))
+        sample = _sample(batch, least, most)
+        if isinstance(sample, tuple) and most is not None and least < most and len(sample) > least:
+            raise TypeError(
+                f"the model takes {least} to {most} inputs, so a batch of {len(sample)} parts could have labels: "
+                "give dictionaries of inputs by name"
+            )
+        samples.append(sample)
     if not samples:
         raise ValueError("calibration data has no batches")
     return samples
+
+
+def _sample(batch: Any, least: int, most: int | None) -> Any:
+    """One batch as a tuple of positional inputs, or a dictionary."""
+    if isinstance(batch, Mapping):
+        return {name: _tensor(value) for name, value in batch.items()}
+    # A list of numbers is one input.
+    parts = batch if isinstance(batch, tuple) or _has_tensors(batch) else (batch,)
+    if most != 1 and parts and isinstance(parts[0], (tuple, list)) and _has_tensors(parts[0]):
+        # All inputs together, and labels.
+        parts = parts[0]
+    if len(parts) < max(least, 1):
+        raise TypeError(f"the model takes {max(least, 1)} inputs, a batch has {len(parts)}")
+    return tuple(_tensor(part) for part in parts[:most])
+
+
+def _has_tensors(value: Any) -> bool:
+    """Whether a list or tuple has tensors or arrays."""
+    if not isinstance(value, (list, tuple)):
+        return False
+    arrays = (isinstance(part, Tensor) or (hasattr(part, "__array__") and not isinstance(part, np.generic)) for part in value)
+    return any(arrays) or any(_has_tensors(part) for part in value)
 
 
 def _tensor(value: Any) -> Tensor:
@@ -261,17 +335,25 @@ def _tensor(value: Any) -> Tensor:
 
 def _file(model: Any, samples: list[Any]) -> tuple[_engine.OnnxFile, list[dict[str, Tensor]]]:
     """The network as a file in memory, and the samples by the names of its inputs."""
-    if isinstance(model, (str, os.PathLike)):
-        file = _engine.OnnxFile.load(os.fspath(model))
-    elif isinstance(model, Module) or callable(model):
-        if not samples:
-            raise TypeError("a model needs an example of its inputs: give one batch")
-        file = _recorded(model, samples)
-    else:
-        raise TypeError(f"expected a module or the path of an ONNX file, got {type(model).__name__}")
+    file = model if isinstance(model, _engine.OnnxFile) else _recorded(model, samples)
+    return file, _by_name(file, samples)
+
+
+def _by_name(file: _engine.OnnxFile, samples: list[Any]) -> list[dict[str, Tensor]]:
     names = file.inputs()
-    named = [sample if isinstance(sample, dict) else dict(zip(names, sample)) for sample in samples]
-    return file, named
+    for sample in samples:
+        if isinstance(sample, tuple) and len(sample) != len(names):
+            raise TypeError(f"the network has the inputs {', '.join(names)}, a batch has {len(sample)}")
+    return [sample if isinstance(sample, dict) else dict(zip(names, sample)) for sample in samples]
+
+
+def _file_of_example(model: Any, example: Any) -> _engine.OnnxFile:
+    """The network as a file in memory. All of the example are inputs."""
+    if isinstance(model, _engine.OnnxFile):
+        return model
+    if example is None:
+        raise TypeError("a model needs an example of its inputs: give one batch")
+    return _recorded(model, [_sample(example, *_input_counts(model))])
 
 
 def _recorded(model: Any, samples: list[Any]) -> _engine.OnnxFile:

@@ -70,9 +70,13 @@ fn summary(report: &Report) -> Vec<Fact> {
     facts
 }
 
-/// A ratio of signal to noise.
+/// A ratio of signal to noise. Minus infinity is noise without a signal.
 fn decibels(ratio: f64) -> String {
-    if ratio.is_infinite() { "exact".to_owned() } else { format!("{ratio:.1} dB") }
+    match ratio {
+        f64::INFINITY => "exact".to_owned(),
+        ratio if ratio.is_nan() => "not a number".to_owned(),
+        ratio => format!("{ratio:.1} dB"),
+    }
 }
 
 fn layers(layers: &[Layer]) -> String {
@@ -87,8 +91,9 @@ fn layers(layers: &[Layer]) -> String {
     );
     let format = |format: Option<Format>| format.map_or("\u{2013}".to_owned(), |format| format.to_string());
     for layer in layers {
-        let ratio = layer.output.as_ref().map(|output| output.sqnr_db).filter(|ratio| !ratio.is_nan());
-        let share = ratio.map_or(0.0, |ratio| (ratio / FULL).clamp(0.0, 1.0) * 100.0);
+        let ratio = layer.output.as_ref().map(|output| output.sqnr_db);
+        let known = ratio.filter(|ratio| !ratio.is_nan());
+        let share = known.map_or(0.0, |ratio| (ratio / FULL).clamp(0.0, 1.0) * 100.0);
         let _ = write!(
             out,
             "<tr><th scope=\"row\"><code>{}</code></th><td>{}</td><td>{}</td><td>{}</td>\
@@ -130,7 +135,30 @@ fn table<'a, const COLUMNS: usize>(
 
 #[cfg(test)]
 mod tests {
+    use neurenix::quantize::Difference;
+
     use super::*;
+
+    #[test]
+    fn only_equal_values_are_exact() {
+        let named = [
+            (f64::INFINITY, "exact"),
+            (f64::NEG_INFINITY, "-inf dB"),
+            (f64::NAN, "not a number"),
+            (40.0, "40.0 dB"),
+        ];
+        for (ratio, text) in named {
+            assert_eq!(decibels(ratio), text);
+        }
+        let json = [f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 40.0].map(|sqnr_db| {
+            let output = Difference { value: "y".to_owned(), sqnr_db, max_error: sqnr_db };
+            let json = serde_json::to_value(&output).unwrap();
+            (json["sqnr_db"].to_string(), json["max_error"].to_string())
+        });
+        let expected =
+            [("null", "\"inf\""), ("\"-inf\"", "\"-inf\""), ("\"NaN\"", "\"NaN\""), ("40.0", "40.0")];
+        assert_eq!(json, expected.map(|(ratio, error)| (ratio.to_owned(), error.to_owned())));
+    }
 
     #[test]
     fn names_cannot_become_markup() {

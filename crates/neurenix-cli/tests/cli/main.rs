@@ -4,6 +4,7 @@ mod browser;
 mod command;
 mod documents;
 mod imports;
+mod quantize;
 mod report;
 mod run_folders;
 mod tables;

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::{
-    Result,
+    Element, Result,
     edit::{Links, Network, integer_attribute, integer_of, integers_of},
     proto::{NodeProto, TypeKind},
 };
@@ -89,7 +89,9 @@ fn convolution(network: &Network, links: &Links, node: &NodeProto) -> Result<Opt
     let is_of_channels = place.is_some_and(|place| {
         target.iter().enumerate().all(|(axis, &size)| size == if axis == place { channels } else { 1 })
     });
-    if outputs != Some(channels) || !is_of_channels {
+    // With more dimensions than the result, the sum would have more, too.
+    let is_wider = target.len() > weight.dims.len();
+    if outputs != Some(channels) || !is_of_channels || is_wider {
         return Ok(None);
     }
     let mut node = node.clone();
@@ -113,7 +115,10 @@ fn product(
     let transposed =
         maker.filter(|node| node.op_type == "Transpose" && integers_of(node, "perm") == Some(&[1, 0]));
     let weight = transposed.and_then(|node| node.input.first()).unwrap_or(matrix);
-    let &[rows, columns] = &network.stored(weight)?.dims[..] else { return None };
+    let stored = network.stored(weight)?;
+    let &[rows, columns] = &stored.dims[..] else { return None };
+    // Runtimes have `Gemm` for floats.
+    Element::of_number(i64::from(stored.data_type))?.dtype().filter(|dtype| dtype.is_float())?;
     let outputs = if transposed.is_some() { rows } else { columns };
     let bias = addition(network, links, node)
         .filter(|(_, other)| network.stored(other).is_some_and(|tensor| tensor.dims == [outputs]));

@@ -1,6 +1,9 @@
 //! A call of an operator: its inputs and attributes, as the functions of [`crate::ops`] see them.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use phynexus::{Device, Tensor, schedule::capture, tensor::Generator};
 
@@ -213,7 +216,7 @@ impl Call<'_> {
 
     /// Runs a graph of an attribute, which sees the names around this node.
     pub(crate) fn run(&self, graph: &Graph, inputs: Vec<Option<Value>>) -> Result<Vec<Value>> {
-        run_within(graph, inputs, HashMap::new(), Some(self.scope), self.environment)
+        run_within(graph, inputs, HashMap::new(), &HashSet::new(), Some(self.scope), self.environment)
     }
 
     /// A vector of integers on the CPU, for results that other nodes read as shapes.

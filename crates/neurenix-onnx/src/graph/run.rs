@@ -57,15 +57,15 @@ impl Scope<'_> {
 }
 
 /// Runs the graph of a network. An input that is not given takes its initializer's value; values of `replaced` are
-/// those of other initializers. Returns its outputs, as plain tensors.
+/// those of other initializers, of which `given` are not the file's own. Returns its outputs, as plain tensors.
 pub(crate) fn run<'a>(
     graph: &'a Graph,
     inputs: Vec<Option<Value>>,
     replaced: HashMap<&'a str, Value>,
-    outer: Option<&'a Scope<'a>>,
+    given: &HashSet<&str>,
     environment: Environment<'_>,
 ) -> Result<Vec<Value>> {
-    let values = run_within(graph, inputs, replaced, outer, environment)?;
+    let values = run_within(graph, inputs, replaced, given, None, environment)?;
     Ok(values.into_iter().map(Value::plain).collect())
 }
 
@@ -74,6 +74,7 @@ pub(super) fn run_within<'a>(
     graph: &'a Graph,
     inputs: Vec<Option<Value>>,
     replaced: HashMap<&'a str, Value>,
+    given: &HashSet<&str>,
     outer: Option<&'a Scope<'a>>,
     environment: Environment<'_>,
 ) -> Result<Vec<Value>> {
@@ -85,9 +86,11 @@ pub(super) fn run_within<'a>(
         )));
     }
     let constants = graph.initializers.iter().map(|(name, _)| name.as_str()).chain(replaced.keys().copied());
-    let is_fixed =
-        |(name, value): &&(String, Value)| !replaced.contains_key(name.as_str()) && is_for_shapes(value);
-    let fixed = graph.initializers.iter().filter(is_fixed).map(|(name, _)| name.as_str()).collect();
+    let constants = constants.filter(|name| !given.contains(name));
+    let stored = graph.initializers.iter().map(|(name, value)| (name.as_str(), value));
+    let stored = stored.chain(replaced.iter().map(|(name, value)| (*name, value)));
+    let is_fixed = |(name, value): &(&'a str, &Value)| is_for_shapes(value) && !given.contains(name);
+    let fixed = stored.filter(is_fixed).map(|(name, _)| name).collect();
     let mut scope = Scope { values: HashMap::new(), constants: constants.collect(), fixed, outer };
     scope.values.extend(graph.initializers.iter().map(|(name, value)| (name.as_str(), value.clone())));
     scope.values.extend(replaced);
@@ -135,7 +138,9 @@ pub(crate) fn compute(node: &Node, scope: &Scope<'_>, environment: Environment<'
     };
     let mut inputs: Vec<Option<Value>> = node.inputs.iter().map(input).collect();
     match &node.action {
-        Action::Function(body) => run_within(body, inputs, HashMap::new(), None, environment),
+        Action::Function(body) => {
+            run_within(body, inputs, HashMap::new(), &HashSet::new(), None, environment)
+        }
         Action::Compute(operator) => {
             while inputs.last().is_some_and(Option::is_none) {
                 inputs.pop();

@@ -11,14 +11,14 @@ mod zero_point;
 
 use std::sync::Arc;
 
-use phynexus::{DType, Scalar, Tensor, schedule::capture};
+use phynexus::{DType, Scalar, Tensor};
 
 use super::{
     Rows,
     elementwise::cast::{Conversion, converted_tensor},
 };
 use crate::{Dequantized, Element, Error, Quantization, Quantized, Result, Value, graph::Call};
-use zero_point::{ZeroPoint, is_stored, stored_number};
+use zero_point::{ZeroPoint, stored_floats, stored_number};
 
 pub(super) const ROWS: Rows = &[
     ("ConvInteger", product::conv_integer),
@@ -44,6 +44,7 @@ fn quantize(call: &Call<'_>) -> Result<Vec<Value>> {
         && dequantized.element == target
         && let Some(quantization) = quantization(call, x.rank(), &zero_point)?
         && is_equal(&dequantized.quantization, &quantization)?
+        && is_reversible(dequantized)?
     {
         return Ok(vec![Value::of_element(dequantized.integers.clone(), target)]);
     }
@@ -58,10 +59,18 @@ fn quantize(call: &Call<'_>) -> Result<Vec<Value>> {
     let Some((least, greatest)) = limits(target).filter(|_| quotient.requires_grad()) else {
         return Ok(vec![saturated(&quotient, &zero_point, target, saturates)?]);
     };
-    // The gradient passes within the limits and is 0 outside.
-    let wide = zero_point.added_to(&quotient.to_dtype(quotient.dtype().compute())?)?;
+    // The gradient passes where rounding alone gives a number of the type, and is 0 where it is limited.
+    let quotient_wide = quotient.to_dtype(quotient.dtype().compute())?;
+    let wide = zero_point.added_to(&quotient_wide)?;
+    let passes = match half_step(target) {
+        None => {
+            let whole = zero_point.added_to(&quotient_wide.detach()?.round()?)?;
+            whole.ge_scalar(least)?.logical_and(&whole.le_scalar(greatest)?)?
+        }
+        Some(half) => wide.detach()?.abs()?.lt_scalar(greatest + half)?,
+    };
     let limited = wide.clamp(Some(Scalar::Float(least)), Some(Scalar::Float(greatest)))?;
-    let steps = zero_point.subtracted_from(&limited)?;
+    let steps = passes.where_(&wide, &limited)?;
     let rounded = saturated(&quotient.detach()?, &zero_point, target, saturates)?;
     let tensor = rounded.tensor()?.clone();
     Ok(vec![Value::Quantized(Arc::new(Quantized { tensor, element: target, steps }))])
@@ -103,6 +112,18 @@ fn limits(element: Element) -> Option<(f64, f64)> {
     Some((-greatest, greatest))
 }
 
+/// Half the distance of the greatest float of a quantized type from the next one, if the type had it; `None` for
+/// integers.
+fn half_step(element: Element) -> Option<f64> {
+    match element {
+        Element::Float8E4M3FN => Some(16.0),
+        Element::Float8E4M3FNUZ => Some(8.0),
+        Element::Float8E5M2 | Element::Float8E5M2FNUZ => Some(4096.0),
+        Element::Float4E2M1 => Some(1.0),
+        _ => None,
+    }
+}
+
 fn dequantize(call: &Call<'_>) -> Result<Vec<Value>> {
     let value = call.value(0)?;
     let x = call.tensor(0)?;
@@ -117,6 +138,7 @@ fn dequantize(call: &Call<'_>) -> Result<Vec<Value>> {
         // al. 2013, arXiv 1308.3432), and by it, that of the scale is of Esser et al. 2020, arXiv 1902.08153, eq. 3.
         Value::Quantized(quantized) => {
             let steps = quantized.steps.to_device(call.device)?.to_dtype(wide)?;
+            let steps = zero_point.subtracted_from(&steps)?;
             steps.add(&numbers.sub(&steps)?.detach()?)?
         }
         _ => numbers,
@@ -156,7 +178,17 @@ fn quantization(call: &Call<'_>, rank: usize, zero_point: &ZeroPoint) -> Result<
         ZeroPoint::Tensor(_) => None,
     };
     let zero_point = if call.has(2) { Some(call.value(2)?.tensor()?.clone()) } else { None };
-    Ok(Some(Quantization { scale, zero_point, zero, axis }))
+    if let Some(zeros) = zero_point.as_ref().map(Tensor::len)
+        && zeros != 1
+        && zeros != scale.len()
+    {
+        return Err(Error::invalid(format!(
+            "input 1, the scale, has {} numbers, and input 2, the zero point, has {zeros}: give both the same shape",
+            scale.len()
+        )));
+    }
+    let scales = stored_floats(call, 1)?.map(Arc::from);
+    Ok(Some(Quantization { scale, scales, zero_point, zero, axis }))
 }
 
 /// Whether two nodes have the same scale and zero point.
@@ -169,10 +201,26 @@ fn is_equal(a: &Quantization, b: &Quantization) -> Result<bool> {
     if a.axis != b.axis || !same_zero_point {
         return Ok(false);
     }
-    // A function that is captured may get other scales later.
-    let is_readable = [a, b].iter().all(|own| own.scale.dtype() == DType::F32 && is_stored(&own.scale));
-    let is_read = is_readable && !capture::is_recording();
-    Ok(a.scale.is_same(&b.scale) || is_read && a.scale.to_vec::<f32>()? == b.scale.to_vec::<f32>()?)
+    if a.scale.is_same(&b.scale) {
+        return Ok(true);
+    }
+    Ok(match (&a.scales, &b.scales) {
+        (Some(own), Some(other)) => a.scale.dtype() == b.scale.dtype() && own == other,
+        _ => false,
+    })
+}
+
+/// Whether the floats that integers stand for give the same integers again: none is infinite, and each scale has all
+/// digits of its dtype. False if the scale cannot be read.
+fn is_reversible(dequantized: &Dequantized) -> Result<bool> {
+    let Some(scales) = &dequantized.quantization.scales else { return Ok(false) };
+    let (least, greatest) = match dequantized.tensor.dtype() {
+        // The least normal number and the greatest number of IEEE 754's binary16 and binary32.
+        DType::F16 => (2f64.powi(-14), 65504.0),
+        _ => (f32::MIN_POSITIVE.into(), f32::MAX.into()),
+    };
+    let distance = ((1u64 << dequantized.element.bits().min(16)) - 1) as f64;
+    Ok(scales.iter().map(|scale| scale.abs()).all(|scale| scale >= least && scale * distance <= greatest))
 }
 
 fn is_one(parameter: &Tensor) -> bool {

@@ -124,10 +124,7 @@ fn loop_(site: &Site<'_>) -> Result<Vec<Known>> {
     // Without a condition, that of the body is ignored.
     let never_stops = !site.has(1) || is_true(site.fact(1)) && is_true(outputs.first().and_then(Known::fact));
     let trips = if never_stops { site.number(0) } else { None };
-    let trips = trips.map(|trips| match trips.as_number() {
-        Some(number) => Size::number(number.max(0)),
-        None => trips,
-    });
+    let trips = trips.and_then(|trips| trips.at_least_zero(site.inference.assumes));
     let trips = site.or_fresh(trips);
     let outputs = outputs.into_iter().skip(1).enumerate();
     outputs

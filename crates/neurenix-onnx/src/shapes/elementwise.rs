@@ -219,10 +219,7 @@ fn range(site: &Site<'_>) -> Result<Vec<Known>> {
         },
         _ => floats(site),
     };
-    let count = count.map(|count| match count.as_number() {
-        Some(number) => Size::number(number.max(0)),
-        None => count,
-    });
+    let count = count.and_then(|count| count.at_least_zero(site.inference.assumes));
     one(site.element(0), Some(vec![site.or_fresh(count)]))
 }
 

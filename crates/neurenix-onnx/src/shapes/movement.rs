@@ -153,7 +153,8 @@ fn pad(site: &Site<'_>) -> Result<Vec<Known>> {
     let mut sizes = sizes.to_vec();
     for ((axis, before), after) in axes.into_iter().zip(before).zip(after) {
         let sum = sizes[axis].plus(before).and_then(|sum| sum.plus(after));
-        sizes[axis] = site.or_fresh(sum);
+        let is_safe = site.inference.assumes || before.is_size(false) && after.is_size(false);
+        sizes[axis] = site.or_fresh(sum.filter(|_| is_safe));
     }
     one(site.element(0), Some(sizes))
 }
@@ -195,6 +196,8 @@ fn reshape(site: &Site<'_>) -> Result<Vec<Known>> {
             Some(number) if number < 0 => {
                 return Err(Error::invalid(format!("a shape must not be negative, one extent is {number}")));
             }
+            // 0 and -1 have a meaning of their own.
+            None if !site.inference.assumes && size.least().is_none_or(|least| least < 1) => site.fresh(),
             _ => size,
         });
     }
@@ -251,32 +254,34 @@ fn slice(site: &Site<'_>) -> Result<Vec<Known>> {
     };
     let axes = site.axes(&axes, rank)?;
     for (((axis, start), end), step) in axes.into_iter().zip(&starts).zip(&ends).zip(steps) {
-        let size = step.and_then(|step| sliced(&sizes[axis], start, end, step));
+        let size = step.and_then(|step| sliced(&sizes[axis], start, end, step, site.inference.assumes));
         sizes[axis] = site.or_fresh(size);
     }
     one(site.element(0), Some(sizes))
 }
 
-/// The number of elements of a slice.
-fn sliced(size: &Size, start: &Size, end: &Size, step: i64) -> Option<Size> {
-    let length = |distance: &Size| match distance.as_number() {
-        Some(number) => Some(Size::number(number.max(0))),
-        None => Some(distance.clone()),
-    };
+/// The number of elements of a slice. With `assumes`, the axis is taken to have all that the bounds name.
+fn sliced(size: &Size, start: &Size, end: &Size, step: i64, assumes: bool) -> Option<Size> {
     if let (Some(size), Some(start), Some(end)) = (size.as_number(), start.as_number(), end.as_number()) {
         let (first, last) = range(start, end, step, size)?;
         let distance = if step > 0 { last - first } else { first - last };
-        return length(&Size::number(distance.max(0)).over_up(&Size::number(step.checked_abs()?))?);
+        return Size::number(distance.max(0)).over_up(&Size::number(step.checked_abs()?));
+    }
+    if step > 0 && end.as_number() == Some(0) {
+        return Some(Size::number(0));
     }
     // A bound from the start or the end of an axis whose extent is not a number.
     let place = |bound: &Size| match bound.as_number() {
         Some(number) if number >= size.as_number().unwrap_or(i64::from(i32::MAX)) => Some(size.clone()),
         Some(number) if number < -i64::from(i32::MAX) => Some(Size::number(0)),
-        Some(number) if number < 0 => size.plus(&Size::number(number)),
+        Some(number) if number < 0 => {
+            size.plus(&Size::number(number)).filter(|place| assumes || place.is_size(false))
+        }
         Some(0) => Some(Size::number(0)),
         // It may be beyond the end.
         Some(_) => None,
-        None => Some(bound.clone()),
+        // A negative one would count from the end.
+        None => Some(bound.clone()).filter(|bound| bound == size || bound.is_size(assumes)),
     };
     let step_size = Size::number(step.checked_abs()?);
     if step < 0 {
@@ -285,7 +290,6 @@ fn sliced(size: &Size, start: &Size, end: &Size, step: i64) -> Option<Size> {
             start.as_number() == Some(-1) && end.as_number().is_some_and(|end| end < -i64::from(i32::MAX));
         return if whole { size.over_up(&step_size) } else { None };
     }
-    // From a number on to the end: a shorter axis would have nothing left, which is taken not to happen.
     let first = match start.as_number() {
         Some(number) if (0..i64::from(i32::MAX)).contains(&number) => start.clone(),
         _ => place(start)?,
@@ -298,7 +302,7 @@ fn sliced(size: &Size, start: &Size, end: &Size, step: i64) -> Option<Size> {
     if end.as_number().is_none() && !is_within(&last) {
         return None;
     }
-    length(&last.minus(&first)?.over_up(&step_size)?)
+    last.minus(&first)?.over_up(&step_size)?.at_least_zero(assumes)
 }
 
 fn split(site: &Site<'_>) -> Result<Vec<Known>> {

@@ -143,8 +143,12 @@ fn symbolic(site: &Site<'_>, results: &[Known]) -> Option<Vec<Vec<Size>>> {
         "Add" => pairs(&|a, b| a.plus(b)),
         "Sub" => pairs(&|a, b| a.minus(b)),
         "Mul" => pairs(&|a, b| a.times(b)),
-        // Integers are rounded towards zero; sizes are taken not to be negative.
-        "Div" => pairs(&|a, b| if is_float { a.divided(b) } else { a.over(b) }),
+        // Integers are rounded towards zero, which differs for negative ones.
+        "Div" if is_float => pairs(&|a, b| a.divided(b)),
+        "Div" => pairs(&|a, b| match a.as_number().is_some() || a.is_size(site.inference.assumes) {
+            true => a.over(b),
+            false => a.divided(b),
+        }),
         "Mod" if !is_float => pairs(&|a, b| a.minus(&a.over(b)?.times(b)?)),
         "Max" => pairs(&|a, b| greater(a, b, true)),
         "Min" => pairs(&|a, b| greater(a, b, false)),

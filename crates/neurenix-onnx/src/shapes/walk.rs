@@ -60,11 +60,13 @@ pub(super) struct Inference {
     visits: Cell<usize>,
     /// How many more elements may be followed.
     numbers: Cell<usize>,
+    /// Whether sizes are taken to be at least what slices and pads remove from them.
+    pub(super) assumes: bool,
 }
 
 impl Inference {
-    pub(super) fn new() -> Inference {
-        Inference { sizes: Cell::new(0), visits: Cell::new(0), numbers: Cell::new(NUMBERS) }
+    pub(super) fn new(assumes: bool) -> Inference {
+        Inference { sizes: Cell::new(0), visits: Cell::new(0), numbers: Cell::new(NUMBERS), assumes }
     }
 
     /// A size that is not known.
@@ -127,8 +129,11 @@ impl Inference {
         for (name, given) in graph.inputs.iter().zip(given) {
             match given {
                 Some(known) => drop(scope.values.insert(name, self.refined(graph, name, known))),
-                None if scope.values.contains_key(name.as_str()) => {}
-                None => drop(scope.values.insert(name, self.refined(graph, name, Known::Nothing))),
+                // A default has the type of what may be given, but not its elements.
+                None => {
+                    let default = scope.values.remove(name.as_str()).unwrap_or_default();
+                    scope.values.insert(name, self.refined(graph, name, default.without_numbers()));
+                }
             }
         }
         for node in &graph.nodes {

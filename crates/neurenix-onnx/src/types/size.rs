@@ -99,6 +99,32 @@ impl Size {
         self.0.iter().all(grows).then_some(constant)
     }
 
+    /// Whether it is at least 0; with `assumes`, also if that holds only for sizes that are large enough.
+    pub(crate) fn is_size(&self, assumes: bool) -> bool {
+        self.least().is_some_and(|least| least >= 0) || assumes && self.grows()
+    }
+
+    /// The greater of it and 0, if that is clear; with `assumes`, for sizes that are large enough.
+    pub(crate) fn at_least_zero(&self, assumes: bool) -> Option<Size> {
+        match self.as_number() {
+            Some(number) => Some(Size::number(number.max(0))),
+            None if self.is_size(assumes) => Some(self.clone()),
+            None => Size::number(0).minus(self)?.is_size(false).then(|| Size::number(0)),
+        }
+    }
+
+    /// Whether it is positive if the symbols, which are sizes, are large enough.
+    fn grows(&self) -> bool {
+        let atom = |atom: &Atom| match atom {
+            Atom::Symbol(_) => true,
+            Atom::Unknown(_) => false,
+            Atom::Quotient(pair) => pair.0.grows() && pair.1.as_number().is_some_and(|number| number > 0),
+        };
+        let is_positive = |term: &Term| term.factor > 0 && term.atoms.iter().all(atom);
+        let mut terms = self.0.iter().filter(|term| !term.atoms.is_empty()).peekable();
+        terms.peek().is_some() && terms.all(is_positive)
+    }
+
     /// Whether no values of the symbols make both equal.
     pub(crate) fn contradicts(&self, other: &Size) -> bool {
         self.minus(other).and_then(|difference| difference.as_number()).is_some_and(|number| number != 0)

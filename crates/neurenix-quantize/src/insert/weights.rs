@@ -6,9 +6,9 @@ use neurenix_onnx::edit::Network;
 
 use crate::{
     Format, Result,
-    plan::{Plan, Weight},
+    plan::{Plan, Weight, is_normalization},
     prepare::floats,
-    scheme::{Channels, Range, Scheme},
+    scheme::{Channels, Range, Scheme, check_finite},
 };
 
 /// The greatest integer of a bias, with room for rounding in `float32`.
@@ -36,9 +36,11 @@ pub(super) fn scale(
         };
         if !all.contains_key(weight) {
             let Some((shape, numbers)) = floats(network, Some(&weight.name))? else { continue };
+            check_finite(&weight.name, &numbers)?;
             all.insert(weight.clone(), scaled(shape, numbers, weight));
         }
-        let (Some(own), true) = (all.get_mut(weight), planned.has_bias) else { continue };
+        let is_product = planned.has_bias && !is_normalization(&node.op_type);
+        let (Some(own), true) = (all.get_mut(weight), is_product) else { continue };
         let input = node.input.first().and_then(|name| activations.get(name));
         let bias = floats(network, node.input.get(2))?;
         if let (Some(input), Some((_, bias))) = (input, bias) {

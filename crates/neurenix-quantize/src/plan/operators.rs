@@ -19,10 +19,14 @@ pub(super) enum Role {
 }
 
 /// Operators with the reason why they stay float.
-const FLOAT: [(&[&str], &str); 3] = [
+const FLOAT: [(&[&str], &str); 4] = [
     (
         &["LSTM", "GRU", "RNN"],
         "its state would add up rounding errors, and runtimes have integer forms of their own for recurrent operators",
+    ),
+    (
+        &["BatchNormalization"],
+        "it is neither part of a quantized layer nor a factor and an offset for each channel",
     ),
     (&["If", "Loop", "Scan"], "it runs other graphs, which stay as they are"),
     (
@@ -103,16 +107,21 @@ pub(super) fn rectifier(network: &Network, node: &NodeProto) -> Result<Option<Re
     })
 }
 
+/// Whether the operator divides its input by its spread, so that its result and its bias have nothing to do with the
+/// input's scale.
+pub(crate) fn is_normalization(operator: &str) -> bool {
+    ["InstanceNormalization", "LayerNormalization"].contains(&operator)
+}
+
 /// The format of a weight. Scales of normalizations have at least 8 bits, for there are few of them, and the sign of
 /// activations, as QNN's provider needs them.
 pub(super) fn weight_format(operator: &str, options: &Options) -> Format {
     let (weights, is_unsigned) = (options.weights, options.activations.is_unsigned());
-    match (operator, weights.bits(), is_unsigned) {
-        ("InstanceNormalization" | "LayerNormalization", ..) if weights.is_float() => weights,
-        ("InstanceNormalization" | "LayerNormalization", 16, true) => Format::Uint16,
-        ("InstanceNormalization" | "LayerNormalization", 16, false) => Format::Int16,
-        ("InstanceNormalization" | "LayerNormalization", _, true) => Format::Uint8,
-        ("InstanceNormalization" | "LayerNormalization", _, false) => Format::Int8,
-        _ => weights,
+    match (weights.bits(), is_unsigned) {
+        _ if !is_normalization(operator) || weights.is_float() => weights,
+        (16, true) => Format::Uint16,
+        (16, false) => Format::Int16,
+        (_, true) => Format::Uint8,
+        (_, false) => Format::Int8,
     }
 }

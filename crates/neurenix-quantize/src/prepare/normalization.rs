@@ -47,8 +47,13 @@ impl Affine {
     }
 }
 
-/// Folds normalizations into the layers before them, where nothing else reads what the layer makes.
-pub(super) fn fold(network: &mut Network, types: &HashMap<String, ValueType>) -> Result<()> {
+/// Folds normalizations into the layers before them, where nothing else reads what the layer makes, and neither node is
+/// in `excluded`.
+pub(super) fn fold(
+    network: &mut Network,
+    types: &HashMap<String, ValueType>,
+    excluded: &HashSet<String>,
+) -> Result<()> {
     let links = network.links();
     let mut dropped = HashSet::new();
     for at in 0..network.graph.node.len() {
@@ -57,6 +62,9 @@ pub(super) fn fold(network: &mut Network, types: &HashMap<String, ValueType>) ->
         let Some(&maker) = node.input.first().and_then(|name| links.maker.get(name)) else { continue };
         let Some(layer) = Linear::find(network, maker) else { continue };
         let before = network.graph.node[maker].clone();
+        if [&node, &before].iter().any(|node| excluded.contains(&node.name)) {
+            continue;
+        }
         let Some(value) = before.output.first() else { continue };
         // The channels of a product are on the last axis, those of a normalization on axis 1.
         let rank = types.get(value).map_or(0, |known| known.shape.len());
@@ -102,18 +110,25 @@ pub(super) fn fold(network: &mut Network, types: &HashMap<String, ValueType>) ->
 }
 
 /// Makes other nodes of the normalizations that remain, which runtimes compute with integers: a convolution of each
-/// channel with one number for images, a product and a sum for vectors.
+/// channel with one number for images, a product and a sum for vectors. Those in `float` stay, and those of a layer in
+/// `excluded`.
 pub(super) fn replace(
     network: &mut Network,
     types: &HashMap<String, ValueType>,
+    float: &HashSet<String>,
     excluded: &HashSet<String>,
 ) -> Result<()> {
     let nodes = network.graph.node.clone();
+    let links = network.links();
     for (at, node) in nodes.iter().enumerate() {
         let Some(affine) = Affine::of(network, node)? else { continue };
         let (Some(input), Some(output)) = (node.input.first(), node.output.first()) else { continue };
         let rank = types.get(output).map_or(0, |known| known.shape.len());
-        if excluded.contains(&node.name) || !(2..=5).contains(&rank) {
+        let is_of_excluded = links.maker.get(input).is_some_and(|&maker| {
+            let layer = nodes.get(maker).filter(|layer| excluded.contains(&layer.name));
+            layer.is_some() && Linear::find(network, maker).is_some()
+        });
+        if float.contains(&node.name) || is_of_excluded || !(2..=5).contains(&rank) {
             continue;
         }
         let channels = affine.factors.len();

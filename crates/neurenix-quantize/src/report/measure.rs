@@ -18,17 +18,29 @@ impl Report {
     /// # Errors
     /// If a network cannot compute a sample.
     pub fn compare(&mut self, float: &Network, quantized: &Network, samples: &[Sample]) -> Result<()> {
+        self.compare_prepared(float, None, quantized, samples)
+    }
+
+    /// As [`Report::compare`], with the layers of a prepared float network, of which the quantized network was made. The
+    /// outputs are compared with those of the network that the caller gave: what preparation changes counts.
+    pub(crate) fn compare_prepared(
+        &mut self,
+        float: &Network,
+        prepared: Option<&Network>,
+        quantized: &Network,
+        samples: &[Sample],
+    ) -> Result<()> {
         let links = quantized.links();
-        let (before, after) = (outputs(float), outputs(quantized));
+        let (before, after) = (outputs(prepared.unwrap_or(float)), outputs(quantized));
         let mut pairs = Vec::new();
         for layer in &self.layers {
             let known = before.get(layer.node.as_str()).zip(after.get(layer.node.as_str()));
             pairs.push(known.map(|(value, own)| ((*value).clone(), dequantized(quantized, &links, own))));
         }
-        let mut values: Vec<(String, String)> = pairs.iter().flatten().cloned().collect();
+        let values: Vec<(String, String)> = pairs.iter().flatten().cloned().collect();
         let own = float.graph.output.iter().filter(|output| is_float(output));
-        values.extend(own.map(|output| (output.name.clone(), output.name.clone())));
-        let mut found = differences(float, quantized, &values, samples)?.into_iter();
+        let own: Vec<String> = own.map(|output| output.name.clone()).collect();
+        let mut found = differences(float, prepared, quantized, &values, &own, samples)?.into_iter();
         for (layer, _) in self.layers.iter_mut().zip(&pairs).filter(|(_, pair)| pair.is_some()) {
             layer.output = found.next();
         }
@@ -64,18 +76,31 @@ fn is_float(output: &ValueInfoProto) -> bool {
     }
 }
 
-/// How values of two networks differ on samples; each with its name in both.
+/// How values of two networks differ on samples: first those of layers, each with its name in both, then the outputs.
+/// The layers are those of the prepared network, if there is one.
 fn differences(
     float: &Network,
+    prepared: Option<&Network>,
     quantized: &Network,
-    values: &[(String, String)],
+    layers: &[(String, String)],
+    outputs: &[String],
     samples: &[Sample],
 ) -> Result<Vec<Difference>> {
-    let names: (Vec<String>, Vec<String>) = values.iter().cloned().unzip();
-    let (before, after) = (Probe::new(float, &names.0)?, Probe::new(quantized, &names.1)?);
-    let mut sums = vec![(0f64, 0f64, 0f64); values.len()];
+    let (mut names, mut after): (Vec<String>, Vec<String>) = layers.iter().cloned().unzip();
+    let given = match prepared {
+        Some(prepared) => (Probe::new(prepared, &names)?, Some(Probe::new(float, outputs)?)),
+        None => (Probe::new(float, &[&names[..], outputs].concat())?, None),
+    };
+    names.extend_from_slice(outputs);
+    after.extend_from_slice(outputs);
+    let after = Probe::new(quantized, &after)?;
+    let mut sums = vec![(0f64, 0f64, 0f64); names.len()];
     for sample in samples {
-        let results = before.run(sample)?.into_iter().zip(after.run(sample)?);
+        let mut before = given.0.run(sample)?;
+        if let Some(given) = &given.1 {
+            before.extend(given.run(sample)?);
+        }
+        let results = before.into_iter().zip(after.run(sample)?);
         for ((x, q), (signal, noise, greatest)) in results.zip(&mut sums) {
             for (&x, &q) in x.iter().zip(&q) {
                 let error = f64::from(x) - f64::from(q);
@@ -85,29 +110,28 @@ fn differences(
             }
         }
     }
-    let difference =
-        |((value, _), (signal, noise, max_error)): (&(String, String), (f64, f64, f64))| Difference {
-            value: value.clone(),
-            sqnr_db: if noise == 0.0 { f64::INFINITY } else { 10.0 * (signal / noise).log10() },
-            max_error,
-        };
-    Ok(values.iter().zip(sums).map(difference).collect())
+    let difference = |(value, (signal, noise, max_error)): (String, (f64, f64, f64))| Difference {
+        value,
+        sqnr_db: if noise == 0.0 { f64::INFINITY } else { 10.0 * (signal / noise).log10() },
+        max_error,
+    };
+    Ok(names.into_iter().zip(sums).map(difference).collect())
 }
 
-/// Bytes of a network's stored tensors.
+/// Bytes of a network's stored tensors, as far as `usize` counts: the extents may be those of a broken file.
 pub(crate) fn stored_bytes(network: &Network) -> usize {
     let bytes = |tensor: &TensorProto| {
         let bits = Element::of_number(i64::from(tensor.data_type)).map_or(0, Element::bits);
-        let count = tensor.dims.iter().map(|&size| usize::try_from(size).unwrap_or(0)).product::<usize>();
-        (count * bits).div_ceil(8)
+        let sizes = tensor.dims.iter().map(|&size| usize::try_from(size).unwrap_or(0));
+        sizes.fold(1, usize::saturating_mul).saturating_mul(bits).div_ceil(8)
     };
-    network.graph.initializer.iter().map(bytes).sum()
+    network.graph.initializer.iter().map(bytes).fold(0, usize::saturating_add)
 }
 
 impl Report {
     /// The report as text for a terminal, with aligned columns.
     pub fn table(&self) -> String {
-        let decibels = |output: &Difference| match output.sqnr_db.is_infinite() {
+        let decibels = |output: &Difference| match output.sqnr_db == f64::INFINITY {
             true => "exact".to_owned(),
             false => format!("{:.1}", output.sqnr_db),
         };

@@ -63,6 +63,20 @@ fn dynamic_products_are_what_the_formula_gives() {
 }
 
 #[test]
+fn a_computed_bias_of_a_convolution_is_told_as_such() {
+    let nodes = vec![
+        plain("ReduceMean", &["x", "axes"], "b"),
+        with(plain("Conv", &["x", "w", "b"], "y"), list("pads", &[1, 1])),
+    ];
+    let axes = neurenix_onnx::edit::integers("axes", Element::Int64, &[2], &[0, 2]);
+    let reduced = with(nodes[0].clone(), whole("keepdims", 0));
+    let nodes = vec![reduced, nodes[1].clone()];
+    let float = network(nodes, vec![weight("w", &[3, 3, 3], 1), axes], &[2, 3, 6], &[2, 3, 6]);
+    let report = quantize_dynamically(&float, &Options::default()).unwrap().report;
+    assert_eq!(report.kept_in_float, [("y".to_owned(), "its bias is computed at run time".to_owned())]);
+}
+
+#[test]
 fn dynamic_convolutions_share_inputs_and_recurrent_layers_stay() {
     let mut nodes = vec![
         with(plain("Conv", &["x", "w1", "b1"], "c1"), list("pads", &[1, 1])),

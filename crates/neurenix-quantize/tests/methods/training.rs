@@ -82,6 +82,21 @@ fn training_keeps_float_weights_behind_pairs_and_finishing_stores_integers() -> 
             assert_eq!(run(&rounded, sample), run(&finished, sample), "{weights}");
         }
     }
+    // The biases of normalizations have scales of their own in both.
+    let tensors = vec![weight("s", &[6], 5), weight("b", &[6], 6)];
+    let float = network(vec![plain("LayerNormalization", &["x", "s", "b"], "y")], tensors, &[4, 6], &[4, 6]);
+    let rows = crate::support::samples(2, &[4, 6]);
+    let finished = finish_training(&prepare_training(&float, &rows, &Options::default())?)?;
+    let quantized = quantize(&float, &rows, &Options::default())?.network;
+    assert_eq!(stored(&quantized, "b_quantized"), stored(&finished, "b_quantized"));
+    Ok(())
+}
+
+#[test]
+fn trained_numbers_must_be_finite() -> Result<()> {
+    let tensors = vec![weight("w2", &[6, 5], 3), weight("b2", &[5], 4)];
+    let float = network(vec![plain("Gemm", &["x", "w2", "b2"], "y")], tensors, &[2, 6], &[2, 5]);
+    let samples = samples(4, &[2, 6]);
     let mut broken = prepare_training(&float, &samples, &Options::default())?;
     broken.store(floats("b2", &[5], &[f32::NAN; 5]));
     assert!(matches!(finish_training(&broken), Err(Error::NotFinite { .. })));

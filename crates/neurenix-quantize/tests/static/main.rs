@@ -1,5 +1,6 @@
 //! Static quantization: what is stored, where the pairs are, ranges, errors and reports.
 
+mod extremes;
 mod small;
 
 use std::collections::HashMap;

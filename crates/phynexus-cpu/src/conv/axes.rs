@@ -49,7 +49,9 @@ impl Axis {
             let count = (input as isize - f + stride - 1) / stride;
             Phase { taps: taps.map(|r| (r, place(r) / stride)).collect(), count: count.max(0) as usize }
         };
-        Axis::new(output, input, 1, (0..stride).map(phase).collect())
+        // Phases from the input's extent on have no elements.
+        let phases = stride.min((input as isize).max(1));
+        Axis::new(output, input, 1, (0..phases).map(phase).collect())
     }
 
     /// A missing axis, with extent 1.

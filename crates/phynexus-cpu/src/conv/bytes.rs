@@ -4,12 +4,15 @@
 //! If words hold four bytes, the machine multiplies unsigned bytes of the image by signed bytes of the filter. A signed
 //! image is shifted up by 128, its padding too: with x = x' + s, `sum x w = sum x' w + s sum w`, modulo 2^32. An unsigned
 //! filter would need the sum of each window; words then hold two 16-bit integers.
+//!
+//! The words of a whole padded image are held at once. If padding or strides make them many more than those of the image,
+//! the general code computes the result from parts of it (see `correlate`).
 
 use std::ops::Range;
 
-use phynexus::DType;
+use phynexus::{DType, Error, interrupt::or_leave};
 
-use super::correlate::Correlation;
+use super::correlate::{Correlation, correlate};
 use super::slab::{Layout, cut};
 use super::words::{Along, Image};
 use super::{FinishedBlock, PITCH};
@@ -65,8 +68,16 @@ pub(super) unsafe fn convolve(job: &Correlation<'_>, blocks: Option<FinishedBloc
     let signed = (job.filter_dtype == DType::I8).then_some(Signed::Rows);
     let kernels = kernels(job.set, signed);
     let image = Image::new(job, Packing::new(job.set, kernels.words, job.dtype, false));
-    let layout = image.layout();
     let axes = &image.axes;
+    let positions = axes.iter().map(|axis| axis.positions()).product();
+    if positions == 0 || job.rows == 0 {
+        return;
+    }
+    let Some(layout) = image.layout() else {
+        // SAFETY: guaranteed by the caller.
+        unsafe { in_parts(job, blocks, positions) };
+        return;
+    };
     let offsets =
         layout.tap_offsets([&axes[0].phases[0], &axes[1].phases[0], &axes[2].phases[0]], image.planes);
     let segments = layout.segments([0, 1, 2].map(|d: usize| axes[d].positions()));
@@ -79,16 +90,13 @@ pub(super) unsafe fn convolve(job: &Correlation<'_>, blocks: Option<FinishedBloc
         of_filter: Packing::new(job.set, kernels.words, job.filter_dtype, true),
         // Transposed copies may write one register past the end.
         tile: offsets.len() * kernels.rows().min(job.rows) + MAX_COLUMNS,
-        positions: axes.iter().map(|axis| axis.positions()).product(),
+        positions,
         image: &image,
         layout,
         offsets,
         segments,
         tiles,
     };
-    if plan.positions == 0 || job.rows == 0 {
-        return;
-    }
     let words = Scratch::new::<u32>(job.groups * tiles * plan.tile);
     let of_rows = Scratch::new::<i32>(job.groups * job.rows);
     let weights = Weights { words: Shared(words.start()), of_rows: Shared(of_rows.start()) };
@@ -107,7 +115,7 @@ pub(super) unsafe fn convolve(job: &Correlation<'_>, blocks: Option<FinishedBloc
             });
             return;
         }
-        let slabs = Scratch::new::<u32>(units * slab_size);
+        let slabs = room(units, slab_size);
         let slabs = Shared(slabs.start::<u32>());
         let packing = job.groups * tiles;
         pool::parallel_for(packing + units * image.planes, &|task| match task.checked_sub(packing) {
@@ -127,6 +135,34 @@ pub(super) unsafe fn convolve(job: &Correlation<'_>, blocks: Option<FinishedBloc
             plan.compute(weights, slabs.get().add(unit * slab_size), unit, columns, rows);
         });
     }
+}
+
+/// Room for `count` times `size` words. Leaves the kernel if the system has no such memory.
+fn room(count: usize, size: usize) -> Scratch {
+    let words = count.checked_mul(size).filter(|words| *words <= isize::MAX as usize / 16);
+    Scratch::new::<u32>(or_leave(words.ok_or(Error::HostMemory { requested: usize::MAX })))
+}
+
+/// [`convolve`] from 32-bit integers, of which only parts of the padded image are held at once. A result that is not
+/// stored is held as a whole, as `images * groups * rows` rows of `positions` elements.
+///
+/// # Safety
+/// Same as [`convolve`].
+unsafe fn in_parts(job: &Correlation<'_>, blocks: Option<FinishedBlock<'_>>, positions: usize) {
+    let Some(finished) = blocks else {
+        // SAFETY: guaranteed by the caller.
+        unsafe { correlate::<i32>(job) };
+        return;
+    };
+    let rows = job.images * job.groups * job.rows;
+    let stored = room(rows, positions);
+    // SAFETY: guaranteed by the caller; the scratch has room for the result.
+    unsafe { correlate::<i32>(&Correlation { result: stored.start(), finished: None, ..*job }) };
+    let stored = Shared(stored.start::<i32>());
+    pool::parallel_for(rows, &|row| {
+        let first = stored.get().wrapping_add(row * positions);
+        finished(row..row + 1, 0..positions, first.wrapping_sub(row * PITCH).cast());
+    });
 }
 
 impl Plan<'_> {

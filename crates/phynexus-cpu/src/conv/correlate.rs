@@ -7,7 +7,7 @@ use phynexus::DType;
 
 use super::Finished;
 use super::axes::{Axis, Phase};
-use super::slab::{Box3, Slab, cut, fill_zero, volume};
+use super::slab::{Box3, Slab, cut, fill_zero, for_each_box, volume};
 use crate::gemm::blocked::Shared;
 use crate::gemm::pack::Accumulator;
 use crate::gemm::scratch::Scratch;
@@ -146,7 +146,9 @@ pub(super) unsafe fn correlate<T: Accumulator>(job: &Correlation<'_>) {
         // SAFETY: tasks write disjoint parts of the result.
         unsafe {
             let weights = weights.get().add(group * group_weights);
-            part_of_image(job, kernels, &combinations, weights, image, group, &positions);
+            for_each_box(job.axes, &positions, job.channels, &mut |positions| {
+                part_of_image(job, kernels, &combinations, weights, image, group, positions);
+            });
         }
     });
 }

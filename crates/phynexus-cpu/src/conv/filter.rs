@@ -4,7 +4,7 @@
 use phynexus::DType;
 
 use super::axes::Axis;
-use super::slab::{Box3, Slab, cut, fill_zero, volume};
+use super::slab::{Box3, Slab, cut, fill_zero, for_each_box, volume};
 use crate::gemm::blocked::Shared;
 use crate::gemm::pack::{Accumulator, Lines, panel};
 use crate::gemm::scratch::Scratch;
@@ -76,7 +76,9 @@ pub(super) unsafe fn filter_gradient<T: Accumulator>(job: &FilterGradient<'_>) {
             for unit in part(units, parts, group_part) {
                 let mut positions: Box3 = [0, 1, 2].map(|d| 0..job.axes[d].result);
                 positions[axis] = part(job.axes[axis].result, cuts, unit % cuts);
-                add_unit(job, kernels, unit / cuts, group, channels.clone(), &positions, sums, sums_row);
+                for_each_box(job.axes, &positions, channels.len(), &mut |positions| {
+                    add_unit(job, kernels, unit / cuts, group, channels.clone(), positions, sums, sums_row);
+                });
             }
         }
     });

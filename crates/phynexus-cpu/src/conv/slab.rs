@@ -1,6 +1,6 @@
 //! A padded part of one image in scratch memory, from which every tap of every position of a box can be read.
 
-use phynexus::DType;
+use phynexus::{DType, Error, interrupt::or_leave};
 
 use super::axes::{Axis, Phase};
 use crate::gemm::pack::Accumulator;
@@ -10,9 +10,32 @@ use crate::kernels::patches::Segment;
 /// Ranges of positions along the three axes.
 pub(super) type Box3 = [std::ops::Range<usize>; 3];
 
+/// The most elements in a slab: their bytes and a few registers fit in an `isize`.
+const MOST: usize = isize::MAX as usize / 16;
+/// The elements that a slab may have even if its image is small: padded images of usual networks have fewer.
+const SMALL: usize = 1 << 24;
+
 /// The number of positions in a box.
 pub(super) fn volume(positions: &Box3) -> usize {
     positions.iter().map(|r| r.len()).product()
+}
+
+/// Calls `each` with boxes that together are `positions`, cut until their slabs of `channels` channels are not much
+/// larger than the image, or have a single position. Cuts are along the first axis with several positions, so the
+/// positions of each box are contiguous if those of the whole are.
+pub(super) fn for_each_box(axes: &[Axis; 3], positions: &Box3, channels: usize, each: &mut dyn FnMut(&Box3)) {
+    let fits = Layout::new(axes, positions, channels).is_some_and(|layout| !layout.is_large(channels));
+    match (0..3).find(|&d| positions[d].len() > 1) {
+        Some(d) if !fits => {
+            let middle = positions[d].start + positions[d].len() / 2;
+            for half in [positions[d].start..middle, middle..positions[d].end] {
+                let mut part = positions.clone();
+                part[d] = half;
+                for_each_box(axes, &part, channels, each);
+            }
+        }
+        _ => each(positions),
+    }
 }
 
 /// The places of a part of an image that is padded. Along the last axis, elements that are one step apart are stored
@@ -27,33 +50,45 @@ pub(super) struct Layout<'a> {
     pub(super) row: usize,
     /// Elements per channel.
     pub(super) channel: usize,
+    /// Residues of the step along the last axis; a single position needs no distinction.
+    residues: usize,
 }
 
 impl<'a> Layout<'a> {
-    /// Room for every tap of every position of a box.
-    pub(super) fn new(axes: &'a [Axis; 3], positions: &Box3) -> Layout<'a> {
+    /// Room for every tap of every position of a box. `None` if no memory could hold `channels` channels.
+    pub(super) fn new(axes: &'a [Axis; 3], positions: &Box3, channels: usize) -> Option<Layout<'a>> {
         let mut extents = [0; 3];
         let mut start = [0; 3];
         for (d, axis) in axes.iter().enumerate() {
-            start[d] = (positions[d].start * axis.step) as isize + axis.low;
-            let last = positions[d].len().saturating_sub(1) * axis.step;
-            extents[d] = last + (axis.high - axis.low) as usize + 1;
+            let first = isize::try_from(positions[d].start.checked_mul(axis.step)?).ok()?;
+            start[d] = first.checked_add(axis.low)?;
+            let last = positions[d].len().saturating_sub(1).checked_mul(axis.step)?;
+            let reach = usize::try_from(axis.high.checked_sub(axis.low)?).ok()?;
+            extents[d] = last.checked_add(reach)?.checked_add(1)?;
         }
-        let residues = axes[2].step;
+        let residues = if positions[2].len() > 1 { axes[2].step } else { 1 };
         let row = extents[2];
         extents[2] = row.div_ceil(residues);
-        let channel = extents[0] * extents[1] * residues * extents[2];
-        Layout { axes, start, extents, row, channel }
+        let line = residues.checked_mul(extents[2])?;
+        let channel = extents[0].checked_mul(extents[1])?.checked_mul(line)?;
+        let fits = channel.checked_mul(channels)? <= MOST;
+        fits.then_some(Layout { axes, start, extents, row, channel, residues })
+    }
+
+    /// Whether a slab of `channels` channels is much larger than the image, because of padding or strides.
+    pub(super) fn is_large(&self, channels: usize) -> bool {
+        let image: usize = self.axes.iter().map(|axis| axis.source).product();
+        channels * self.channel > channels.saturating_mul(image).saturating_mul(4).saturating_add(SMALL)
     }
 
     /// The number of elements in all residues of a row.
     pub(super) fn line(&self) -> usize {
-        self.axes[2].step * self.extents[2]
+        self.residues * self.extents[2]
     }
 
     /// Where the residues of a row start whose first element is element `lead`.
     pub(super) fn residue_starts(&self, lead: usize) -> Vec<usize> {
-        let residues = self.axes[2].step;
+        let residues = self.residues;
         (lead..lead + residues).map(|i| i % residues * self.extents[2] + i / residues).collect()
     }
 
@@ -67,7 +102,7 @@ impl<'a> Layout<'a> {
     /// indices: the last axis varies fastest.
     pub(super) fn tap_offsets(&self, phases: [&Phase; 3], channels: usize) -> Vec<usize> {
         let [planes, rows, columns] = phases;
-        let residues = self.axes[2].step;
+        let residues = self.residues;
         let place = |d: usize, tap: &(usize, isize)| (tap.1 - self.axes[d].low) as usize;
         let mut offsets =
             Vec::with_capacity(channels * planes.taps.len() * rows.taps.len() * columns.taps.len());
@@ -88,7 +123,7 @@ impl<'a> Layout<'a> {
 
     /// The runs of positions of a box, relative to the slab's own box, row-major.
     pub(super) fn segments(&self, counts: [usize; 3]) -> Vec<Segment> {
-        let residues = self.axes[2].step;
+        let residues = self.residues;
         let mut segments = Vec::with_capacity(counts[0] * counts[1]);
         for z in 0..counts[0] {
             for y in 0..counts[1] {
@@ -124,7 +159,8 @@ impl<'a, T: Accumulator> Slab<'a, T> {
         dtype: DType,
         channels: usize,
     ) -> Slab<'a, T> {
-        let layout = Layout::new(axes, positions);
+        let layout = Layout::new(axes, positions, channels);
+        let layout = or_leave(layout.ok_or(Error::HostMemory { requested: usize::MAX }));
         let Layout { start, extents, row, channel, .. } = layout;
         let memory = Scratch::new::<T>(channels * channel);
         // The elements of the image's rows that fall inside: `inside.start` is at offset `lead` of the slab's row.

@@ -37,12 +37,13 @@ impl Image {
         let [planes, rows, columns] = job.kernel;
         let groups = columns.div_ceil(each);
         let of_channels = job.channels.div_ceil(each) * columns;
-        let (along, planes_of_words, last) = if job.channels * groups < of_channels {
-            let first = &axes[2].phases[0];
-            let distance = match first.taps[..] {
-                [(_, a), (_, b), ..] => (b - a) as usize,
-                _ => 1,
-            };
+        let distance = match axes[2].phases[0].taps[..] {
+            [(_, a), (_, b), ..] => (b - a) as usize,
+            _ => 1,
+        };
+        // Words along taps are read from rows that are a few distances longer.
+        let is_near = distance <= axes[2].source.max(1);
+        let (along, planes_of_words, last) = if is_near && job.channels * groups < of_channels {
             let taps = (0..groups).map(|g| (g, axes[2].low + (g * each * distance) as isize)).collect();
             axes[2].phases[0].taps = taps;
             (Along::Taps(distance), job.channels, groups)
@@ -52,10 +53,11 @@ impl Image {
         Image { packing, along, axes, planes: planes_of_words, taps: planes * rows * last }
     }
 
-    /// The layout of a group's words for all positions.
-    pub(super) fn layout(&self) -> Layout<'_> {
+    /// The layout of a group's words for all positions. `None` if they are many more than the image's words, because of
+    /// padding or strides.
+    pub(super) fn layout(&self) -> Option<Layout<'_>> {
         let positions: Box3 = [0, 1, 2].map(|d: usize| 0..self.axes[d].positions());
-        Layout::new(&self.axes, &positions)
+        Layout::new(&self.axes, &positions, self.planes).filter(|layout| !layout.is_large(self.planes))
     }
 
     /// Writes a plane of words of a group whose channels start at `channels`.

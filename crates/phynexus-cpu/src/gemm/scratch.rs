@@ -26,8 +26,9 @@ thread_local! {
 impl Scratch {
     /// Room for `count` elements and one more register.
     pub(crate) fn new<T>(count: usize) -> Scratch {
-        let bytes =
-            count.saturating_mul(size_of::<T>()).saturating_add(ALIGNMENT).next_multiple_of(ALIGNMENT);
+        // No layout has the greatest size, so that one that does not fit is refused.
+        let bytes = count.saturating_mul(size_of::<T>()).saturating_add(ALIGNMENT);
+        let bytes = bytes.checked_next_multiple_of(ALIGNMENT).unwrap_or(usize::MAX);
         let found = SHELF.try_with(|shelf| {
             let mut shelf = shelf.borrow_mut();
             let fits = |b: &Block| b.layout.size() >= bytes;

@@ -81,7 +81,7 @@ pub(crate) struct ByteKernels {
     /// One row of weights at adjacent positions.
     pub(crate) weighted: unsafe fn(&ByteTaps<'_>),
     /// Sums the parts of words, as of the operand of columns: `sums[j] += 1 . words[q * step + j]` for one register of
-    /// columns.
+    /// columns. Only shifted bytes need it, so words of four bytes.
     pub(crate) sum_columns: unsafe fn(words: usize, b: *const u32, step: usize, sums: *mut i32),
 }
 
@@ -153,8 +153,16 @@ unsafe fn plain<const M: usize, const W: usize>(t: &ByteTile) {
             for (i, sums) in sums.iter_mut().enumerate() {
                 sums.iter_mut().for_each(|sum| *sum = sum.wrapping_add(*t.of_rows.add(i)));
             }
+            let count = PLAIN_LANES.min(t.columns - first);
             for q in 0..t.words {
-                let right = *t.b.add(q * t.b_step + first).cast::<[u32; PLAIN_LANES]>();
+                // Lanes past the last column may be uninitialized.
+                let from = t.b.add(q * t.b_step + first);
+                let mut right = [0u32; PLAIN_LANES];
+                if count == PLAIN_LANES {
+                    right = *from.cast();
+                } else {
+                    std::ptr::copy_nonoverlapping(from, right.as_mut_ptr(), count);
+                }
                 for (i, sums) in sums.iter_mut().enumerate() {
                     let left = *t.a.add(q * M + i);
                     for (sum, y) in sums.iter_mut().zip(right) {
@@ -162,7 +170,6 @@ unsafe fn plain<const M: usize, const W: usize>(t: &ByteTile) {
                     }
                 }
             }
-            let count = PLAIN_LANES.min(t.columns - first);
             for (i, sums) in sums.iter().enumerate() {
                 let to = t.c.offset(i as isize * t.c_row).add(first);
                 std::ptr::copy_nonoverlapping(sums.as_ptr(), to, count);

@@ -21,6 +21,10 @@ use crate::{
     place::{Part, Placement, Subject},
 };
 
+/// How often the parts are compiled again without a node that differs from the CPU. After that, the whole part in which
+/// one differs runs on the CPU.
+const ATTEMPTS: usize = 8;
+
 /// The types and shapes of a network's inputs, in order.
 pub(super) type Shapes = Vec<(Option<Element>, Vec<usize>)>;
 
@@ -34,7 +38,8 @@ pub(super) struct Bucket {
     last: HashMap<String, usize>,
     /// How long each part took in the last run.
     seconds: Vec<Option<f64>>,
-    failures: Vec<String>,
+    /// Each part's runs that failed on the device, and the last error.
+    failures: Vec<(u64, String)>,
     /// The most bytes that values between nodes need.
     pub(super) activations: u64,
 }
@@ -58,17 +63,27 @@ impl Bucket {
         if let Some(limit) = options.memory_limit.filter(|&limit| limit < activations) {
             return Err(Error::Memory { needed: activations, limit });
         }
-        let subject = Subject {
+        let mut subject = Subject {
             network: &network,
             types: &types,
             device: device.name(),
             runtime: device.runtime(),
             answers: device.answers(),
             options,
+            excluded: HashMap::new(),
         };
         let mut placement = subject.place()?;
-        for sample in samples {
-            check(&subject, &mut placement, sample, cpu)?;
+        while let Some(found) = check_all(&subject, &mut placement, samples, cpu)? {
+            if options.strict {
+                return Err(found.error);
+            }
+            let reason = found.error.to_string();
+            let is_known = subject.excluded.insert(found.node, reason.clone()).is_some();
+            if is_known || subject.excluded.len() > ATTEMPTS {
+                subject.give_up(&mut placement, found.part, &reason)?;
+            } else {
+                placement = subject.place()?;
+            }
         }
         // The CPU's own form of a device's part is only needed if the device fails.
         placement.parts.iter_mut().filter(|part| part.program.is_some()).for_each(Part::forget_model);
@@ -77,7 +92,8 @@ impl Bucket {
             last.extend(part.network.graph.input.iter().map(|input| (input.name.clone(), at)));
         }
         let seconds = vec![None; placement.parts.len()];
-        Ok(Bucket { shapes, network, placement, last, seconds, failures: Vec::new(), activations })
+        let failures = vec![(0, String::new()); placement.parts.len()];
+        Ok(Bucket { shapes, network, placement, last, seconds, failures, activations })
     }
 
     /// Computes the outputs.
@@ -97,8 +113,9 @@ impl Bucket {
             let given = given(part, &values)?;
             let made = match on_device(part, &given) {
                 Some(Ok(made)) => made,
+                Some(Err(error @ Error::Engine(phynexus::Error::Interrupted))) => return Err(error),
                 Some(Err(error)) => {
-                    self.failures.push(format!("part {at}: {error}; the CPU computed it"));
+                    self.failures[at] = (self.failures[at].0 + 1, error.to_string());
                     part.model(cpu)?.run(given, &Generator::new(0))?
                 }
                 None => part.model(cpu)?.run(given, &Generator::new(0))?,
@@ -124,7 +141,7 @@ impl Bucket {
     /// What the runtimes have allocated, as far as they say.
     pub(super) fn allocated(&self) -> Option<u64> {
         let programs = self.placement.parts.iter().filter_map(|part| part.program.as_ref());
-        programs.filter_map(|program| program.memory()).reduce(|sum, bytes| sum + bytes)
+        programs.filter_map(|program| program.memory()).reduce(u64::saturating_add)
     }
 
     /// Where the nodes are.
@@ -166,7 +183,12 @@ impl Bucket {
         };
         report.parts = self.placement.parts.iter().enumerate().map(part).collect();
         report.splits.clone_from(&self.placement.splits);
-        report.failures.clone_from(&self.failures);
+        let failed = self.failures.iter().enumerate().filter(|(_, (count, _))| *count > 0);
+        let line = |(at, (count, error)): (usize, &(u64, String))| match count {
+            1 => format!("part {at}: {error}; the CPU computed it"),
+            _ => format!("part {at}: {error}; the CPU computed it, {count} times"),
+        };
+        report.failures = failed.map(line).collect();
     }
 }
 
@@ -204,6 +226,29 @@ fn run(program: &mut dyn Program, network: &Network, given: &HashMap<String, Val
     program.run(&tensors)
 }
 
+/// A node that differs from the CPU.
+struct Difference {
+    /// The part and the node, as positions.
+    part: usize,
+    node: usize,
+    error: Error,
+}
+
+/// Compares the parts with the CPU for each sample, up to the first node that differs.
+fn check_all(
+    subject: &Subject<'_>,
+    placement: &mut Placement,
+    samples: &[&HashMap<String, Value>],
+    cpu: EngineDevice,
+) -> Result<Option<Difference>> {
+    for sample in samples {
+        if let Some(found) = check(subject, placement, sample, cpu)? {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
 /// Runs the parts on the CPU one after the other, and compares those on the device with it. A part that does not run on
 /// the device moves to the CPU.
 fn check(
@@ -211,7 +256,7 @@ fn check(
     placement: &mut Placement,
     sample: &HashMap<String, Value>,
     cpu: EngineDevice,
-) -> Result<()> {
+) -> Result<Option<Difference>> {
     let reference = Reference::new(subject.network, subject.types, sample, cpu);
     let mut values = sample.clone();
     for at in 0..placement.parts.len() {
@@ -224,19 +269,22 @@ fn check(
         match found {
             Some(Ok(found)) => {
                 if let Some(mismatch) = reference.compare(&part.network, &expected, &found)? {
-                    return Err(locate(subject, &reference, part, &inputs, mismatch, cpu)?);
+                    let (node, error) = locate(subject, &reference, part, &inputs, mismatch, cpu)?;
+                    return Ok(Some(Difference { part: at, node, error }));
                 }
             }
+            Some(Err(error @ Error::Engine(phynexus::Error::Interrupted))) => return Err(error),
             Some(Err(error)) => {
                 subject.give_up(placement, at, &format!("it does not run on the device: {error}"))?;
             }
             None => {}
         }
     }
-    Ok(())
+    Ok(None)
 }
 
-/// An error that names the first node of a part that differs: beginnings of the part are compiled by themselves.
+/// The position of the first node of a part that differs, and an error that names it: beginnings of the part are
+/// compiled by themselves.
 fn locate(
     subject: &Subject<'_>,
     reference: &Reference<'_>,
@@ -244,7 +292,7 @@ fn locate(
     inputs: &HashMap<String, Value>,
     whole: Mismatch,
     cpu: EngineDevice,
-) -> Result<Error> {
+) -> Result<(usize, Error)> {
     let links = subject.network.links();
     let maker = links.maker.get(&whole.value).copied();
     let mut found = (maker.unwrap_or(part.nodes[0]), whole);
@@ -271,14 +319,15 @@ fn locate(
             None => wrong = middle,
         }
     }
-    let (node, mismatch) = found;
-    let node = &subject.network.graph.node[node];
-    Ok(Error::Difference {
+    let (at, mismatch) = found;
+    let node = &subject.network.graph.node[at];
+    let error = Error::Difference {
         device: subject.device.to_owned(),
         node: node.name.clone(),
         operator: node.op_type.clone(),
         value: mismatch.value,
         difference: mismatch.difference,
         bound: mismatch.bound,
-    })
+    };
+    Ok((at, error))
 }

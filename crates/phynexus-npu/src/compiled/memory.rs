@@ -21,10 +21,18 @@ pub struct Memory {
 pub(super) fn weights(network: &Network) -> u64 {
     let size = |tensor: &neurenix_onnx::proto::TensorProto| {
         let element = neurenix_onnx::Element::of_number(i64::from(tensor.data_type));
-        let count: u64 = tensor.dims.iter().map(|&size| u64::try_from(size).unwrap_or(0)).product();
-        (count * element.map_or(0, |element| element.bits()) as u64).div_ceil(8)
+        let bits = element.map_or(0, |element| element.bits()) as u64;
+        let extents = tensor.dims.iter().map(|&extent| u64::try_from(extent).unwrap_or(0));
+        // A file states the extents.
+        extents.fold(bits, u64::saturating_mul).div_ceil(8)
     };
-    network.graph.initializer.iter().map(size).sum()
+    network.graph.initializer.iter().map(size).fold(0, u64::saturating_add)
+}
+
+/// The bytes of a value.
+pub(crate) fn bytes(value: &ValueType) -> u64 {
+    let extents = value.shape.iter().map(|&extent| extent as u64);
+    extents.fold(value.element.bits() as u64, u64::saturating_mul).div_ceil(8)
 }
 
 /// The most that values need at the same time if nodes run in their order. What is dequantized, or about to be
@@ -39,13 +47,7 @@ pub(super) fn peak(network: &Network, types: &HashMap<String, ValueType>) -> u64
         let is_fused = maker.is_some_and(is_dequantize)
             || !readers.is_empty() && readers.iter().all(|&(at, _)| is_quantize(&nodes[at]));
         match types.get(name) {
-            Some(value) if outputs.contains(name) || !is_fused => {
-                let bits = value
-                    .shape
-                    .iter()
-                    .fold(value.element.bits() as u64, |bits, &extent| bits.saturating_mul(extent as u64));
-                bits.div_ceil(8)
-            }
+            Some(value) if outputs.contains(name) || !is_fused => bytes(value),
             _ => 0,
         }
     };
@@ -64,11 +66,32 @@ pub(super) fn peak(network: &Network, types: &HashMap<String, ValueType>) -> u64
     }
     let given = network.graph.input.iter().map(|input| &*input.name);
     let mut live: HashMap<&str, u64> = given.map(|name| (name, size(name))).collect();
-    let mut most: u64 = live.values().sum();
+    let mut most = live.values().fold(0, |sum: u64, size| sum.saturating_add(*size));
     for (at, node) in nodes.iter().enumerate() {
         live.extend(node.output.iter().filter(|name| !name.is_empty()).map(|name| (&**name, size(name))));
         most = most.max(live.values().fold(0, |sum, size| sum.saturating_add(*size)));
         live.retain(|name, _| outputs.contains(name) || last.get(name).is_some_and(|&until| until > at));
     }
     most
+}
+
+#[cfg(test)]
+mod tests {
+    use neurenix_onnx::proto::{GraphProto, ModelProto, OperatorSetIdProto, TensorProto};
+
+    use super::*;
+
+    #[test]
+    fn sizes_that_no_memory_has_do_not_overflow() {
+        let tensor = |dims: &[i64]| TensorProto { dims: dims.to_vec(), data_type: 1, ..Default::default() };
+        let graph = GraphProto {
+            initializer: vec![tensor(&[i64::MAX, i64::MAX]), tensor(&[i64::MAX]), tensor(&[3])],
+            ..Default::default()
+        };
+        let opset_import = vec![OperatorSetIdProto { domain: String::new(), version: 21 }];
+        let model = ModelProto { ir_version: 10, graph: Some(graph), opset_import, ..Default::default() };
+        let network = Network::new(model).unwrap();
+        // Bits are counted up to the most that there is.
+        assert!(weights(&network) >= u64::MAX / 8);
+    }
 }

@@ -17,7 +17,7 @@ pub struct Report {
     pub parts: Vec<PartReport>,
     /// Why the device's work is in several parts, where that is not because of nodes on the CPU.
     pub splits: Vec<String>,
-    /// What failed while it ran, so that the CPU computed it.
+    /// What failed while it ran, so that the CPU computed it: a line for each part, with its last error and the count.
     pub failures: Vec<String>,
 }
 

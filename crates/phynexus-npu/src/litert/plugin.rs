@@ -14,8 +14,8 @@ use crate::{
     tool::{self, Folder},
 };
 
-/// How long a vendor's compiler may take.
-const LIMIT: Duration = Duration::from_secs(600);
+/// How long a vendor's compiler may take for a network.
+pub(super) const LIMIT: Duration = Duration::from_secs(600);
 /// The name of the file that it writes.
 const COMPILED: &str = "compiled.tflite";
 
@@ -121,15 +121,15 @@ impl Plugin {
         format!("{}\n{}", self.program.display(), self.arguments.join("\n"))
     }
 
-    /// The file with the parts that the vendor's compiler takes compiled.
-    pub(super) fn apply(&self, file: &[u8]) -> Result<Vec<u8>> {
+    /// The file with the parts that the vendor's compiler takes compiled, if it ends within `limit`.
+    pub(super) fn apply(&self, file: &[u8], limit: Duration) -> Result<Vec<u8>> {
         let folder = Folder::new()?;
         let input = folder.write("network.tflite", file)?;
         let model = format!("--model={}", input.display());
         let output = format!("--o={}", folder.path().join(COMPILED).display());
         let own = self.arguments.iter().map(String::as_str);
         let arguments: Vec<&OsStr> = own.chain([model.as_str(), output.as_str()]).map(OsStr::new).collect();
-        let printed = tool::run(&self.program, &arguments, folder.path(), LIMIT)?;
+        let printed = tool::run(&self.program, &arguments, folder.path(), limit)?;
         // The program succeeds by its own account even if a plug-in cannot be loaded.
         match folder.read(COMPILED) {
             Ok(compiled) if printed.succeeded && !compiled.is_empty() => Ok(compiled),

@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     ffi::CStr,
     path::{Path, PathBuf},
-    sync::{Mutex, OnceLock, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
 use ort::{environment::Environment as OrtEnvironment, logging::LogLevel};
@@ -20,7 +20,7 @@ pub(super) struct Environment {
     /// The library's version, such as `1.31.1`.
     pub(super) version: String,
     /// The plug-ins that were registered, with the error if there was one.
-    plugins: Mutex<HashMap<PathBuf, Option<String>>>,
+    plugins: Mutex<HashMap<PathBuf, Arc<OnceLock<Option<String>>>>>,
     /// Held while sessions are created whose tensors are limited: the limit is the environment's for that time.
     pub(super) limits: Mutex<()>,
 }
@@ -32,6 +32,10 @@ pub(super) struct Environment {
 pub(super) fn get(search: &Search) -> Result<&'static Environment, String> {
     static ENVIRONMENT: OnceLock<Environment> = OnceLock::new();
     static LOADING: Mutex<()> = Mutex::new(());
+    if let Some(environment) = ENVIRONMENT.get() {
+        return Ok(environment);
+    }
+    // `ort` has one library in a process, so that only one thread may load it.
     let _one_at_a_time = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(environment) = ENVIRONMENT.get() {
         return Ok(environment);
@@ -71,7 +75,6 @@ fn version(path: &Path) -> Result<String, String> {
 impl Environment {
     /// Registers the plug-ins that a search finds and that are not yet registered. Returns those that cannot be used.
     pub(super) fn register(&self, search: &Search) -> Vec<(String, String)> {
-        let mut plugins = self.plugins.lock().unwrap_or_else(PoisonError::into_inner);
         let mut failed = Vec::new();
         for path in search.libraries("onnxruntime_", "onnxruntime_providers_") {
             let stem = path.file_name().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
@@ -80,7 +83,12 @@ impl Environment {
                 continue;
             }
             let name = provider_name(name);
-            let error = plugins.entry(path.clone()).or_insert_with(|| {
+            // The lock is not held while a plug-in is loaded, which may take long.
+            let plugin = {
+                let mut plugins = self.plugins.lock().unwrap_or_else(PoisonError::into_inner);
+                Arc::clone(plugins.entry(path.clone()).or_default())
+            };
+            let error = plugin.get_or_init(|| {
                 self.ort.register_ep_library(name, &path).err().map(|error| error.to_string())
             });
             if let Some(error) = error {

@@ -239,8 +239,13 @@ impl Model {
         let mut compiled =
             Compiled { core: Arc::clone(&self.core), handle: ptr::null_mut(), request: ptr::null_mut() };
         let name = c_text(device)?;
+        if properties.len() > PROPERTIES {
+            let message =
+                format!("{} properties were given, at most {PROPERTIES} are passed", properties.len());
+            return Err(Error::Invalid(message));
+        }
         let mut texts = Vec::new();
-        for (key, value) in properties.iter().take(PROPERTIES) {
+        for (key, value) in properties {
             texts.extend([c_text(key)?, c_text(value)?]);
         }
         let at = |at: usize| texts.get(at).map_or(ptr::null(), |text| text.as_ptr());

@@ -9,10 +9,9 @@ use std::{collections::HashMap, ffi::OsStr, fs, path::Path, time::Duration};
 use neurenix_onnx::edit::Network;
 
 use crate::{
-    Error, Place, Result, Search,
+    CompiledFile, Error, FileMemory, Place, Result, Search,
     tflite::{self, FileOperator},
     tool::{self, Folder},
-    vela::{CompiledFile, FileMemory},
 };
 
 /// How long the compiler may take.

@@ -59,6 +59,8 @@ pub(super) struct Factor {
     pub(super) integers: Integers,
     /// Its scale in `float32`, which broadcasts to the product.
     pub(super) scale: Tensor,
+    /// The least and the greatest magnitude of the scale, if it can be read.
+    magnitudes: Option<(f64, f64)>,
     /// The dtype of the floats.
     pub(super) dtype: DType,
 }
@@ -95,9 +97,18 @@ impl Factor {
             (None, None) => ZeroPoint::Number(0),
         };
         let tensor = dequantized.integers.to_device(call.device)?;
+        let magnitudes = quantization.scales.as_ref().map(|scales| {
+            let magnitudes = scales.iter().map(|scale| scale.abs());
+            // NaN is kept.
+            magnitudes.fold((f64::INFINITY, 0.0), |(least, most): (f64, f64), own| match own.is_nan() {
+                true => (own, own),
+                false => (if own < least { own } else { least }, if own > most { own } else { most }),
+            })
+        });
         Ok(Some(Factor {
             integers: Integers { tensor, zero_point, is_constant: dequantized.is_constant },
             scale: shaped(&quantization.scale)?.to_dtype(DType::F32)?,
+            magnitudes,
             dtype: dequantized.tensor.dtype(),
         }))
     }
@@ -110,8 +121,26 @@ impl Factor {
 
     /// The floats that sums of products with another factor stand for, times `alpha`.
     pub(super) fn scaled(&self, other: &Factor, sums: &Tensor, alpha: f64) -> Result<Tensor> {
-        let scale = self.scale.mul(&other.scale)?;
-        let scale = if alpha == 1.0 { scale } else { scale.mul_scalar(alpha)? };
-        Ok(sums.to_dtype(DType::F32)?.mul(&scale)?.to_dtype(self.dtype)?)
+        let product = self.scale.mul(&other.scale)?;
+        let product = if alpha == 1.0 { product } else { product.mul_scalar(alpha)? };
+        let sums = sums.to_dtype(DType::F32)?;
+        let (least, most) = (f64::from(f32::MIN_POSITIVE), f64::from(f32::MAX));
+        let is_normal = self.magnitudes.zip(other.magnitudes).is_some_and(|(own, other)| {
+            own.0 * other.0 * alpha.abs() >= least
+                && [own.1 * other.1, own.1 * other.1 * alpha.abs()].iter().all(|&product| product <= most)
+        });
+        if is_normal {
+            return Ok(sums.mul(&product)?.to_dtype(self.dtype)?);
+        }
+        // A product that is infinite, or has lost digits, gives way to its factors.
+        let magnitude = product.abs()?;
+        let is_normal = magnitude.ge_scalar(least)?.logical_and(&magnitude.le_scalar(most)?)?;
+        let one = Tensor::ones(&[], DType::F32, product.device())?;
+        let mut scaled = sums.mul(&is_normal.where_(&product, &self.scale)?)?;
+        if alpha != 1.0 {
+            scaled = scaled.mul(&is_normal.where_(&one, &one.mul_scalar(alpha)?)?)?;
+        }
+        let scaled = scaled.mul(&is_normal.where_(&one, &other.scale)?)?;
+        Ok(scaled.to_dtype(self.dtype)?)
     }
 }

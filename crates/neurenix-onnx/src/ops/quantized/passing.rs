@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
-use phynexus::{DType, Tensor, schedule::capture};
+use phynexus::{DType, Tensor};
 
-use super::{is_equal, zero_point::is_stored};
-use crate::{
-    Dequantized, Error, Quantization, Quantized, Result, Value, graph::Call, ops::plain, value::floats,
-};
+use super::{is_equal, zero_point::stored_floats};
+use crate::{Dequantized, Error, Quantization, Quantized, Result, Value, graph::Call, ops::plain};
 
-/// Operators whose results have elements of input 0 and no others. `MaxPool` chooses the greatest, as scales are
-/// positive.
+/// Operators whose results have elements of input 0 and no others. `MaxPool` chooses the greatest integer, which stands
+/// for the greatest float if the scale is positive.
 const MOVES: &[&str] = &[
     "Compress",
     "Concat",
@@ -44,9 +42,30 @@ pub(in crate::ops) fn compute(call: &Call<'_>) -> Result<Vec<Value>> {
     let mut call = Call { inputs: call.inputs.clone(), ..*call };
     // All inputs of a concatenation are moved.
     let moved = if call.node.operator == "Concat" { call.count() } else { 1 };
+    let with_gradient = call.inputs.iter().take(moved).flatten().find_map(|input| match input {
+        Value::Quantized(own) => Some(Arc::clone(own)),
+        _ => None,
+    });
+    if let Some(like) = with_gradient {
+        let results = operator(&call)?;
+        for at in 0..call.inputs.len() {
+            // `Pad` has the number that it pads with.
+            if at < moved || at == 2 && call.node.operator == "Pad" {
+                call.inputs[at] = call.inputs[at].as_ref().map(|input| steps(input, &like)).transpose()?;
+            }
+        }
+        let moved = operator(&call)?;
+        return results
+            .into_iter()
+            .zip(moved)
+            .map(|(result, steps)| quantized(result, &steps, &like))
+            .collect();
+    }
     match call.inputs.first().cloned().flatten() {
         Some(Value::Dequantized(first))
-            if are_alike(&call, &first, moved)? && pads_with_zero(&mut call, &first)? =>
+            if are_alike(&call, &first, moved)?
+                && keeps_order(&call, &first)?
+                && pads_with_zero(&mut call, &first)? =>
         {
             for input in call.inputs.iter_mut().take(moved) {
                 if let Some(Value::Dequantized(own)) = input.clone() {
@@ -55,25 +74,6 @@ pub(in crate::ops) fn compute(call: &Call<'_>) -> Result<Vec<Value>> {
             }
             let results = operator(&call)?;
             results.into_iter().map(|result| dequantized(result, &first)).collect()
-        }
-        Some(Value::Quantized(first)) if call.node.operator != "Pad" => {
-            let results = operator(&call)?;
-            for input in call.inputs.iter_mut().take(moved) {
-                if let Some(Value::Quantized(own)) = input.clone() {
-                    *input = Some(Value::Tensor(own.steps.clone()));
-                }
-            }
-            let all_move = call
-                .inputs
-                .iter()
-                .take(moved)
-                .flatten()
-                .all(|input| input.tensor().is_ok_and(|tensor| tensor.dtype() == first.steps.dtype()));
-            if !all_move {
-                return Ok(results);
-            }
-            let steps = operator(&call)?;
-            results.into_iter().zip(steps).map(|(result, steps)| quantized(result, &steps, &first)).collect()
         }
         _ => operator(&call),
     }
@@ -95,17 +95,29 @@ fn are_alike(call: &Call<'_>, first: &Dequantized, count: usize) -> Result<bool>
     Ok(true)
 }
 
+/// Whether the greatest integer stands for the greatest float, if the operator asks for it.
+fn keeps_order(call: &Call<'_>, data: &Dequantized) -> Result<bool> {
+    let scales = data.quantization.scales.as_ref();
+    let is_positive = scales.is_some_and(|scales| scales.iter().all(|&scale| scale > 0.0));
+    Ok(call.node.operator != "MaxPool" || is_positive)
+}
+
+/// What the integers of an input were rounded from, in the dtype of those of another one.
+fn steps(input: &Value, like: &Quantized) -> Result<Value> {
+    let steps = match input {
+        Value::Quantized(own) => &own.steps,
+        _ => input.tensor()?,
+    };
+    Ok(Value::Tensor(steps.to_dtype(like.steps.dtype())?))
+}
+
 /// Lets `Pad` pad with the integer that stands for 0. False if it pads with other floats.
 fn pads_with_zero(call: &mut Call<'_>, data: &Dequantized) -> Result<bool> {
     if call.node.operator != "Pad" || call.string_or("mode", "constant")? != "constant" {
         return Ok(true);
     }
     let is_zero = match call.has(2) {
-        true => {
-            let value = call.value(2)?.tensor()?;
-            // A function that is captured may get another value later.
-            is_stored(value) && !capture::is_recording() && floats(value)? == [0.0]
-        }
+        true => stored_floats(call, 2)?.is_some_and(|value| value == [0.0]),
         false => call.float_or("value", 0.0)? == 0.0,
     };
     if !is_zero {

@@ -130,7 +130,8 @@ pub(in crate::ops) fn dequantized_matmul(
     let rows = if transposes_a { axis(0, 1)? } else { axis(0, 2)? };
     let columns = if transposes_b { axis(1, 2)? } else { axis(1, 1)? };
     let is_vector = call.value(1)?.shape()?.len() < 2;
-    let Some(a) = Factor::of_input(call, 0, rows, 1)? else { return Ok(None) };
+    // The product with a vector has no axis after its rows.
+    let Some(a) = Factor::of_input(call, 0, rows.filter(|_| !is_vector), 1)? else { return Ok(None) };
     let Some(b) = Factor::of_input(call, 1, columns.filter(|_| !is_vector), 0)? else { return Ok(None) };
     let turned = |integers: &Integers, transposes: bool| -> Result<Integers> {
         let tensor = if transposes { integers.tensor.t()? } else { integers.tensor.clone() };

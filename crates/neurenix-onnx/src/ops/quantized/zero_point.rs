@@ -2,7 +2,11 @@
 
 use phynexus::{DType, Tensor, schedule::capture};
 
-use crate::{Result, graph::Call, value::integers};
+use crate::{
+    Result,
+    graph::Call,
+    value::{floats, integers},
+};
 
 /// The integer that stands for 0.
 #[derive(Clone, Debug)]
@@ -48,8 +52,22 @@ impl ZeroPoint {
 }
 
 /// Whether a tensor is in the memory of the CPU, so that reading it waits for nothing.
-pub(super) fn is_stored(tensor: &Tensor) -> bool {
+fn is_stored(tensor: &Tensor) -> bool {
     tensor.is_evaluated() && tensor.device().name() == "cpu"
+}
+
+/// The numbers of an input of floats, if they are in the CPU's memory. While a function is captured, only what the file
+/// has: the tensors that stand for arguments have no numbers yet.
+pub(super) fn stored_floats(call: &Call<'_>, input: usize) -> Result<Option<Vec<f64>>> {
+    let tensor = call.value(input)?.tensor()?;
+    if !is_stored(tensor) || capture::is_recording() && !call.is_constant(input) {
+        return Ok(None);
+    }
+    let numbers = capture::outside(|| match tensor.dtype() {
+        DType::F32 => Ok(tensor.to_vec::<f32>()?.into_iter().map(f64::from).collect()),
+        _ => floats(tensor),
+    });
+    numbers.map(Some)
 }
 
 /// The number that all elements of an input are, if the file has it in the CPU's memory.

@@ -91,3 +91,57 @@ fn bytes_of_extreme_values() {
         }
     }
 }
+
+/// Padding and strides that make a padded image far larger than the image, or than any memory.
+#[test]
+fn huge_padding_and_strides() {
+    let strides = [1670107206, 690327842, 4];
+    let padding = strides.map(|stride| (stride, stride));
+    let cubes = |batch: usize, channels: [usize; 2]| {
+        Case::new(batch, channels, 1, &[2, 2, 2], &[2, 1, 1]).stride(&strides).padding(&padding)
+    };
+    let cases = [
+        cubes(1, [1, 1]),
+        cubes(2, [5, 3]),
+        // More images than tasks are wanted.
+        cubes(4 * crate::pool::threads() + 1, [1, 2]),
+        // The last axis, whose elements are stored by the residues of the stride.
+        Case::new(1, [3, 5], 1, &[3, 5], &[2, 3])
+            .stride(&[1, 1 << 40])
+            .padding(&[(0, 0), (1 << 40, 1 << 40)]),
+    ];
+    for case in &cases {
+        assert!(case.output().unwrap().ends_with(&[3]));
+        check_bytes(case);
+        check_all(case);
+    }
+}
+
+/// Distances between taps that no memory can hold are refused.
+#[test]
+fn huge_dilation_is_refused() {
+    let far = 1 << 60;
+    let case = Case::new(1, [1, 2], 1, &[2], &[2]).stride(&[far]).dilation(&[far]).padding(&[(far, far)]);
+    let output = case.output().unwrap();
+    let (x, w) = ([1u8; 2], [1i8; 4]);
+    let mut y = vec![0i32; 2 * output[0]];
+    // SAFETY: the arrays hold the tensors.
+    let run = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| unsafe {
+        let (x, w, y) = (x.as_ptr(), w.as_ptr().cast(), y.as_mut_ptr().cast());
+        let (set, shape) = (InstructionSet::best(), case.shape(&output));
+        let destination = Destination::Memory(y, None);
+        convolution_with(
+            set,
+            ConvKind::Forward,
+            [DType::U8, DType::I8],
+            DType::I32,
+            &shape,
+            x,
+            w,
+            destination,
+        )
+    }));
+    // Kernels are left by unwinding with a payload that is not a message.
+    let payload = run.expect_err("no memory holds the padded row");
+    assert!(!payload.is::<&str>() && !payload.is::<String>(), "a panic");
+}
