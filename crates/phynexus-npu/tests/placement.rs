@@ -1,6 +1,8 @@
 //! The placement pass, with a runtime that is made of the engine's CPU and refuses, fails or computes wrongly as a test
 //! wants it.
 
+#![allow(clippy::result_large_err, reason = "the size of an error does not matter in a test")]
+
 #[allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
 mod common;
 

@@ -1,5 +1,7 @@
 //! Networks on the emulator of Qualcomm's HTP, compared with the engine's CPU.
 
+#![allow(clippy::result_large_err, reason = "the size of an error does not matter in a test")]
+
 #[allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
 mod common;
 

@@ -38,7 +38,7 @@ impl Process {
         thread::spawn(move || {
             let Some(mut input) = input else { return };
             let is_written = |bytes: Vec<u8>| input.write_all(&bytes).and_then(|()| input.flush()).is_ok();
-            let _ = receiver.into_iter().map(is_written).all(|is_written| is_written);
+            let _ = receiver.into_iter().all(is_written);
         });
         thread::spawn(move || {
             let Some(mut output) = output.map(BufReader::new) else { return };

@@ -13,7 +13,7 @@ use ort::{
     AsPointer,
     compiler::ModelCompiler,
     logging::LogLevel,
-    session::{RunOptions, Session, SessionInputValue, builder::SessionBuilder},
+    session::{Session, SessionInputValue, builder::SessionBuilder},
 };
 use phynexus::{Device, Tensor};
 use prost::Message;
@@ -122,11 +122,10 @@ impl Compiler {
     /// A session, by way of the cache.
     fn cached(&self, network: &Network, model: &[u8], options: &Options) -> Result<Compiled> {
         let Some(folder) = &options.cache else {
-            return Compiled::new(self, network, self.session(network, model, options)?, options);
+            return Compiled::new(self, network, self.session(network, model, options)?);
         };
         let key = self.key(network, model, options);
-        let load =
-            |context: &[u8]| Compiled::new(self, network, self.session(network, context, options)?, options);
+        let load = |context: &[u8]| Compiled::new(self, network, self.session(network, context, options)?);
         // An entry that another version of the driver wrote, or that is damaged, is written again.
         if let Some(compiled) = cache::read(folder, &key).and_then(|context| load(&context).ok()) {
             return Ok(compiled);
@@ -139,7 +138,7 @@ impl Compiler {
             cache::write(folder, &key, &context);
             return Ok(compiled);
         }
-        Compiled::new(self, network, self.session(network, model, options)?, options)
+        Compiled::new(self, network, self.session(network, model, options)?)
     }
 }
 
@@ -175,8 +174,6 @@ struct Compiled {
     outputs: Vec<String>,
     placement: Vec<Placed>,
     cpu: Device,
-    /// How it runs.
-    run: RunOptions,
 }
 
 impl fmt::Debug for Compiled {
@@ -187,7 +184,7 @@ impl fmt::Debug for Compiled {
 
 impl Compiled {
     /// Checks where the session's nodes are.
-    fn new(compiler: &Compiler, network: &Network, session: Session, options: &Options) -> Result<Compiled> {
+    fn new(compiler: &Compiler, network: &Network, session: Session) -> Result<Compiled> {
         let assigned = assignment(&session).map_err(|e| refused(&e))?;
         let own = &compiler.provider.name;
         let mut all =
@@ -211,14 +208,8 @@ impl Compiled {
                 place: Place::Device,
             })
             .collect();
-        let mut run = RunOptions::new().map_err(|e| refused(&e))?;
-        if options.save_memory {
-            // After each run, the arena gives back what no tensor uses.
-            run.set("memory.enable_memory_arena_shrinkage", "cpu:0").map_err(|e| refused(&e))?;
-        }
         Ok(Compiled {
             session,
-            run,
             inputs: network.graph.input.iter().map(|input| input.name.clone()).collect(),
             outputs: network.graph.output.iter().map(|output| output.name.clone()).collect(),
             placement,
@@ -236,7 +227,7 @@ impl Program for Compiled {
         for (name, tensor) in self.inputs.iter().zip(inputs) {
             given.push((Cow::Borrowed(name), to_runtime(tensor)?.into()));
         }
-        let values = self.session.run_with_options(given, &self.run).map_err(|e| refused(&e))?;
+        let values = self.session.run(given).map_err(|e| refused(&e))?;
         let output = |name: &String| {
             let value = values.get(name).ok_or_else(|| failed(&format!("the output {name:?} is missing")))?;
             from_runtime(value, self.cpu)
