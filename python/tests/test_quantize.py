@@ -191,7 +191,8 @@ def test_training_with_rounding_helps() -> None:
 
     def fit(network: Any, steps: int, rate: float) -> float:
         optimizer = nx.optim.Adam(network.parameters(), lr=rate)
-        for _ in range(steps):
+        for step in range(steps):
+            optimizer.param_groups[0]["lr"] = rate * (1 - step / steps)
             optimizer.zero_grad()
             loss = nn.functional.mse_loss(network(x), target)
             loss.backward()

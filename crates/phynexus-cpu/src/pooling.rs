@@ -44,8 +44,9 @@ impl Axis {
         let mut axis = Axis { input, output, stride, taps, spans: Vec::new() };
         let span = |&tap: &isize| {
             let inside = axis.inside(tap);
-            let place = (inside.start * stride).wrapping_add_signed(tap);
-            (!inside.is_empty()).then_some((place, inside.start, inside.len()))
+            // Without a window, the product could overflow.
+            let place = |first: usize| (first * stride).wrapping_add_signed(tap);
+            (!inside.is_empty()).then(|| (place(inside.start), inside.start, inside.len()))
         };
         axis.spans = axis.taps.iter().filter_map(span).collect();
         axis
