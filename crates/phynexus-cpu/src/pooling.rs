@@ -54,10 +54,11 @@ impl Axis {
 
     /// The windows whose tap is inside the input.
     fn inside(&self, tap: isize) -> Range<usize> {
-        let stride = self.stride as isize;
-        let first = (-tap).max(0).unsigned_abs().div_ceil(self.stride);
-        let last = (self.input as isize - tap + stride - 1).max(0) / stride;
-        first.min(self.output)..(last as usize).clamp(first.min(self.output), self.output)
+        // Sizes may be as large as an address.
+        let (stride, tap, output) = (self.stride as i128, tap as i128, self.output as i128);
+        let first = ((-tap).max(0) + stride - 1) / stride;
+        let last = (self.input as i128 - tap + stride - 1).max(0) / stride;
+        first.min(output) as usize..last.clamp(first.min(output), output) as usize
     }
 
     /// The input index of a window's tap, if it is inside.
