@@ -69,6 +69,9 @@ impl PyNpuDevice {
     }
 }
 
+/// A node's name, its operator, the device, and the reason if that is not the unit.
+type PlacedNode = (String, String, String, Option<String>);
+
 fn search(folders: Vec<String>) -> Search {
     Search::of(folders.into_iter().map(PathBuf::from).collect())
 }
@@ -166,7 +169,7 @@ impl PyNpuProgram {
         Ok(named.collect::<PyResult<_>>()?)
     }
     /// For each node: its name, its operator, the device, and the reason if that is not the unit.
-    fn placement(&self) -> Result<Vec<(String, String, String, Option<String>)>> {
+    fn placement(&self) -> Result<Vec<PlacedNode>> {
         let placed = |placed: &npu::Placed| {
             let (device, reason) = match &placed.place {
                 Place::Device => (self.device.clone(), None),

@@ -64,7 +64,7 @@ fn dynamic_products_are_what_the_formula_gives() {
 
 #[test]
 fn a_computed_bias_of_a_convolution_is_told_as_such() {
-    let nodes = vec![
+    let nodes = [
         plain("ReduceMean", &["x", "axes"], "b"),
         with(plain("Conv", &["x", "w", "b"], "y"), list("pads", &[1, 1])),
     ];
