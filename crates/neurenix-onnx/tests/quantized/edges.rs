@@ -159,7 +159,7 @@ fn parameters_of_different_lengths_are_refused() -> Outcome {
     let model = parts.network((Element::Uint8, &[1, 2]), Element::Float).model(cpu())?;
     let x = Value::Tensor(Tensor::from_slice(&[3u8, 4], &[1, 2], cpu())?);
     let result = model.run(HashMap::from([("x".to_owned(), x)]), &Generator::new(0));
-    let error = result.err().expect("an error");
+    let error = result.expect_err("an error");
     let source = std::error::Error::source(&error).map_or_else(String::new, ToString::to_string);
     let message = format!("{error} {source}");
     assert!(message.contains("the scale") && message.contains("input 2, the zero point"), "{message}");
