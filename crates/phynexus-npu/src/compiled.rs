@@ -2,7 +2,7 @@
 
 mod bucket;
 mod check;
-pub(crate) mod memory;
+mod memory;
 mod report;
 mod shadow;
 

@@ -1,6 +1,6 @@
 //! Files for devices that are not here: what a vendor's compiler makes of a network, to be run elsewhere.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use neurenix_onnx::{
     edit::Network,
@@ -8,37 +8,13 @@ use neurenix_onnx::{
 };
 
 use crate::{
-    Error, Placed, Result, Search,
+    CompiledFile, Error, Result, Search,
     vela::{Accelerator, Vela},
     vendors::edge_tpu,
 };
 
 /// The Edge TPU's name as a target.
 const EDGE_TPU: &str = "edgetpu";
-
-/// A network that was compiled for a device that is not here.
-#[derive(Clone, Debug)]
-pub struct CompiledFile {
-    /// The file for the device.
-    pub path: PathBuf,
-    /// Where each node runs, as the compiler reports.
-    pub placement: Vec<Placed>,
-    /// The memory that it needs.
-    pub memory: FileMemory,
-    /// The cycles of a run that the compiler expects; `None` if it does not say.
-    pub cycles: Option<u64>,
-}
-
-/// The memory that a compiled network needs, in bytes; 0 where a device lacks such memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FileMemory {
-    /// On the chip.
-    pub sram: u64,
-    /// Beside the chip.
-    pub dram: u64,
-    /// Flash, on and off the chip: the weights and the commands.
-    pub flash: u64,
-}
 
 /// The names of the devices that [`compile_file`] compiles for: `ethos-u55-32` to `ethos-u85-2048`, with the number of
 /// multipliers as the last part, and `edgetpu`.

@@ -29,6 +29,8 @@ pub use cache::cache_folder;
 pub use compiled::{Compiled, Memory, PartReport, Report};
 pub use devices::{Device, default_device, devices, missing};
 pub use error::{Error, Result};
-pub use file::{CompiledFile, FileMemory, compile_file, file_targets, is_file_target};
+pub use file::{compile_file, file_targets, is_file_target};
 pub use find::Search;
-pub use runtime::{Accepts, Found, Options, Place, Placed, Program, Properties, Runtime};
+pub use runtime::{
+    Accepts, CompiledFile, FileMemory, Found, Options, Place, Placed, Program, Properties, Runtime,
+};

@@ -22,8 +22,8 @@ pub use self::request::Profiled;
 use self::{ffi::Core, request::Compiled};
 use crate::{
     Accepts, Error, Found, Options, Place, Placed, Program, Properties, Result, Runtime, Search, cache,
-    compiled::memory,
     library::Known,
+    runtime::bytes,
     tflite::{surrounded, value_types},
 };
 
@@ -205,7 +205,7 @@ impl Runtime for OpenVino {
         let outputs: Vec<(String, ValueType)> = outputs.collect::<Result<_>>()?;
         let inputs = input_names(network);
         let values = inputs.iter().filter_map(|name| types.get(name)).chain(outputs.iter().map(|(_, v)| v));
-        let memory = values.fold(0u64, |sum, value| sum.saturating_add(memory::bytes(value)));
+        let memory = values.fold(0u64, |sum, value| sum.saturating_add(bytes(value)));
         if let Some(limit) = options.memory_limit.filter(|limit| memory > *limit) {
             return Err(Error::Invalid(format!(
                 "inputs and outputs need {memory} bytes, the limit is {limit}"

@@ -111,3 +111,33 @@ pub trait Program: Send + fmt::Debug {
     /// The bytes that it uses, if the runtime says.
     fn memory(&self) -> Option<u64>;
 }
+
+/// A network that was compiled for a device that is not here.
+#[derive(Clone, Debug)]
+pub struct CompiledFile {
+    /// The file for the device.
+    pub path: PathBuf,
+    /// Where each node runs, as the compiler reports.
+    pub placement: Vec<Placed>,
+    /// The memory that it needs.
+    pub memory: FileMemory,
+    /// The cycles of a run that the compiler expects; `None` if it does not say.
+    pub cycles: Option<u64>,
+}
+
+/// The memory that a compiled network needs, in bytes; 0 where a device lacks such memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileMemory {
+    /// On the chip.
+    pub sram: u64,
+    /// Beside the chip.
+    pub dram: u64,
+    /// Flash, on and off the chip: the weights and the commands.
+    pub flash: u64,
+}
+
+/// The bytes of a value.
+pub(crate) fn bytes(value: &ValueType) -> u64 {
+    let extents = value.shape.iter().map(|&extent| extent as u64);
+    extents.fold(value.element.bits() as u64, u64::saturating_mul).div_ceil(8)
+}

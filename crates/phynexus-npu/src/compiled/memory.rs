@@ -4,7 +4,10 @@ use std::collections::{HashMap, HashSet};
 
 use neurenix_onnx::edit::{Network, ValueType};
 
-use crate::place::{is_dequantize, is_quantize};
+use crate::{
+    place::{is_dequantize, is_quantize},
+    runtime::bytes,
+};
 
 /// The memory of a compiled network, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,12 +30,6 @@ pub(super) fn weights(network: &Network) -> u64 {
         extents.fold(bits, u64::saturating_mul).div_ceil(8)
     };
     network.graph.initializer.iter().map(size).fold(0, u64::saturating_add)
-}
-
-/// The bytes of a value.
-pub(crate) fn bytes(value: &ValueType) -> u64 {
-    let extents = value.shape.iter().map(|&extent| extent as u64);
-    extents.fold(value.element.bits() as u64, u64::saturating_mul).div_ceil(8)
 }
 
 /// The most that values need at the same time if nodes run in their order. What is dequantized, or about to be
