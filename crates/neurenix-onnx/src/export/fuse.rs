@@ -26,11 +26,7 @@ pub(super) fn fuse(network: &mut Network) -> Result<()> {
             dropped.extend(without);
         }
     }
-    let mut at = 0;
-    network.graph.node.retain(|_| {
-        at += 1;
-        !dropped.contains(&(at - 1))
-    });
+    network.remove_nodes(&dropped);
     // A bias may be declared by a node that came after the layer.
     network.sort()?;
     network.prune();

@@ -6,11 +6,15 @@ use phynexus::{DType, Scalar, Tensor, dtype::scalar_bytes};
 use prost::Message;
 
 use super::{graph::Extent, symbols::Symbols};
+pub(super) use crate::edit::{
+    float_attribute as float, integer_attribute as integer, integers_attribute as integers,
+    text_attribute as text, texts_attribute as texts,
+};
 use crate::{
     Element, Result,
     proto::{
         AttributeProto, DimensionProto, GraphProto, NodeProto, TensorProto, TensorShapeProto,
-        TensorTypeProto, TypeKind, TypeProto, ValueInfoProto, attribute_type,
+        TensorTypeProto, TypeKind, TypeProto, ValueInfoProto,
     },
 };
 
@@ -54,39 +58,6 @@ pub(super) struct Writer {
     made: HashMap<Key, Vec<usize>>,
     constants: HashMap<(DType, Vec<Extent>, Vec<u8>), usize>,
     pub(super) symbols: Symbols,
-}
-
-/// An attribute.
-pub(super) fn integer(name: &str, value: i64) -> AttributeProto {
-    AttributeProto {
-        name: name.to_owned(),
-        i: Some(value),
-        r#type: attribute_type::INT,
-        ..Default::default()
-    }
-}
-/// An attribute.
-pub(super) fn integers(name: &str, values: Vec<i64>) -> AttributeProto {
-    AttributeProto { name: name.to_owned(), ints: values, r#type: attribute_type::INTS, ..Default::default() }
-}
-/// An attribute.
-pub(super) fn float(name: &str, value: f64) -> AttributeProto {
-    AttributeProto {
-        name: name.to_owned(),
-        f: Some(value as f32),
-        r#type: attribute_type::FLOAT,
-        ..Default::default()
-    }
-}
-/// An attribute.
-pub(super) fn text(name: &str, value: &str) -> AttributeProto {
-    let s = value.as_bytes().to_vec();
-    AttributeProto { name: name.to_owned(), s, r#type: attribute_type::STRING, ..Default::default() }
-}
-/// An attribute.
-pub(super) fn texts(name: &str, values: &[&str]) -> AttributeProto {
-    let strings = values.iter().map(|value| value.as_bytes().to_vec()).collect();
-    AttributeProto { name: name.to_owned(), strings, r#type: attribute_type::STRINGS, ..Default::default() }
 }
 
 /// The shape of operands that are broadcast against each other.

@@ -100,11 +100,7 @@ pub(super) fn fold(
         into.output.clone_from(&node.output);
         dropped.insert(at);
     }
-    let mut at = 0;
-    network.graph.node.retain(|_| {
-        at += 1;
-        !dropped.contains(&(at - 1))
-    });
+    network.remove_nodes(&dropped);
     network.prune();
     Ok(())
 }

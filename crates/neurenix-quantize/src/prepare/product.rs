@@ -111,10 +111,6 @@ pub(super) fn fuse_biases(
         node.output.clone_from(&sum.output);
         dropped.insert(reader);
     }
-    let mut at = 0;
-    network.graph.node.retain(|_| {
-        at += 1;
-        !dropped.contains(&(at - 1))
-    });
+    network.remove_nodes(&dropped);
     Ok(())
 }
