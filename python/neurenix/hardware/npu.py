@@ -113,7 +113,7 @@ class NPUBackend(HardwareBackend):
                 raise TypeError(f"{operation}: expected a tensor, got {type(operand).__name__}; convert it with neurenix.Tensor")
         if not all(operand.dtype.is_floating_point for operand in given):
             # A unit computes with floats of 16 bits.
-            self._record(operation, "cpu", "a unit rounds integers; give floats")
+            self._record(operation, "cpu", "a unit would round these integers; give floats")
             return function(*(None if operand is None else operand.to("cpu") for operand in operands))
         places = [operand is not None for operand in operands]
         key = (operation, str(attributes), tuple(places), tuple((tuple(o.shape), o.dtype.name) for o in given))
@@ -135,6 +135,15 @@ class NPUBackend(HardwareBackend):
         self._place(operation, program.placement_report())
         assert isinstance(result, Tensor)
         return result
+
+    def matmul(self, a: Tensor, b: Tensor) -> Tensor:
+        """The product of two matrices, or batches of matrices. Integers are multiplied on the unit if its 16-bit floats
+        hold every sum exactly, otherwise on the CPU.
+        """
+        tensors = isinstance(a, Tensor) and isinstance(b, Tensor)
+        if self.get_device_count() and tensors and a.dtype == b.dtype and _fits(a, b):
+            return super().matmul(a.float(), b.float()).to(a.dtype)
+        return super().matmul(a, b)
 
     def batch_norm(
         self,
@@ -257,6 +266,14 @@ class NPUBackend(HardwareBackend):
         """
         self._memory_optimization = bool(enabled)
         self._programs.clear()
+
+
+def _fits(a: Tensor, b: Tensor) -> bool:
+    """Whether all sums of the product of integers are integers that ``float16`` has: at most 2048."""
+    if a.dtype.is_floating_point or a.dtype == _engine.dtype("bool") or not (a.numel() and b.numel() and a.ndim):
+        return False
+    largest = [max(abs(int(x.min().item())), abs(int(x.max().item()))) for x in (a, b)]
+    return largest[0] * largest[1] * a.shape[-1] <= 2048
 
 
 class _Function(Module):
