@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -11,6 +12,7 @@ from types import FrameType
 from typing import Any
 
 from ._engine import run_command, stop_training
+from .hardware._deployed import folders
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -19,7 +21,7 @@ def main(arguments: list[str] | None = None) -> int:
     On the main thread, the first Ctrl-C lets a training run write a checkpoint; any other Ctrl-C ends the command.
     """
     try:
-        with _stopping():
+        with _stopping(), _searching_packages():
             program = [sys.executable, "-m", "neurenix"]
             return run_command(program, ["neurenix", *(sys.argv[1:] if arguments is None else arguments)])
     except KeyboardInterrupt:
@@ -52,6 +54,20 @@ def _stopping() -> Iterator[None]:
         yield
     finally:
         restore()
+
+
+@contextmanager
+def _searching_packages() -> Iterator[None]:
+    """While active, runtimes of NPUs are searched in this interpreter's packages first, as ``NPUBackend`` does."""
+    given = os.environ.get("RNN_NPU_PATH")
+    os.environ["RNN_NPU_PATH"] = os.pathsep.join([*folders(), *([given] if given else [])])
+    try:
+        yield
+    finally:
+        if given is None:
+            del os.environ["RNN_NPU_PATH"]
+        else:
+            os.environ["RNN_NPU_PATH"] = given
 
 
 if __name__ == "__main__":

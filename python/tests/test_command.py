@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
@@ -45,6 +47,22 @@ def test_devices_are_those_of_the_package() -> None:
     assert own(device["name"] for device in listing["devices"]) == [device.name for device in nx.devices()]
     missing = {entry["kind"] for entry in listing["missing"]}
     assert missing == {entry["device"] for entry in nx.hardware.report() if not entry["found"]}
+
+
+def test_the_packages_of_the_interpreter_are_searched(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def absent() -> str:
+        assert main(["devices", "--json"]) == 0
+        missing = json.loads(capfd.readouterr().out)["missing"]
+        return next(entry["reason"] for entry in missing if "Edge TPU" in entry["reason"])
+
+    given = os.environ.get("RNN_NPU_PATH")
+    assert "the program edgetpu_compiler" in absent()
+    (tmp_path / ("edgetpu_compiler" + (".exe" if os.name == "nt" else ""))).touch()
+    monkeypatch.setattr(sysconfig, "get_paths", lambda: dict.fromkeys(("purelib", "platlib", "scripts"), str(tmp_path)))
+    assert "the program edgetpu_compiler" not in absent()
+    assert os.environ.get("RNN_NPU_PATH") == given
 
 
 @pytest.mark.parametrize(
