@@ -92,6 +92,8 @@ def test_static(settings: dict[str, Any], tmp_path: pathlib.Path) -> None:
     report = quantized.quantization_report()
     assert report is not None and report.quantized_bytes < report.float_bytes and report.layers
     assert "dB" in str(report) and "<section" in report.html("A network")
+    frame = report._repr_html_()
+    assert frame.startswith("<iframe srcdoc=") and "<section" not in frame and "&lt;section" in frame
 
 
 def test_dynamic_and_weights() -> None:

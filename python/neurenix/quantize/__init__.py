@@ -9,6 +9,7 @@ other runtimes take, too.
 
 from __future__ import annotations
 
+import html
 import inspect
 import itertools
 import json
@@ -70,7 +71,9 @@ class QuantizationReport:
         return self._native.table()
 
     def _repr_html_(self) -> str:
-        return self.html()
+        # In a frame, the page's styles do not change the notebook.
+        page = html.escape(self.html())
+        return f'<iframe srcdoc="{page}" style="width: 100%; height: 40rem; border: 0"></iframe>'
 
 
 class QuantizedModel(OnnxModel):
