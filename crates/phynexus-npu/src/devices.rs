@@ -142,12 +142,10 @@ fn absent(what: &str, known: &[String], missing: &[(String, String)]) -> String 
     } else {
         format!("found: {}", known.join(", "))
     };
-    let missing: Vec<String> = missing.iter().map(|(kind, reason)| format!("{kind}: {reason}")).collect();
+    let missing: String = missing.iter().map(|(kind, reason)| format!("; {kind}: {reason}")).collect();
     let emulators = "emulators and the host's CPU are numbered as npu:N if RNN_NPU_EMULATORS is 1";
-    format!(
-        "{what}; {known}; {emulators}{}",
-        missing.iter().map(|line| format!("\n  {line}")).collect::<String>()
-    )
+    // One line: the command escapes line breaks.
+    format!("{what}; {known}; {emulators}{missing}")
 }
 
 #[cfg(test)]
@@ -213,9 +211,6 @@ mod tests {
     fn a_missing_device_says_what_there_is_and_what_is_not() {
         let missing = [("QNN".to_owned(), "install it".to_owned())];
         let message = absent("there is no device \"npu:0\"", &["npu-host:0".to_owned()], &missing);
-        assert!(
-            message.contains("found: npu-host:0") && message.contains("\n  QNN: install it"),
-            "{message}"
-        );
+        assert!(message.contains("found: npu-host:0") && message.contains("; QNN: install it"), "{message}");
     }
 }
