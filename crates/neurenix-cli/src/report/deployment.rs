@@ -37,11 +37,7 @@ pub fn render_deployment(title: &str, report: &Report, placement: &[PlacementRow
         section(&mut out, "float", "Kept as floats", &table("kept", ["Node", "Reason"], rows));
     }
     if !placement.is_empty() {
-        let rows = placement
-            .iter()
-            .map(|row| [row.node.as_str(), row.operator.as_str(), row.device.as_str(), row.reason.as_str()]);
-        let heads = ["Node", "Operator", "Device", "Reason"];
-        section(&mut out, "placement", "Where each node runs", &table("places", heads, rows));
+        section(&mut out, "placement", "Where each node runs", &places(placement));
     }
     out + &foot()
 }
@@ -110,6 +106,32 @@ fn layers(layers: &[Layer]) -> String {
     out + "</tbody></table></div>"
 }
 
+/// The number of nodes on each device, and each node's device. The reasons have a column if there are any.
+fn places(placement: &[PlacementRow]) -> String {
+    let mut devices: Vec<(&str, usize)> = Vec::new();
+    for row in placement {
+        match devices.iter_mut().find(|(device, _)| *device == row.device) {
+            Some((_, count)) => *count += 1,
+            None => devices.push((&row.device, 1)),
+        }
+    }
+    let total = placement.len();
+    let counts =
+        devices.iter().map(|(device, count)| format!("<strong>{}</strong> {count} of {total}", Text(device)));
+    let counts = format!("<p>Nodes by device: {}.</p>", counts.collect::<Vec<_>>().join(", "));
+    let table = if placement.iter().all(|row| row.reason.is_empty()) {
+        let rows =
+            placement.iter().map(|row| [row.node.as_str(), row.operator.as_str(), row.device.as_str()]);
+        table("places", ["Node", "Operator", "Device"], rows)
+    } else {
+        let rows = placement
+            .iter()
+            .map(|row| [row.node.as_str(), row.operator.as_str(), row.device.as_str(), row.reason.as_str()]);
+        table("places", ["Node", "Operator", "Device", "Reason"], rows)
+    };
+    counts + &table
+}
+
 /// A table of texts.
 fn table<'a, const COLUMNS: usize>(
     label: &str,
@@ -158,6 +180,23 @@ mod tests {
         let expected =
             [("null", "\"inf\""), ("\"-inf\"", "\"-inf\""), ("\"NaN\"", "\"NaN\""), ("40.0", "40.0")];
         assert_eq!(json, expected.map(|(ratio, error)| (ratio.to_owned(), error.to_owned())));
+    }
+
+    #[test]
+    fn nodes_are_counted_by_device() {
+        let row = |device: &str, reason: &str| PlacementRow {
+            device: device.to_owned(),
+            reason: reason.to_owned(),
+            ..PlacementRow::default()
+        };
+        let whole = places(&[row("npu:0", ""), row("npu:0", "")]);
+        assert!(whole.contains("<strong>npu:0</strong> 2 of 2.") && !whole.contains("Reason"), "{whole}");
+        let split = places(&[row("npu:0", ""), row("cpu", "no Mod"), row("npu:0", "")]);
+        assert!(split.contains("<strong>npu:0</strong> 2 of 3, <strong>cpu</strong> 1 of 3."), "{split}");
+        assert!(
+            split.contains("<th scope=\"col\">Reason</th>") && split.contains("<td>no Mod</td>"),
+            "{split}"
+        );
     }
 
     #[test]
