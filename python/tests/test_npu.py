@@ -4,9 +4,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
+import re
+import runpy
 import warnings
+from typing import Any
 
 import neurenix as nx
 import numpy as np
@@ -153,6 +157,23 @@ def test_a_network_of_floats_takes_any_number_of_rows(network: nn.Module) -> Non
     for rows in (4, 9, 1):
         assert sqnr(network(x[:rows]).detach().numpy(), model(x[:rows]).numpy()) > 35
     assert {entry["device"] for entry in model.placement_report()} == {"npu:0"}
+
+
+@with_unit
+def test_the_notebook_shows_what_the_unit_does() -> None:
+    notebooks = runpy.run_path(str(pathlib.Path(__file__).parent / "notebooks.py"))
+    path = notebooks["EXAMPLES"] / "deployment.ipynb"
+
+    def printed(notebook: dict[str, Any]) -> dict[str, str]:
+        cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+        return {cell["id"]: "".join(line for output in cell["outputs"] for line in output["text"]) for cell in cells}
+
+    stored, now = printed(json.loads(path.read_text(encoding="utf-8"))), printed(notebooks["run"](path))
+    # Other cells have numbers, whose last digits depend on the processor.
+    assert now["npu-1"] == stored["npu-1"] and "emulator" in now["npu-1"] and "cpu" not in now["npu-1"]
+    for cell in ("npu-2", "report-1"):
+        share = [float(re.findall(r"accuracy:? ([0-9.]+)", text[cell])[0]) for text in (stored, now)]
+        assert share[0] == pytest.approx(share[1], rel=0.01)
 
 
 @pytest.mark.filterwarnings("ignore::neurenix.hardware.FallbackWarning", "ignore::UserWarning")
