@@ -16,9 +16,12 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
+PAGES = ["README.md", "docs/python.md", "docs/generation.md", "docs/npu.md", "docs/onnx.md", "docs/quantization.md"]
 
-@pytest.mark.parametrize("page", ["README.md", "docs/python.md", "docs/generation.md", "docs/onnx.md"])
-def test_python_of_a_page_runs(page: str) -> None:
+
+@pytest.mark.parametrize("page", PAGES)
+def test_python_of_a_page_runs(page: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
     text = (ROOT / page).read_text()
     blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     assert blocks, f"{page} has no Python"
