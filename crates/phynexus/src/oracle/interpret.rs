@@ -76,6 +76,7 @@ pub fn interpret(
             scalars,
             size,
             first,
+            row: grid[0],
             intervals: vec![0; together],
             meetings: vec![0; together],
             turns: Turns::default(),
@@ -115,6 +116,8 @@ struct WorkGroup<'a> {
     size: usize,
     /// The first group.
     first: usize,
+    /// The groups along dimension 0 of the grid.
+    row: usize,
     /// By group: the number of barriers passed, and of those that were of several groups.
     intervals: Vec<usize>,
     meetings: Vec<usize>,
@@ -259,7 +262,7 @@ impl WorkGroup<'_> {
                 Ok(())
             }
             Statement::GridBarrier(_) => {
-                let row = self.kernel.grid()[0];
+                let row = self.row;
                 let rows = self.whole(active, row * self.size, "a barrier that only some groups reach")?;
                 for group in rows.into_iter().flat_map(|number| number * row..(number + 1) * row) {
                     self.intervals[group] += 1;

@@ -13,7 +13,7 @@ use crate::{
         reference::{Accumulator, every_coordinate, flat_index},
         term::Term,
     },
-    shape::Dims,
+    shape::{Dims, element_count},
 };
 
 /// A convolution and its two gradients: the bilinear form `sum(y * conv(x, w))`, solved for each of its operands.
@@ -73,26 +73,24 @@ impl Operation for Conv {
         let mut sums = vec![Accumulator::new(Combine::Sum, node.dtype); node.len()];
         let (inputs_a_group, outputs_a_group) = (w[1], w[0] / geometry.groups);
         let taps: Vec<Dims> = every_coordinate(&w[2..]).collect();
-        for at in every_coordinate(y) {
-            let group = at[1] / outputs_a_group;
-            for tap in &taps {
+        // Elements of x, and of w, between channels.
+        let (x_step, w_step) = (element_count(&x[2..]), element_count(&w[2..]));
+        for (y_place, at) in every_coordinate(y).enumerate() {
+            let first = at[1] / outputs_a_group * inputs_a_group;
+            for (tap_place, tap) in taps.iter().enumerate() {
                 let place = geometry.tap_place(&x[2..], &at[2..], tap);
+                let x_first =
+                    place.map(|place| (at[0] * x[1] + first) * x_step + flat_index(&x[2..], &place));
                 for channel in 0..inputs_a_group {
-                    let w_place = flat_index(w, &[&[at[1], channel], tap.as_slice()].concat());
-                    let Some(place) = &place else {
+                    let w_place = (at[1] * inputs_a_group + channel) * w_step + tap_place;
+                    let Some(x_place) = x_first.map(|first| first + channel * x_step) else {
                         match kind {
-                            ConvKind::Forward => {
-                                sums[flat_index(y, &at)].push_zero_times(b.elements[w_place])
-                            }
-                            ConvKind::FilterGradient => sums[w_place].push_zero_times(b.at(&at)),
+                            ConvKind::Forward => sums[y_place].push_zero_times(b.elements[w_place]),
+                            ConvKind::FilterGradient => sums[w_place].push_zero_times(b.elements[y_place]),
                             ConvKind::InputGradient => {}
                         }
                         continue;
                     };
-                    let x_at = [&[at[0], group * inputs_a_group + channel], place.as_slice()].concat();
-                    let w_at = [&[at[1], channel], tap.as_slice()].concat();
-                    let (x_place, w_place, y_place) =
-                        (flat_index(x, &x_at), flat_index(w, &w_at), flat_index(y, &at));
                     let (target, p, q) = match kind {
                         ConvKind::Forward => (y_place, x_place, w_place),
                         ConvKind::InputGradient => (x_place, y_place, w_place),

@@ -81,7 +81,7 @@ impl WorkGroup<'_> {
     fn copier(&self) -> Accessor {
         Accessor {
             group: self.first,
-            row: self.first / self.kernel.grid()[0],
+            row: self.first / self.row,
             meetings: 0,
             interval: self.intervals[0] + self.turns.passed,
             invocation: usize::MAX,

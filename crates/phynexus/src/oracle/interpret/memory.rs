@@ -128,7 +128,7 @@ impl WorkGroup<'_> {
         let group = invocation / self.size;
         let accessor = Accessor {
             group: self.first + group,
-            row: (self.first + group) / self.kernel.grid()[0],
+            row: (self.first + group) / self.row,
             meetings: self.meetings[group],
             interval: self.intervals[group] + turns,
             invocation,
