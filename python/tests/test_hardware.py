@@ -276,6 +276,9 @@ def test_what_a_backend_refuses() -> None:
     npu, model = NPUBackend(), nx.nn.Conv2d(1, 2, 3)
     with pytest.raises(ValueError, match="no batches"):
         npu.optimize_model(model, calibration_data=iter([]))
+    if not is_npu_available():
+        with pytest.raises(RuntimeError, match="optimize_model: strict mode excludes the CPU, and "):
+            npu.optimize_model(model, strict=True)
     images = 10 * nx.randn(2, 1, 5, 5)
     one, several = (npu.optimize_model(model, calibration_data=data) for data in (images, [images]))
     assert nx.array_equal(one(images), several(images))

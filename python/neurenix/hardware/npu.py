@@ -75,10 +75,12 @@ class NPUBackend(HardwareBackend):
         self._record(operation, "cpu", "it changes its operands, and a unit only computes results")
         return _engine.Device("cpu")
 
-    def _unit(self, operation: str) -> tuple[Any, str | None]:
-        """The unit, or ``None`` and the reason, which is recorded."""
+    def _unit(self, operation: str, strict: bool) -> tuple[Any, str | None]:
+        """The unit, or ``None`` and the reason, which is recorded; ``strict`` makes it an error."""
         if self.get_device_count() > 0:
             return self._devices[0], None
+        if strict:
+            raise RuntimeError(f"{operation}: strict mode excludes the CPU, and {self._reason()}")
         self._device(operation, _engine.Device("cpu"))
         return None, self._reason()
 
@@ -195,7 +197,7 @@ class NPUBackend(HardwareBackend):
         - ``"power"``: as balanced, and the runtime is told to save power;
         - ``"size"``: weights of 4 bits.
 
-        ``strict`` makes it an error if a part of the network does not run on the device. ``options`` are other
+        ``strict`` makes it an error if a part of the network does not run on the device, or there is none. ``options`` are other
         arguments of ``neurenix.quantize.static``. Raises ``ValueError`` for arguments that would have no effect.
         """
         if precision not in _PRECISIONS:
@@ -207,7 +209,7 @@ class NPUBackend(HardwareBackend):
         if not isinstance(model, (Module, str, os.PathLike)):
             raise TypeError(f"optimize_model: expected neurenix.nn.Module or a path, got {type(model).__name__}")
         _check(model, quantize, precision, optimize_for, calibration_data is not None, dynamic, options)
-        unit, reason = self._unit("optimize_model")
+        unit, reason = self._unit("optimize_model", strict)
         settings = self._settings(low_power=optimize_for == "power", strict=strict)
         place = self._placing("optimize_model")
 
@@ -248,7 +250,7 @@ class NPUBackend(HardwareBackend):
 
     def load(self, path: str | os.PathLike[str], strict: bool = False) -> OptimizedModel:
         """A network that ``OptimizedModel.save`` wrote, or any ONNX file, for the device."""
-        unit, reason = self._unit("load")
+        unit, reason = self._unit("load", strict)
         return loaded(path, unit, reason, self._settings(strict=strict), lambda _: [], self._placing("load"))
 
     def set_memory_limit(self, limit: int) -> None:
