@@ -7,10 +7,10 @@
 use std::ops::Range;
 
 use super::blocked::Shared;
-use super::byte_dots;
 use super::pack::{Lines, MAX_LANES};
 use super::scratch::Scratch;
 use super::{Operand, Problem, part};
+use super::{byte_columns, byte_dots};
 use crate::kernels::bytes::{ByteKernels, ByteTile, MAX_COLUMNS, Signed, kernels};
 use crate::kernels::words::Packing;
 use crate::kernels::{HasKernels, InstructionSet};
@@ -54,7 +54,7 @@ pub(super) unsafe fn product(problem: &Problem<'_>) {
     }
     // SAFETY: guaranteed by the caller.
     unsafe {
-        if !byte_dots::product(problem) {
+        if !byte_dots::product(problem) && !byte_columns::product(problem) {
             tiled(problem);
         }
     }

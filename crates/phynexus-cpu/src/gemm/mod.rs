@@ -6,6 +6,7 @@
 //! Integers have separate code (`integer`).
 
 pub(crate) mod blocked;
+mod byte_columns;
 mod byte_dots;
 mod bytes;
 mod integer;
@@ -69,7 +70,7 @@ pub type Epilogue<'a> = &'a (dyn Fn(usize, Range<usize>, Range<usize>) + Sync);
 /// Products with fewer multiplications than this are not worth a second thread.
 const SERIAL: usize = 1 << 20;
 /// Unless their operands have this many bytes: one core reads them at a tenth of the bandwidth of all.
-const SERIAL_BYTES: usize = 1 << 20;
+const SERIAL_BYTES: usize = 1 << 19;
 
 /// One product of floats.
 #[derive(Clone, Copy)]

@@ -51,3 +51,25 @@ fn few_rows_of_bytes() {
         }
     }
 }
+
+/// Rows of `uint8` and a matrix of `int8` that is contiguous along k and read where it lies.
+#[test]
+fn rows_of_bytes_and_columns_in_place() {
+    use Arrangement::{Columns, Gaps, Rows};
+    for (m, n, k) in [
+        (5, 47, 3),
+        (16, 48, 4),
+        (17, 49, 130),
+        (64, 100, 999),
+        (65, 6, 64),
+        (130, 55, 1),
+        (200, 300, 515),
+        (256, 97, 70),
+        (257, 48, 70),
+    ] {
+        for arrangements in [[Rows, Columns, Rows], [Columns, Columns, Rows], [Gaps, Columns, Gaps]] {
+            let dtypes = [DType::U8, DType::I8, DType::I32];
+            check(&Case { dtypes, arrangements, ..case(m, n, k, DType::I32) });
+        }
+    }
+}
