@@ -78,6 +78,10 @@ mod x86 {
         unsafe {
             start.write_bytes(0, m * a_row);
             for (i, of_row) in of_rows.iter_mut().enumerate().take(m) {
+                if a.column_stride == 1 && sa == 0 && sb == 0 {
+                    std::ptr::copy_nonoverlapping(a.corner(i, 0).data, start.add(i * a_row), k);
+                    continue;
+                }
                 let mut sum = 0i32;
                 for p in 0..k {
                     let byte = *a.corner(i, p).data ^ of_a.zero() as u8;
