@@ -32,7 +32,7 @@ class Port(NamedTuple):
     dtype: str | None
     """The name of the element type, such as ``"float"`` or ``"int64"``; ``None`` for sequences and optionals."""
     shape: tuple[int | str | None, ...] | None
-    """Extents: numbers, names of sizes that vary, expressions of names such as ``"batch*4"``, or ``None`` where the file
+    """Extents: numbers, names of sizes that vary, expressions of names such as ``"4*batch"``, or ``None`` where the file
     does not say. Those of outputs that the file does not state are inferred, as far as that is possible.
     """
 
@@ -222,7 +222,7 @@ def export(
     output_names: Sequence[str] | None = None,
     opset: int = 21,
 ) -> None:
-    """Writes a network as an ONNX file of an opset from 17 to 21.
+    """Writes a network as an ONNX file of an opset from 13 to 28.
 
     ``inputs`` is an example: a tensor, a tuple of tensors, or a dictionary of arguments by name. The model is called,
     a module in evaluation mode, and the operations that it records are written. ``dynamic_axes`` names axes of inputs

@@ -28,6 +28,7 @@ mod emit;
 mod fuse;
 mod graph;
 mod leaves;
+mod lower;
 mod movement;
 mod neural;
 mod opset;
@@ -83,7 +84,7 @@ pub fn export_with(network: &Export<'_>, other: &Export<'_>) -> Result<ModelProt
     export_as(network, other, OPSET)
 }
 
-/// [`export_with`] for an opset from 17 to 21. Without sizes that vary, `other` is the network itself.
+/// [`export_with`] for an opset from 13 to 28. Without sizes that vary, `other` is the network itself.
 ///
 /// # Errors
 /// As for [`export_with`]; and if the opset lacks what the network needs: the error names all of that.
@@ -116,7 +117,7 @@ pub fn export_as(network: &Export<'_>, other: &Export<'_>, opset: i64) -> Result
     let mut graph = Graph::merge(first, &second)?;
     graph.simplify();
     let live = graph.live();
-    let mut emitter = Emitter::new(&graph, Writer::new(symbols));
+    let mut emitter = Emitter::new(&graph, Writer::new(symbols, opset));
     let inputs: Vec<&Tensor> = network.inputs.iter().map(|(_, tensor)| *tensor).collect();
     let mut stored: Vec<(&Tensor, Value)> = Vec::new();
     for (at, (&id, tensor)) in graph.leaves.iter().zip(&graph.tensors).enumerate() {
@@ -135,10 +136,7 @@ pub fn export_as(network: &Export<'_>, other: &Export<'_>, opset: i64) -> Result
     }
     let (writer, values) = emitter.run()?;
     let outputs: Vec<_> = network.outputs.iter().map(|(name, _)| name.clone()).zip(values).collect();
-    let mut graph = writer.finish("network", &outputs)?;
-    if opset < OPSET {
-        opset::lower(&mut graph, opset)?;
-    }
+    let graph = writer.finish("network", &outputs)?;
     let mut file = Network::new(ModelProto {
         ir_version: opset::file_version(opset),
         producer_name: "neurenix".to_owned(),

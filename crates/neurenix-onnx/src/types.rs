@@ -15,7 +15,7 @@ use crate::{
 pub enum Extent {
     /// A number.
     Fixed(usize),
-    /// A name, such as `batch`, or an expression of names, such as `batch*4`. Extents of one name are equal.
+    /// A name, such as `batch`, or an expression of names, such as `4*batch`. Extents of one name are equal.
     Symbol(String),
     /// The file does not say.
     Unknown,

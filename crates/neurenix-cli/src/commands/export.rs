@@ -19,7 +19,7 @@ pub(super) struct Arguments {
     run: PathBuf,
     /// The file to write, such as network.onnx
     file: PathBuf,
-    /// The version of ONNX's operators, from 17 to 21
+    /// The version of ONNX's operators, from 13 to 28
     #[arg(long, default_value_t = onnx::OPSET)]
     opset: i64,
 }

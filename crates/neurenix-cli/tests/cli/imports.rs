@@ -66,7 +66,7 @@ fn a_file_is_described() -> Outcome {
     assert_eq!(code, Some(0), "{text}");
     for expected in [
         "x: float [rows, 4]",
-        "y: float [rows*2, 3]",
+        "y: float [2*rows, 3]",
         "12 parameters in 1 tensors; all stored tensors have 48 bytes",
         "     1 MatMul",
         "ai.onnx 21",
@@ -75,7 +75,7 @@ fn a_file_is_described() -> Outcome {
     }
     let (_, text, _) = import(&["network.onnx", "--json"], folder.path())?;
     let listing: serde_json::Value = serde_json::from_str(&text)?;
-    assert_eq!(listing["outputs"][0]["shape"], serde_json::json!(["rows*2", 3]));
+    assert_eq!(listing["outputs"][0]["shape"], serde_json::json!(["2*rows", 3]));
     assert_eq!(listing["operators"], serde_json::json!({"Concat": 1, "MatMul": 1}));
     let counts: HashMap<&str, u64> = ["parameters", "elements", "bytes"]
         .into_iter()

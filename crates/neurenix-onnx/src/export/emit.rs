@@ -10,12 +10,9 @@ use phynexus::{
 use super::{
     graph::{Extent, Graph, Node, Task},
     symbols::varies,
-    writer::{Value, Writer, integer},
+    writer::{STORED_INDICES, Value, Writer, integer},
 };
 use crate::{Error, Result};
-
-/// Extents above this make a tensor of indices that is computed rather than stored.
-const STORED_INDICES: i64 = 4096;
 
 /// Translates the nodes of a graph in their order.
 ///
@@ -88,6 +85,7 @@ impl<'a> Emitter<'a> {
             debug_assert_eq!(value.dtype, node.dtype, "{node:?}");
             self.values[id] = Some(value);
         }
+        self.missing.append(&mut self.writer.take_lacking());
         if !self.missing.is_empty() {
             return Err(Error::Unsupported(self.missing.into_iter().collect()));
         }
@@ -235,21 +233,9 @@ impl<'a> Emitter<'a> {
             let shape: Vec<i64> = shape.iter().map(|extent| extent[0]).collect();
             return Ok(self.writer.constant(node.dtype, &shape, &numbers));
         }
-        let range = self.places(size)?;
+        let range = self.writer.places(size)?;
         let range = self.reshaped(&range, &shape)?;
         Ok(self.writer.cast(&range, node.dtype))
-    }
-
-    /// The numbers from 0 to a size, `int64`.
-    pub(super) fn places(&mut self, size: Extent) -> Result<Value> {
-        if !varies(size) && size[0] <= STORED_INDICES {
-            let numbers: Vec<i64> = (0..size[0]).collect();
-            return Ok(self.writer.vector(&numbers));
-        }
-        let end = self.writer.size(size, &[])?;
-        let end = self.reshaped(&end, &[])?;
-        let (start, step) = (self.writer.scalar(DType::I64, 0i64), self.writer.scalar(DType::I64, 1i64));
-        Ok(self.writer.node("Range", &[&start, &end, &step], Vec::new(), DType::I64, vec![size]))
     }
 
     fn reshape(&mut self, node: &Node) -> Result<Value> {

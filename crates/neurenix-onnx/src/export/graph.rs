@@ -69,7 +69,7 @@ pub(super) fn keeps(composite: &Composite) -> bool {
         | Composite::DequantizeLinear(_) => true,
         // Beyond the threshold the function is the identity; here it is that to the last bits of float32.
         Composite::Softplus(softplus) => softplus.threshold.as_f64() >= 20.0,
-        Composite::LayerNorm(norm) => norm.centred,
+        Composite::LayerNorm(norm) => norm.centred || !norm.bias,
         Composite::BatchNorm(norm) => !norm.training,
         Composite::Attention(attention) => attention.dropout == 0,
         _ => false,

@@ -13,6 +13,7 @@ use phynexus::{
 use super::{
     emit::{Emitter, carrier, wide},
     graph::{Extent, Node, count},
+    lower::dequantized,
     symbols::varies,
     writer::{Value, broadcast, float, integer, integers, text, texts},
 };
@@ -254,6 +255,7 @@ impl Emitter<'_> {
     fn layer_norm(&mut self, node: &Node, norm: &LayerNorm, dtype: DType) -> Result<Value> {
         let x = self.operand(node.inputs[0], dtype)?;
         let own = node.shape[node.shape.len() - norm.axes..].to_vec();
+        let operator = if norm.centred { "LayerNormalization" } else { "RMSNormalization" };
         let wanted = [(norm.weight, 1.0), (norm.bias, 0.0)];
         let mut parameters = self.parameters(node, 1, (dtype, &own), wanted)?;
         if !norm.bias {
@@ -261,7 +263,7 @@ impl Emitter<'_> {
         }
         let attributes = vec![integer("axis", -(norm.axes as i64)), float("epsilon", norm.epsilon.as_f64())];
         let inputs: Vec<&Value> = [&x].into_iter().chain(&parameters).collect();
-        Ok(self.writer.node("LayerNormalization", &inputs, attributes, dtype, node.shape.clone()))
+        Ok(self.writer.node(operator, &inputs, attributes, dtype, node.shape.clone()))
     }
 
     fn group_norm(&mut self, node: &Node, norm: &GroupNorm, dtype: DType) -> Result<Value> {
@@ -304,14 +306,7 @@ impl Emitter<'_> {
             let x = self.writer.node("DequantizeLinear", &operands, axis, DType::F32, node.shape.clone());
             return Ok(self.writer.cast(&x, node.dtype));
         }
-        let along: Vec<Extent> = match quantize.axis {
-            Some(axis) => [&[node.shape[axis]][..], &vec![[1, 1]; node.shape.len() - axis - 1]].concat(),
-            None => Vec::new(),
-        };
-        let [q, zero] = [q, zero].map(|value| self.writer.cast(&value, scale.dtype));
-        let (zero, scale) = (self.reshaped(&zero, &along)?, self.reshaped(&scale, &along)?);
-        let difference = self.writer.each("Sub", &[&q, &zero]);
-        let product = self.writer.each("Mul", &[&difference, &scale]);
+        let product = dequantized(&mut self.writer, &q, &scale, &zero, quantize.axis);
         Ok(self.writer.cast(&product, node.dtype))
     }
 
@@ -332,6 +327,16 @@ impl Emitter<'_> {
         let (q, k, v) = (operand(self, 0)?, operand(self, 1)?, operand(self, 2)?);
         let (queries, keys) = (q.shape[2], k.shape[2]);
         let leading = [q.shape[0], q.shape[1], queries];
+        // The operator does not say what a query gives that attends to nothing.
+        let is_plain = !attention.mask && !keys.contains(&0);
+        if is_plain && self.writer.has("Attention") {
+            let mut attributes = vec![float("scale", attention.scale.as_f64())];
+            if attention.causal {
+                attributes.push(integer("is_causal", 1));
+            }
+            let shape = [&leading[..], &[v.shape[3]]].concat();
+            return Ok(self.writer.node("Attention", &[&q, &k, &v], attributes, dtype, shape));
+        }
         let k = self.transposed(&k, &[0, 1, 3, 2]);
         let shape = [&leading[..], &[keys]].concat();
         let mut scores = self.writer.node("MatMul", &[&q, &k], Vec::new(), dtype, shape.clone());
@@ -354,7 +359,7 @@ impl Emitter<'_> {
             }
         }
         if attention.causal {
-            let (query, key) = (self.places(queries)?, self.places(keys)?);
+            let (query, key) = (self.writer.places(queries)?, self.writer.places(keys)?);
             let query = self.reshaped(&query, &[queries, [1, 1]])?;
             let earlier = self.writer.each("LessOrEqual", &[&key, &query]);
             attends = Some(match attends {

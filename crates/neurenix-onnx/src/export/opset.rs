@@ -1,144 +1,140 @@
-//! Files of older opsets: what they lack is written in other ways, or refused.
+//! What the opsets have. All that ONNX got after the oldest opset that can be written is a row of [`SINCE`]; `lower.rs`
+//! has the definitions for older opsets.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    ops::RangeInclusive,
-};
+use std::ops::RangeInclusive;
 
-use phynexus::op::Composite;
+use phynexus::{DType, op::Composite};
 
-use super::{
-    graph,
-    writer::{integer, integers},
-};
-use crate::{
-    Element, Error, Result,
-    proto::{GraphProto, NodeProto, TypeKind, ValueInfoProto},
-};
+use super::{graph, writer::Request};
 
 /// The opsets that can be written.
-pub(super) const OPSETS: RangeInclusive<i64> = 17..=21;
+pub(super) const OPSETS: RangeInclusive<i64> = 13..=28;
 
-/// The version of the file format that came with an opset.
-pub(super) fn file_version(opset: i64) -> i64 {
-    match opset {
-        ..=18 => 8,
-        19 | 20 => 9,
-        _ => 10,
+/// What a row of the table is about.
+enum Part {
+    /// The operator.
+    Whole,
+    /// An attribute.
+    Attribute(&'static str),
+    /// A value of an attribute.
+    Choice(&'static str, &'static str),
+    /// The input at this place.
+    Input(usize),
+    /// Operands and results of these dtypes.
+    Of(&'static [DType]),
+}
+use Part::{Attribute, Choice, Input, Of, Whole};
+
+const SMALL: &[DType] = &[DType::F8E4M3, DType::F8E5M2];
+const SHORT: &[DType] = &[DType::I16, DType::U16];
+
+/// Operators, a part of each, and the first opset that has it.
+const SINCE: [(&str, Part, i64); 29] = [
+    ("Attention", Whole, 23),
+    ("AveragePool", Attribute("dilations"), 19),
+    ("BitwiseAnd", Whole, 18),
+    ("BitwiseNot", Whole, 18),
+    ("BitwiseOr", Whole, 18),
+    ("BitwiseXor", Whole, 18),
+    ("CumProd", Whole, 26),
+    ("DequantizeLinear", Of(SHORT), 21),
+    ("Gelu", Whole, 20),
+    // In opsets 18 to 20, a group has one scale and bias for all of its channels.
+    ("GroupNormalization", Whole, 21),
+    ("IsInf", Of(&[DType::F16]), 20),
+    ("LayerNormalization", Whole, 17),
+    ("Mish", Whole, 18),
+    ("QuantizeLinear", Of(SHORT), 21),
+    ("RMSNormalization", Whole, 23),
+    ("ReduceMax", Input(1), 18),
+    ("ReduceMean", Input(1), 18),
+    ("ReduceMin", Input(1), 18),
+    ("ReduceProd", Input(1), 18),
+    ("Reshape", Attribute("allowzero"), 14),
+    ("ScatterND", Choice("reduction", "add"), 16),
+    ("ScatterND", Choice("reduction", "mul"), 16),
+    ("ScatterND", Choice("reduction", "max"), 18),
+    ("ScatterND", Choice("reduction", "min"), 18),
+    ("Shape", Attribute("start"), 15),
+    ("Squeeze", Of(SMALL), 21),
+    ("Transpose", Of(SMALL), 21),
+    ("Unsqueeze", Of(SMALL), 21),
+    ("Where", Of(&[DType::BF16]), 16),
+];
+
+/// The first opset with 8-bit floats.
+const SMALL_FLOATS: i64 = 19;
+
+impl Part {
+    /// How an error names the part, if the node has it.
+    fn of(&self, node: &Request) -> Option<String> {
+        let operator = node.operator;
+        let attribute = |name| node.attributes.iter().find(|attribute| attribute.name == name);
+        match *self {
+            Whole => Some(operator.to_owned()),
+            Attribute(name) => attribute(name).map(|_| format!("{operator} with {name}")),
+            Choice(name, value) => attribute(name)
+                .filter(|attribute| attribute.s == value.as_bytes())
+                .map(|_| format!("{operator} with {name}={value}")),
+            Input(place) => {
+                node.inputs.get(place)?.as_ref().map(|_| format!("{operator} with input {place}"))
+            }
+            Of(dtypes) => {
+                let inputs = node.inputs.iter().flatten().map(|value| value.dtype);
+                let mut all = inputs.chain(node.outputs.iter().map(|(dtype, _)| *dtype));
+                all.find(|dtype| dtypes.contains(dtype)).map(|dtype| format!("{operator} of {dtype}"))
+            }
+        }
     }
+}
+
+/// Something that an opset lacks, and the remedy.
+fn lacks(what: &str, first: i64, opset: i64) -> String {
+    format!(
+        "{what}, which ONNX has since opset {first}: export for opset {first} or newer instead of {opset}"
+    )
+}
+
+/// What the opset lacks of the node.
+pub(super) fn missing(node: &Request, opset: i64) -> Option<String> {
+    let newer = SINCE.iter().filter(|(operator, _, first)| *operator == node.operator && *first > opset);
+    newer.filter_map(|(_, part, first)| Some(lacks(&part.of(node)?, *first, opset))).next()
+}
+
+/// Whether the opset lacks values of the dtype.
+pub(super) fn missing_dtype(dtype: DType, opset: i64) -> Option<String> {
+    let is_missing = opset < SMALL_FLOATS && SMALL.contains(&dtype);
+    is_missing.then(|| lacks(&format!("values of {dtype}"), SMALL_FLOATS, opset))
+}
+
+/// Whether the opset has the operator.
+pub(super) fn has(operator: &str, opset: i64) -> bool {
+    !SINCE.iter().any(|(name, part, first)| *name == operator && matches!(part, Whole) && *first > opset)
 }
 
 /// Whether composites stay whole: the opset has an operator for them. Others are exported by their bodies.
 pub(super) fn keeps(composite: &Composite, opset: i64) -> bool {
-    let since = match composite {
-        Composite::Gelu(_) => 20,
-        Composite::Mish(_) => 18,
-        // Before, a group had one scale and bias for all of its channels.
-        Composite::GroupNorm(_) => 21,
-        _ => *OPSETS.start(),
+    let operator = match composite {
+        Composite::Gelu(_) => "Gelu",
+        Composite::Mish(_) => "Mish",
+        Composite::GroupNorm(_) => "GroupNormalization",
+        Composite::LayerNorm(norm) if norm.centred => "LayerNormalization",
+        Composite::LayerNorm(_) => "RMSNormalization",
+        _ => return graph::keeps(composite),
     };
-    opset >= since && graph::keeps(composite)
+    has(operator, opset) && graph::keeps(composite)
 }
 
-/// Changes a graph of opset 21 to an older one.
-///
-/// # Errors
-/// If the older opset lacks an operator or an element type of one: the error names all of that.
-pub(super) fn lower(graph: &mut GraphProto, opset: i64) -> Result<()> {
-    let types = types(graph);
-    let element = |name: &String| types.get(name).copied();
-    let mut missing = BTreeSet::new();
-    let mut nodes = Vec::with_capacity(graph.node.len());
-    for mut node in std::mem::take(&mut graph.node) {
-        let mut lacks = |what: String| {
-            missing.insert(format!("{what} in opset {opset} (node {:?})", node.name));
-        };
-        match node.op_type.as_str() {
-            "BitwiseAnd" | "BitwiseOr" | "BitwiseXor" | "BitwiseNot" if opset < 18 => {
-                lacks(node.op_type.clone());
-            }
-            "QuantizeLinear" | "DequantizeLinear" if opset < 21 => {
-                let given = node.input.iter().chain(&node.output).filter_map(element);
-                for kind in given.filter(|kind| matches!(kind, Element::Int16 | Element::Uint16)) {
-                    lacks(format!("{} of {kind:?}", node.op_type));
-                }
-            }
-            _ => {}
-        }
-        // Before opset 21, few operators took 8-bit floats, and before 19 none did.
-        let small = node
-            .input
-            .iter()
-            .chain(&node.output)
-            .filter_map(element)
-            .find(|kind| kind.bits() == 8 && is_float(*kind));
-        let takes = matches!(
-            node.op_type.as_str(),
-            "Cast" | "Identity" | "Reshape" | "Shape" | "QuantizeLinear" | "DequantizeLinear"
-        );
-        if let Some(kind) = small.filter(|_| opset < 19 || opset < 21 && !takes) {
-            lacks(format!("{} of {kind:?}", node.op_type));
-        }
-        match node.op_type.as_str() {
-            "ReduceMax" | "ReduceMean" | "ReduceMin" | "ReduceProd" if opset < 18 => {
-                match axes(graph, &node) {
-                    Some(axes) => {
-                        node.input.truncate(1);
-                        node.attribute.push(integers("axes", axes));
-                    }
-                    None => lacks(format!("{} over axes that are computed", node.op_type)),
-                }
-            }
-            "IsInf" if opset < 20 && node.input.first().and_then(element) == Some(Element::Float16) => {
-                let wide = format!("{}_wide", node.name);
-                nodes.push(NodeProto {
-                    input: node.input.clone(),
-                    output: vec![wide.clone()],
-                    name: wide.clone(),
-                    op_type: "Cast".to_owned(),
-                    attribute: vec![integer("to", Element::Float as i64)],
-                    ..NodeProto::default()
-                });
-                node.input = vec![wide];
-            }
-            _ => {}
-        }
-        nodes.push(node);
+/// The version of the file format that came with an opset.
+pub(super) fn file_version(opset: i64) -> i64 {
+    match opset {
+        ..=14 => 7,
+        15..=18 => 8,
+        19 | 20 => 9,
+        21 | 22 => 10,
+        23 => 11,
+        24 => 12,
+        25..=27 => 13,
+        _ => 14,
     }
-    graph.node = nodes;
-    if !missing.is_empty() {
-        return Err(Error::Unsupported(missing.into_iter().collect()));
-    }
-    let read: BTreeSet<&String> = graph.node.iter().flat_map(|node| &node.input).collect();
-    // Axes that became attributes; tensors with names of the network's state stay.
-    let is_constant = |name: &str| name.starts_with("constant_");
-    graph.initializer.retain(|tensor| !is_constant(&tensor.name) || read.contains(&tensor.name));
-    Ok(())
-}
-
-fn is_float(element: Element) -> bool {
-    element.dtype().is_some_and(|dtype| dtype.is_float())
-}
-
-/// The element types of a graph's values.
-fn types(graph: &GraphProto) -> HashMap<String, Element> {
-    let of_info = |info: &ValueInfoProto| match info.r#type.as_ref()?.value.as_ref()? {
-        TypeKind::Tensor(tensor) => {
-            Some((info.name.clone(), Element::of_number(i64::from(tensor.elem_type))?))
-        }
-        _ => None,
-    };
-    let infos = graph.input.iter().chain(&graph.output).chain(&graph.value_info).filter_map(of_info);
-    let stored = graph.initializer.iter();
-    let stored =
-        stored.filter_map(|tensor| Some((tensor.name.clone(), Element::of_number(tensor.data_type.into())?)));
-    infos.chain(stored).collect()
-}
-
-/// The axes of a reduction, which its second input stores.
-fn axes(graph: &GraphProto, node: &NodeProto) -> Option<Vec<i64>> {
-    let name = node.input.get(1)?;
-    let stored = graph.initializer.iter().find(|tensor| tensor.name == *name)?;
-    let number = |bytes: &[u8]| bytes.try_into().map(i64::from_le_bytes).ok();
-    stored.raw_data.chunks(8).map(number).collect()
 }

@@ -62,11 +62,8 @@ impl Emitter<'_> {
         };
         let x = self.operand(node.inputs[0], dtype)?;
         let result = match scan.combine {
-            Combine::Sum => {
-                let axis = self.writer.scalar(DType::I64, scan.axis as i64);
-                let attributes = vec![integer("reverse", scan.reverse.into())];
-                self.writer.node("CumSum", &[&x, &axis], attributes, x.dtype, node.shape.clone())
-            }
+            Combine::Sum => self.cumulated("CumSum", &x, node, scan),
+            Combine::Prod if self.writer.has("CumProd") => self.cumulated("CumProd", &x, node, scan),
             Combine::Prod => self.doubled(x, node, scan, "Mul")?,
             Combine::Max => self.doubled(x, node, scan, "Max")?,
             Combine::Min => self.doubled(x, node, scan, "Min")?,
@@ -74,12 +71,19 @@ impl Emitter<'_> {
         Ok(self.writer.cast(&result, node.dtype))
     }
 
+    fn cumulated(&mut self, operator: &'static str, x: &Value, node: &Node, scan: &Scan) -> Value {
+        let axis = self.writer.scalar(DType::I64, scan.axis as i64);
+        let attributes = vec![integer("reverse", scan.reverse.into())];
+        self.writer.node(operator, &[x, &axis], attributes, x.dtype, node.shape.clone())
+    }
+
     /// A scan in steps, each of which combines twice as many elements as the one before.
     fn doubled(&mut self, mut x: Value, node: &Node, scan: &Scan, operator: &'static str) -> Result<Value> {
         let extent = node.shape[scan.axis];
         if varies(extent) {
+            let remedy = if scan.combine == Combine::Prod { " before opset 26" } else { "" };
             return Err(Error::unsupported(format!(
-                "cumulative {} along an axis that varies",
+                "cumulative {} along an axis that varies{remedy}",
                 scan.combine.name()
             )));
         }
@@ -135,18 +139,18 @@ impl Emitter<'_> {
             ScatterMode::Combine(_) => wide(node.dtype),
         };
         let reduction = match mode {
-            ScatterMode::Set => "none",
-            ScatterMode::Combine(Combine::Sum) => "add",
-            ScatterMode::Combine(Combine::Prod) => "mul",
-            ScatterMode::Combine(Combine::Max) => "max",
-            ScatterMode::Combine(Combine::Min) => "min",
+            ScatterMode::Set => None,
+            ScatterMode::Combine(Combine::Sum) => Some("add"),
+            ScatterMode::Combine(Combine::Prod) => Some("mul"),
+            ScatterMode::Combine(Combine::Max) => Some("max"),
+            ScatterMode::Combine(Combine::Min) => Some("min"),
         };
         let (x, updates) = (self.operand(node.inputs[0], dtype)?, self.operand(node.inputs[2], dtype)?);
         let index = self.index(node.inputs[1])?;
         let index = self.writer.cast(&index, DType::I64);
         let column = [index.shape[0], [1, 1]];
         let index = self.reshaped(&index, &column)?;
-        let attributes = vec![text("reduction", reduction)];
+        let attributes = reduction.map(|reduction| text("reduction", reduction)).into_iter().collect();
         let updated =
             self.writer.node("ScatterND", &[&x, &index, &updates], attributes, dtype, node.shape.clone());
         Ok(self.writer.cast(&updated, node.dtype))

@@ -1,22 +1,30 @@
 //! The file that is being written: nodes, tensors, and the values between them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use phynexus::{DType, Scalar, Tensor, dtype::scalar_bytes};
 use prost::Message;
 
-use super::{graph::Extent, symbols::Symbols};
+use super::{
+    graph::Extent,
+    lower::lower,
+    opset,
+    symbols::{Symbols, varies},
+};
 pub(super) use crate::edit::{
     float_attribute as float, integer_attribute as integer, integers_attribute as integers,
     text_attribute as text, texts_attribute as texts,
 };
 use crate::{
-    Element, Result,
+    Element, Error, Result,
     proto::{
         AttributeProto, DimensionProto, GraphProto, NodeProto, TensorProto, TensorShapeProto,
         TensorTypeProto, TypeKind, TypeProto, ValueInfoProto,
     },
 };
+
+/// Extents above this make a tensor of indices that is computed rather than stored.
+pub(super) const STORED_INDICES: i64 = 4096;
 
 /// A value between nodes.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,6 +33,15 @@ pub(super) struct Value {
     pub(super) id: usize,
     pub(super) dtype: DType,
     pub(super) shape: Vec<Extent>,
+}
+
+/// A node that is wanted, with the dtypes and shapes of its outputs.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) operator: &'static str,
+    pub(super) inputs: Vec<Option<Value>>,
+    pub(super) attributes: Vec<AttributeProto>,
+    pub(super) outputs: Vec<(DType, Vec<Extent>)>,
 }
 
 /// A node before values have names.
@@ -58,6 +75,9 @@ pub(super) struct Writer {
     made: HashMap<Key, Vec<usize>>,
     constants: HashMap<(DType, Vec<Extent>, Vec<u8>), usize>,
     pub(super) symbols: Symbols,
+    opset: i64,
+    /// What the opset lacks of what the network needs.
+    lacking: BTreeSet<String>,
 }
 
 /// The shape of operands that are broadcast against each other.
@@ -71,7 +91,7 @@ pub(super) fn broadcast(shapes: &[&[Extent]]) -> Vec<Extent> {
 }
 
 impl Writer {
-    pub(super) fn new(symbols: Symbols) -> Writer {
+    pub(super) fn new(symbols: Symbols, opset: i64) -> Writer {
         Writer {
             values: Vec::new(),
             drafts: Vec::new(),
@@ -80,10 +100,23 @@ impl Writer {
             made: HashMap::new(),
             constants: HashMap::new(),
             symbols,
+            opset,
+            lacking: BTreeSet::new(),
         }
     }
 
+    /// Whether the file's opset has the operator.
+    pub(super) fn has(&self, operator: &str) -> bool {
+        opset::has(operator, self.opset)
+    }
+
+    /// What the opset lacks of what was written, which it takes.
+    pub(super) fn take_lacking(&mut self) -> BTreeSet<String> {
+        std::mem::take(&mut self.lacking)
+    }
+
     fn value(&mut self, dtype: DType, shape: Vec<Extent>, name: Option<String>) -> Value {
+        self.lacking.extend(opset::missing_dtype(dtype, self.opset));
         let id = self.values.len();
         self.values.push((dtype, shape.clone(), name));
         Value { id, dtype, shape }
@@ -129,12 +162,21 @@ impl Writer {
         self.constant(DType::I64, &[numbers.len() as i64], &scalars)
     }
 
+    /// The numbers of a stored vector of `int64`.
+    pub(super) fn numbers(&self, value: &Value) -> Option<Vec<i64>> {
+        let (_, stored) = self.tensors.iter().find(|(id, _)| *id == value.id)?;
+        let Stored::Bytes(bytes) = stored else { return None };
+        let number = |bytes: &[u8]| bytes.try_into().map(i64::from_le_bytes).ok();
+        bytes.chunks(8).map(number).collect()
+    }
+
     /// A value that stands for one that cannot be computed.
     pub(super) fn missing(&mut self, dtype: DType, shape: &[Extent]) -> Value {
         self.value(dtype, shape.to_vec(), None)
     }
 
-    /// A node with several outputs, or with inputs that are left out. Equal nodes are there once.
+    /// A node with several outputs, or with inputs that are left out. Equal nodes are there once. What the opset lacks is
+    /// written in another way, or refused at the end.
     pub(super) fn nodes(
         &mut self,
         operator: &'static str,
@@ -142,7 +184,17 @@ impl Writer {
         attributes: Vec<AttributeProto>,
         outputs: Vec<(DType, Vec<Extent>)>,
     ) -> Vec<Value> {
-        let ids: Vec<Option<usize>> = inputs.iter().map(|input| input.map(|value| value.id)).collect();
+        let inputs = inputs.iter().map(|input| input.cloned()).collect();
+        let request = Request { operator, inputs, attributes, outputs };
+        if let Some(what) = opset::missing(&request, self.opset) {
+            if let Some(values) = lower(self, &request) {
+                return values;
+            }
+            self.lacking.insert(what);
+        }
+        let Request { operator, inputs, attributes, outputs } = request;
+        let ids: Vec<Option<usize>> =
+            inputs.iter().map(|input| input.as_ref().map(|value| value.id)).collect();
         let bytes = attributes.iter().flat_map(Message::encode_length_delimited_to_vec).collect();
         let key = (operator, ids.clone(), bytes, outputs.len());
         let named = |ids: &[usize], outputs: Vec<(DType, Vec<Extent>)>| {
@@ -211,8 +263,23 @@ impl Writer {
         self.node("Cast", &[value], attributes, dtype, value.shape.clone())
     }
 
+    /// The numbers from 0 to a size, `int64`.
+    pub(super) fn places(&mut self, size: Extent) -> Result<Value> {
+        if !varies(size) && size[0] <= STORED_INDICES {
+            let numbers: Vec<i64> = (0..size[0]).collect();
+            return Ok(self.vector(&numbers));
+        }
+        let (end, axes) = (self.size(size, &[])?, self.vector(&[0]));
+        let end = self.node("Squeeze", &[&end, &axes], Vec::new(), DType::I64, Vec::new());
+        let (start, step) = (self.scalar(DType::I64, 0i64), self.scalar(DType::I64, 1i64));
+        Ok(self.node("Range", &[&start, &end, &step], Vec::new(), DType::I64, vec![size]))
+    }
+
     /// The message. `outputs` are the network's, with their names.
     pub(super) fn finish(mut self, name: &str, outputs: &[(String, Value)]) -> Result<GraphProto> {
+        if !self.lacking.is_empty() {
+            return Err(Error::Unsupported(self.lacking.into_iter().collect()));
+        }
         let outputs = self.name_outputs(outputs);
         let mut used: HashSet<usize> = outputs.iter().copied().collect();
         let mut kept = Vec::new();

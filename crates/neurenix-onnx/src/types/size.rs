@@ -10,7 +10,7 @@ const STEPS: usize = 32;
 /// An integer that may depend on sizes with names: a sum of products. Expressions that are equal for the
 /// simplifications made here, which include those of nested floor divisions by numbers, compare equal.
 ///
-/// It prints as Python would read it: `batch*4`, `(h + 1)//2`.
+/// It prints as Python would read it: `a + b`, `4*batch`, `(h + 1)//2`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Size(Vec<Term>);
 
@@ -297,9 +297,13 @@ impl fmt::Display for Size {
                 (_, false) => f.write_str(" + ")?,
             }
             let factor = term.factor.unsigned_abs();
-            let is_product = term.atoms.len() + usize::from(factor != 1) > 1;
+            let shows_factor = factor != 1 || term.atoms.is_empty();
+            if shows_factor {
+                write!(f, "{factor}")?;
+            }
+            let is_product = term.atoms.len() + usize::from(shows_factor) > 1;
             for (place, atom) in term.atoms.iter().enumerate() {
-                if place > 0 {
+                if place > 0 || shows_factor {
                     f.write_str("*")?;
                 }
                 match atom {
@@ -310,11 +314,6 @@ impl fmt::Display for Size {
                     }
                     Atom::Quotient(pair) => write!(f, "{}//{}", Operand(&pair.0), Operand(&pair.1))?,
                 }
-            }
-            match (term.atoms.is_empty(), factor) {
-                (true, _) => write!(f, "{factor}")?,
-                (false, 1) => {}
-                (false, _) => write!(f, "*{factor}")?,
             }
         }
         Ok(())
@@ -355,9 +354,9 @@ mod tests {
         assert_eq!(strided(&h), h.over_up(&number(2)).unwrap());
         assert_eq!(strided(&h).to_string(), "(h + 1)//2");
         assert_eq!(strided(&strided(&h)).to_string(), "(h + 3)//4");
-        assert_eq!(n.times(&number(4)).unwrap().to_string(), "batch*4");
+        assert_eq!(n.times(&number(4)).unwrap().to_string(), "4*batch");
         let product = n.times(&h).unwrap().times(&number(64)).unwrap();
-        assert_eq!(product.to_string(), "batch*h*64");
+        assert_eq!(product.to_string(), "64*batch*h");
         assert_eq!(product.over(&n.times(&number(16)).unwrap()).unwrap(), h.times(&number(4)).unwrap());
         let sum = n.plus(&h).unwrap();
         let square = sum.times(&sum).unwrap();
