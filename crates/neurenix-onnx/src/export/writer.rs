@@ -175,8 +175,8 @@ impl Writer {
         self.value(dtype, shape.to_vec(), None)
     }
 
-    /// A node with several outputs, or with inputs that are left out. Equal nodes are there once. What the opset lacks is
-    /// written in another way, or refused at the end.
+    /// A node with several outputs, or with inputs that are left out. Equal nodes are there once. What the opset lacks
+    /// is written in another way, or refused at the end.
     pub(super) fn nodes(
         &mut self,
         operator: &'static str,
