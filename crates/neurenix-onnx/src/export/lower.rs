@@ -215,6 +215,20 @@ mod tests {
     }
 
     #[test]
+    fn what_has_no_definition_is_refused() {
+        let pooled = |opset: i64| {
+            let mut writer = Writer::new(Symbols::default(), opset);
+            let x = writer.input("x", DType::F32, vec![[1, 1], [2, 2], [6, 6]]);
+            let attributes = vec![integers("kernel_shape", vec![2]), integers("dilations", vec![2])];
+            let y = writer.node("AveragePool", &[&x], attributes, DType::F32, vec![[1, 1], [2, 2], [4, 4]]);
+            writer.finish("test", &[("y".to_owned(), y)])
+        };
+        let error = pooled(18).unwrap_err().to_string();
+        assert!(error.contains("AveragePool with dilations, which ONNX has since opset 19"), "{error}");
+        pooled(19).unwrap();
+    }
+
+    #[test]
     fn integers_of_16_bits_are_quantized_by_older_operators() {
         let device = phynexus_cpu::register();
         // Halves, which are rounded to even numbers, and numbers that are too large.
