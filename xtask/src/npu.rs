@@ -1,4 +1,5 @@
-//! Runs networks on the runtimes of NPUs: Qualcomm's emulator, and with `--full` OpenVINO, LiteRT, Vela and Arm NN.
+//! Runs networks on the runtimes of NPUs: Qualcomm's emulator, without the networks that are trained first; with
+//! `--full`, all networks on all runtimes: also on OpenVINO, LiteRT and Arm NN, and through Vela.
 
 use std::{
     env,
@@ -13,6 +14,8 @@ struct Runtime {
     packages: &'static [&'static str],
     /// The tests of `phynexus-npu` that need it.
     tests: &'static [&'static str],
+    /// The test of `neurenix-cli` that needs it.
+    command: Option<&'static str>,
     /// Whether only `--full` runs it.
     full: bool,
 }
@@ -22,17 +25,28 @@ const RUNTIMES: [Runtime; 3] = [
         folder: "npu-qnn",
         packages: &["onnxruntime==1.31.1", "onnxruntime-qnn==2.7.0"],
         tests: &["qnn"],
+        command: None,
         full: false,
     },
-    Runtime { folder: "npu-openvino", packages: &["openvino==2026.4.1"], tests: &["openvino"], full: true },
+    Runtime {
+        folder: "npu-openvino",
+        packages: &["openvino==2026.4.1"],
+        tests: &["openvino"],
+        command: None,
+        full: true,
+    },
     // OpenVINO of the version that LiteRT's plug-in for Intel was built with.
     Runtime {
         folder: "npu-litert",
         packages: &["ai-edge-litert==2.3.0", "openvino==2026.3.1", "ethos-u-vela==5.2.0"],
         tests: &["litert", "vela"],
+        command: Some("quantize_writes_a_file_for_ethos_u"),
         full: true,
     },
 ];
+
+/// Part of the names of tests that only `--full` runs: those of networks that are trained first.
+const LONG: &str = "trained_networks";
 
 /// Arm NN, with the Python module through which it is used.
 const ARM_NN: [&str; 3] = ["python3-pyarmnn", "libarmnntfliteparser22", "libarmnn-cpuref-backend22"];
@@ -42,26 +56,36 @@ pub(crate) fn check(full: bool) -> Result<(), String> {
     for runtime in RUNTIMES.iter().filter(|runtime| full || !runtime.full) {
         println!("--- {}", runtime.folder);
         let folder = install::environment(runtime.folder, runtime.packages)?;
-        rust(runtime.tests, &search_path(&folder)?)?;
+        let path = search_path(&folder)?;
+        rust(runtime.tests, full, &path)?;
+        if let Some(test) = runtime.command {
+            let mut command = cargo();
+            command.args(["test", "--quiet", "--package", "neurenix-cli", "--test", "cli"]);
+            succeed(command.args(["--", "--ignored", test]).env("RNN_NPU_PATH", &path))?;
+        }
     }
     if full {
         println!("--- Arm NN");
         if !Path::new("/usr/lib/python3/dist-packages/pyarmnn").exists() {
             install::packages(&ARM_NN)?;
         }
-        rust(&["armnn"], "")?;
+        rust(&["armnn"], full, "")?;
     }
     let qnn = root().join("target").join(RUNTIMES[0].folder);
     python::npu(&search_path(&qnn)?)
 }
 
-fn rust(tests: &[&str], path: &str) -> Result<(), String> {
+fn rust(tests: &[&str], full: bool, path: &str) -> Result<(), String> {
     let mut command = cargo();
     command.args(["test", "--quiet", "--package", "phynexus-npu"]);
     for test in tests {
         command.args(["--test", test]);
     }
-    succeed(command.args(["--", "--include-ignored"]).env("RNN_NPU_PATH", path))
+    command.args(["--", "--include-ignored"]);
+    if !full {
+        command.args(["--skip", LONG]);
+    }
+    succeed(command.env("RNN_NPU_PATH", path))
 }
 
 /// The folders in which an environment's runtime is: its packages and its programs.

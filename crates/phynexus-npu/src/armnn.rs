@@ -23,13 +23,16 @@ use self::process::Process;
 use crate::{
     Accepts, Error, Found, Options, Place, Placed, Program, Properties, Result, Runtime, Search,
     library::Known,
-    tflite::{self, Port},
+    tflite::{self, Dialect, FileOperator, Port},
     tool::{self, Folder, SEARCH_LIMIT},
 };
 
 const KIND: &str = "Arm NN";
 /// The program of the other process.
 const SERVE: &str = include_str!("armnn/serve.py");
+/// Arm NN multiplies matrices by weights of one scale; other products fail in it without a reason. It reads neither
+/// the biases of 64 bits that go with values of 16, nor constants of 16 bits.
+const DIALECT: Dialect = Dialect { plain_products: true, real_words: true };
 /// How long loading or one run may take.
 const LIMIT: Duration = Duration::from_secs(300);
 
@@ -152,25 +155,17 @@ impl Runtime for ArmNn {
     }
 
     fn accepts(&self, network: &Network, node: usize, types: &HashMap<String, ValueType>) -> Accepts {
-        let written =
-            tflite::surrounded(network, node, types).and_then(|part| tflite::write_with(&part, types));
-        match written {
-            Ok(file) => {
-                let unknown = |operator: &&tflite::FileOperator| !OPERATORS.contains(&operator.operator);
-                match file.operators.iter().find(unknown) {
-                    None => Accepts::Yes,
-                    Some(operator) => Accepts::No(format!("Arm NN does not read {}", operator.operator)),
-                }
-            }
-            Err(Error::Runtime { message, .. }) => Accepts::No(message),
-            Err(error) => Accepts::No(error.to_string()),
-        }
+        let knows = |written: &FileOperator| match OPERATORS.contains(&written.operator) {
+            true => Accepts::Yes,
+            false => Accepts::No(format!("Arm NN does not read {}", written.operator)),
+        };
+        tflite::accepts(network, node, types, DIALECT, knows)
     }
 
     /// Only the device's own backend is allowed, so that all of the network runs there or compiling fails. Arm NN has
     /// no limit of memory, no cache and no choice of power: [`Options::memory_limit`] counts the inputs and outputs.
     fn compile(&self, network: &Network, options: &Options) -> Result<Box<dyn Program>> {
-        let file = tflite::write(network)?;
+        let file = tflite::write_with(network, &tflite::value_types(network)?, DIALECT)?;
         let memory: usize = file.inputs.iter().chain(&file.outputs).map(Port::bytes).sum();
         if let Some(limit) = options.memory_limit.filter(|limit| memory as u64 > *limit) {
             let message = format!("inputs and outputs need {memory} bytes, the limit is {limit}");

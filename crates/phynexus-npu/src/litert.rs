@@ -29,7 +29,7 @@ use self::{
 use crate::{
     Accepts, Error, Found, Options, Place, Placed, Program, Properties, Result, Runtime, Search, cache,
     library::Known,
-    tflite::{self, Code, Port},
+    tflite::{self, Code, Dialect, Port},
     tool::SEARCH_LIMIT,
 };
 
@@ -43,6 +43,7 @@ pub struct LiteRt {
     properties: Properties,
     setup: Setup,
     plugin: Option<Plugin>,
+    dialect: Dialect,
 }
 
 /// The devices of LiteRT that `search` finds.
@@ -149,6 +150,7 @@ impl LiteRt {
             },
             setup: Setup { accelerators: accelerator::CPU, ..Default::default() },
             plugin: None,
+            dialect: Dialect::default(),
         }
     }
 
@@ -173,6 +175,7 @@ impl LiteRt {
             },
             setup,
             plugin: Some(plugin),
+            dialect: Dialect { real_words: vendor.wraps_words, ..Dialect::default() },
         }
     }
 
@@ -196,7 +199,7 @@ impl LiteRt {
 
     /// Compiles a network; a vendor's compiler may take as long as `limit`.
     fn compiled(&self, network: &Network, cache: Option<&Path>, limit: Duration) -> Result<LiteRtProgram> {
-        let mut file = tflite::write(network)?;
+        let mut file = tflite::write_with(network, &tflite::value_types(network)?, self.dialect)?;
         if let Some(plugin) = &self.plugin {
             let plugin_key = plugin.key();
             let parts = [
@@ -242,7 +245,7 @@ impl Runtime for LiteRt {
     }
 
     fn accepts(&self, network: &Network, node: usize, types: &HashMap<String, ValueType>) -> Accepts {
-        tflite::accepts(network, node, types)
+        tflite::accepts(network, node, types, self.dialect, |_| Accepts::Yes)
     }
 
     /// LiteRT has no limit of memory and no choice of power: [`Options::memory_limit`] counts the inputs and outputs,

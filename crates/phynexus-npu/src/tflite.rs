@@ -15,6 +15,7 @@ mod graph;
 mod layout;
 mod linear;
 mod movement;
+mod normalization;
 mod pool;
 mod port;
 mod schema;
@@ -38,7 +39,7 @@ use self::{
     layout::Layout,
     writer::{Held, Scheme, Writer, plain_kind, refusal},
 };
-use crate::{Accepts, Error, Place, Placed, Result};
+use crate::{Accepts, Error, Place, Placed, Result, place::is_dequantize};
 
 /// A file of TensorFlow Lite.
 #[derive(Clone, Debug)]
@@ -70,15 +71,30 @@ pub struct FileOperator {
 /// [`Error::Runtime`] if a node has no form in TFLite, which names it; if the network is not valid.
 pub fn write(network: &Network) -> Result<File> {
     let types = value_types(network)?;
-    write_with(network, &types)
+    write_with(network, &types, Dialect::default())
 }
 
-/// As [`write`](fn@write), with the types of all values.
+/// Which of several forms an operator gets, where readers of the files differ.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Dialect {
+    /// Whether `FULLY_CONNECTED` has one scale for all weights, and matrices as inputs: other products are convolutions
+    /// of one pixel.
+    pub(crate) plain_products: bool,
+    /// Whether operators compute values of 16 bits as real numbers, which are limited before they are quantized: where
+    /// results of 16 bits wrap around instead of saturating.
+    pub(crate) real_words: bool,
+}
+
+/// As [`write`](fn@write), with the types of all values and a dialect.
 ///
 /// # Errors
 /// As for [`write`](fn@write).
-pub fn write_with(network: &Network, types: &HashMap<String, ValueType>) -> Result<File> {
-    let mut writer = Writer::new(network, types);
+pub(crate) fn write_with(
+    network: &Network,
+    types: &HashMap<String, ValueType>,
+    dialect: Dialect,
+) -> Result<File> {
+    let mut writer = Writer::new(network, types, dialect);
     let mut inputs = Vec::new();
     for input in &network.graph.input {
         if network.stored(&input.name).is_none() {
@@ -126,13 +142,34 @@ pub(crate) fn placed(file: &File, network: &Network, place: impl Fn(&FileOperato
     placed
 }
 
-/// Whether a node has a form in TFLite: it is written alone, with the nodes around it that quantize.
-pub(crate) fn accepts(network: &Network, node: usize, types: &HashMap<String, ValueType>) -> Accepts {
-    match surrounded(network, node, types).and_then(|part| write_with(&part, types)) {
-        Ok(_) => Accepts::Yes,
+/// Whether a node has a form in TFLite that a runtime `knows`: it is written alone, with the nodes around it that
+/// quantize.
+pub(crate) fn accepts(
+    network: &Network,
+    node: usize,
+    types: &HashMap<String, ValueType>,
+    dialect: Dialect,
+    knows: impl Fn(&FileOperator) -> Accepts,
+) -> Accepts {
+    if dequantizes_constant(network, node) {
+        // It is no operator of the file. Alone it could not be written: an output has one scale.
+        return Accepts::Yes;
+    }
+    match surrounded(network, node, types).and_then(|part| write_with(&part, types, dialect)) {
+        Ok(file) => {
+            let mut answers = file.operators.iter().map(knows);
+            answers.find(|answer| *answer != Accepts::Yes).unwrap_or(Accepts::Yes)
+        }
         Err(Error::Runtime { message, .. }) => Accepts::No(message),
         Err(error) => Accepts::No(error.to_string()),
     }
+}
+
+/// Whether a node dequantizes what is stored: what reads it reads a constant.
+fn dequantizes_constant(network: &Network, node: usize) -> bool {
+    network.graph.node.get(node).is_some_and(|node| {
+        is_dequantize(node) && node.input.first().is_some_and(|name| network.stored(name).is_some())
+    })
 }
 
 /// A node alone, with those that dequantize what it reads and quantize what it makes.
@@ -154,7 +191,16 @@ pub(crate) fn surrounded(
     nodes.push(node);
     nodes.sort_unstable();
     nodes.dedup();
-    Ok(network.part(&nodes, types)?)
+    let mut part = network.part(&nodes, types)?;
+    if !is_dequantize(proto) {
+        // Other nodes may read what dequantizes this one's inputs: for them there are copies.
+        let copied: HashSet<&String> = (nodes.iter().map(|&at| &network.graph.node[at]))
+            .filter(|other| is_dequantize(other))
+            .flat_map(|other| &other.output)
+            .collect();
+        part.graph.output.retain(|output| !copied.contains(&output.name));
+    }
+    Ok(part)
 }
 
 /// The types of all values of a network of fixed shapes: the CPU computes it once, from zeros.
@@ -292,6 +338,7 @@ impl Writer<'_> {
             "Pow" => self.binary(Code::POW),
             "Clip" => self.clip(),
             "Softmax" => self.softmax(),
+            "LayerNormalization" => self.layer_normalization(),
             "MaxPool" => self.pool(true),
             "AveragePool" => self.pool(false),
             "GlobalAveragePool" | "ReduceMean" => self.mean(),
@@ -359,7 +406,7 @@ mod tests {
         let network = Network::new(model).unwrap();
         let of = |at: usize| (value(at), ValueType { element: Element::Float, shape: shape.to_vec() });
         let types = (0..=COUNT).map(of).collect();
-        let file = write_with(&network, &types).unwrap();
+        let file = write_with(&network, &types, Dialect::default()).unwrap();
         assert_eq!(file.operators.len(), COUNT);
     }
 }

@@ -3,23 +3,30 @@
 #[allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
 mod common;
 
-use std::time::Instant;
+use std::{sync::Arc, time::Instant};
 
 use common::*;
+use neurenix::quantize::Format;
 use neurenix_onnx::Element;
 use phynexus::device::DeviceNature;
-use phynexus_npu::{Accepts, Options, Place, Search, armnn};
+use phynexus_npu::{Accepts, Device, Options, Place, Runtime, Search, armnn};
+
+/// The reference backend.
+fn device() -> Arc<dyn Runtime> {
+    phynexus_cpu::register();
+    let found = armnn::find(&Search::default());
+    println!("{:?}", found.missing);
+    let device = found.runtimes.iter().find(|device| device.properties().nature == DeviceNature::HostCpu);
+    let device = device.unwrap_or_else(|| panic!("no CpuRef: {:?}", found.missing));
+    println!("{:?}", device.properties());
+    Arc::clone(device)
+}
 
 #[test]
 #[ignore = "needs Debian's python3-pyarmnn, libarmnntfliteparser22 and libarmnn-cpuref-backend22"]
 fn the_reference_backend_agrees_with_the_engine() {
     let cpu = phynexus_cpu::register();
-    let found = armnn::find(&Search::default());
-    println!("{:?}", found.missing);
-    let device = (found.runtimes.iter())
-        .find(|device| device.properties().nature == DeviceNature::HostCpu)
-        .unwrap_or_else(|| panic!("no CpuRef: {:?}", found.missing));
-    println!("{:?}", device.properties());
+    let device = device();
     for (name, float, shape) in [("mlp", mlp(1), vec![1, 64]), ("cnn", cnn(), vec![1, 3, 16, 16])] {
         let x = sample(1, &shape);
         for activation in [Element::Uint8, Element::Int8] {
@@ -47,4 +54,38 @@ fn the_reference_backend_agrees_with_the_engine() {
     let (types, _) = network.observe(sample(1, &[1, 16]), cpu, |_| false).unwrap();
     let at = network.graph.node.iter().position(|node| node.op_type == "Erf").unwrap();
     assert!(matches!(device.accepts(&network, at, &types), Accepts::No(reason) if reason.contains("Erf")));
+}
+
+#[test]
+#[ignore = "needs Debian's python3-pyarmnn, libarmnntfliteparser22 and libarmnn-cpuref-backend22"]
+fn trained_networks_run_on_the_reference_backend() {
+    let cases: [digits::Expected<'_>; 10] = [
+        ("mlp", Format::Int8, &[]),
+        ("mlp", Format::Int16, &[]),
+        ("cnn", Format::Int8, &[]),
+        ("cnn", Format::Int16, &[]),
+        ("lstm", Format::Int8, &[("LSTM", "no form in TFLite")]),
+        ("lstm", Format::Int16, &[("LSTM", "no form in TFLite")]),
+        ("lstm in steps", Format::Int8, &[]),
+        ("lstm in steps", Format::Int16, &[]),
+        (
+            "transformer",
+            Format::Int8,
+            &[
+                ("MatMul", "does not read BATCH_MATMUL"),
+                ("LayerNormalization", "does not read SQRT"),
+                ("Gelu", "does not read GELU"),
+            ],
+        ),
+        (
+            "transformer",
+            Format::Int16,
+            &[
+                ("MatMul", "does not read BATCH_MATMUL"),
+                ("LayerNormalization", "does not read SQRT"),
+                ("Gelu", "does not read GELU"),
+            ],
+        ),
+    ];
+    digits::check(&Device::new("npu:0", device()), &cases);
 }

@@ -9,6 +9,7 @@ mod operators;
 use std::{collections::HashMap, sync::Arc, time::Instant};
 
 use common::*;
+use neurenix::quantize::Format;
 use neurenix_onnx::{Element, Value, edit::Network};
 use operators::operators;
 use phynexus::{Tensor, device::DeviceNature};
@@ -256,4 +257,42 @@ fn files_of_8_bits_have_no_floats_inside() {
     let bytes = file.inputs[0].encode(&zeros).unwrap();
     assert_eq!((bytes.len(), file.inputs[0].bytes()), (768, 768));
     assert_eq!(file.inputs[0].decode(&bytes).unwrap().to_vec::<f32>().unwrap(), [0f32; 768]);
+}
+
+#[test]
+#[ignore = "needs ai-edge-litert 2.3.0 with openvino 2026.3.1 in RNN_NPU_PATH"]
+fn the_plug_in_saturates_values_of_16_bits() {
+    let device = device("LiteRT, intel_openvino");
+    for (float, shape) in [(mlp(1), vec![1, 64]), (cnn(), vec![1, 3, 16, 16])] {
+        let network = quantized(&float, &sample(1, &shape), Element::Int16);
+        // Ten times as large as what the ranges were taken from.
+        let cpu = phynexus_cpu::register();
+        let large = numbers(1, shape.iter().product(), 10.0);
+        let large = Value::Tensor(Tensor::from_slice(&large, &shape, cpu).unwrap());
+        let (distance, on_cpu) = difference(&*device, &network, &HashMap::from([("x".to_owned(), large)]));
+        assert!(on_cpu.is_empty(), "{on_cpu:?}");
+        // What wraps around is off by 65536 steps. OpenVINO computes real numbers in bfloat16 on CPUs that have it: its
+        // 8 bits are steps of 256, and the layers before round as well.
+        assert!(distance <= 512.0 * step(&network), "{} steps", distance / step(&network));
+    }
+}
+
+#[test]
+#[ignore = "needs ai-edge-litert 2.3.0 with openvino 2026.3.1 in RNN_NPU_PATH"]
+fn trained_networks_run_on_the_cpu_kernels_and_the_plug_in() {
+    let cases: [digits::Expected<'_>; 10] = [
+        ("mlp", Format::Int8, &[]),
+        ("mlp", Format::Int16, &[]),
+        ("cnn", Format::Int8, &[]),
+        ("cnn", Format::Int16, &[]),
+        ("lstm", Format::Int8, &[("LSTM", "no form in TFLite")]),
+        ("lstm", Format::Int16, &[("LSTM", "no form in TFLite")]),
+        ("lstm in steps", Format::Int8, &[]),
+        ("lstm in steps", Format::Int16, &[]),
+        ("transformer", Format::Int8, &[]),
+        ("transformer", Format::Int16, &[]),
+    ];
+    for runtime in ["LiteRT", "LiteRT, intel_openvino"] {
+        digits::check(&Device::new("npu:0", device(runtime)), &cases);
+    }
 }

@@ -6,6 +6,7 @@ mod common;
 use std::{collections::HashMap, sync::Arc, time::Instant};
 
 use common::*;
+use neurenix::quantize::Format;
 use neurenix_onnx::{Element, Value, edit::Network};
 use phynexus::device::DeviceNature;
 use phynexus_npu::{Accepts, Compiled, Device, Options, Place, Runtime, Search, openvino};
@@ -154,4 +155,22 @@ fn networks_are_compiled_with_their_report() {
     let expected = network.observe(x.clone(), cpu, |name| name == "y").unwrap().1["y"].to_vec::<f32>();
     let output = compiled.run(&x).unwrap()[0].1.tensor().unwrap().to_vec::<f32>();
     assert_eq!(output.unwrap(), expected.unwrap());
+}
+
+#[test]
+#[ignore = "needs openvino in RNN_NPU_PATH"]
+fn trained_networks_run_as_a_whole() {
+    let cases: [digits::Expected<'_>; 10] = [
+        ("mlp", Format::Int8, &[]),
+        ("mlp", Format::Int16, &[]),
+        ("cnn", Format::Int8, &[]),
+        ("cnn", Format::Int16, &[]),
+        ("lstm", Format::Int8, &[]),
+        ("lstm", Format::Int16, &[]),
+        ("lstm in steps", Format::Int8, &[]),
+        ("lstm in steps", Format::Int16, &[]),
+        ("transformer", Format::Int8, &[]),
+        ("transformer", Format::Int16, &[]),
+    ];
+    digits::check(&Device::new("npu:0", device()), &cases);
 }

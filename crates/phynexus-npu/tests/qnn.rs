@@ -8,6 +8,7 @@ mod common;
 use std::{collections::HashMap, fs, path::Path};
 
 use common::*;
+use neurenix::quantize::Format;
 use neurenix_onnx::{Element, Value, edit::Network};
 use phynexus::device::DeviceNature;
 use phynexus_npu::*;
@@ -291,4 +292,23 @@ fn symbolic_shapes_are_compiled_when_they_are_needed() {
         assert!(largest_difference(&ours, &theirs) <= 2.5 * step(&network));
     }
     assert_eq!(compiled.bucket_count(), 3);
+}
+
+#[test]
+#[ignore = "needs ONNX Runtime with onnxruntime-qnn in RNN_NPU_PATH"]
+fn trained_networks_run_without_the_cpu_but_for_products_of_16_bits() {
+    // In the emulator, some products of a sigmoid and a hyperbolic tangent of 16 bits overflow.
+    let cases: [digits::Expected<'_>; 10] = [
+        ("mlp", Format::Uint8, &[]),
+        ("mlp", Format::Uint16, &[]),
+        ("cnn", Format::Uint8, &[]),
+        ("cnn", Format::Uint16, &[]),
+        ("lstm", Format::Uint8, &[]),
+        ("lstm", Format::Uint16, &[]),
+        ("lstm in steps", Format::Uint8, &[]),
+        ("lstm in steps", Format::Uint16, &[("*", "differs from the CPU")]),
+        ("transformer", Format::Uint8, &[]),
+        ("transformer", Format::Uint16, &[]),
+    ];
+    digits::check(&emulator(), &cases);
 }

@@ -4,12 +4,13 @@
 mod common;
 
 use common::*;
+use neurenix::quantize::Format;
 use neurenix_onnx::{
     Element,
     edit::{self, Network},
 };
 use phynexus_npu::{
-    CompiledFile, Place, Search, compile_file,
+    CompiledFile, Place, Search, compile_file, tflite,
     vela::{Accelerator, Vela},
 };
 
@@ -89,5 +90,37 @@ fn files_are_compiled_by_the_name_of_their_target() {
         assert_eq!(&std::fs::read(&path).unwrap()[4..8], b"TFL3");
         assert!(file.placement.iter().all(|placed| placed.place == Place::Device));
         assert_eq!(file.placement.len(), 5);
+    }
+}
+
+#[test]
+#[ignore = "needs ethos-u-vela in RNN_NPU_PATH"]
+fn trained_networks_go_to_the_npu_but_for_what_it_lacks() {
+    const NORMAL: (&str, &str) = ("LayerNormalization", "unsupported DataType Float32");
+    const GELU: (&str, &str) = ("Gelu", "unsupported DataType Float32");
+    const PRODUCT: (&str, &str) = ("MatMul", "IFM precision must be Int8");
+    for trained in &digits::trained() {
+        for activations in [Format::Int8, Format::Int16] {
+            let network = digits::of_one(trained.quantized(activations), &trained.image);
+            if trained.name == "lstm" {
+                let error = tflite::write(&network).unwrap_err().to_string();
+                assert!(error.contains("lstm (LSTM): it has no form in TFLite"), "{error}");
+                continue;
+            }
+            for accelerator in [Accelerator::U55(128), Accelerator::U85(256)] {
+                let title = format!("{}, {activations}, {accelerator:?}", trained.name);
+                println!("{title}");
+                let compiled = compile(&network, accelerator);
+                let left: &[_] = match (trained.name, activations, accelerator) {
+                    ("transformer", Format::Int8, _) => &[NORMAL],
+                    ("transformer", _, Accelerator::U55(_)) => &[NORMAL, GELU, PRODUCT],
+                    ("transformer", ..) => &[NORMAL, GELU],
+                    _ => &[],
+                };
+                digits::check_left(&title, &compiled.placement, left);
+                assert!(compiled.placement.iter().any(|placed| placed.place == Place::Device), "{title}");
+                assert!(compiled.cycles.unwrap() > 100 && compiled.memory.sram > 0, "{title}");
+            }
+        }
     }
 }

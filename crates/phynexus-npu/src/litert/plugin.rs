@@ -28,6 +28,8 @@ pub(super) struct Vendor {
     chip: &'static str,
     pub(super) name: &'static str,
     pub(super) model: &'static str,
+    /// Whether results of 16 bits wrap around instead of saturating.
+    pub(super) wraps_words: bool,
     /// Where to get what is missing.
     pub(super) remedy: &'static str,
 }
@@ -39,6 +41,8 @@ pub(super) const VENDORS: [Vendor; 5] = [
         chip: "LNL",
         name: "Intel",
         model: "NPU",
+        // Found with OpenVINO 2026.3, on its CPU.
+        wraps_words: true,
         remedy: "needs an Intel NPU with its driver, and `openvino` of the version that the plug-in was built for",
     },
     Vendor {
@@ -47,6 +51,7 @@ pub(super) const VENDORS: [Vendor; 5] = [
         chip: "MT6991",
         name: "MediaTek",
         model: "APU",
+        wraps_words: false,
         remedy: "needs the NeuroPilot SDK with libneuron_adapter.so, from neuropilot.mediatek.com",
     },
     Vendor {
@@ -55,6 +60,7 @@ pub(super) const VENDORS: [Vendor; 5] = [
         chip: "E9965",
         name: "Samsung",
         model: "Exynos NPU",
+        wraps_words: false,
         remedy: "needs Exynos AI LiteCore, from soc-developer.semiconductor.samsung.com",
     },
     Vendor {
@@ -63,6 +69,7 @@ pub(super) const VENDORS: [Vendor; 5] = [
         chip: "Tensor_G5",
         name: "Google",
         model: "Tensor TPU",
+        wraps_words: false,
         remedy: "needs the Google Tensor SDK, from ai.google.dev/edge/litert",
     },
     Vendor {
@@ -71,6 +78,7 @@ pub(super) const VENDORS: [Vendor; 5] = [
         chip: "SM8750",
         name: "Qualcomm",
         model: "Hexagon HTP",
+        wraps_words: false,
         remedy: "needs the QAIRT SDK, from qpm.qualcomm.com; the runtime ONNX Runtime with QNN needs less",
     },
 ];

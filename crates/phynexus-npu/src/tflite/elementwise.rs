@@ -140,12 +140,19 @@ impl Writer<'_> {
         let goal = self.goal(false)?;
         let held = self.held(x)?;
         let held = self.real(held)?;
-        let shape = self.stored(&held).shape.clone();
-        let mut last = held.tensor;
         let result = self.result(&goal, &held.layout, false)?;
+        self.limited(held.tensor, [least, most], result);
+        Ok(())
+    }
+
+    /// Real numbers within limits: the larger of two, then the smaller.
+    fn limited(&mut self, tensor: i32, [least, most]: [f32; 2], result: i32) {
+        let shape = self.graph.tensors[tensor as usize].shape.clone();
+        let goal = self.graph.tensors[result as usize].name.clone();
+        let mut last = tensor;
         let steps = [(Code::MAXIMUM, least, false), (Code::MINIMUM, most, true)];
         for (code, limit, is_last) in steps {
-            let name = format!("{}/limit{}", goal.name, self.graph.tensors.len());
+            let name = format!("{goal}/limit{}", self.graph.tensors.len());
             let stored =
                 |shape, data| Stored { name: name.clone(), shape, kind: Kind::F32, quantization: None, data };
             let bytes = limit.clamp(f32::MIN, f32::MAX).to_le_bytes().to_vec();
@@ -154,7 +161,6 @@ impl Writer<'_> {
             self.step(code, vec![last, limit], made, arithmetic(code, Activation::None));
             last = made;
         }
-        Ok(())
     }
 
     /// `Softmax`.
@@ -201,6 +207,18 @@ impl Writer<'_> {
             return Err(self.refuse("TFLite quantizes values to 8 or 16 bits"));
         }
         let shape = self.shape(output)?;
+        let mut held = held;
+        if let (true, Kind::I16, Some((scale, zero))) =
+            (self.dialect.real_words, scheme.kind, scheme.quantization.single())
+        {
+            held = self.real(held)?;
+            let (least, most) = scheme.kind.range();
+            let limits = [least, most].map(|limit| (limit - zero as f64) as f32 * scale);
+            let like = self.stored(&held).clone();
+            let within = self.push(Stored { name: format!("{output}/within"), data: None, ..like });
+            self.limited(held.tensor, limits, within);
+            held.tensor = within;
+        }
         let made = self.tensor(output, shape, &held.layout, scheme.kind, Some(scheme.quantization));
         self.step(Code::QUANTIZE, vec![held.tensor], made, plain(Code::QUANTIZE));
         self.bind(output, Held { tensor: made, layout: held.layout });

@@ -4,7 +4,10 @@ use super::{
     constant::{Constant, Numbers},
     graph::{Quantization, Stored},
     layout::{Layout, permuted},
-    schema::{Code, Kind, Padding, convolution, depthwise, fully_connected, plain, transposed_convolution},
+    schema::{
+        Activation, Code, Kind, Padding, convolution, depthwise, fully_connected, plain, reshape,
+        transposed_convolution,
+    },
     writer::{Goal, Writer},
 };
 use crate::Result;
@@ -154,6 +157,10 @@ impl Writer<'_> {
         let keeps_rank = self.shape(x)?.len() != 2;
         let is_by_channel = scales.as_ref().is_some_and(|scales| scales.weights.len() > 1);
         let result = self.result(&goal, &Layout::Network, scales.is_some())?;
+        if self.dialect.plain_products && (is_by_channel || keeps_rank) {
+            self.product_of_pixels([held.tensor, filter, bias], result, goal.activation);
+            return Ok(());
+        }
         let options = fully_connected(keeps_rank, goal.activation);
         self.step(Code::FULLY_CONNECTED, vec![held.tensor, filter, bias], result, options);
         if let Some(step) = self.graph.steps.last_mut().filter(|_| is_by_channel) {
@@ -161,6 +168,22 @@ impl Writer<'_> {
             step.version = 12;
         }
         Ok(())
+    }
+
+    /// A product as a convolution: each vector is an image of one pixel.
+    fn product_of_pixels(&mut self, [x, filter, bias]: [i32; 3], result: i32, activation: Activation) {
+        let matrix = self.graph.tensors[filter as usize].shape.clone();
+        let [outputs, inputs] = [matrix[0], matrix[1]];
+        self.graph.tensors[filter as usize].shape = vec![outputs, 1, 1, inputs];
+        let like = self.graph.tensors[result as usize].clone();
+        let vectors = like.shape.iter().product::<i32>() / outputs.max(1);
+        let pixels = self.reshaped(x, vec![vectors, 1, 1, inputs]);
+        let (name, shape) = (format!("{}/pixels", like.name), vec![vectors, 1, 1, outputs]);
+        let made = self.push(Stored { name, shape, ..like.clone() });
+        let options = convolution(Padding::Valid, [1, 1], [1, 1], activation);
+        self.step(Code::CONV_2D, vec![pixels, filter, bias], made, options);
+        let extents = self.integers(&like.shape);
+        self.step(Code::RESHAPE, vec![made, extents], result, reshape(like.shape));
     }
 
     /// The result of a product, with the bias of a `Gemm` or of an `Add` that alone reads a `MatMul`.

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{
+    Dialect,
     constant::Numbers,
     graph::{Graph, Quantization, Step, Stored},
     layout::Layout,
@@ -43,6 +44,7 @@ pub(crate) struct Goal {
 pub(crate) struct Writer<'n> {
     pub(crate) network: &'n Network,
     pub(crate) types: &'n HashMap<String, ValueType>,
+    pub(crate) dialect: Dialect,
     pub(crate) links: Links,
     pub(crate) graph: Graph,
     /// The node that is being written.
@@ -55,10 +57,15 @@ pub(crate) struct Writer<'n> {
 }
 
 impl<'n> Writer<'n> {
-    pub(crate) fn new(network: &'n Network, types: &'n HashMap<String, ValueType>) -> Writer<'n> {
+    pub(crate) fn new(
+        network: &'n Network,
+        types: &'n HashMap<String, ValueType>,
+        dialect: Dialect,
+    ) -> Writer<'n> {
         Writer {
             network,
             types,
+            dialect,
             links: network.links(),
             graph: Graph::default(),
             at: 0,
@@ -217,6 +224,9 @@ impl<'n> Writer<'n> {
         else {
             return Ok(None);
         };
+        if kind == Kind::I16 && self.dialect.real_words {
+            return Ok(None);
+        }
         for name in inputs {
             let held = self.held(name)?;
             let tensor = self.stored(&held);

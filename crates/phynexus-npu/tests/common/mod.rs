@@ -1,5 +1,7 @@
 //! Networks for the tests: small ones of floats, and their quantized forms.
 
+pub mod digits;
+
 use std::collections::HashMap;
 
 use neurenix_onnx::{

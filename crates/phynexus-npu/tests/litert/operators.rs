@@ -162,6 +162,14 @@ pub fn operators() -> Vec<(&'static str, Network)> {
         }),
     ));
     cases.push((
+        "LayerNormalization",
+        around(&[1, 4, 6, 8], |net| {
+            net.store(edit::floats("gain", &[8], &numbers(7, 8, 1.0)));
+            net.store(edit::floats("shift", &[8], &numbers(8, 8, 1.0)));
+            add(net, "LayerNormalization", &["a", "gain", "shift"], "y", vec![]);
+        }),
+    ));
+    cases.push((
         "Concat",
         around(&[1, 8, 6, 8], |net| {
             layer(net, "Conv", "a", "b", &[4, 4, 1, 1], vec![]);
