@@ -39,7 +39,9 @@ use self::{
     layout::Layout,
     writer::{Held, Scheme, Writer, plain_kind, refusal},
 };
-use crate::{Accepts, Error, Place, Placed, Result, place::is_dequantize};
+use crate::{Accepts, Error, Place, Placed, Result};
+
+const DEQUANTIZE: &str = "DequantizeLinear";
 
 /// A file of TensorFlow Lite.
 #[derive(Clone, Debug)]
@@ -168,7 +170,7 @@ pub(crate) fn accepts(
 /// Whether a node dequantizes what is stored: what reads it reads a constant.
 fn dequantizes_constant(network: &Network, node: usize) -> bool {
     network.graph.node.get(node).is_some_and(|node| {
-        is_dequantize(node) && node.input.first().is_some_and(|name| network.stored(name).is_some())
+        node.op_type == DEQUANTIZE && node.input.first().is_some_and(|name| network.stored(name).is_some())
     })
 }
 
@@ -184,7 +186,7 @@ pub(crate) fn surrounded(
     let is = |at: usize, operator: &str| network.graph.node[at].op_type == operator;
     let mut nodes: Vec<usize> = (proto.input.iter())
         .filter_map(|name| links.maker.get(name).copied())
-        .filter(|&maker| is(maker, "DequantizeLinear"))
+        .filter(|&maker| is(maker, DEQUANTIZE))
         .collect();
     let readers = proto.output.iter().filter_map(|name| links.readers.get(name)).flatten();
     nodes.extend(readers.map(|&(reader, _)| reader).filter(|&reader| is(reader, "QuantizeLinear")));
@@ -192,11 +194,10 @@ pub(crate) fn surrounded(
     nodes.sort_unstable();
     nodes.dedup();
     let mut part = network.part(&nodes, types)?;
-    if !is_dequantize(proto) {
+    if proto.op_type != DEQUANTIZE {
         // Other nodes may read what dequantizes this one's inputs: for them there are copies.
-        let copied: HashSet<&String> = (nodes.iter().map(|&at| &network.graph.node[at]))
-            .filter(|other| is_dequantize(other))
-            .flat_map(|other| &other.output)
+        let copied: HashSet<&String> = (nodes.iter().filter(|&&at| is(at, DEQUANTIZE)))
+            .flat_map(|&at| &network.graph.node[at].output)
             .collect();
         part.graph.output.retain(|output| !copied.contains(&output.name));
     }
