@@ -155,7 +155,7 @@ fn library_stem(file: &Path) -> Option<String> {
     Some(stem.to_owned())
 }
 
-#[cfg(test)]
+#[cfg(all(test, unix))]
 mod tests {
     use super::*;
 
@@ -183,7 +183,6 @@ mod tests {
         assert_eq!(plugins, [plugin.join("libonnxruntime_providers_other.so")]);
     }
 
-    #[cfg(unix)]
     #[test]
     fn tools_are_found_beside_the_packages_of_their_environment() {
         let root = tempfile::tempdir().unwrap();

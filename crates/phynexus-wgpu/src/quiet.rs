@@ -5,6 +5,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 /// Vulkan's variable for loader messages. If it is set, nothing is suppressed.
+#[cfg(unix)]
 const WANTED: &str = "VK_LOADER_DEBUG";
 
 /// Runs `work` with standard error discarded for the whole process. Use it only once, for short work.

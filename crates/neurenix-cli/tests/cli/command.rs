@@ -2,8 +2,7 @@
 
 use std::{
     path::Path,
-    process::{Command, Output, Stdio},
-    time::Duration,
+    process::{Command, Output},
 };
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
@@ -115,12 +114,12 @@ fn an_interrupted_run_goes_on_as_if_nothing_had_happened() -> Outcome {
         .args(common)
         .args(["--out", "parts", "--profile=figures"])
         .current_dir(folder.path())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::piped())
         .spawn()?;
     let checkpoint = folder.path().join("parts/checkpoint.safetensors");
     while !checkpoint.exists() && child.try_wait()?.is_none() {
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::sleep(std::time::Duration::from_millis(5));
     }
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status()?.success());
     let stopped = child.wait_with_output()?;
