@@ -60,7 +60,7 @@ pub(crate) fn check(full: bool) -> Result<(), String> {
         rust(runtime.tests, full, &path)?;
         if let Some(test) = runtime.command {
             let mut command = cargo();
-            command.args(["test", "--quiet", "--package", "neurenix-cli", "--test", "cli"]);
+            command.args(["test", "--quiet", "--workspace", "--test", "cli"]);
             succeed(command.args(["--", "--ignored", test]).env("RNN_NPU_PATH", &path))?;
         }
     }
@@ -77,7 +77,8 @@ pub(crate) fn check(full: bool) -> Result<(), String> {
 
 fn rust(tests: &[&str], full: bool, path: &str) -> Result<(), String> {
     let mut command = cargo();
-    command.args(["test", "--quiet", "--package", "phynexus-npu"]);
+    // A package by itself enables fewer features than the workspace, so that its dependencies would be built again.
+    command.args(["test", "--quiet", "--workspace"]);
     for test in tests {
         command.args(["--test", test]);
     }
