@@ -10,6 +10,7 @@ mod install;
 mod npu;
 mod python;
 mod test;
+mod windows;
 
 use std::{
     path::{Path, PathBuf},

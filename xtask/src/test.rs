@@ -7,7 +7,7 @@ use std::{
     time::Instant,
 };
 
-use crate::{cargo, devices, find, install, npu, python, root, succeed};
+use crate::{cargo, devices, find, install, npu, python, root, succeed, windows};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -26,7 +26,7 @@ struct Stage {
     run: fn(bool) -> Result<(), String>,
 }
 
-const STAGES: [Stage; 12] = [
+const STAGES: [Stage; 13] = [
     Stage { name: "format", full: false, run: |_| succeed(cargo().args(["fmt", "--all", "--check"])) },
     Stage { name: "lints", full: false, run: |_| lints() },
     Stage { name: "documentation", full: false, run: |_| documentation() },
@@ -38,6 +38,7 @@ const STAGES: [Stage; 12] = [
     Stage { name: "devices", full: false, run: devices::devices },
     Stage { name: "compilers", full: true, run: |_| devices::compilers() },
     Stage { name: "sanitizer", full: true, run: |_| sanitizer() },
+    Stage { name: "windows", full: true, run: |_| windows::check() },
     Stage { name: "soak", full: true, run: |_| devices::soak() },
 ];
 

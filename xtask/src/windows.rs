@@ -1,0 +1,214 @@
+//! Builds programs for Windows and runs them under Wine, with lavapipe and Microsoft's DirectML.
+//!
+//! Everything is kept in `target/windows`. Rust's distribution for Windows is not needed: the standard library is built
+//! from Debian's package of its sources.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use crate::{cargo, install, root, succeed};
+
+const TARGET: &str = "x86_64-pc-windows-gnu";
+
+/// What builds programs for Windows, the chroot and Wine's library.
+const HOST_PACKAGES: [&str; 7] = [
+    "gcc-mingw-w64-x86-64",
+    "mmdebstrap",
+    "autoconf",
+    "autotools-dev",
+    "bison",
+    "flex",
+    "libxml-libxml-perl",
+];
+
+/// Wine, an X server, without which there is no Direct3D device, and lavapipe.
+const CHROOT_PACKAGES: &str = "wine,wine64,xvfb,mesa-vulkan-drivers,libvulkan1,libegl1,libgl1,fonts-liberation,\
+    libxrandr2,libxi6,libxcomposite1,libxcursor1,libxinerama1,libxrender1,libxfixes3";
+
+/// Python packages for Windows that contain DirectML and Microsoft's compiler of HLSL, and where.
+const LIBRARIES: [(&str, &str); 2] = [
+    ("onnxruntime-directml==1.24.4", "onnxruntime/capi/DirectML.dll"),
+    ("kivy-deps.angle==0.5.0", "share/angle/bin/d3dcompiler_47.dll"),
+];
+
+/// Crates whose tests need no device but the CPU.
+const CRATES: [&str; 1] = ["neurenix-onnx"];
+
+/// Runs tests under Wine.
+pub(crate) fn check() -> Result<(), String> {
+    let windows = Windows::open()?;
+    let mut test = windows.cargo("test");
+    for name in CRATES {
+        test.args(["--package", name]);
+    }
+    succeed(test.args(["--lib", "--tests", "--quiet"]))
+}
+
+/// A running environment: Wine and its X server.
+pub(crate) struct Windows {
+    folder: PathBuf,
+    screen: Child,
+    /// The X server's name.
+    display: String,
+}
+
+impl Windows {
+    /// Installs what is missing and starts the X server.
+    pub(crate) fn open() -> Result<Windows, String> {
+        let folder = root().join("target/windows");
+        fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        once(&folder.join("debian"), |path| {
+            install::packages(&HOST_PACKAGES)?;
+            debian(path)
+        })?;
+        once(&folder.join("wined3d"), |path| {
+            let script = root().join("xtask/src/windows/wined3d.sh");
+            succeed(Command::new(script).arg(folder.join("debian/sources")).arg(path))
+        })?;
+        once(&folder.join("libraries"), libraries)?;
+        let mut screen = enter(&folder);
+        screen.args(["Xvfb", "-displayfd", "1", "-nolisten", "tcp"]);
+        screen.stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut screen = screen.spawn().map_err(|e| format!("Xvfb did not start: {e}"))?;
+        let mut number = String::new();
+        if let Some(output) = screen.stdout.as_mut() {
+            BufReader::new(output).read_line(&mut number).map_err(|e| format!("Xvfb: {e}"))?;
+        }
+        let windows = Windows { folder, screen, display: format!(":{}", number.trim_end()) };
+        if number.is_empty() {
+            return Err("Xvfb ended at once".to_owned());
+        }
+        windows.make_prefix()?;
+        Ok(windows)
+    }
+
+    /// Makes Wine's folder `C:`, with the libraries among those of the system.
+    fn make_prefix(&self) -> Result<(), String> {
+        let prefix = self.folder.join("prefix");
+        if prefix.join("installed").exists() {
+            return Ok(());
+        }
+        succeed(self.wine(Path::new("wineboot")).arg("--init"))?;
+        let found = LIBRARIES.map(|(_, path)| self.folder.join("libraries").join(path));
+        for library in found.into_iter().chain([self.folder.join("wined3d/wined3d.dll")]) {
+            let name = library.file_name().unwrap_or_default();
+            let copied = fs::copy(&library, prefix.join("drive_c/windows/system32").join(name));
+            copied.map_err(|e| format!("{}: {e}", library.display()))?;
+        }
+        fs::write(prefix.join("installed"), "").map_err(|e| format!("{}: {e}", prefix.display()))
+    }
+
+    /// A program of the repository, run by Wine.
+    pub(crate) fn wine(&self, program: &Path) -> Command {
+        let mut command = self.command();
+        command.arg("wine").arg(program);
+        command
+    }
+
+    /// A task of cargo for Windows. The programs that it runs are run by Wine.
+    pub(crate) fn cargo(&self, task: &str) -> Command {
+        let entry = enter(&self.folder);
+        let words: Vec<_> = [entry.get_program()].into_iter().chain(entry.get_args()).collect();
+        let runner: Vec<_> = words.iter().map(|word| word.to_string_lossy()).chain(["wine".into()]).collect();
+        let mut command = cargo();
+        command.args([task, "--target", TARGET, "-Zbuild-std=std,panic_unwind,test,proc_macro"]);
+        command.arg("--target-dir").arg(self.folder.join("build"));
+        command.arg("--config").arg(format!("target.{TARGET}.runner={runner:?}"));
+        command.env("RUSTC_BOOTSTRAP", "1");
+        command.env("__CARGO_TESTS_ONLY_SRC_ROOT", self.folder.join("debian/usr/src/rust/library"));
+        self.set_environment(&mut command);
+        command
+    }
+
+    fn command(&self) -> Command {
+        let mut command = enter(&self.folder);
+        self.set_environment(&mut command);
+        command
+    }
+
+    fn set_environment(&self, command: &mut Command) {
+        command.env("DISPLAY", &self.display).env("WINEPREFIX", self.folder.join("prefix"));
+        // Without its debugger, which would wait, a program that crashes ends.
+        command.env("WINEDEBUG", "-all").env("WINEDLLOVERRIDES", "wined3d,d3dcompiler_47=n;winedbg.exe=d");
+    }
+}
+
+impl Drop for Windows {
+    fn drop(&mut self) {
+        // What fails here has ended already.
+        let _ = self.command().args(["wineserver", "--kill"]).status();
+        let _ = self.screen.kill();
+        let _ = self.screen.wait();
+    }
+}
+
+/// A command in the chroot.
+fn enter(folder: &Path) -> Command {
+    let mut command = Command::new(root().join("xtask/src/windows/enter.sh"));
+    command.arg(folder.join("debian")).arg(root());
+    command
+}
+
+/// Makes a folder, unless it is there.
+fn once(path: &Path, make: impl FnOnce(&Path) -> Result<(), String>) -> Result<(), String> {
+    if path.exists() {
+        return Ok(());
+    }
+    println!("making {}", path.display());
+    let unfinished = path.with_extension("unfinished");
+    let failed = |error: std::io::Error| format!("{}: {error}", unfinished.display());
+    if unfinished.exists() {
+        fs::remove_dir_all(&unfinished).map_err(failed)?;
+    }
+    make(&unfinished)?;
+    fs::rename(&unfinished, path).map_err(failed)
+}
+
+/// A chroot with Debian 13. In `/usr/src/rust` it has the sources of this compiler's standard library, in `/sources`
+/// those of Wine.
+fn debian(path: &Path) -> Result<(), String> {
+    let version = output(cargo().arg("--version"))?;
+    let version = version.split(' ').nth(1).ok_or("cargo does not tell its version")?;
+    let format = ["indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Origin: Debian"];
+    let mirrors = output(Command::new("apt-get").args(format).arg("Label: Debian"))?;
+    let mirror = mirrors.lines().next().ok_or("apt-get knows no mirror of Debian")?;
+    let key = "[signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]";
+    let source = |kind: &str, suite: &str| format!("{kind} {key} {mirror} {suite} main");
+    let hook = format!(
+        "chroot \"$1\" sh -ec 'apt-get install --yes rust-src={version}*; ln -s rustc-{version} /usr/src/rust; \
+         mkdir /sources; cd /sources; apt-get source --download-only wine; \
+         apt-get download libvulkan-dev khronos-api'"
+    );
+    let mut command = Command::new("mmdebstrap");
+    command.args(["--quiet", "--variant=apt", "--aptopt=APT::Install-Recommends \"false\""]);
+    command.arg(format!("--include={CHROOT_PACKAGES}")).arg(format!("--customize-hook={hook}"));
+    command.arg("trixie").arg(path);
+    succeed(command.args([
+        source("deb", "trixie"),
+        source("deb-src", "trixie"),
+        source("deb", "trixie-backports"),
+    ]))
+}
+
+/// Downloads Python packages for Windows.
+fn libraries(path: &Path) -> Result<(), String> {
+    let python = install::environment("windows-python", &["pip"])?;
+    let mut pip = Command::new(python.join("bin/python"));
+    pip.args(["-m", "pip", "install", "--quiet", "--no-deps", "--only-binary=:all:", "--platform=win_amd64"]);
+    pip.args(["--python-version=3.11", "--target"]).arg(path);
+    succeed(pip.args(LIBRARIES.map(|(package, _)| package)))
+}
+
+/// What a command prints.
+fn output(command: &mut Command) -> Result<String, String> {
+    let shown = format!("{command:?}");
+    let output = command.output().map_err(|e| format!("{shown} did not start: {e}"))?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        false => Err(format!("{shown} ended with {}", output.status)),
+    }
+}
