@@ -16,6 +16,9 @@ from ._backend import HardwareBackend, _calls_above
 from ._deployed import OptimizedModel, folders, loaded, of_quantized, sample_of
 
 _FORMATS = {"int8": ("uint8", "int8"), "int16": ("uint16", "int8")}
+
+#: The runtimes that read TFLite files, whose 16-bit activations are signed and symmetric.
+_SYMMETRIC_RUNTIMES = ("LiteRT", "Arm NN")
 _PRECISIONS = (*_FORMATS, "float16", "bfloat16")
 
 #: What each goal changes of the defaults of ``neurenix.quantize.static``.
@@ -224,7 +227,10 @@ class NPUBackend(HardwareBackend):
                 copy.to(precision)
             return OptimizedModel(copy, None, None, unit, reason, settings, samples(copy), place)
         activations, weights = _FORMATS[precision]
-        chosen = {"activations": activations, "weights": weights, **_GOALS[optimize_for], **options}
+        chosen: dict[str, Any] = {"activations": activations, "weights": weights}
+        if precision == "int16" and unit is not None and unit.properties()["runtime"].startswith(_SYMMETRIC_RUNTIMES):
+            chosen |= {"activations": "int16", "symmetric": True}
+        chosen |= {**_GOALS[optimize_for], **options}
         if calibration_data is not None:
             # Data may be a generator: it is read once.
             opened = quantization._opened(model)
