@@ -92,6 +92,16 @@ def test_accuracy_on_the_unit(network: nn.Module, precision: str, least: float) 
 
 
 @with_unit
+def test_a_network_of_16_bit_floats(network: nn.Module) -> None:
+    rows = nx.from_numpy(digits()[2][:40])
+    model = NPUBackend().optimize_model(network, precision="float16")
+    for given in (rows.to("float16"), rows):
+        got = model(given).numpy().astype("float32")
+        assert sqnr(network(rows).detach().numpy(), got) > 45
+    assert {entry["device"] for entry in model.placement_report()} == {"npu:0"}
+
+
+@with_unit
 def test_every_call_of_the_document() -> None:
     npu = NPUBackend()
     npu.initialize()

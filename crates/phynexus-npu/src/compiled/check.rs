@@ -10,7 +10,7 @@
 //! is small by chance for some samples.
 //!
 //! Floating-point arithmetic may be that of 16 bits: there E is the difference between the network and the same with
-//! each number rounded to 16 bits, and 4 E plus two units in the last place of the largest result leaves room for
+//! each number rounded to 16 bits, or of a network of 16 bits and the same in `float32`, and 4 E plus two units in the last place of the largest result leaves room for
 //! rounding within operators.
 //!
 //! Integers that are not quantized numbers, such as the position of a maximum, must be equal, unless rounding changes
@@ -58,7 +58,7 @@ pub(super) struct Reference<'n> {
     cpu: Device,
     /// The network with other errors of quantization.
     smooth: Option<Network>,
-    /// The network with floats of 16 bits.
+    /// The network with floats of 16 bits, or one of 16 bits with longer ones.
     half: Option<Network>,
 }
 
@@ -76,7 +76,8 @@ impl<'n> Reference<'n> {
             sample,
             cpu,
             smooth: shadow::without_quantization(network),
-            half: shadow::in_half_precision(network, types),
+            half: shadow::in_half_precision(network, types)
+                .or_else(|| shadow::in_single_precision(network, types)),
         }
     }
 

@@ -189,6 +189,40 @@ pub(super) fn in_half_precision(part: &Network, types: &HashMap<String, ValueTyp
     Some(bare(&shadow))
 }
 
+/// The part with its floats of 16 bits as `float32`: the other way around. `None` if no node makes such floats, or one has
+/// them as an attribute.
+pub(super) fn in_single_precision(part: &Network, types: &HashMap<String, ValueType>) -> Option<Network> {
+    let is_half = |name: &str| types.get(name).is_some_and(|value| value.element == Element::Float16);
+    let nodes = &part.graph.node;
+    let has_tensor = |node: &NodeProto| node.attribute.iter().any(|attribute| attribute.t.is_some());
+    if !nodes.iter().any(|node| node.output.iter().any(|name| is_half(name))) || nodes.iter().any(has_tensor)
+    {
+        return None;
+    }
+    let mut shadow = part.clone();
+    for tensor in &mut shadow.graph.initializer {
+        if tensor.data_type == Element::Float16 as i32 {
+            let value = part.value(&tensor.name).ok()??;
+            *tensor = edit::stored(&tensor.name, &value.tensor().ok()?.to_dtype(phynexus::DType::F32).ok()?)
+                .ok()?;
+        }
+    }
+    for node in &mut shadow.graph.node {
+        for name in &mut node.input {
+            if part.graph.input.iter().any(|input| input.name == *name) && is_half(name) {
+                *name = format!("{name}:single");
+            }
+        }
+        if node.op_type == "Cast" && node.output.iter().any(|name| is_half(name)) {
+            node.attribute = vec![edit::integer_attribute("to", Element::Float as i64)];
+        }
+    }
+    let given = part.graph.input.iter().map(|input| &*input.name).filter(|name| is_half(name));
+    let casts = given.map(|name| cast(name, &format!("{name}:single"), Element::Float));
+    shadow.graph.node.splice(..0, casts);
+    Some(bare(&shadow))
+}
+
 /// Whether nothing but quantization reads a value.
 fn is_only_quantized(part: &Network, links: &Links, name: &str) -> bool {
     let readers = links.readers.get(name).map_or(&[][..], |readers| readers);
@@ -199,11 +233,12 @@ fn is_only_quantized(part: &Network, links: &Links, name: &str) -> bool {
 /// The nodes that round `from` to 16 bits.
 fn round(from: &str, to: &str) -> [NodeProto; 2] {
     let half = format!("{to}:half");
-    let cast = |from: &str, to: &str, element: Element| {
-        let attributes = vec![edit::integer_attribute("to", element as i64)];
-        edit::node("Cast", &format!("{to}:cast"), &[from], &[to], attributes)
-    };
     [cast(from, &half, Element::Float16), cast(&half, to, Element::Float)]
+}
+
+fn cast(from: &str, to: &str, element: Element) -> NodeProto {
+    let attributes = vec![edit::integer_attribute("to", element as i64)];
+    edit::node("Cast", &format!("{to}:cast"), &[from], &[to], attributes)
 }
 
 /// The network with outputs whose types are not stated: those of quantized results are others now.
