@@ -53,13 +53,14 @@ pub(crate) fn devices(full: bool) -> Result<(), String> {
         // Software devices take an eighth of a second per step.
         steps(&program, device.name, if full { 100 } else { 20 })?;
     }
-    // The device crates' own tests that need PoCL, NVRTC or hipRTC: all are unit tests, and already built.
+    // The device crates' own tests that need PoCL, NVRTC or hipRTC. They are already built. All are unit tests, in modules
+    // called `tests`; ignored tests of other kinds have stages of their own.
     let compilers = if full { &NVRTC[..] } else { &NVRTC[..1] };
     for (name, package) in compilers {
         let packages = install::environment(name, &[package])?;
         println!("--- tests that need a device or a compiler, with {name}");
         let mut own = cargo();
-        own.args(["test", "--workspace", "--lib", "--quiet", "--", "--ignored"]);
+        own.args(["test", "--workspace", "--tests", "--quiet", "--", "--ignored", "tests::"]);
         succeed(own.env("VIRTUAL_ENV", packages))?;
     }
     Ok(())

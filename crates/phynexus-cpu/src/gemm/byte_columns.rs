@@ -116,11 +116,11 @@ mod x86 {
                 }
             }
         }
-        // Only bits are moved. A copy of whole registers would end past the columns, so that the last rows come by
-        // themselves.
+        // Only bits are moved.
         let mut turned = [0i32; GROUP * PANEL + 4 * LANES];
         let transpose = f32::kernels(set).transpose;
-        // SAFETY: both arrays have room for all sums and one more register; rows and columns of C exist.
+        // SAFETY: `sums` has GROUP lines of PANEL numbers, and rows <= PANEL; `turned` has room for their transpose and one
+        // more register. The rows and columns of C exist.
         unsafe {
             transpose(sums.as_ptr().cast(), PANEL as isize, GROUP, rows, turned.as_mut_ptr().cast(), GROUP);
             for (i, turned) in turned.chunks_exact(GROUP).take(rows).enumerate() {

@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use super::blocked::Shared;
-use super::pack::{Lines, MAX_LANES};
+use super::pack::Lines;
 use super::scratch::Scratch;
 use super::{Operand, Problem, part};
 use super::{byte_columns, byte_dots};
@@ -18,6 +18,8 @@ use crate::pool;
 
 /// Words of a lane that are transposed at a time.
 const CHUNK: usize = 64;
+/// The most lanes that are packed together.
+pub(crate) const MAX_LANES: usize = 64;
 
 /// Both operands, packed for the kernels.
 struct Packed<'a> {

@@ -10,7 +10,7 @@ use crate::kernels::{HasKernels, Kernels};
 /// Elements converted at a time.
 const CHUNK: usize = 128;
 /// Lanes of the widest panel.
-pub(crate) const MAX_LANES: usize = 64;
+pub(crate) const MAX_LANES: usize = 32;
 
 /// An element type that kernels compute in, with conversions from and to the operands' types.
 pub(crate) trait Accumulator: HasKernels {
