@@ -109,7 +109,7 @@ def test_every_call_of_the_document() -> None:
     assert c.tolist() == [[19, 22], [43, 50]] and c.dtype == nx.Tensor([1]).dtype
     assert [(entry["operation"], entry["device"]) for entry in npu.placement_report()] == [("matmul", "npu:0")]
     # Sums that 16-bit floats cannot hold.
-    with pytest.warns(FallbackWarning, match="matmul runs on the CPU: a unit would round these integers") as noted:
+    with pytest.warns(FallbackWarning, match="matmul runs on the CPU: a unit would round or clip these integers") as noted:
         c = npu.matmul(nx.Tensor([[1000, 2]]), nx.Tensor([[5], [7001]]))
     assert c.tolist() == [[19002]] and noted[0].filename == __file__
     c = npu.matmul(nx.Tensor([[1.0, 2.0], [3.0, 4.0]]), nx.Tensor([[5.0, 6.0], [7.0, 8.0]]))
@@ -148,6 +148,33 @@ def test_every_call_of_the_document() -> None:
         optimized = npu.optimize_model(model, optimize_for=goal, calibration_data=x, **options)
         assert sqnr(expected.numpy(), optimized(x).numpy()) > (8 if goal == "size" else 20), goal
         assert {entry["device"] for entry in optimized.placement_report()} == {"npu:0"}, goal
+
+
+@with_unit
+@pytest.mark.parametrize(
+    ("dtype", "largest"),
+    # The largest sum that the dtype and a 16-bit float hold.
+    [("int8", 127), ("uint8", 255), ("int16", 2048), ("int64", 2048)],
+)
+def test_integers_are_those_of_the_cpu(dtype: str, largest: int) -> None:
+    half = nx.tensor([[largest // 16, largest // 16]], dtype=dtype)
+    eights = nx.tensor([[8], [8]], dtype=dtype)
+    for left, right, device in (
+        (half, eights, "npu:0"),
+        (nx.tensor([[0, 0]], dtype=dtype), eights, "npu:0"),
+        (half, eights * 2, "cpu"),
+        (half * 8, eights * 4, "cpu"),
+        (nx.tensor([[100, 2]], dtype=dtype), nx.tensor([[2], [1]], dtype=dtype), "npu:0" if largest > 400 else "cpu"),
+    ):
+        npu = NPUBackend()
+        npu.initialize()
+        with warnings.catch_warnings(record=True) as noted:
+            warnings.simplefilter("always")
+            product = npu.matmul(left, right)
+        expected = left.numpy() @ right.numpy()
+        assert product.dtype == left.dtype and np.array_equal(product.numpy(), expected), (left, right)
+        assert [entry["device"] for entry in npu.placement_report()] == [device], (left, right)
+        assert [warning.category for warning in noted] == ([FallbackWarning] if device == "cpu" else [])
 
 
 @with_unit

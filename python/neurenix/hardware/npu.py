@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import _engine, quantize as quantization
+from .._creation import iinfo
 from .._engine import Tensor
 from ..nn import Module
 from ..onnx import file_of
@@ -118,7 +119,7 @@ class NPUBackend(HardwareBackend):
                 raise TypeError(f"{operation}: expected a tensor, got {type(operand).__name__}; convert it with neurenix.Tensor")
         if not all(operand.dtype.is_floating_point for operand in given):
             # A unit computes with floats of 16 bits.
-            self._record(operation, "cpu", "a unit would round these integers; give floats")
+            self._record(operation, "cpu", "a unit would round or clip these integers; give floats")
             return function(*(None if operand is None else operand.to("cpu") for operand in operands))
         places = [operand is not None for operand in operands]
         key = (operation, str(attributes), tuple(places), tuple((tuple(o.shape), o.dtype.name) for o in given))
@@ -143,7 +144,7 @@ class NPUBackend(HardwareBackend):
 
     def matmul(self, a: Tensor, b: Tensor) -> Tensor:
         """The product of two matrices, or batches of matrices. Integers are multiplied on the unit if its 16-bit floats
-        hold every sum exactly, otherwise on the CPU.
+        and the result's dtype hold every sum exactly, otherwise on the CPU, where sums wrap.
         """
         tensors = isinstance(a, Tensor) and isinstance(b, Tensor)
         if self.get_device_count() and tensors and a.dtype == b.dtype and _fits(a, b):
@@ -277,11 +278,11 @@ class NPUBackend(HardwareBackend):
 
 
 def _fits(a: Tensor, b: Tensor) -> bool:
-    """Whether all sums of the product of integers are integers that ``float16`` has: at most 2048."""
+    """Whether ``float16``, which has all integers up to 2048, and the result's dtype hold all sums of the product."""
     if a.dtype.is_floating_point or a.dtype == _engine.dtype("bool") or not (a.numel() and b.numel() and a.ndim):
         return False
     largest = [max(abs(int(x.min().item())), abs(int(x.max().item()))) for x in (a, b)]
-    return largest[0] * largest[1] * a.shape[-1] <= 2048
+    return largest[0] * largest[1] * a.shape[-1] <= min(2048, iinfo(a.dtype).max)
 
 
 class _Function(Module):
