@@ -87,8 +87,9 @@ def test_precisions() -> None:
         backend.optimize_model(nx.nn.Linear(2, 2), precision="x")
     with pytest.raises(ValueError, match="int8"):
         NPUBackend().optimize_model(nx.nn.Linear(2, 2), precision="int3")
-    with pytest.raises(ValueError):
-        NPUBackend().set_memory_limit(0)
+    for limit in (0, -1, True, 1.5):
+        with pytest.raises(ValueError, match="it must be a positive number of bytes"):
+            NPUBackend().set_memory_limit(limit)  # type: ignore[arg-type]
 
 
 @pytest.mark.filterwarnings("ignore::neurenix.hardware.FallbackWarning", "ignore::UserWarning")

@@ -264,7 +264,7 @@ class NPUBackend(HardwareBackend):
         """Limits the memory of networks that are compiled from now on to this number of bytes: a network that needs more
         is an error. Without a device, it is only recorded.
         """
-        if not isinstance(limit, int) or limit <= 0:
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit <= 0:
             raise ValueError(f"set_memory_limit: limit is {limit!r}, it must be a positive number of bytes")
         self._memory_limit = limit
         self._programs.clear()
