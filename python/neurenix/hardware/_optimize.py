@@ -1,9 +1,8 @@
-"""Quantised models: integer weights, and computation in lower precision."""
+"""Products of ``int8`` numbers on Tensor Cores, and layers that compute with them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import Any
 
 from .. import _engine
@@ -11,35 +10,34 @@ from .._engine import Tensor
 from ..nn import Module
 from ..nn import functional as F
 
-#: The greatest integer of each weight precision; ``None`` if weights stay floating-point.
-PRECISIONS_OF_INTEGERS: dict[str, int | None] = {"int8": 127, "int16": 32767, "float16": None, "bfloat16": None}
+_MOST = 127
 
 
-def _rounded(x: Tensor, scale: Tensor, most: int) -> Tensor:
-    """``x`` as multiples of ``scale``, between ``-most`` and ``most``."""
-    return (x / scale).round().clamp(-most, most)
+def _rounded(x: Tensor, scale: Tensor) -> Tensor:
+    """``x`` as multiples of ``scale``, between -127 and 127."""
+    return (x / scale).round().clamp(-_MOST, _MOST).to("int8")
 
 
-def scales(x: Tensor, dims: Any, most: int) -> Tensor:
-    """The scale of each part of ``x`` along ``dims``, which keeps its greatest number within ``most``."""
+def scales(x: Tensor, dims: Any) -> Tensor:
+    """The scale of each part of ``x`` along ``dims``, which keeps its greatest number within 127."""
     greatest = x.abs().amax(dims, True)
-    return _engine.where(greatest == 0, 1.0, greatest / most)
+    return _engine.where(greatest == 0, 1.0, greatest / _MOST)
 
 
 #: The most products of two ``int8`` numbers whose sum an ``int32`` holds, whatever they are.
-_MOST_TERMS = (2**31 - 1) // 127**2
+_MOST_TERMS = (2**31 - 1) // _MOST**2
 
 
 def integer_product(left: Tensor, left_scale: Tensor, right: Tensor, right_scale: Tensor) -> Tensor:
-    """The product of matrices that are rounded to ``int8``, as ``float32``; sums are exact. A right factor of ``int8`` is
-    one that was rounded before. Rows and columns with NaN give NaN.
+    """The product of matrices that are rounded to ``int8``, as ``float32``; sums are exact. A right factor of ``int8``
+    is one that was rounded before. Rows and columns with NaN give NaN.
     """
     _refuse_gradients(left, right)
     missing = left.isnan().any(-1, keepdim=True)
-    rounded = _rounded(left.float(), left_scale.float(), 127).to("int8")
+    rounded = _rounded(left.float(), left_scale.float())
     if right.dtype.is_floating_point:
         missing = missing | right.isnan().any(-2, keepdim=True)
-        right = _rounded(right.float(), right_scale.float(), 127).to("int8")
+        right = _rounded(right.float(), right_scale.float())
     if left.shape[-1] <= _MOST_TERMS:
         sums = rounded.matmul(right, out_dtype="int32").float()
     else:
@@ -50,28 +48,22 @@ def integer_product(left: Tensor, left_scale: Tensor, right: Tensor, right_scale
 def _refuse_gradients(*tensors: Tensor) -> None:
     if _engine.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         raise RuntimeError(
-            "numbers that are rounded to integers have no gradients: a model that was quantised is for inference, "
+            "numbers that are rounded to integers have no gradients: a model that was quantized is for inference, "
             "within no_grad(); train the original model"
         )
 
 
 class QuantizedLayer(Module):
-    """A linear layer or a convolution with an integer weight and a scale for each output. A linear layer of ``int8``
-    whose inputs are rounded, by a scale from calibration or by their own, multiplies integers.
+    """A linear layer or a convolution with a weight of ``int8`` and a scale for each output. A linear layer rounds its
+    inputs, each row by a scale of its own, and multiplies integers.
     """
 
-    def __init__(self, layer: Module, precision: str, rounds_inputs: bool = False) -> None:
+    def __init__(self, layer: Module) -> None:
         super().__init__()
-        most = PRECISIONS_OF_INTEGERS[precision]
-        assert most is not None
-        self.precision = precision
-        self.rounds_inputs = rounds_inputs
-        self._most = most
         weight = layer.weight.detach()
-        scale = scales(weight, tuple(range(1, weight.ndim)), most)
-        self.register_buffer("weight_quantized", _rounded(weight, scale, most).to(precision))
+        scale = scales(weight, tuple(range(1, weight.ndim)))
+        self.register_buffer("weight_quantized", _rounded(weight, scale))
         self.register_buffer("weight_scale", scale)
-        self.register_buffer("input_scale", None)
         self.register_buffer("bias", None if layer.bias is None else layer.bias.detach().clone())
         self._options = {
             name: getattr(layer, name) for name in ("stride", "padding", "dilation", "groups") if hasattr(layer, name)
@@ -81,8 +73,6 @@ class QuantizedLayer(Module):
         if getattr(layer, "padding_mode", "zeros") != "zeros" and layer.padding != "valid":
             self._borders = (tuple(layer._borders()), layer.padding_mode)
             self._options["padding"] = 0
-        self._seen = 0.0
-        self._watching = False
 
     @property
     def weight(self) -> Tensor:
@@ -90,20 +80,12 @@ class QuantizedLayer(Module):
         return self.weight_quantized.to(self.weight_scale.dtype) * self.weight_scale
 
     def forward(self, x: Tensor) -> Tensor:
-        if self._watching and x.numel():
-            self._seen = max(self._seen, float(x.abs().amax().item()))
-        if not self._options and self.precision == "int8" and (self.rounds_inputs or self.input_scale is not None):
+        if not self._options:
             x = _engine.with_features(x, self.weight_quantized.shape[1])
             rows = x if x.ndim > 1 else x.unsqueeze(0)
-            scale = scales(rows, -1, self._most) if self.input_scale is None else self.input_scale
-            product = integer_product(rows, scale, self.weight_quantized.T, self.weight_scale.T)
+            product = integer_product(rows, scales(rows, -1), self.weight_quantized.T, self.weight_scale.T)
             product = (product if x.ndim > 1 else product.squeeze(0)).to(x.dtype)
             return product if self.bias is None else product + self.bias
-        if self.input_scale is not None:
-            _refuse_gradients(x)
-            x = _rounded(x, self.input_scale, self._most) * self.input_scale
-        if not self._options:
-            return F.linear(x, self.weight, self.bias)
         if self._borders is not None:
             x = F.pad(x, self._borders[0], mode=self._borders[1])
         convolution = {3: F.conv1d, 4: F.conv2d, 5: F.conv3d}[self.weight_quantized.ndim]
@@ -111,49 +93,24 @@ class QuantizedLayer(Module):
 
     def extra_repr(self) -> str:
         shape = "x".join(map(str, self.weight_quantized.shape))
-        rounded = self.input_scale is not None or (self.rounds_inputs and not self._options)
-        return f"{shape}, precision={self.precision!r}, inputs={'rounded' if rounded else 'as they are'}"
+        return f"{shape}, int8, inputs={'as they are' if self._options else 'rounded'}"
 
 
-def quantized(
-    model: Module, precision: str, calibration_data: Iterable[Any] | None = None, rounds_inputs: bool = False
-) -> Module:
-    """``model`` with its linear layers and convolutions replaced by quantised ones; subclasses of these, which may
-    compute something else, are unchanged. With ``rounds_inputs``, linear layers round inputs by scales of their own.
+def quantized(model: Module) -> Module:
+    """``model`` with its linear layers and convolutions replaced by quantized ones; subclasses of these, which may
+    compute something else, are unchanged.
     """
     from ..nn import Conv1d, Conv2d, Conv3d, Linear
 
     kinds = (Linear, Conv1d, Conv2d, Conv3d)
     if type(model) in kinds:
-        model = QuantizedLayer(model, precision, rounds_inputs)
+        return QuantizedLayer(model)
     made: dict[int, QuantizedLayer] = {}
     for module in list(model.modules()):
         for name, child in list(module._modules.items()):
             if child is not None and type(child) in kinds:
                 # A layer registered under two names stays one layer.
                 if id(child) not in made:
-                    made[id(child)] = QuantizedLayer(child, precision, rounds_inputs)
+                    made[id(child)] = QuantizedLayer(child)
                 module._modules[name] = made[id(child)]
-    if calibration_data is None:
-        return model
-    layers = [module for module in model.modules() if isinstance(module, QuantizedLayer)]
-    for layer in layers:
-        layer._watching = True
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    batches = 0
-    with _engine.GradientMode(False):
-        for batch in calibration_data:
-            batches += 1
-            # A batch of inputs, or inputs and labels as returned by a data loader.
-            model(batch[0] if isinstance(batch, (list, tuple)) else batch)
-    for module, training in modes:
-        module.training = training
-    if batches == 0:
-        raise ValueError("optimize_model: calibration_data has no batches")
-    for layer in layers:
-        layer._watching = False
-        if layer._seen > 0:
-            scale = layer.weight_scale
-            layer.input_scale = _engine.full((), layer._seen / layer._most, dtype=scale.dtype, device=scale.device)
     return model

@@ -118,7 +118,7 @@ class TensorCoresBackend(HardwareBackend):
         if self._precision == "mixed":
             return left.to(how).matmul(right.to(how), out_dtype="float32").to(result)
         if self._precision == "int8":
-            return integer_product(left, scales(left, -1, 127), right, scales(right, -2, 127)).to(result)
+            return integer_product(left, scales(left, -1), right, scales(right, -2)).to(result)
         if not way:
             return left.matmul(right)
         with precision_of(way, how):
@@ -140,7 +140,7 @@ class TensorCoresBackend(HardwareBackend):
         model.to(device)
         if precision == "int8":
             model.computation_dtype = None
-            return quantized(model, "int8", rounds_inputs=True)
+            return quantized(model)
         way = _PRECISIONS[precision]
         if way is not None and way[0] == "inputs":
             model.to(way[1])
