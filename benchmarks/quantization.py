@@ -251,7 +251,7 @@ def main() -> None:
             print("|---|---|---:|---:|---:|---:|---:|---:|")
             for row in quality(folder):
                 shares = " | ".join(f"{100 * row[key]:.2f} %" for key in ("accuracy", "ours", "theirs"))
-                ratios = " | ".join(f"{row[key]:.1f} dB" for key in ("sqnr", "sqnr_in_their_runtime", "sqnr_theirs"))
+                ratios = " | ".join(f"{row[key]:.2f} dB" for key in ("sqnr", "sqnr_in_their_runtime", "sqnr_theirs"))
                 print(f"| {row['network']} | {row['format']} | {shares} | {ratios} |", flush=True)
         if "speed" in parts:
             print("\n| network | float32 ms | int8 ms | ratio | ONNX Runtime float32 ms | int8 ms | ratio of int8 to ours |")

@@ -28,11 +28,17 @@ def comparison() -> types.ModuleType:
     return module
 
 
-def test_noise_and_accuracy_are_at_least_those_of_onnx_runtime(comparison: Any, tmp_path: pathlib.Path) -> None:
+def test_noise_and_accuracy_beside_onnx_runtime(comparison: Any, tmp_path: pathlib.Path) -> None:
+    """docs/quantization.md has the figures. Each runtime runs its own quantizer's network, and float sums in another
+    order move numbers to the next step: 0.0001 dB less was measured. For the transformer, the same file differs by
+    0.3 dB between the runtimes; a sixth of that is allowed.
+    """
     for row in comparison.quality(tmp_path):
         name = f"{row['network']}, {row['format']}"
-        assert row["sqnr"] >= row["sqnr_theirs"] - 0.05, name
-        assert abs(row["sqnr"] - row["sqnr_in_their_runtime"]) < 1.5, name
+        allowed = 0.05 if row["network"] == "transformer" else 0.01
+        assert row["sqnr"] >= row["sqnr_theirs"] - allowed, name
+        assert abs(row["sqnr"] - row["sqnr_in_their_runtime"]) < 0.5, name
+        # At most one of the 360 test rows.
         assert row["accuracy"] - row["ours"] <= 0.003, name
 
 
