@@ -116,6 +116,10 @@ impl Subject<'_> {
         if !self.is_typed() {
             return self.on_cpu("the network has values that are not tensors of numbers");
         }
+        if self.types.values().any(|value| value.shape.contains(&0)) {
+            // Qualcomm's runtime ends the process on them.
+            return self.on_cpu("the network has empty values");
+        }
         let whole = match self.kept() {
             Some(name) => format!("{name} is to run on the CPU"),
             None => match self.compile(self.network, self.options)? {

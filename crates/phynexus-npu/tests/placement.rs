@@ -391,6 +391,28 @@ fn shapes_are_compiled_on_demand_and_the_oldest_go() {
 }
 
 #[test]
+fn empty_values_do_not_reach_the_device() {
+    let mut network = mlp(1);
+    symbolic(&mut network, "batch");
+    let fake = Fake::new();
+    let asked = fake.asked.clone();
+    let device = fake.device();
+    let compile = |strict: bool| {
+        let options = Options { strict, ..Options::default() };
+        Compiled::compile(&network, &device, &[sample(1, &[0, 64])], &options)
+    };
+    let mut compiled = compile(false).unwrap();
+    assert_eq!(compiled.run(&sample(1, &[0, 64])).unwrap()[0].1.shape().unwrap(), [0, 10]);
+    let report = compiled.placement_report();
+    assert_eq!(report.on_device(), 0);
+    assert_eq!(report.parts[0].reasons, ["the network has empty values"]);
+    assert!(asked.lock().unwrap().is_empty());
+    assert!(matches!(compile(true).unwrap_err(), Error::Refused { .. }));
+    compiled.run(&sample(1, &[1, 64])).unwrap();
+    assert_eq!(compiled.placement_report().on_device(), 5);
+}
+
+#[test]
 fn wrong_inputs_are_errors() {
     let network = mlp(1);
     let device = Fake::new().device();

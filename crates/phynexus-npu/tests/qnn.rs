@@ -292,6 +292,15 @@ fn symbolic_shapes_are_compiled_when_they_are_needed() {
         assert!(largest_difference(&ours, &theirs) <= 2.5 * step(&network));
     }
     assert_eq!(compiled.bucket_count(), 3);
+
+    let mut float = mlp(1);
+    symbolic(&mut float, "batch");
+    for network in [network, float] {
+        // The emulator ends the process on a batch without rows.
+        let mut compiled = Compiled::compile(&network, &device, &[inputs(1)], &Options::default()).unwrap();
+        assert!(run(&mut compiled, &inputs(0)).is_empty());
+        assert_eq!(compiled.placement_report().on_device(), 0);
+    }
 }
 
 #[test]
