@@ -10,8 +10,8 @@
 //! is small by chance for some samples.
 //!
 //! Floating-point arithmetic may be that of 16 bits: there E is the difference between the network and the same with
-//! each number rounded to 16 bits, or of a network of 16 bits and the same in `float32`, and 4 E plus two units in the last place of the largest result leaves room for
-//! rounding within operators.
+//! each number rounded to 16 bits, or of a network of 16 bits and the same in `float32`. 4 E plus two units in the last
+//! place of the largest result leave room for rounding within operators.
 //!
 //! Integers that are not quantized numbers, such as the position of a maximum, must be equal, unless rounding changes
 //! them on the CPU, too.
