@@ -3,6 +3,7 @@
 mod bucket;
 mod check;
 mod memory;
+mod range;
 mod report;
 mod shadow;
 
@@ -89,11 +90,12 @@ impl Compiled {
     /// Computes the outputs by name, in the order of the network's.
     ///
     /// Inputs of shapes that are not compiled are compiled first, with themselves as the sample. If a part fails on the
-    /// device, the CPU computes it, and [`Compiled::placement_report`] says so.
+    /// device, the CPU computes it, and [`Compiled::placement_report`] says so. That counts as a failure, too: floats
+    /// that a part on the device reads or makes and that are not finite or beyond 65504, the range of 16 bits.
     ///
     /// # Errors
-    /// If inputs are missing, unknown or of other types, or a part fails on the CPU. For new shapes, as for
-    /// [`Compiled::compile`].
+    /// If inputs are missing, unknown or of other types, or a part fails on the CPU; in strict mode, if one fails on
+    /// the device. For new shapes, as for [`Compiled::compile`].
     pub fn run(&mut self, inputs: &HashMap<String, Value>) -> Result<Vec<(String, Value)>> {
         let shapes = self.shapes(inputs)?;
         match self.buckets.iter().position(|bucket| bucket.shapes == shapes) {

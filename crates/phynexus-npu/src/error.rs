@@ -69,6 +69,12 @@ pub enum Error {
         /// The most that is accepted.
         bound: f64,
     },
+    /// A value is beyond the range of the floats of 16 bits in which devices compute.
+    #[error("{value:?} has floats that are not finite, or beyond 65504: the device computes in 16 bits")]
+    Range {
+        /// The value's name.
+        value: String,
+    },
     /// The network does not fit the memory limit.
     #[error(
         "the network needs {needed} bytes for the tensors between its nodes, and the limit is {limit} bytes"

@@ -47,7 +47,8 @@ pub enum Accepts {
 /// How a network is compiled.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Whether a node that the device does not take is an error instead of work for the CPU.
+    /// Whether a node that the device does not take, or a part that fails there, is an error instead of work for the
+    /// CPU.
     pub strict: bool,
     /// The names of nodes that run on the CPU although the device may take them.
     pub cpu_nodes: Vec<String>,

@@ -362,6 +362,53 @@ fn what_fails_on_the_device_runs_on_the_cpu_and_the_report_says_so() {
 }
 
 #[test]
+fn the_cpu_computes_with_floats_that_16_bits_do_not_hold() {
+    let cpu = phynexus_cpu::register();
+    let constant = |number: f32| {
+        let tensor = Tensor::from_slice(&[number; 64], &[1, 64], cpu).unwrap();
+        HashMap::from([("x".to_owned(), Value::Tensor(tensor))])
+    };
+    let bits = |numbers: Vec<f32>| numbers.into_iter().map(f32::to_bits).collect::<Vec<_>>();
+    let float = |operator: &str| {
+        let mut net = network(&[1, 64], ("y", &[1, 64]));
+        add(&mut net, operator, &["x", "x"], "y", vec![]);
+        net
+    };
+    let compile = |network: &Network, strict: bool| {
+        let options = Options { strict, ..Options::default() };
+        Compiled::compile(network, &Fake::new().device(), &[constant(1.0)], &options).unwrap()
+    };
+    // What a device makes of too large results may be the largest number that there is.
+    let cases = [
+        ("Mul", 1e5, "x"),
+        ("Mul", f32::NAN, "x"),
+        ("Mul", f32::NEG_INFINITY, "x"),
+        ("Mul", 256.0, "y"),
+        ("Max", 65504.0, "y"),
+    ];
+    for (operator, number, value) in cases {
+        let network = float(operator);
+        let mut compiled = compile(&network, false);
+        let outputs = compiled.run(&constant(number)).unwrap();
+        assert_eq!(bits(numbers_of(&outputs, "y")), bits(expected(&network, &constant(number), "y")));
+        let failures = compiled.placement_report().failures;
+        assert!(
+            failures.len() == 1 && failures[0].contains(&format!("\"{value}\" has floats")),
+            "{failures:?}"
+        );
+        let error = compile(&network, true).run(&constant(number)).unwrap_err();
+        assert!(matches!(&error, Error::Range { value: found } if found == value), "{error}");
+    }
+    compile(&float("Mul"), true).run(&constant(255.0)).unwrap();
+    // Quantization limits floats itself.
+    let network = quantized(&mlp(1), &constant(1.0), Element::Uint8);
+    let mut compiled = compile(&network, true);
+    let outputs = compiled.run(&constant(1e5)).unwrap();
+    assert_eq!(numbers_of(&outputs, "y"), expected(&network, &constant(1e5), "y"));
+    assert!(compiled.placement_report().failures.is_empty());
+}
+
+#[test]
 fn a_runtime_that_would_leave_nodes_to_a_cpu_is_asked_to_be_strict() {
     let (network, inputs) = (branches(), sample(7, &[1, 8]));
     let device = Fake { left: vec!["Erf"], ..Fake::new() }.device();

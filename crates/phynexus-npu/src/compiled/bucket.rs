@@ -13,8 +13,9 @@ use phynexus::{Device as EngineDevice, Tensor, tensor::Generator};
 
 use super::{
     check::{Mismatch, Reference},
-    memory,
+    memory, range,
     report::{PartReport, Report},
+    shadow,
 };
 use crate::{
     Device, Error, Options, Place, Placed, Program, Result,
@@ -34,6 +35,10 @@ pub(super) struct Bucket {
     pub(super) shapes: Shapes,
     network: Network,
     placement: Placement,
+    /// Whether each part computes with floats.
+    floats: Vec<bool>,
+    /// Whether the CPU may not take over what fails on the device.
+    strict: bool,
     /// The last part that reads each value.
     last: HashMap<String, usize>,
     /// How long each part took in the last run.
@@ -91,9 +96,12 @@ impl Bucket {
         for (at, part) in placement.parts.iter().enumerate() {
             last.extend(part.network.graph.input.iter().map(|input| (input.name.clone(), at)));
         }
+        let floats =
+            placement.parts.iter().map(|part| shadow::computes_floats(&part.network, &types)).collect();
         let seconds = vec![None; placement.parts.len()];
         let failures = vec![(0, String::new()); placement.parts.len()];
-        Ok(Bucket { shapes, network, placement, last, seconds, failures, activations })
+        let strict = options.strict;
+        Ok(Bucket { shapes, network, placement, floats, strict, last, seconds, failures, activations })
     }
 
     /// Computes the outputs.
@@ -111,9 +119,10 @@ impl Bucket {
         for (at, part) in self.placement.parts.iter_mut().enumerate() {
             let start = Instant::now();
             let given = given(part, &values)?;
-            let made = match on_device(part, &given) {
+            let made = match on_device(part, &given, self.floats[at]) {
                 Some(Ok(made)) => made,
                 Some(Err(error @ Error::Engine(phynexus::Error::Interrupted))) => return Err(error),
+                Some(Err(error)) if self.strict => return Err(error),
                 Some(Err(error)) => {
                     self.failures[at] = (self.failures[at].0 + 1, error.to_string());
                     part.model(cpu)?.run(given, &Generator::new(0))?
@@ -213,10 +222,23 @@ fn given(part: &Part, values: &HashMap<String, Value>) -> Result<HashMap<String,
     part.network.graph.input.iter().map(|input| value(&input.name)).collect()
 }
 
-/// Runs a part on the device; `None` if it is not there.
-fn on_device(part: &mut Part, given: &HashMap<String, Value>) -> Option<Result<Vec<Value>>> {
-    let made = run(part.program.as_deref_mut()?, &part.network, given);
-    Some(made.map(|made| made.into_iter().map(Value::Tensor).collect()))
+/// Runs a part on the device; `None` if it is not there. For one that computes with floats, numbers beyond the range of
+/// 16 bits are an error.
+fn on_device(part: &mut Part, given: &HashMap<String, Value>, is_float: bool) -> Option<Result<Vec<Value>>> {
+    let program = part.program.as_deref_mut()?;
+    let graph = &part.network.graph;
+    let mut compute = || {
+        if is_float {
+            given.iter().try_for_each(|(name, value)| range::check_given(name, value.tensor()?))?;
+        }
+        let made = run(program, &part.network, given)?;
+        if is_float {
+            let mut outputs = graph.output.iter().zip(&made);
+            outputs.try_for_each(|(output, tensor)| range::check_made(&output.name, tensor))?;
+        }
+        Ok(made.into_iter().map(Value::Tensor).collect())
+    };
+    Some(compute())
 }
 
 /// Runs what was compiled of a network.

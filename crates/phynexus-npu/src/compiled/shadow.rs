@@ -189,8 +189,8 @@ pub(super) fn in_half_precision(part: &Network, types: &HashMap<String, ValueTyp
     Some(bare(&shadow))
 }
 
-/// The part with its floats of 16 bits as `float32`: the other way around. `None` if no node makes such floats, or one has
-/// them as an attribute.
+/// The part with its floats of 16 bits as `float32`: the other way around. `None` if no node makes such floats, or one
+/// has them as an attribute.
 pub(super) fn in_single_precision(part: &Network, types: &HashMap<String, ValueType>) -> Option<Network> {
     let is_half = |name: &str| types.get(name).is_some_and(|value| value.element == Element::Float16);
     let nodes = &part.graph.node;
@@ -221,6 +221,20 @@ pub(super) fn in_single_precision(part: &Network, types: &HashMap<String, ValueT
     let casts = given.map(|name| cast(name, &format!("{name}:single"), Element::Float));
     shadow.graph.node.splice(..0, casts);
     Some(bare(&shadow))
+}
+
+/// Whether a part computes with floats: a node other than those of quantization reads one that is given, or makes one
+/// that is not only quantized.
+pub(super) fn computes_floats(part: &Network, types: &HashMap<String, ValueType>) -> bool {
+    let links = part.links();
+    let is_float = |name: &String| {
+        types.get(name).and_then(|value| value.element.dtype()).is_some_and(phynexus::DType::is_float)
+    };
+    let is_given = |name: &String| part.graph.input.iter().any(|input| input.name == *name);
+    part.graph.node.iter().filter(|node| !is_quantize(node) && !is_dequantize(node)).any(|node| {
+        node.input.iter().any(|name| is_float(name) && is_given(name))
+            || node.output.iter().any(|name| is_float(name) && !is_only_quantized(part, &links, name))
+    })
 }
 
 /// Whether nothing but quantization reads a value.
