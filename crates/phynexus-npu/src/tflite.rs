@@ -97,6 +97,10 @@ pub(crate) fn write_with(
     dialect: Dialect,
 ) -> Result<File> {
     let mut writer = Writer::new(network, types, dialect);
+    for at in 0..network.graph.node.len() {
+        writer.at = at;
+        writer.check_sizes()?;
+    }
     let mut inputs = Vec::new();
     for input in &network.graph.input {
         if network.stored(&input.name).is_none() {
@@ -320,6 +324,19 @@ impl Writer<'_> {
         false
     }
 
+    /// Refuses values that a file cannot have, or that its readers do not take: numbers in files have 32 bits.
+    fn check_sizes(&self) -> Result<()> {
+        for name in self.node().input.iter().chain(&self.node().output) {
+            if let Some(value) = self.types.get(name) {
+                self.check_size(name, &value.shape)?;
+                if value.shape.contains(&0) {
+                    return Err(self.refuse(format!("{name:?} is empty")));
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn write_node(&mut self) -> Result<()> {
         if !matches!(self.node().domain.as_str(), "" | "ai.onnx") {
             return Err(self.refuse("it has no form in TFLite"));
@@ -382,7 +399,7 @@ fn without_unused(mut graph: Graph) -> Graph {
 mod tests {
     use neurenix_onnx::{
         edit,
-        proto::{GraphProto, ModelProto, OperatorSetIdProto},
+        proto::{AttributeProto, GraphProto, ModelProto, OperatorSetIdProto, attribute_type},
     };
 
     use super::*;
@@ -409,5 +426,68 @@ mod tests {
         let types = (0..=COUNT).map(of).collect();
         let file = write_with(&network, &types, Dialect::default()).unwrap();
         assert_eq!(file.operators.len(), COUNT);
+    }
+
+    /// The error of writing a node that reads `x` and a stored `w`, with values of these shapes.
+    fn refused(operator: &str, attributes: &[(&str, &[i64])], [x, w, y]: [&[usize]; 3]) -> String {
+        let attribute = |(name, numbers): &(&str, &[i64])| match *name {
+            "axis" => edit::integer_attribute(name, numbers[0]),
+            _ => AttributeProto {
+                name: (*name).to_owned(),
+                ints: numbers.to_vec(),
+                r#type: attribute_type::INTS,
+                ..Default::default()
+            },
+        };
+        let attributes = attributes.iter().map(attribute).collect();
+        let graph = GraphProto {
+            node: vec![edit::node(operator, "node", &["x", "w"], &["y"], attributes)],
+            input: vec![edit::info("x", Element::Float, x)],
+            output: vec![edit::info("y", Element::Float, y)],
+            ..Default::default()
+        };
+        let opset_import = vec![OperatorSetIdProto { domain: String::new(), version: 21 }];
+        let model = ModelProto { ir_version: 10, graph: Some(graph), opset_import, ..Default::default() };
+        let mut network = Network::new(model).unwrap();
+        network.store(edit::floats("w", w, &vec![1.0; w.iter().product()]));
+        let of = |name: &str, shape: &[usize]| {
+            (name.to_owned(), ValueType { element: Element::Float, shape: shape.to_vec() })
+        };
+        let types = HashMap::from([of("x", x), of("y", y)]);
+        write_with(&network, &types, Dialect::default()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_32_bits_do_not_hold_and_what_is_empty_is_refused() {
+        phynexus_cpu::register();
+        const MUCH: i64 = 1 << 30;
+        let filter: &[usize] = &[1, 1, 3, 3];
+        let image: &[usize] = &[1, 1, 4, 4];
+        let wide: &[usize] = &[1, 1, 1 << 20, 1 << 20];
+        type Case<'a> = (&'a str, &'a [(&'a str, &'a [i64])], [&'a [usize]; 3], &'a str);
+        let cases: [Case<'_>; 8] = [
+            (
+                "Conv",
+                &[("pads", &[MUCH; 4]), ("strides", &[MUCH; 2])],
+                [image, filter, &[1, 1, 3, 3]],
+                "32 bits",
+            ),
+            ("Conv", &[("pads", &[1 << 40; 4])], [image, filter, image], "32 bits"),
+            ("Conv", &[("dilations", &[MUCH; 2])], [image, filter, image], "32 bits"),
+            (
+                "Conv",
+                &[("pads", &[1 << 20; 4]), ("strides", &[1 << 20; 2])],
+                [image, filter, filter],
+                "counts",
+            ),
+            ("ConvTranspose", &[("strides", &[MUCH; 2])], [image, filter, image], "32 bits"),
+            ("Add", &[], [wide, filter, wide], "\"x\" has more elements than a file counts"),
+            ("Concat", &[("axis", &[1])], [&[1, 4], &[1, 0], &[1, 4]], "\"w\" is empty"),
+            ("MatMul", &[], [&[1, 0], &[0, 4], &[1, 4]], "\"x\" is empty"),
+        ];
+        for (operator, attributes, shapes, reason) in cases {
+            let error = refused(operator, attributes, shapes);
+            assert!(error.contains(&format!("node ({operator})")) && error.contains(reason), "{error}");
+        }
     }
 }

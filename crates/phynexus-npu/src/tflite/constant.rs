@@ -48,6 +48,7 @@ impl Writer<'_> {
     pub(crate) fn constant(&self, value: &str) -> Result<Option<Constant>> {
         if let Some(stored) = self.network.value(value)? {
             let shape = stored.shape()?.to_vec();
+            self.check_size(value, &shape)?;
             let element = stored.element().unwrap_or(Element::String);
             let tensor = stored.tensor()?;
             let numbers = match element {
@@ -68,6 +69,7 @@ impl Writer<'_> {
             _ => None,
         };
         let Some(stored) = stored else { return Ok(None) };
+        self.check_size(source, stored.shape()?)?;
         let element = stored.element().unwrap_or(Element::String);
         let scheme = self.scheme(node, element)?;
         let shift = shift(element);

@@ -25,9 +25,10 @@ impl Layout {
         self.axes(rank).iter().position(|&at| at == axis).unwrap_or(axis)
     }
 
-    /// The extents in the file of a value with these in the network.
+    /// The extents in the file of a value with these in the network. The writer refuses those that 32 bits do not hold.
     pub(crate) fn shape(&self, shape: &[usize]) -> Vec<i32> {
-        self.axes(shape.len()).into_iter().map(|axis| shape[axis] as i32).collect()
+        let extent = |axis: usize| i32::try_from(shape[axis]).unwrap_or(i32::MAX);
+        self.axes(shape.len()).into_iter().map(extent).collect()
     }
 
     /// Whether the elements of a value of this shape have the same order as in the network.

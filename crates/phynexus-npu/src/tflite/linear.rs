@@ -75,7 +75,8 @@ impl Writer<'_> {
         if window.dilation != [1, 1] || self.integer("group", 1) != 1 {
             return Err(self.refuse("dilations and groups of transposed convolutions have no form in TFLite"));
         }
-        let full = [0, 1].map(|axis| (image.size()[axis] - 1) * window.stride[axis] + window.size[axis]);
+        let full = [window.covered(0, image.size()[0]), window.covered(1, image.size()[1])];
+        let full = [self.short(full[0])?, self.short(full[1])?];
         let outputs = weights.shape[1];
         let shape = vec![outputs as i32, window.size[0], window.size[1], weights.shape[0] as i32];
         let order = if weights.shape.len() == 3 { vec![1, 2, 0] } else { vec![1, 2, 3, 0] };
@@ -89,8 +90,9 @@ impl Writer<'_> {
                 let inputs = vec![extents, filter, image.tensor, bias];
                 self.step(Code::TRANSPOSE_CONV, inputs, made.image, options(padding));
             }
-            None if [0, 1].into_iter().all(|axis| window.begin[axis] + size[axis] <= full[axis]) => {
+            None if (0..2).all(|axis| (0..=full[axis] - size[axis]).contains(&window.begin[axis])) => {
                 let whole = [output[0], full[0], full[1], output[3]];
+                self.check_size("the whole result", &whole.map(|extent| extent as usize))?;
                 let like = self.graph.tensors[made.image as usize].clone();
                 let name = format!("{}/whole", like.name);
                 let uncut = self.push(Stored { name, shape: whole.to_vec(), ..like });

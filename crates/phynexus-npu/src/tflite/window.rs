@@ -21,27 +21,33 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// The extent that the window covers.
-    fn reach(&self, axis: usize) -> i32 {
-        (self.size[axis] - 1) * self.dilation[axis] + 1
+    /// The extent that the window covers. Extents have 64 bits here: a product of two numbers of a file does not fit 32.
+    fn reach(&self, axis: usize) -> i64 {
+        (i64::from(self.size[axis]) - 1) * i64::from(self.dilation[axis]) + 1
+    }
+
+    /// The extent that windows of this output cover together.
+    pub(crate) fn covered(&self, axis: usize, output: i32) -> i64 {
+        (i64::from(output) - 1) * i64::from(self.stride[axis]) + self.reach(axis)
     }
 
     /// The pads that windows of this output need in all.
-    fn total(&self, axis: usize, input: i32, output: i32) -> i32 {
-        ((output - 1) * self.stride[axis] + self.reach(axis) - input).max(0)
+    fn total(&self, axis: usize, input: i32, output: i32) -> i64 {
+        (self.covered(axis, output) - i64::from(input)).max(0)
     }
 
     /// TFLite's name of these pads, if it has one.
     pub(crate) fn padding(&self, input: [i32; 2], output: [i32; 2]) -> Option<Padding> {
         let all = |holds: &dyn Fn(usize) -> bool| holds(0) && holds(1);
         let is_valid = |axis: usize| {
-            self.begin[axis] == 0
-                && (input[axis] - self.reach(axis)).div_euclid(self.stride[axis]) + 1 == output[axis]
+            let left = i64::from(input[axis]) - self.reach(axis);
+            self.begin[axis] == 0 && left.div_euclid(self.stride[axis].into()) + 1 == output[axis].into()
         };
         let is_same = |axis: usize| {
-            let rounded = (input[axis] + self.stride[axis] - 1) / self.stride[axis];
+            let stride = i64::from(self.stride[axis]);
+            let rounded = (i64::from(input[axis]) + stride - 1) / stride;
             let total = self.total(axis, input[axis], output[axis]);
-            output[axis] == rounded && self.begin[axis] == total / 2
+            i64::from(output[axis]) == rounded && i64::from(self.begin[axis]) == total / 2
         };
         match (all(&is_valid), all(&is_same)) {
             (true, _) => Some(Padding::Valid),
@@ -51,8 +57,8 @@ impl Window {
     }
 
     /// The pads after the last row or column that the output needs.
-    pub(crate) fn end(&self, axis: usize, input: i32, output: i32) -> i32 {
-        ((output - 1) * self.stride[axis] + self.reach(axis) - input - self.begin[axis]).max(0)
+    pub(crate) fn end(&self, axis: usize, input: i32, output: i32) -> i64 {
+        (self.covered(axis, output) - i64::from(input) - i64::from(self.begin[axis])).max(0)
     }
 }
 
@@ -77,8 +83,8 @@ impl Writer<'_> {
         let pair = |given: Option<&[i64]>, default: i32| -> Result<[i32; 2]> {
             match given {
                 None | Some([]) => Ok([default; 2]),
-                Some(&[width]) => Ok([if default == 0 { 0 } else { 1 }, width as i32]),
-                Some(&[height, width]) => Ok([height as i32, width as i32]),
+                Some(&[width]) => Ok([if default == 0 { 0 } else { 1 }, self.short(width)?]),
+                Some(&[height, width]) => Ok([self.short(height)?, self.short(width)?]),
                 Some(_) => Err(self.refuse("only one and two dimensions have a form in TFLite")),
             }
         };
@@ -94,10 +100,10 @@ impl Writer<'_> {
         }
         let automatic = self.text("auto_pad", "NOTSET");
         let pads = integers_of(node, "pads").unwrap_or_default();
-        let total = |axis: usize| window.total(axis, input[axis], output[axis]);
+        let totals = [0, 1].map(|axis| window.total(axis, input[axis], output[axis]));
         window.begin = match automatic.as_str() {
-            "SAME_UPPER" => [total(0) / 2, total(1) / 2],
-            "SAME_LOWER" => [total(0) - total(0) / 2, total(1) - total(1) / 2],
+            "SAME_UPPER" => pair(Some(&totals.map(|total| total / 2)), 0)?,
+            "SAME_LOWER" => pair(Some(&totals.map(|total| total - total / 2)), 0)?,
             "VALID" => [0; 2],
             _ => pair(Some(&pads[..pads.len() / 2]), 0)?,
         };
@@ -149,12 +155,15 @@ impl Writer<'_> {
         lowest: bool,
     ) -> Result<Image> {
         let [n, h, w, c] = image.shape;
-        let end = [0, 1].map(|axis| window.end(axis, image.size()[axis], output[axis]));
+        let ends = [0, 1].map(|axis| window.end(axis, image.size()[axis], output[axis]));
+        let end = [self.short(ends[0])?, self.short(ends[1])?];
         let [top, left] = window.begin;
         if top < 0 || left < 0 {
             return Err(self.refuse("pads must not be negative"));
         }
-        let shape = [n, h + top + end[0], w + left + end[1], c];
+        let sum = |parts: [i32; 3]| self.short(parts.into_iter().map(i64::from).sum());
+        let shape = [n, sum([h, top, end[0]])?, sum([w, left, end[1]])?, c];
+        self.check_size("the padded image", &shape.map(|extent| extent as usize))?;
         let whole = Window { begin: [0; 2], ..window.clone() };
         if whole.padding([shape[1], shape[2]], output) != Some(Padding::Valid) {
             return Err(self.refuse("these pads have no form in TFLite"));
@@ -202,6 +211,11 @@ impl Writer<'_> {
             let extents = self.integers(&shape);
             self.step(Code::RESHAPE, vec![image, extents], result, reshape(shape));
         }
+    }
+
+    /// A number as a file has it.
+    pub(crate) fn short(&self, number: i64) -> Result<i32> {
+        i32::try_from(number).map_err(|_| self.refuse(format!("{number} does not fit the 32 bits of a file")))
     }
 
     /// A text attribute of the node, or its default.

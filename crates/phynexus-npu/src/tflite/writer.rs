@@ -100,6 +100,17 @@ impl<'n> Writer<'n> {
         self.node().output.first().map(String::as_str).unwrap_or_default()
     }
 
+    /// Refuses a value with more elements than 32 bits count.
+    pub(crate) fn check_size(&self, value: &str, shape: &[usize]) -> Result<()> {
+        let count = shape.iter().try_fold(1usize, |count, &extent| count.checked_mul(extent));
+        // An empty value may have any other extents.
+        let fits = |extent: usize| i32::try_from(extent).is_ok();
+        match count.is_some_and(fits) && shape.iter().all(|&extent| fits(extent)) {
+            true => Ok(()),
+            false => Err(self.refuse(format!("{value:?} has more elements than a file counts"))),
+        }
+    }
+
     pub(crate) fn shape(&self, value: &str) -> Result<&'n [usize]> {
         let known = self.types.get(value).map(|value| &value.shape[..]);
         known.ok_or_else(|| self.refuse(format!("the shape of {value:?} is not known")))
@@ -163,6 +174,9 @@ impl<'n> Writer<'n> {
             return Ok(held.clone());
         }
         let constant = self.constant(value)?.ok_or_else(|| self.refuse(format!("{value:?} is not known")))?;
+        if constant.shape.contains(&0) {
+            return Err(self.refuse(format!("{value:?} is empty")));
+        }
         let (kind, quantization, data) = match constant.numbers {
             Numbers::Floats(numbers) => {
                 (Kind::F32, None, numbers.into_iter().flat_map(f32::to_le_bytes).collect())
