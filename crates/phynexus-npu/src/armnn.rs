@@ -32,7 +32,7 @@ const KIND: &str = "Arm NN";
 const SERVE: &str = include_str!("armnn/serve.py");
 /// Arm NN multiplies matrices by weights of one scale; other products fail in it without a reason. It reads neither
 /// the biases of 64 bits that go with values of 16, nor constants of 16 bits.
-const DIALECT: Dialect = Dialect { plain_products: true, real_words: true };
+const DIALECT: Dialect = Dialect { plain_products: true, real_words: true, generated_names: false };
 /// How long loading or one run may take.
 const LIMIT: Duration = Duration::from_secs(300);
 

@@ -54,6 +54,8 @@ pub struct File {
     pub outputs: Vec<Port>,
     /// The operators, in the order of the file.
     pub operators: Vec<FileOperator>,
+    /// What generated names of tensors stand for.
+    pub(crate) names: HashMap<String, String>,
 }
 
 /// An operator of a file.
@@ -85,6 +87,8 @@ pub(crate) struct Dialect {
     /// Whether operators compute values of 16 bits as real numbers, which are limited before they are quantized: where
     /// results of 16 bits wrap around instead of saturating.
     pub(crate) real_words: bool,
+    /// Whether tensors other than inputs have generated names, such as `t17`, where a report does not quote names.
+    pub(crate) generated_names: bool,
 }
 
 /// As [`write`](fn@write), with the types of all values and a dialect.
@@ -117,7 +121,8 @@ pub(crate) fn write_with(
     for output in &network.graph.output {
         outputs.push(writer.output_port(&output.name)?);
     }
-    let graph = without_unused(writer.graph);
+    let mut graph = without_unused(writer.graph);
+    let names = if dialect.generated_names { graph.generate_names() } else { HashMap::new() };
     let operators = (graph.steps.iter())
         .map(|step| FileOperator {
             operator: step.code.name(),
@@ -125,7 +130,7 @@ pub(crate) fn write_with(
             output: step.outputs.first().map_or(String::new(), |&at| graph.tensors[at as usize].name.clone()),
         })
         .collect();
-    Ok(File { bytes: graph.encode(), inputs, outputs, operators })
+    Ok(File { bytes: graph.encode(), inputs, outputs, operators, names })
 }
 
 /// Where the nodes of a file run, from where its operators do: on the CPU if one of theirs does.

@@ -7,7 +7,7 @@
 //! Vela is the Python package `ethos-u-vela` (proven with 5.2.0).
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     ffi::OsStr,
     fs,
     path::{Path, PathBuf},
@@ -19,12 +19,15 @@ use neurenix_onnx::edit::Network;
 use crate::{
     CompiledFile, Error, FileMemory, Place, Placed, Result, Search,
     library::Known,
-    tflite::{self, File},
+    tflite::{self, Dialect, File},
     tool::{self, Folder, SEARCH_LIMIT},
 };
 
 /// How long Vela may take.
 const LIMIT: Duration = Duration::from_secs(300);
+
+/// Vela quotes no names in its tables.
+const DIALECT: Dialect = Dialect { plain_products: false, real_words: false, generated_names: true };
 
 /// An Ethos-U and its number of multipliers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,7 +116,7 @@ impl Vela {
     /// # Errors
     /// If the network has no form in TFLite, if Vela refuses it, if a file cannot be read or written.
     pub fn compile(&self, network: &Network, accelerator: Accelerator, path: &Path) -> Result<CompiledFile> {
-        let file = tflite::write(network)?;
+        let file = tflite::write_with(network, &tflite::value_types(network)?, DIALECT)?;
         let folder = Folder::new()?;
         let input = folder.write("network.tflite", &file.bytes)?;
         let config = accelerator.name();
@@ -128,7 +131,7 @@ impl Vela {
         ];
         let printed = tool::run(&self.program, &arguments, folder.path(), LIMIT)?;
         if !printed.succeeded {
-            return Err(failed(printed.end()));
+            return Err(failed(with_names(&printed.end(), &file)));
         }
         let names: Vec<String> = (fs::read_dir(folder.path()).into_iter().flatten().flatten())
             .map(|entry| entry.file_name().to_string_lossy().into_owned())
@@ -138,17 +141,18 @@ impl Vela {
             folder.read(name)
         };
         let compiled = read(&|name| name.ends_with("_vela.tflite"))?;
-        let layers = table(&read(&|name| name.ends_with("_per-layer.csv"))?);
-        let summary = table(&read(&|name| name.contains("_summary_"))?);
-        fs::write(path, compiled).map_err(|source| Error::File { path: path.to_owned(), source })?;
+        let layers = table(&read(&|name| name.ends_with("_per-layer.csv"))?)?;
+        let summary = table(&read(&|name| name.contains("_summary_"))?)?;
         let text = format!("{}\n{}", printed.output, printed.errors);
+        let placement = placement(&file, network, &layers, &reasons(&text))?;
+        fs::write(path, compiled).map_err(|source| Error::File { path: path.to_owned(), source })?;
         let totals = summary.first().ok_or_else(|| failed("its summary is empty".to_owned()))?;
         let number = |key: &str| totals.get(key).and_then(|value| value.parse::<f64>().ok());
         // The summary has kibibytes.
         let bytes = |key: &str| (number(key).unwrap_or(0.0) * 1024.0).round() as u64;
         Ok(CompiledFile {
             path: path.to_owned(),
-            placement: placement(&file, network, &layers, &reasons(&text)),
+            placement,
             memory: FileMemory {
                 sram: bytes("sram_memory_used"),
                 dram: bytes("dram_memory_used"),
@@ -163,13 +167,35 @@ fn failed(message: String) -> Error {
     Error::Runtime { runtime: "Vela".to_owned(), message }
 }
 
+/// A text in which generated names of tensors are replaced by what they stand for.
+fn with_names(text: &str, file: &File) -> String {
+    let is_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    let mut named = String::with_capacity(text.len());
+    let mut rest = text;
+    while !rest.is_empty() {
+        let (word, after) = rest.split_at(rest.find(|letter| !is_name(letter)).unwrap_or(rest.len()));
+        named.push_str(file.names.get(word).map_or(word, String::as_str));
+        let (between, after) = after.split_at(after.find(is_name).unwrap_or(after.len()));
+        named.push_str(between);
+        rest = after;
+    }
+    named
+}
+
 /// The rows of a table of comma-separated values, by column. Vela quotes no values.
-fn table(bytes: &[u8]) -> Vec<HashMap<String, String>> {
+fn table(bytes: &[u8]) -> Result<Vec<HashMap<String, String>>> {
     let text = String::from_utf8_lossy(bytes);
     let mut lines = text.lines().filter(|line| !line.trim().is_empty());
     let cells = |line: &str| line.split(',').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
     let header = lines.next().map(cells).unwrap_or_default();
-    lines.map(|line| header.iter().cloned().zip(cells(line)).collect()).collect()
+    let row = |line: &str| {
+        let cells = cells(line);
+        match cells.len() == header.len() {
+            true => Ok(header.iter().cloned().zip(cells).collect()),
+            false => Err(failed(format!("its table has a row of {} cells: {line}", cells.len()))),
+        }
+    };
+    lines.map(row).collect()
 }
 
 /// Why Vela leaves operators to the CPU, by the name of their result. It prints
@@ -194,31 +220,45 @@ fn reasons(text: &str) -> HashMap<String, String> {
     reasons
 }
 
-/// Where nodes run: on the CPU if Vela's table says so of an operator of theirs.
+/// Where nodes run: on the CPU if Vela's table says so of an operator of theirs. It leaves the names of those as they
+/// are; what it gives to the NPU, it merges, splits and names as it likes.
 fn placement(
     file: &File,
     network: &Network,
     layers: &[HashMap<String, String>],
     reasons: &HashMap<String, String>,
-) -> Vec<Placed> {
-    let is_on_cpu = |output: &str| {
-        let row = |row: &&HashMap<String, String>| row.get("Name").is_some_and(|name| name == output);
-        layers.iter().filter(row).any(|row| row.get("Target").is_some_and(|target| target == "CPU"))
-    };
-    tflite::placed(file, network, |operator| {
+) -> Result<Vec<Placed>> {
+    if layers.is_empty() {
+        return Err(failed("its table has no operators".to_owned()));
+    }
+    let made: HashSet<&str> = file.operators.iter().map(|operator| operator.output.as_str()).collect();
+    let mut on_cpu = HashSet::new();
+    for row in layers {
+        match (row.get("Target").map(String::as_str), row.get("Name")) {
+            (Some("NPU"), Some(_)) => {}
+            (Some("CPU"), Some(name)) if made.contains(name.as_str()) => _ = on_cpu.insert(name.as_str()),
+            _ => return Err(failed(format!("its table has an operator that the file lacks: {row:?}"))),
+        }
+    }
+    Ok(tflite::placed(file, network, |operator| {
         let reason = reasons.get(&operator.output);
-        match reason.is_some() || is_on_cpu(&operator.output) {
+        match reason.is_some() || on_cpu.contains(operator.output.as_str()) {
             false => Place::Device,
             true => {
                 let reason = reason.map_or("Vela gives no reason", String::as_str);
-                Place::Cpu(format!("{}: {reason}", operator.operator))
+                Place::Cpu(format!("{}: {}", operator.operator, with_names(reason, file)))
             }
         }
-    })
+    }))
 }
 
 #[cfg(test)]
 mod tests {
+    use neurenix_onnx::{
+        Element, edit,
+        proto::{GraphProto, ModelProto, OperatorSetIdProto},
+    };
+
     use super::*;
 
     #[test]
@@ -233,7 +273,47 @@ mod tests {
             found["e_raw"],
             "Operation has tensor with unsupported DataType Float32; Must be one of {\"INT8\"}"
         );
-        let rows = table(b"Target,Name\nNPU,a\nCPU,e_raw\n");
-        assert_eq!((rows.len(), rows[1]["Target"].as_str(), rows[1]["Name"].as_str()), (2, "CPU", "e_raw"));
+        let rows = table(b"Target,Name\nNPU,t1\nCPU,t2\n").unwrap();
+        assert_eq!((rows.len(), rows[1]["Target"].as_str(), rows[1]["Name"].as_str()), (2, "CPU", "t2"));
+        assert!(table(b"Target,Name\nCPU,a,b\n").unwrap_err().to_string().contains("3 cells"));
+    }
+
+    #[test]
+    fn nodes_are_found_by_whatever_name_their_results_have() {
+        phynexus_cpu::register();
+        let graph = GraphProto {
+            node: vec![
+                edit::node("Exp", "first", &["t1, 'x'"], &["e, ofm: 'x'"], vec![]),
+                edit::node("Relu", "second", &["e, ofm: 'x'"], &["y,NPU"], vec![]),
+            ],
+            input: vec![edit::info("t1, 'x'", Element::Float, &[1, 4])],
+            output: vec![edit::info("y,NPU", Element::Float, &[1, 4])],
+            ..Default::default()
+        };
+        let opset_import = vec![OperatorSetIdProto { domain: String::new(), version: 21 }];
+        let model = ModelProto { ir_version: 10, graph: Some(graph), opset_import, ..Default::default() };
+        let network = Network::new(model).unwrap();
+        let file = tflite::write_with(&network, &tflite::value_types(&network).unwrap(), DIALECT).unwrap();
+        let [first, second] = &file.operators[..] else { panic!("{:?}", file.operators) };
+        assert!([first, second].iter().all(|operator| operator.output.starts_with('t')));
+        assert_eq!(file.names[&first.output], "e, ofm: 'x'");
+        let text = format!(
+            "Warning (supported operators) operator: EXP, ofm: '{0}'\nReason: Float32 ({0})\n",
+            first.output
+        );
+        let placed = |rows: &str| {
+            let rows = table(format!("Target,Name\n{rows}").as_bytes()).unwrap();
+            placement(&file, &network, &rows, &reasons(&text))
+        };
+        let found = placed(&format!("CPU,{}\nNPU,{}_avgpool\n", first.output, second.output)).unwrap();
+        assert_eq!((found[0].node.as_str(), found[1].node.as_str()), ("first", "second"));
+        assert_eq!(found[0].place, Place::Cpu("EXP: Float32 (e, ofm: 'x')".to_owned()));
+        assert_eq!(found[1].place, Place::Device);
+        let found = placed(&format!("CPU,{}\nCPU,{}\n", first.output, second.output)).unwrap();
+        assert_eq!(found[1].place, Place::Cpu("RELU: Vela gives no reason".to_owned()));
+        // What the CPU has must be known, so that nothing of it is reported as the NPU's.
+        for rows in ["CPU,other\n", "GPU,t1\n", ""] {
+            assert!(placed(rows).is_err(), "{rows}");
+        }
     }
 }

@@ -58,8 +58,10 @@ fn what_the_npu_lacks_goes_to_the_cpu_with_velas_reason() {
     let mut float = network(&[1, 3, 8, 8], ("y", &[1, 4, 8, 8]));
     let same = || integers_attribute("pads", &[1, 1, 1, 1]);
     layer(&mut float, "Conv", "x", "a", &[4, 3, 3, 3], vec![same()]);
-    add(&mut float, "Exp", &["a"], "e", vec![]);
-    layer(&mut float, "Conv", "e", "b", &[4, 4, 1, 1], vec![]);
+    // Vela separates cells by commas, and quotes names.
+    let name = "e, ofm: 'x'";
+    add(&mut float, "Exp", &["a"], name, vec![]);
+    layer(&mut float, "Conv", name, "b", &[4, 4, 1, 1], vec![]);
     add(&mut float, "Softmax", &["b"], "y", vec![edit::integer_attribute("axis", 1)]);
     let network = quantized(&float, &sample(1, &[1, 3, 8, 8]), Element::Int8);
     for accelerator in [Accelerator::U55(128), Accelerator::U85(256)] {

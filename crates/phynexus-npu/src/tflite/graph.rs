@@ -1,5 +1,7 @@
 //! A TFLite model in memory, and its bytes.
 
+use std::collections::HashMap;
+
 use super::schema::{Bytes, Code, Entry, Field, Kind, Offset, Options};
 
 /// How a tensor's integers stand for real numbers: `scale * (q - zero)`, for each position along `axis` if there is
@@ -59,6 +61,18 @@ pub(crate) struct Graph {
 }
 
 impl Graph {
+    /// Gives tensors other than inputs names of a letter and a number, and returns what they stand for.
+    pub(crate) fn generate_names(&mut self) -> HashMap<String, String> {
+        let mut names = HashMap::new();
+        for (at, tensor) in self.tensors.iter_mut().enumerate() {
+            if !self.inputs.contains(&(at as i32)) {
+                let name = format!("t{at}");
+                names.insert(name.clone(), std::mem::replace(&mut tensor.name, name));
+            }
+        }
+        names
+    }
+
     /// The file's bytes.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = Bytes::default();
