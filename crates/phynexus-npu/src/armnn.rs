@@ -79,7 +79,7 @@ pub struct ArmNn {
 }
 
 /// What each interpreter's Arm NN has: starting it takes half a second.
-static KNOWN: Known<std::result::Result<(String, Vec<String>), String>> = Known::new();
+static KNOWN: Known<(String, Vec<String>)> = Known::new();
 
 /// The backends of Arm NN that `search` finds: Ethos-N and the CPU.
 pub fn find(search: &Search) -> Found {
@@ -89,7 +89,7 @@ pub fn find(search: &Search) -> Found {
     let mut reason = "python3 was not found".to_owned();
     for interpreter in [Some(usual).filter(|usual| usual.is_file()), own].into_iter().flatten() {
         let key = interpreter.display().to_string();
-        match KNOWN.get(key, || backends(&interpreter).map_err(|error| error.to_string())) {
+        match KNOWN.get(key, || backends(&interpreter)) {
             Ok((version, backends)) => {
                 let device = |backend, model: &str, nature| ArmNn {
                     interpreter: interpreter.clone(),

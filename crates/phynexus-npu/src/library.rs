@@ -50,6 +50,8 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
+use crate::Error;
+
 /// A function of a library.
 ///
 /// # Safety
@@ -75,8 +77,8 @@ pub(crate) fn reason(error: &libloading::Error) -> String {
     last.to_string()
 }
 
-/// Results of work that need not be done twice in a process, by what they are for.
-pub(crate) struct Known<T>(Mutex<BTreeMap<String, T>>);
+/// Results of work that need not be done twice in a process, by what they are for: what was found, or an error's text.
+pub(crate) struct Known<T>(Mutex<BTreeMap<String, Result<T, String>>>);
 
 impl<T: Clone> Known<T> {
     pub(crate) const fn new() -> Known<T> {
@@ -84,14 +86,17 @@ impl<T: Clone> Known<T> {
     }
 
     /// What is known of this key, or what `find` finds. Threads that ask at the same time all search, and share what
-    /// the first finds: no lock is held in the meantime. What an interrupted thread finds is not kept.
-    pub(crate) fn get(&self, key: String, find: impl FnOnce() -> T) -> T {
+    /// the first finds: no lock is held in the meantime. What an interrupted thread finds is not kept, and neither is
+    /// that a program took too long: the machine may have been busy.
+    pub(crate) fn get(&self, key: String, find: impl FnOnce() -> crate::Result<T>) -> Result<T, String> {
         let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(value) = known().get(&key) {
             return value.clone();
         }
         let found = find();
-        if phynexus::interrupt::requested() {
+        let may_pass = matches!(found, Err(Error::TimedOut { .. }));
+        let found = found.map_err(|error| error.to_string());
+        if may_pass || phynexus::interrupt::requested() {
             return found;
         }
         known().entry(key).or_insert(found).clone()
@@ -117,30 +122,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slow_search_does_not_hold_up_others_and_an_interrupted_one_is_not_kept() {
+    fn a_slow_search_does_not_hold_up_others_and_what_may_pass_is_not_kept() {
         static KNOWN: Known<u32> = Known::new();
+        let get = |key: &str, find: &dyn Fn() -> crate::Result<u32>| KNOWN.get(key.to_owned(), find);
         let (go, wait) = mpsc::channel();
         let (begin, begun) = mpsc::channel();
         let slow = thread::spawn(move || {
             KNOWN.get("slow".to_owned(), || {
                 begin.send(()).unwrap();
                 wait.recv().unwrap();
-                1
+                Ok(1)
             })
         });
         begun.recv().unwrap();
-        assert_eq!(KNOWN.get("other".to_owned(), || 2), 2);
-        assert_eq!(KNOWN.get("slow".to_owned(), || 3), 3);
+        assert_eq!(get("other", &|| Ok(2)), Ok(2));
+        assert_eq!(get("slow", &|| Ok(3)), Ok(3));
         go.send(()).unwrap();
         // The first that was found is kept.
-        assert_eq!(slow.join().unwrap(), 3);
+        assert_eq!(slow.join().unwrap(), Ok(3));
         let watch = phynexus::interrupt::watch(|| true);
         let interrupted = || while !phynexus::interrupt::requested() {};
-        let found = KNOWN.get("interrupted".to_owned(), || {
+        let found = get("interrupted", &|| {
             interrupted();
-            4
+            Ok(4)
         });
         drop(watch);
-        assert_eq!((found, KNOWN.get("interrupted".to_owned(), || 5)), (4, 5));
+        assert_eq!((found, get("interrupted", &|| Ok(5))), (Ok(4), Ok(5)));
+
+        let late = || Err(Error::TimedOut { runtime: "tool".to_owned(), seconds: 60 });
+        assert!(get("late", &late).unwrap_err().contains("60 seconds"));
+        assert_eq!(get("late", &|| Ok(6)), Ok(6));
+        let missing = || Err(Error::Missing("it is not there".to_owned()));
+        for find in [&missing as &dyn Fn() -> crate::Result<u32>, &|| Ok(7)] {
+            assert_eq!(get("missing", find), Err("it is not there".to_owned()));
+        }
     }
 }

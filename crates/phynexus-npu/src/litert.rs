@@ -181,9 +181,9 @@ impl LiteRt {
 
     /// Compiles a small network, all of it for the device; in each process, this is done once.
     fn try_out(&self) -> std::result::Result<(), String> {
-        static KNOWN: Known<std::result::Result<(), String>> = Known::new();
+        static KNOWN: Known<()> = Known::new();
         let key = self.plugin.as_ref().map_or(String::new(), Plugin::key);
-        KNOWN.get(key, || self.try_small().map_err(|error| error.to_string()))
+        KNOWN.get(key, || self.try_small())
     }
 
     fn try_small(&self) -> Result<()> {

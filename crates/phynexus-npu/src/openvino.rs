@@ -82,8 +82,8 @@ fn nature(device: &str) -> Option<DeviceNature> {
 
 /// The core of the library at `path`, which is made once.
 fn load(path: PathBuf) -> std::result::Result<Arc<Core>, String> {
-    static CORES: Known<std::result::Result<Arc<Core>, String>> = Known::new();
-    CORES.get(path.display().to_string(), || Core::load(&path).map(Arc::new))
+    static CORES: Known<Arc<Core>> = Known::new();
+    CORES.get(path.display().to_string(), || Core::load(&path).map(Arc::new).map_err(Error::Missing))
 }
 
 impl OpenVino {

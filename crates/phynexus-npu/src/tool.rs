@@ -80,8 +80,8 @@ impl Printed {
     }
 }
 
-/// How long programs may take that only say what is there: a search must not keep its caller waiting.
-pub(crate) const SEARCH_LIMIT: Duration = Duration::from_secs(20);
+/// How long programs may take that only say what is there. On a busy machine, a second becomes many.
+pub(crate) const SEARCH_LIMIT: Duration = Duration::from_secs(60);
 /// How long the pipes of a program that has ended may stay open: a process that it left behind may hold them.
 const LEFT_BEHIND: Duration = Duration::from_secs(1);
 /// The most bytes that are kept of a program's output, and of its errors.

@@ -89,10 +89,8 @@ impl Vela {
                 "vela, the compiler of Ethos-U, was not found; install it with `pip install ethos-u-vela`";
             Error::Missing(remedy.to_owned())
         })?;
-        static VERSIONS: Known<std::result::Result<String, String>> = Known::new();
-        let version = VERSIONS.get(program.display().to_string(), || {
-            Vela::version_of(&program).map_err(|error| error.to_string())
-        });
+        static VERSIONS: Known<String> = Known::new();
+        let version = VERSIONS.get(program.display().to_string(), || Vela::version_of(&program));
         Ok(Vela { version: version.map_err(failed)?, program })
     }
 
