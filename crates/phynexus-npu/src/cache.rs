@@ -47,6 +47,18 @@ pub(crate) fn key(parts: &[&[u8]]) -> String {
     format!("{:016x}{:016x}", half(0), half(1))
 }
 
+/// Names, sizes and times of the files in a folder: for keys of what a folder's libraries compile.
+pub(crate) fn stamp(folder: &Path) -> String {
+    let describe = |entry: fs::DirEntry| {
+        let data = entry.metadata().ok().filter(fs::Metadata::is_file)?;
+        Some(format!("{:?} {} {:?}", entry.file_name(), data.len(), data.modified().ok()))
+    };
+    let mut files: Vec<String> =
+        fs::read_dir(folder).into_iter().flatten().flatten().filter_map(describe).collect();
+    files.sort();
+    files.join("\n")
+}
+
 /// What is stored under a key, if it is there and whole.
 pub(crate) fn read(folder: &Path, key: &str) -> Option<Vec<u8>> {
     let bytes = fs::read(file(folder, key)).ok()?;
@@ -124,6 +136,19 @@ fn make_folder(folder: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn stamps_change_with_the_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let empty = stamp(folder.path());
+        fs::write(folder.path().join("plugin.so"), b"1").unwrap();
+        let first = stamp(folder.path());
+        assert_eq!(stamp(folder.path()), first);
+        fs::write(folder.path().join("plugin.so"), b"22").unwrap();
+        let second = stamp(folder.path());
+        assert!(empty != first && first != second, "{empty:?} {first:?} {second:?}");
+        assert_eq!(stamp(&folder.path().join("missing")), "");
+    }
 
     #[test]
     fn entries_come_back_and_damaged_ones_do_not() {

@@ -29,7 +29,7 @@ use self::{
 use crate::{
     Accepts, Error, Found, Options, Place, Placed, Program, Properties, Result, Runtime, Search, cache,
     library::Known,
-    tflite::{self, Code, Dialect, Port},
+    tflite::{self, Code, Dialect, File, Port},
     tool::SEARCH_LIMIT,
 };
 
@@ -197,31 +197,31 @@ impl LiteRt {
         }
     }
 
+    /// A file, loaded; before that, a vendor's compiler compiles it, unless the cache has the result.
+    fn loaded(&self, file: &File, cache: Option<&Path>, limit: Duration) -> Result<Compiled> {
+        let ports = (&file.inputs[..], &file.outputs[..]);
+        let load = |bytes: Vec<u8>| Compiled::new(self.functions, bytes, ports, &self.setup);
+        let Some(plugin) = &self.plugin else { return load(file.bytes.clone()) };
+        let plugin_key = plugin.key();
+        let version = self.properties.version.as_bytes();
+        let key = cache::key(&[b"litert".as_slice(), version, plugin_key.as_bytes(), &file.bytes]);
+        // An entry that does not load, such as one for another version of the driver, is written again.
+        let known = cache.and_then(|folder| cache::read(folder, &key));
+        if let Some(compiled) = known.and_then(|known| load(known).ok()) {
+            return Ok(compiled);
+        }
+        let bytes = plugin.apply(&file.bytes, limit)?;
+        let compiled = load(bytes.clone())?;
+        if let Some(folder) = cache {
+            cache::write(folder, &key, &bytes);
+        }
+        Ok(compiled)
+    }
+
     /// Compiles a network; a vendor's compiler may take as long as `limit`.
     fn compiled(&self, network: &Network, cache: Option<&Path>, limit: Duration) -> Result<LiteRtProgram> {
-        let mut file = tflite::write_with(network, &tflite::value_types(network)?, self.dialect)?;
-        if let Some(plugin) = &self.plugin {
-            let plugin_key = plugin.key();
-            let parts = [
-                b"litert".as_slice(),
-                self.properties.version.as_bytes(),
-                plugin_key.as_bytes(),
-                &file.bytes,
-            ];
-            let key = cache::key(&parts);
-            file.bytes = match cache.and_then(|folder| cache::read(folder, &key)) {
-                Some(known) => known,
-                None => {
-                    let compiled = plugin.apply(&file.bytes, limit)?;
-                    if let Some(folder) = cache {
-                        cache::write(folder, &key, &compiled);
-                    }
-                    compiled
-                }
-            };
-        }
-        let ports = (&file.inputs[..], &file.outputs[..]);
-        let compiled = Compiled::new(self.functions, file.bytes.clone(), ports, &self.setup)?;
+        let file = tflite::write_with(network, &tflite::value_types(network)?, self.dialect)?;
+        let compiled = self.loaded(&file, cache, limit)?;
         // Operators of the schema run on the CPU, a vendor's are custom ones.
         let left: HashSet<String> = match &self.plugin {
             None => HashSet::new(),

@@ -10,7 +10,7 @@ use phynexus::device::DeviceNature;
 
 use super::ffi::{Setup, accelerator};
 use crate::{
-    Error, Result,
+    Error, Result, cache,
     tool::{self, Folder},
 };
 
@@ -88,6 +88,8 @@ pub(super) const VENDORS: [Vendor; 5] = [
 pub(super) struct Plugin {
     program: PathBuf,
     arguments: Vec<String>,
+    /// Names, sizes and times of the libraries that compile.
+    stamp: String,
 }
 
 /// What a vendor's device needs, in the order of preference; or what is missing.
@@ -112,7 +114,10 @@ pub(super) fn plugins(
         format!("--soc_model={}", vendor.chip),
         format!("--libs={}", compiler.display()),
     ];
-    let plugin = Plugin { program, arguments };
+    // Intel's plug-in compiles with the libraries of the Python package beside it.
+    let openvino = package.parent().unwrap_or(package).join("openvino").join("libs");
+    let libraries = [&compiler, &openvino].map(|folder| cache::stamp(folder));
+    let plugin = Plugin { program, arguments, stamp: libraries.join("\n") };
     let mut plugins = vec![(setup.clone(), plugin.clone(), DeviceNature::Hardware)];
     if vendor.folder == "intel_openvino" {
         // The same path with OpenVINO's CPU device.
@@ -124,9 +129,9 @@ pub(super) fn plugins(
 }
 
 impl Plugin {
-    /// What tells this compiler from others.
+    /// What tells this compiler from others, and from other versions of itself.
     pub(super) fn key(&self) -> String {
-        format!("{}\n{}", self.program.display(), self.arguments.join("\n"))
+        format!("{}\n{}\n{}", self.program.display(), self.arguments.join("\n"), self.stamp)
     }
 
     /// The file with the parts that the vendor's compiler takes compiled, if it ends within `limit`.

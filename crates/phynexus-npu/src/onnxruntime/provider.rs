@@ -2,8 +2,7 @@
 
 use std::{
     ffi::{CStr, CString, c_char},
-    fs,
-    path::{Path, PathBuf},
+    path::PathBuf,
     ptr,
 };
 
@@ -11,7 +10,7 @@ use ort::{AsPointer, device::Device as OrtDevice, memory::DeviceType, session::b
 use phynexus::device::DeviceNature;
 
 use super::{KIND, environment::Environment};
-use crate::{Options, Properties};
+use crate::{Options, Properties, cache};
 
 /// What the names of providers end in.
 pub(super) const SUFFIX: &str = "ExecutionProvider";
@@ -109,20 +108,8 @@ fn describe(
         memory: None,
         nature,
     };
-    let stamp = folder.as_deref().map(stamp).unwrap_or_default();
+    let stamp = folder.as_deref().map(cache::stamp).unwrap_or_default();
     Ok(Provider { name: name.to_owned(), device: Some(at), folder, stamp, properties })
-}
-
-/// Names, sizes and times of the libraries in a folder.
-fn stamp(folder: &Path) -> String {
-    let describe = |entry: fs::DirEntry| {
-        let data = entry.metadata().ok().filter(fs::Metadata::is_file)?;
-        Some(format!("{:?} {} {:?}", entry.file_name(), data.len(), data.modified().ok()))
-    };
-    let mut files: Vec<String> =
-        fs::read_dir(folder).into_iter().flatten().flatten().filter_map(describe).collect();
-    files.sort();
-    files.join("\n")
 }
 
 /// What QNN computes with where ONNX Runtime sees no NPU: on x86, its libraries emulate one; elsewhere, they need the
