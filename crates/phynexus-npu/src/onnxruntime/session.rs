@@ -195,7 +195,8 @@ impl Compiled {
         let names = assigned.iter().flat_map(|(_, nodes)| nodes);
         // A network that was loaded in its compiled form has one node for all of the network's.
         let is_context = names.clone().all(|(_, operator)| operator == "EPContext");
-        let told: HashSet<&str> = names.map(|(name, _)| original(name)).collect();
+        let known: HashSet<&str> = network.graph.node.iter().map(|node| &*node.name).collect();
+        let told: HashSet<&str> = names.map(|(name, _)| original(name, &known)).collect();
         if told.is_empty() {
             return Err(failed("the runtime does not say where the nodes are"));
         }
@@ -258,8 +259,15 @@ fn is_float(network: &Network) -> bool {
 }
 
 /// The name of a node before the library changed its layout: then it appends `_token_` and a number.
-fn original(name: &str) -> &str {
-    name.split_once("_token_").map_or(name, |(name, _)| name)
+fn original<'n>(name: &'n str, known: &HashSet<&str>) -> &'n str {
+    let mut own = name;
+    while !known.contains(own) {
+        match own.rsplit_once("_token_") {
+            Some((before, number)) if number.parse::<u64>().is_ok() => own = before,
+            _ => return name,
+        }
+    }
+    own
 }
 
 /// A provider, and names and operators of its nodes.
@@ -309,4 +317,26 @@ fn text(from: *const std::ffi::c_char) -> String {
 fn check(status: ort::sys::OrtStatusPtr) -> ort::Result<()> {
     // SAFETY: each status comes from the library and is checked once.
     unsafe { ort::Error::result_from_status(status) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_the_library_appends_is_cut_off() {
+        let known = HashSet::from(["conv", "x_token_embedding", "x", "step_token_1"]);
+        for (name, expected) in [
+            ("conv", "conv"),
+            ("conv_token_12", "conv"),
+            ("conv_token_12_token_3", "conv"),
+            ("x_token_embedding", "x_token_embedding"),
+            ("x_token_embedding_token_4", "x_token_embedding"),
+            ("step_token_1", "step_token_1"),
+            ("added_by_the_library", "added_by_the_library"),
+            ("x_token_", "x_token_"),
+        ] {
+            assert_eq!(original(name, &known), expected);
+        }
+    }
 }
