@@ -169,7 +169,7 @@ impl LiteRt {
                 model: if is_host { "CPU".to_owned() } else { vendor.model.to_owned() },
                 runtime: format!("LiteRT, {}", vendor.folder),
                 version: version.to_owned(),
-                architecture: None,
+                architecture: (!is_host).then(|| vendor.chip.to_owned()),
                 memory: None,
                 nature,
             },

@@ -23,9 +23,9 @@ const COMPILED: &str = "compiled.tflite";
 pub(super) struct Vendor {
     /// The folder of its libraries.
     pub(super) folder: &'static str,
-    /// LiteRT's name of it, and the chip to compile for.
+    /// LiteRT's name of it, and the chip to compile for: LiteRT does not say which one a machine has.
     manufacturer: &'static str,
-    chip: &'static str,
+    pub(super) chip: &'static str,
     pub(super) name: &'static str,
     pub(super) model: &'static str,
     /// Whether results of 16 bits wrap around instead of saturating.
