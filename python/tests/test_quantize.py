@@ -241,3 +241,9 @@ def test_what_quantization_refuses(tmp_path: pathlib.Path) -> None:
         quantize.finish_training(quantize.static(model, data))
     with pytest.raises(OSError):
         quantize.static(tmp_path / "missing.onnx", data)
+
+
+def test_batches_without_rows() -> None:
+    for data in ([nx.zeros(0, 4)], [nx.randn(2, 4), nx.zeros(0, 4)]):
+        with pytest.raises(ValueError, match="has no rows"):
+            quantize.static(nn.Linear(4, 3), data)

@@ -26,6 +26,16 @@ pub enum Error {
         /// The names that the sample has.
         given: Vec<String>,
     },
+    /// A sample has no rows.
+    #[error(
+        "sample {sample}: the input {input:?} has no rows; ranges follow from numbers, so give at least one row"
+    )]
+    EmptySample {
+        /// The sample's position.
+        sample: usize,
+        /// The name of the input.
+        input: String,
+    },
     /// The network is quantized.
     #[error("the network is quantized already, see the node {node:?}; give the float network")]
     Quantized {

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use neurenix_onnx::{edit::Network, proto::NodeProto};
+use neurenix_onnx::{Value, edit::Network, proto::NodeProto};
 
 use crate::{
     Calibrator, Error, Layer, Options, Quantized, Report, Result, Sample,
@@ -28,8 +28,9 @@ use crate::{
 /// reaches to a mask has no steps left for what it masks.
 ///
 /// # Errors
-/// If there are no samples, a value is NaN or infinite, the network is quantized already, its opset is too old for the
-/// formats, an option is not valid, an excluded name or an input is not known, or the network cannot be run.
+/// If there are no samples, one has no rows, a value is NaN or infinite, the network is quantized already, its opset is
+/// too old for the formats, an option is not valid, an excluded name or an input is not known, or the network cannot be
+/// run.
 pub fn quantize(network: &Network, samples: &[Sample], options: &Options) -> Result<Quantized> {
     let Paired { float, plan, mut quantized } = pair(network, samples, options)?;
     if let Some(rounding) = &options.adaptive_rounding {
@@ -123,7 +124,7 @@ fn check(network: &Network, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Checks that each sample has the network's inputs: those that are not stored.
+/// Checks that each sample has the network's inputs, which are those that are not stored, and rows.
 fn check_inputs(network: &Network, samples: &[Sample]) -> Result<()> {
     let inputs = network.graph.input.iter().map(|input| &input.name);
     let mut expected: Vec<String> = inputs.filter(|name| network.stored(name).is_none()).cloned().collect();
@@ -133,6 +134,13 @@ fn check_inputs(network: &Network, samples: &[Sample]) -> Result<()> {
         given.sort();
         if given != expected {
             return Err(Error::Inputs { sample, expected, given });
+        }
+        // Other inputs may be empty along other axes, such as the past of a language model.
+        let is_empty = |value: &Value| value.shape().is_ok_and(|shape| shape.first() == Some(&0));
+        if let Some((input, _)) =
+            values.iter().filter(|(_, value)| is_empty(value)).min_by_key(|(name, _)| *name)
+        {
+            return Err(Error::EmptySample { sample, input: input.clone() });
         }
     }
     Ok(())

@@ -368,6 +368,8 @@ fn what_cannot_be_quantized_is_an_error() {
     assert!(matches!(quantize(&twice, &samples, &options()), Err(Error::Quantized { .. })));
     let percentile = Options { calibrator: Calibrator::Percentile(0.99), ..options() };
     assert!(message(&network, &samples, percentile).contains("0.99"));
+    let empty = [samples[0].clone(), batch(&[0, 2], &[])];
+    assert!(message(&network, &empty, options()).contains("sample 1: the input \"x\" has no rows"));
     let unknown = vec![HashMap::from([("z".to_owned(), samples[0]["x"].clone())])];
     assert!(message(&network, &unknown, options()).contains("expected the inputs x, got z"));
     let needed = |opset: i64, own: Options| {
