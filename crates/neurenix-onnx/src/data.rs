@@ -17,6 +17,9 @@ use crate::{
 /// Where a tensor's bytes are outside its file: the value of `data_location`.
 const EXTERNAL: i32 = 1;
 
+/// The most elements of a sparse tensor, those that it does not store included: a small file could ask for any number.
+const GREATEST_DENSE: usize = 1 << 26;
+
 /// Reads tensors: from messages, and from the files that they name in `folder`.
 #[derive(Clone, Copy)]
 pub(crate) struct Reader<'a> {
@@ -80,11 +83,17 @@ impl Reader<'_> {
             return Err(bad("lacks values or indices"));
         };
         let shape = shape(&proto.dims).ok_or_else(|| bad("has a size that is negative or too large"))?;
+        let count: usize = shape.iter().product();
+        if count > GREATEST_DENSE {
+            return Err(Error::unsupported(format!(
+                "the sparse tensor {:?} of {count} elements: at most 2^26 are supported, as it becomes dense",
+                values.name
+            )));
+        }
         let values = self.value(values)?;
         let indices = self.value(indices)?;
         let element = values.element().unwrap_or(Element::Float);
         let (values, indices) = (values.tensor()?, indices.tensor()?);
-        let count: usize = shape.iter().product();
         let places = integers(indices)?;
         let places = match *indices.shape() {
             [_] => places,

@@ -6,8 +6,8 @@ use neurenix_onnx::{
     Error, Model, Value,
     proto::{
         AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
-        StringStringEntryProto, TensorProto, TensorTypeProto, TypeKind, TypeProto, ValueInfoProto,
-        attribute_type,
+        SparseTensorProto, StringStringEntryProto, TensorProto, TensorTypeProto, TypeKind, TypeProto,
+        ValueInfoProto, attribute_type,
     },
 };
 use phynexus::{Device, Tensor, tensor::Generator};
@@ -197,6 +197,23 @@ fn tensors_that_do_not_fit_their_data_are_errors() {
     assert!(message(&unknown).contains("99"), "{}", message(&unknown));
     let complex = with(TensorProto { data_type: 14, ..floats("w", &[1], &[1.0, 2.0]) });
     assert!(matches!(parse(&complex), Err(Error::Unsupported(_))));
+}
+
+#[test]
+fn a_sparse_tensor_that_is_too_large_is_refused() {
+    let sparse = |size: i64| {
+        let mut file = model(vec![node("Add", &["x", "w"], &["y"])], Vec::new());
+        let indices =
+            TensorProto { dims: vec![1], data_type: 7, int64_data: vec![2], ..TensorProto::default() };
+        let values = Some(floats("w", &[1], &[1.5]));
+        let stored = SparseTensorProto { values, indices: Some(indices), dims: vec![size] };
+        file.graph.as_mut().expect("a graph").sparse_initializer.push(stored);
+        file
+    };
+    parse(&sparse(4)).expect("a small one is read");
+    let error = parse(&sparse(1 << 36)).expect_err("256 GiB");
+    assert!(matches!(error, Error::Unsupported(_)), "{error}");
+    assert!(error.to_string().contains("\"w\" of 68719476736 elements: at most 2^26"), "{error}");
 }
 
 #[test]
