@@ -149,9 +149,12 @@ fn scattered(
     if count(&table).iter().any(|&size| size > GREATEST_TABLE) || varies(number) && number.contains(&0) {
         return None;
     }
-    // Indices may count from the end.
+    // Indices may count from the end. One that is out of range must hit no row.
     let (size, places) = (writer.size(rows, &[x]).ok()?, writer.places(rows).ok()?);
-    let index = writer.each("Mod", &[index, &size]);
+    let zero = writer.scalar(DType::I64, 0);
+    let is_negative = writer.each("Less", &[index, &zero]);
+    let from_end = writer.each("Add", &[index, &size]);
+    let index = writer.each("Where", &[&is_negative, &from_end, index]);
     let mut hit = writer.each("Equal", &[&places, &index]);
     let inner: Vec<i64> = (2..table.len() as i64).collect();
     if !inner.is_empty() {

@@ -97,6 +97,21 @@ fn forms() {
     }
 }
 
+/// An index beyond the rows changes none of them; the remainder of it would be that of another row.
+#[test]
+fn indices_out_of_range() {
+    let index = |of: [i64; 3]| Tensor::from_slice(&of, &[3], cpu()).unwrap();
+    let (x, rows) = (numbers(&[4, 2], 1), numbers(&[3, 2], 2));
+    let network = |x: &[Tensor]| Ok(vec![x[0].index_add(0, &x[1], &x[2])?]);
+    for opset in [13, 15] {
+        let model = written(&[x.clone(), index([3, 0, 3]), rows.clone()], &network, opset).unwrap();
+        let expected =
+            x.index_add(0, &index([3, 0, 0]).narrow(0, 0, 1).unwrap(), &rows.narrow(0, 0, 1).unwrap());
+        let given = [x.clone(), index([-1, 5, -6]), rows.clone()];
+        compare(&format!("opset {opset}"), &model, &given, &[expected.unwrap()], 1e-5);
+    }
+}
+
 /// A size that varies is read from a shape, of which older opsets have no parts.
 #[test]
 fn sizes() {
