@@ -142,6 +142,10 @@ impl Reader<'_> {
             return Err(bad(format!("{location:?} is not below the folder of the ONNX file")));
         }
         let offset = number("offset")?.unwrap_or(0);
+        // To open a pipe would wait for its other end.
+        if !real.metadata().map_err(failed)?.is_file() {
+            return Err(bad(format!("{location:?} is not a regular file")));
+        }
         let mut file = File::open(&real).map_err(failed)?;
         let available = file.metadata().map_err(failed)?.len().saturating_sub(offset);
         let length = number("length")?.unwrap_or(available);

@@ -257,6 +257,9 @@ fn data_outside_the_folder_or_the_file_is_refused() -> Result<(), Box<dyn std::e
     {
         std::os::unix::fs::symlink(&secret, inner.join("link"))?;
         assert!(matches!(load(&outside("link", "0", "4")), Err(Error::Invalid(_))));
+        // A pipe would block.
+        assert!(std::process::Command::new("mkfifo").arg(inner.join("pipe")).status()?.success());
+        assert!(matches!(load(&outside("pipe", "0", "4")), Err(Error::Invalid(_))));
     }
     // Without a file there is no folder.
     assert!(matches!(parse(&outside("data", "0", "4")), Err(Error::Invalid(_))));
