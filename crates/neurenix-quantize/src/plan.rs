@@ -115,19 +115,15 @@ pub(crate) fn plan(
 fn drop_lonely(nodes: &[NodeProto], links: &Links, roles: &mut [Option<Role>]) {
     let moves = |role: Option<Role>| matches!(role, Some(Role::Moves { .. }));
     let mut reached: Vec<bool> = roles.iter().map(|&role| role.is_some() && !moves(role)).collect();
-    loop {
-        let mut changed = false;
-        for (at, node) in nodes.iter().enumerate() {
-            let is_near = |other: Option<&usize>| other.is_some_and(|&other| reached[other]);
-            let makers = node.input.iter().map(|name| links.maker.get(name));
-            let readers = node.output.iter().filter_map(|name| links.readers.get(name)).flatten();
-            let mut around = makers.chain(readers.map(|(reader, _)| Some(reader)));
-            if !reached[at] && moves(roles[at]) && around.any(is_near) {
-                (reached[at], changed) = (true, true);
+    let mut next: Vec<usize> = (0..nodes.len()).filter(|&at| reached[at]).collect();
+    while let Some(at) = next.pop() {
+        let makers = nodes[at].input.iter().filter_map(|name| links.maker.get(name));
+        let readers = nodes[at].output.iter().filter_map(|name| links.readers.get(name)).flatten();
+        for &other in makers.chain(readers.map(|(reader, _)| reader)) {
+            if !reached[other] && moves(roles[other]) {
+                reached[other] = true;
+                next.push(other);
             }
-        }
-        if !changed {
-            break;
         }
     }
     roles.iter_mut().zip(reached).filter(|(_, reached)| !reached).for_each(|(role, _)| *role = None);
