@@ -85,12 +85,12 @@ fn instance_normalization(call: &Call<'_>) -> Result<Vec<Value>> {
 fn group_normalization(call: &Call<'_>) -> Result<Vec<Value>> {
     let x = call.tensor(0)?;
     let channels = x.shape().get(1).copied().unwrap_or(0);
-    let groups = call.int("num_groups")?.and_then(|groups| usize::try_from(groups).ok()).unwrap_or(0);
-    if groups == 0 || !channels.is_multiple_of(groups) {
-        return Err(Error::invalid(format!(
-            "num_groups must divide the {channels} channels, it is {groups}"
-        )));
-    }
+    let given = call.int("num_groups")?;
+    let groups = given.and_then(|groups| usize::try_from(groups).ok());
+    let Some(groups) = groups.filter(|&groups| groups > 0 && channels.is_multiple_of(groups)) else {
+        let given = given.map_or("missing".to_owned(), |groups| groups.to_string());
+        return Err(Error::invalid(format!("num_groups must divide the {channels} channels, it is {given}")));
+    };
     let parameter = |input: usize| -> Result<Tensor> {
         let given = call.tensor(input)?;
         match call.opset() {
