@@ -3,8 +3,8 @@
 //! Usage: `cargo run --release -p neurenix-onnx --example fuzz -- COUNT SEED FILE_OR_FOLDER...`
 //!
 //! Each file with the ending `.onnx` in the folders and the folders within them is a start of mutations. Such are
-//! ONNX's own cases: `backend-test-tools generate-data -o FOLDER`, a command of the package `onnx`, writes them. Files of more
-//! than 64 KiB are left out. Tensors may take 1 GiB.
+//! ONNX's own cases: `backend-test-tools generate-data -o FOLDER`, a command of the package `onnx`, writes them. Files
+//! of more than 64 KiB are left out. Tensors may take 1 GiB.
 
 use std::{
     env, fs,

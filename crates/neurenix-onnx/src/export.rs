@@ -49,14 +49,15 @@ const EXTERNAL: i32 = 1;
 /// A network to write: tensors that were computed from others and are still pending.
 #[derive(Clone, Debug, Default)]
 pub struct Export<'a> {
-    /// What the network is computed from, with the names of its inputs. They are pending, too, or require a gradient: the
-    /// graph does not show views of tensors that are computed.
+    /// What the network is computed from, with the names of its inputs. They are pending, too, or require a gradient:
+    /// the graph does not show views of tensors that are computed.
     pub inputs: Vec<(String, &'a Tensor)>,
     /// What it computes.
     pub outputs: Vec<(String, &'a Tensor)>,
     /// Tensors to store under these names, such as weights; others that the graph reads get names of their own.
     pub names: Vec<(String, &'a Tensor)>,
-    /// For each input axis that varies: the input's position, the axis, a symbol. Axes with one symbol have equal sizes.
+    /// For each input axis that varies: the input's position, the axis, a symbol. Axes with one symbol have equal
+    /// sizes.
     pub symbols: Vec<(usize, usize, String)>,
 }
 
@@ -73,13 +74,13 @@ pub fn export(network: &Export<'_>) -> Result<ModelProto> {
     export_with(network, network)
 }
 
-/// Writes a network whose inputs have axes that vary: the [`Export::symbols`]. `other` is the same network computed from
-/// inputs with other sizes there, of at least 2; no two symbols may differ by the same amount or factor. Where its sizes and numbers differ, the file computes them from the
-/// sizes of its inputs.
+/// Writes a network whose inputs have axes that vary: the [`Export::symbols`]. `other` is the same network computed
+/// from inputs with other sizes there, of at least 2; no two symbols may differ by the same amount or factor. Where its
+/// sizes and numbers differ, the file computes them from the sizes of its inputs.
 ///
 /// # Errors
-/// As for [`export`]; and if the two networks differ in more than sizes, or it is not clear how a size follows from those
-/// of the inputs.
+/// As for [`export`]; and if the two networks differ in more than sizes, or it is not clear how a size follows from
+/// those of the inputs.
 pub fn export_with(network: &Export<'_>, other: &Export<'_>) -> Result<ModelProto> {
     export_as(network, other, OPSET)
 }
@@ -190,8 +191,8 @@ fn symbols(network: &Export<'_>, other: &Export<'_>) -> Result<Symbols> {
     Ok(symbols)
 }
 
-/// Writes the file. If its tensors exceed what one message holds, their bytes go to `<file name>.data` beside it. Files of
-/// these names are replaced once the new ones are complete.
+/// Writes the file. If its tensors exceed what one message holds, their bytes go to `<file name>.data` beside it. Files
+/// of these names are replaced once the new ones are complete.
 ///
 /// # Errors
 /// If a file cannot be written.

@@ -149,8 +149,8 @@ impl Model {
     }
 
     /// The tensors of floats in the file, by name, and whether training changes them: those with at least one dimension
-    /// do, except for those of `Constant` nodes and the statistics of batch normalisations. Without the scales of quantized
-    /// numbers, which stay as they are in the file.
+    /// do, except for those of `Constant` nodes and the statistics of batch normalisations. Without the scales of
+    /// quantized numbers, which stay as they are in the file.
     pub fn parameters(&self) -> impl Iterator<Item = (&str, &Tensor, bool)> {
         self.constants.iter().filter_map(|(name, value)| match value {
             Value::Tensor(tensor) if tensor.dtype().is_float() && !self.scales.contains(name) => {

@@ -143,8 +143,8 @@ pub(crate) fn extents(tensor: &TensorProto) -> Option<Vec<usize>> {
     tensor.dims.iter().map(|&size| usize::try_from(size).ok()).collect()
 }
 
-/// The number of elements of a shape; `None` if it is beyond `usize`. A file's shapes are not checked before its tensors
-/// are read.
+/// The number of elements of a shape; `None` if it is beyond `usize`. A file's shapes are not checked before its
+/// tensors are read.
 pub(crate) fn count(shape: &[usize]) -> Option<usize> {
     shape.iter().try_fold(1usize, |count, &size| count.checked_mul(size))
 }

@@ -34,8 +34,8 @@ const PASSES: [&str; 14] = [
 /// An operand is a mask if it is this many times as large as another: of 255 steps, 16 would be left for that one.
 const BEYOND: f64 = 16.0;
 
-/// The nodes between masks and `Softmax` or `LogSoftmax`, both ends included, with reasons why they stay float: a scheme
-/// that reaches to a mask of -10000 has no steps for what remains, and none reaches to an infinite one.
+/// The nodes between masks and `Softmax` or `LogSoftmax`, both ends included, with reasons why they stay float: a
+/// scheme that reaches to a mask of -10000 has no steps for what remains, and none reaches to an infinite one.
 ///
 /// # Errors
 /// If the network cannot compute a sample, or a stored tensor is not valid.

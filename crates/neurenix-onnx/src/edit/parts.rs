@@ -11,8 +11,8 @@ use crate::{
 };
 
 impl Network {
-    /// Computes nodes whose inputs are all stored, and stores their results instead. Nodes that draw random numbers stay,
-    /// and so do those that dequantize: their inputs are what a file should store.
+    /// Computes nodes whose inputs are all stored, and stores their results instead. Nodes that draw random numbers
+    /// stay, and so do those that dequantize: their inputs are what a file should store.
     ///
     /// # Errors
     /// If a node fails.
@@ -74,7 +74,8 @@ impl Network {
         Ok(())
     }
 
-    /// The type and shape of every value that is a tensor of numbers, for these inputs, and the values if `keeps` says so.
+    /// The type and shape of every value that is a tensor of numbers, for these inputs, and the values if `keeps` says
+    /// so.
     ///
     /// # Errors
     /// If a node fails.
@@ -153,8 +154,8 @@ impl Network {
         Ok(Network { graph, rest: self.rest.clone() })
     }
 
-    /// The part of the network that computes `outputs` from `inputs` and stored tensors. Its inputs are those of `inputs`
-    /// that it reads; their types are not declared.
+    /// The part of the network that computes `outputs` from `inputs` and stored tensors. Its inputs are those of
+    /// `inputs` that it reads; their types are not declared.
     ///
     /// # Errors
     /// If it needs a value that is neither among `inputs` nor stored nor made by a node.

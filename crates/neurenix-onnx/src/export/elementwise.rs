@@ -247,8 +247,8 @@ fn remainder(writer: &mut Writer, a: &Value, b: &Value) -> Value {
     writer.each("Where", &[&is_zero, &signed_zero, &nonzero])
 }
 
-/// The quotient less the remainder's share of it is a whole number, but for rounding; of a zero and with an infinity, the
-/// quotient itself.
+/// The quotient less the remainder's share of it is a whole number, but for rounding; of a zero and with an infinity,
+/// the quotient itself.
 fn floor_divide(writer: &mut Writer, a: &Value, b: &Value) -> Value {
     let quotient = writer.each("Div", &[a, b]);
     let rest = fmod(writer, a, b);

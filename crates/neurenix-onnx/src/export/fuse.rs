@@ -1,5 +1,5 @@
-//! Biases as inputs of the nodes that they belong to, and `Gemm` for products with a matrix that is transposed first: as
-//! other programs write linear layers and convolutions.
+//! Biases as inputs of the nodes that they belong to, and `Gemm` for products with a matrix that is transposed first:
+//! as other programs write linear layers and convolutions.
 
 use std::collections::{HashMap, HashSet};
 

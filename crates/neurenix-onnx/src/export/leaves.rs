@@ -1,5 +1,5 @@
-//! Tensors that the network reads. The engine makes views of computed tensors at once, so that a leaf may be a part of a
-//! weight, a transposed one, or one that is repeated along axes that vary.
+//! Tensors that the network reads. The engine makes views of computed tensors at once, so that a leaf may be a part of
+//! a weight, a transposed one, or one that is repeated along axes that vary.
 
 use phynexus::{
     Tensor,

@@ -1,5 +1,5 @@
-//! A graph as it is run: nodes in order, with their operators, attributes and the values that each lets go; and calls of
-//! operators.
+//! A graph as it is run: nodes in order, with their operators, attributes and the values that each lets go; and calls
+//! of operators.
 
 mod call;
 mod run;
@@ -77,9 +77,9 @@ pub(crate) enum Attribute {
 }
 
 impl Graph {
-    /// The same graph with its constants, and those of the graphs within it, on a device; those that may be shapes stay.
-    /// What has none is shared. `moved` are the graphs that are there already, by their addresses: calls of a function
-    /// share its body.
+    /// The same graph with its constants, and those of the graphs within it, on a device; those that may be shapes
+    /// stay. What has none is shared. `moved` are the graphs that are there already, by their addresses: calls of a
+    /// function share its body.
     pub(crate) fn to_device(
         self: &Arc<Graph>,
         device: Device,

@@ -184,7 +184,8 @@ pub(crate) fn numbers(value: &Value) -> Vec<f64> {
 }
 
 /// Runs a network with integers, with zero points that nodes make, and with floats. Products must have the dtypes that
-/// they should. Results must be equal, and those of floats differ by rounding, or by at most a step of a quantized type.
+/// they should. Results must be equal, and those of floats differ by rounding, or by at most a step of a quantized
+/// type.
 pub(crate) fn compare(name: &str, x: (Element, &Tensor), y: Element, build: &dyn Fn(&mut Parts)) -> Outcome {
     let [exact, general, reference] =
         [(false, false), (false, true), (true, false)].map(|(in_floats, makes_zeros)| {

@@ -21,8 +21,8 @@ impl Report {
         self.compare_prepared(float, None, quantized, samples)
     }
 
-    /// As [`Report::compare`], with the layers of a prepared float network, of which the quantized network was made. The
-    /// outputs are compared with those of the network that the caller gave: what preparation changes counts.
+    /// As [`Report::compare`], with the layers of a prepared float network, of which the quantized network was made.
+    /// The outputs are compared with those of the network that the caller gave: what preparation changes counts.
     pub(crate) fn compare_prepared(
         &mut self,
         float: &Network,
