@@ -293,7 +293,7 @@ _Recorded = tuple[_Named, _Named, _Named]
 
 
 def _unknown(example: Tensor) -> Tensor:
-    """A tensor like this one whose values nobody can read."""
+    """A tensor of ``example``'s shape and dtype. Reading its values raises ``ValueError``."""
     kernel = CustomKernel(
         "input", inputs=[("x", example.dtype, "shape..")], outputs=[("y", example.dtype, "shape..")], cpu=_refuse
     )

@@ -67,7 +67,7 @@ fn complement(writer: &mut Writer, x: &Value) -> Value {
     writer.cast(&inverse, x.dtype)
 }
 
-/// A vector with axes of size 1 behind its own, so that it lies along this axis of a tensor.
+/// A vector with axes of size 1 appended, so that it broadcasts along this axis of a tensor.
 fn along(writer: &mut Writer, vector: &Value, axis: Option<usize>, rank: usize) -> Value {
     let axes: Vec<i64> = (1..rank as i64 - axis.map_or(rank as i64 - 1, |axis| axis as i64)).collect();
     if axes.is_empty() {
