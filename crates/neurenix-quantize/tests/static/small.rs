@@ -15,7 +15,7 @@ pub(crate) fn cpu() -> Device {
     Device::find("cpu").expect("the CPU is registered")
 }
 
-/// A network from `x`, of this shape behind the batch's axis.
+/// A network from `x`, of this shape after the batch axis.
 pub(crate) fn network(
     row: &[usize],
     nodes: Vec<NodeProto>,

@@ -91,7 +91,7 @@ pub(super) fn label_encoder(call: &Call<'_>) -> Result<Vec<Value>> {
         }
         None => Tensor::full(&[1], call.int_or("default_int64", -1)?, values.dtype(), call.device)?,
     };
-    // The default lies behind all values.
+    // The default comes after all values.
     let default = default.to_dtype(values.dtype())?.reshape(&[1])?;
     let all = Tensor::cat(&[&values.reshape(&[count])?, &default], 0)?;
     let places: Vec<i64> = found.map(|place| place.unwrap_or(count) as i64).collect();
