@@ -32,8 +32,8 @@ class Port(NamedTuple):
     dtype: str | None
     """The name of the element type, such as ``"float"`` or ``"int64"``; ``None`` for sequences and optionals."""
     shape: tuple[int | str | None, ...] | None
-    """Extents: numbers, names of sizes that vary, expressions of names such as ``"4*batch"``, or ``None`` where the file
-    does not say. Those of outputs that the file does not state are inferred, as far as that is possible.
+    """Extents: numbers, names of sizes that vary, expressions of names such as ``"4*batch"``, or ``None`` where the
+    file does not say. Those of outputs that the file does not state are inferred, as far as that is possible.
     """
 
 
@@ -224,18 +224,18 @@ def export(
 ) -> None:
     """Writes a network as an ONNX file of an opset from 13 to 28.
 
-    ``inputs`` is an example: a tensor, a tuple of tensors, or a dictionary of arguments by name. The model is called,
-    a module in evaluation mode, and the operations that it records are written. ``dynamic_axes`` names axes of inputs
+    ``inputs`` is an example: a tensor, a tuple of tensors, or a dictionary of arguments by name. The model is called, a
+    module in evaluation mode, and the operations that it records are written. ``dynamic_axes`` names axes of inputs
     whose sizes vary, by input name, as ``{"x": {0: "batch"}}``; the model is then called with several sizes: the
-    example's and multiples of them or, where it refuses those, smaller ones. Input names default to those of ``forward``'s
-    arguments, output names to ``output`` or ``output_0`` and so on.
+    example's and multiples of them or, where it refuses those, smaller ones. Input names default to those of
+    ``forward``'s arguments, output names to ``output`` or ``output_0`` and so on.
 
     Before anything is written, the file's numbers are compared with the model's, for the example and, if axes vary, for
-    sizes that were not recorded. The file is then written whole or not at all. Tensors of more than 1.5 GB in total go to
-    a second file beside it.
+    sizes that were not recorded. The file is then written whole or not at all. Tensors of more than 1.5 GB in total go
+    to a second file beside it.
 
-    Raises ``NotImplementedError``, which names every operation that ONNX or the opset lacks, and ``ValueError`` if the model decides
-    by a value of its input or depends on a size in a way that cannot be written.
+    Raises ``NotImplementedError``, which names every operation that ONNX or the opset lacks, and ``ValueError`` if the
+    model decides by a value of its input or depends on a size in a way that cannot be written.
     """
     file_of(model, inputs, dynamic_axes, input_names, output_names, opset).save(os.fspath(path))
 
@@ -368,8 +368,9 @@ def _symbols(
 def _sized(
     examples: list[Tensor], symbols: list[tuple[int, int, str]], record: Callable[[list[Tensor]], _Recorded]
 ) -> tuple[_Recorded, _Recorded | None, list[Tensor]]:
-    """The model recorded for two sizes, and inputs of a third one to compare. No two symbols change by the same number or factor. Multiples
-    of the example's sizes suit models that need multiples; smaller sizes suit models with a greatest size.
+    """The model recorded for two sizes, and inputs of a third one to compare. No two symbols change by the same number
+    or factor. Multiples of the example's sizes suit models that need multiples; smaller sizes suit models with a
+    greatest size.
     """
     if not symbols:
         return record(examples), None, examples

@@ -17,8 +17,8 @@ const TOOLS: [&str; 8] = [
 ];
 
 /// Runs `pip install ./python` with the profile and the dependencies' features of the other tests, so that little is
-/// compiled twice. Then runs the tests and the docstring examples, and beside them checks the types and compares the type
-/// stubs with the native module.
+/// compiled twice. Then runs the tests and the docstring examples, and beside them checks the types and compares the
+/// type stubs with the native module.
 pub(crate) fn check() -> Result<(), String> {
     let folder = install::environment("python", &TOOLS)?;
     let program = folder.join("bin/python");

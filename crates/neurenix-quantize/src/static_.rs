@@ -24,7 +24,7 @@ use crate::{
 /// its result is quantized; stored weights are integers with a scale for each output channel or one, biases 32-bit
 /// integers at the product of the scales of input and weight. With float formats, biases stay float. Operators that
 /// only move numbers share one scale between input and output. A layer and a rectifier that follows round once, after
-/// the rectifier, if the rectifier's scheme saturates at zero. Masks and the `Softmax` behind them stay float: a scheme
+/// the rectifier, if the rectifier's scheme saturates at zero. Masks and the `Softmax` after them stay float: a scheme
 /// that reaches to a mask has no steps left for what it masks.
 ///
 /// # Errors

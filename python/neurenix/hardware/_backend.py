@@ -101,8 +101,8 @@ class HardwareBackend:
         return device
 
     def _record(self, operation: str, device: str, reason: str | None) -> None:
-        """Adds to the report. With a reason, the CPU computes instead of the hardware: warns once, at the line that called
-        this package.
+        """Adds to the report. With a reason, the CPU computes instead of the hardware: warns once, at the line that
+        called this package.
         """
         if reason is not None and not self._warned:
             self._warned = True

@@ -1,4 +1,4 @@
-"""Networks for NPUs: quantized, compiled when the shape of their inputs is known, and run by the runtime of a vendor."""
+"""Networks for NPUs: quantized, compiled when the shape of their inputs is known, and run by a vendor's runtime."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class OptimizedModel(Module):
         return computed[0] if len(computed) == 1 else tuple(computed)
 
     def _record(self, samples: list[Any]) -> None:
-        """Makes the file, for any number of rows if the network allows it. The CPU computes networks without a file, too."""
+        """Makes the file, for any number of rows if the network allows it. The CPU needs no file."""
         if self._file is not None:
             return
         try:
@@ -101,9 +101,9 @@ class OptimizedModel(Module):
         return self._report
 
     def placement_report(self) -> list[dict[str, Any]]:
-        """For each node: its name ``node``, its ``operator``, the ``device``, and the ``reason`` if that is the CPU. Without
-        calibration data it is empty until the first inputs are there. A network that cannot be an ONNX file, which only
-        the CPU runs, is one node.
+        """For each node: its name ``node``, its ``operator``, the ``device``, and the ``reason`` if that is the CPU.
+        Without calibration data it is empty until the first inputs are there. A network that cannot be an ONNX file,
+        which only the CPU runs, is one node.
         """
         if self._npu is None:
             nodes = self._file.nodes() if self._file is not None else []

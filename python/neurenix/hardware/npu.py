@@ -188,21 +188,22 @@ class NPUBackend(HardwareBackend):
         ``precision``: ``"int8"`` or ``"int16"`` for activations (weights are ``int8``, as NPUs have it), or
         ``"float16"`` or ``"bfloat16"``. ``calibration_data`` is batches of typical inputs, from which the ranges of
         activations follow. Without it only the weights are integers, of 8 or 16 bits, and layers compute with floats;
-        with ``dynamic``, the ranges are found while the network runs. NPUs compute neither with integers: a warning says
-        so. ``quantize=False`` keeps the model's own numbers.
+        with ``dynamic``, the ranges are found while the network runs. NPUs compute neither with integers: a warning
+        says so. ``quantize=False`` keeps the model's own numbers.
 
         ``optimize_for``:
 
         - ``"balanced"``: a scale for each output channel of a weight;
-        - ``"performance"``: one scale for a whole weight, which needs fewer operations; weights without calibration data
-          are those of ``"balanced"``;
+        - ``"performance"``: one scale for a whole weight, which needs fewer operations; weights without calibration
+          data are those of ``"balanced"``;
         - ``"accuracy"``: ranges with the least squared error, equalized layers, corrected biases, learned rounding;
           needs calibration data;
         - ``"power"``: as balanced, and the runtime is told to save power;
         - ``"size"``: weights of 4 bits.
 
-        ``strict`` makes it an error if a part of the network does not run on the device, or there is none. ``options`` are other
-        arguments of ``neurenix.quantize.static``. Raises ``ValueError`` for arguments that would have no effect.
+        ``strict`` makes it an error if a part of the network does not run on the device, or there is none. ``options``
+        are other arguments of ``neurenix.quantize.static``. Raises ``ValueError`` for arguments that would have no
+        effect.
         """
         if precision not in _PRECISIONS:
             known = ", ".join(map(repr, _PRECISIONS))
@@ -261,8 +262,8 @@ class NPUBackend(HardwareBackend):
         return loaded(path, unit, reason, self._settings(strict=strict), lambda _: [], self._placing("load"))
 
     def set_memory_limit(self, limit: int) -> None:
-        """Limits the memory of networks that are compiled from now on to this number of bytes: a network that needs more
-        is an error. Without a device, it is only recorded.
+        """Limits the memory of networks that are compiled from now on to this number of bytes: a network that needs
+        more is an error. Without a device, it is only recorded.
         """
         if isinstance(limit, bool) or not isinstance(limit, int) or limit <= 0:
             raise ValueError(f"set_memory_limit: limit is {limit!r}, it must be a positive number of bytes")

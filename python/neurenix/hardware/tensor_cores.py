@@ -129,11 +129,11 @@ class TensorCoresBackend(HardwareBackend):
 
         ``"mixed"`` keeps weights in ``float32`` and runs products and convolutions in ``float16``; ``"fp8"`` does so in
         ``bfloat16``, and the products of linear layers in 8 bits; ``"tf32"`` rounds the factors of ``float32``
-        products, and ``"split"`` splits them; ``"fp16"`` and ``"bf16"`` convert the weights; ``"fp32"`` only moves the model. For these, the model
-        is changed in place and returned, so an existing optimiser of its parameters remains valid. ``"int8"`` is for
-        inference: linear layers and convolutions in the model are replaced by ones with integer weights, and linear
-        layers round their inputs, each row by a scale of its own, and multiply integers. A model that is such a layer
-        itself is not changed; use what is returned.
+        products, and ``"split"`` splits them; ``"fp16"`` and ``"bf16"`` convert the weights; ``"fp32"`` only moves the
+        model. For these, the model is changed in place and returned, so an existing optimiser of its parameters remains
+        valid. ``"int8"`` is for inference: linear layers and convolutions in the model are replaced by ones with
+        integer weights, and linear layers round their inputs, each row by a scale of its own, and multiply integers. A
+        model that is such a layer itself is not changed; use what is returned.
         """
         _checked(precision)
         device = self._device("optimize_model", self._model_device(model))

@@ -2,9 +2,9 @@
 
 ``static`` quantizes activations and weights, with ranges from a few batches of typical inputs; ``dynamic`` finds the
 ranges of activations while the network runs; ``weights`` makes only the weights smaller. ``prepare_training`` and
-``finish_training`` train a network with rounding. Each takes a module, an ``OnnxModel``, or the path of an ONNX file, and
-gives a ``QuantizedModel``, which runs on the integer kernels of its device, and which ``save`` writes as an ONNX file that
-other runtimes take, too.
+``finish_training`` train a network with rounding. Each takes a module, an ``OnnxModel``, or the path of an ONNX file,
+and gives a ``QuantizedModel``, which runs on the integer kernels of its device, and which ``save`` writes as an ONNX
+file that other runtimes take, too.
 """
 
 from __future__ import annotations
@@ -115,18 +115,18 @@ def static(
 ) -> QuantizedModel:
     """Integers for activations and weights.
 
-    ``calibration_data`` is batches of typical inputs: tensors or arrays; tuples of all inputs of the model, which labels
-    may follow, as data loaders give them; or dictionaries of inputs by name. A few hundred rows are enough.
+    ``calibration_data`` is batches of typical inputs: tensors or arrays; tuples of all inputs of the model, which
+    labels may follow, as data loaders give them; or dictionaries of inputs by name. A few hundred rows are enough.
 
     ``activations`` and ``weights`` are formats: ``"uint8"``, ``"int8"``, ``"uint16"``, ``"int16"``, for weights also
-    ``"int4"`` and ``"uint4"``, and ``"float8_e4m3"`` and ``"float8_e5m2"``. ``per_channel`` gives each output channel of a
-    weight its own scale. ``calibrator`` finds the range of each activation: ``"minmax"``, ``"percentile"``,
+    ``"int4"`` and ``"uint4"``, and ``"float8_e4m3"`` and ``"float8_e5m2"``. ``per_channel`` gives each output channel
+    of a weight its own scale. ``calibrator`` finds the range of each activation: ``"minmax"``, ``"percentile"``,
     ``"entropy"`` or ``"mse"``. ``excluded`` names nodes or types of operators that stay float; with ``operators``, only
     operators of these types are quantized.
 
     ``equalize`` balances the channels of adjacent layers, ``smooth`` (such as 0.5) moves outliers of activations into
-    weights, ``bias_correction`` removes the mean error of each layer, and ``adaptive_rounding`` (``True``, or a number of
-    steps) learns for each weight whether to round up or down. None of them changes the float network.
+    weights, ``bias_correction`` removes the mean error of each layer, and ``adaptive_rounding`` (``True``, or a number
+    of steps) learns for each weight whether to round up or down. None of them changes the float network.
 
     With ``measure``, a function that returns the accuracy of a network, layers stay float until it is at most
     ``max_drop`` below that of the float network.
@@ -150,8 +150,8 @@ def static(
 
 
 def dynamic(model: Any, example: Any = None, *, per_channel: bool = True, excluded: Sequence[str] = ()) -> QuantizedModel:
-    """``int8`` weights, and activations that are quantized while the network runs: for linear layers, and when there is no
-    calibration data. ``example`` is an input of the model, or a tuple of several; an ONNX file needs none.
+    """``int8`` weights, and activations that are quantized while the network runs: for linear layers, and when there is
+    no calibration data. ``example`` is an input of the model, or a tuple of several; an ONNX file needs none.
     """
     model = _opened(model)
     file = _file_of_example(model, example)
@@ -360,7 +360,7 @@ def _file_of_example(model: Any, example: Any) -> _engine.OnnxFile:
 
 
 def _recorded(model: Any, samples: list[Any]) -> _engine.OnnxFile:
-    """The model with any number of rows, if it allows that; else with those of the first sample, which all then have."""
+    """The model with any number of rows if it allows that, else with those of the first sample, as all then have."""
     first = samples[0]
     examples = list(first.values()) if isinstance(first, dict) else list(first)
     rows = {example.shape[0] for example in examples if example.ndim}

@@ -39,9 +39,9 @@ pub(super) struct Arguments {
     /// The file to write. Default: quantized.onnx in the run's folder, or NAME.quantized.onnx beside the ONNX file
     #[arg(short, long)]
     output: Option<PathBuf>,
-    /// Typical inputs, from which the ranges of activations follow: NumPy .npy, MNIST IDX, or CSV with the columns of the
-    /// training file; for an ONNX file .npy, or .npz with an array for each input. With --dynamic and --weight-only,
-    /// they only serve the comparison with the float network and --device
+    /// Typical inputs, from which the ranges of activations follow: NumPy .npy, MNIST IDX, or CSV with the columns of
+    /// the training file; for an ONNX file .npy, or .npz with an array for each input. With --dynamic and
+    /// --weight-only, they only serve the comparison with the float network and --device
     #[arg(long, value_name = "FILE")]
     calibrate: Option<PathBuf>,
     /// Rows of that file to use, evenly spaced

@@ -197,8 +197,8 @@ static ZEROS: [[u8; MAX_LANES]; 2] = [[0; MAX_LANES], [0x80; MAX_LANES]];
 ///
 /// # Safety
 /// The lines must exist, `out` must have room for the words of `width` lanes and one register, and the machine must
-/// support the instruction set. There must be at most `width` lanes; `width` must be at most 16, or a multiple of it and
-/// at most [`MAX_LANES`].
+/// support the instruction set. There must be at most `width` lanes; `width` must be at most 16, or a multiple of it
+/// and at most [`MAX_LANES`].
 pub(crate) unsafe fn pack(
     packing: Packing,
     lines: Lines,

@@ -88,8 +88,8 @@ struct Problem<'a> {
     set: InstructionSet,
 }
 
-/// Computes `c = a * b` for every item of `batch`: a is `m` by `k`, b is `k` by `n`, c is `m` by `n`. Sums over an empty
-/// k are 0.
+/// Computes `c = a * b` for every item of `batch`: a is `m` by `k`, b is `k` by `n`, c is `m` by `n`. Sums over an
+/// empty k are 0.
 ///
 /// - c `f64`: operands of any float type, sums in `f64`.
 /// - c `f32`, `f16` or `bf16`: operands `f32`, `f16` or `bf16`, products and sums in `f32`, rounded once when stored.
