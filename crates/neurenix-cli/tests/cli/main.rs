@@ -2,6 +2,7 @@
 
 mod browser;
 mod command;
+mod devices;
 mod documents;
 mod imports;
 mod quantize;
