@@ -2,12 +2,10 @@
 
 use std::{
     collections::{BTreeMap, HashSet},
-    fs,
     path::Path,
 };
 
 use phynexus::Device;
-use prost::Message;
 
 use crate::{
     Element, Error, Port, Result,
@@ -15,7 +13,7 @@ use crate::{
     data::Reader,
     infer,
     model::port,
-    proto::{GraphProto, ModelProto, TensorProto},
+    proto::{self, GraphProto, ModelProto, TensorProto},
     shapes,
 };
 
@@ -49,10 +47,7 @@ pub struct Description {
 /// # Errors
 /// If the file cannot be read or is not valid. What is not supported is part of the description.
 pub fn describe(path: &Path) -> Result<Description> {
-    let bytes = fs::read(path).map_err(|source| Error::File { path: path.to_owned(), source })?;
-    let proto = ModelProto::decode(&bytes[..])
-        .map_err(|e| Error::invalid(format!("this is not an ONNX file: {e}")))?;
-    Description::of(&proto)
+    Description::of(&proto::read(path)?)
 }
 
 impl Description {

@@ -5,18 +5,16 @@ mod parts;
 
 use std::{
     collections::{HashMap, HashSet},
-    fs,
     path::Path,
 };
 
 use phynexus::Device;
-use prost::Message;
 
 use crate::{
     Element, Error, Model, Result, Value,
     data::Reader,
     infer,
-    proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto},
+    proto::{self, AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto},
     types::Types,
 };
 
@@ -86,9 +84,7 @@ impl Network {
     /// # Errors
     /// If a file cannot be read or is not valid.
     pub fn load(path: &Path) -> Result<Network> {
-        let bytes = fs::read(path).map_err(|source| Error::File { path: path.to_owned(), source })?;
-        let mut proto = ModelProto::decode(&bytes[..])
-            .map_err(|e| Error::invalid(format!("this is not an ONNX file: {e}")))?;
+        let mut proto = proto::read(path)?;
         let folder =
             path.parent().map(|folder| if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
         let reader = Reader { folder, device: Device::find("cpu")? };

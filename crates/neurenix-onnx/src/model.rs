@@ -2,20 +2,18 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    fs,
     path::Path,
     sync::Arc,
 };
 
 use phynexus::{DType, Device, Tensor, tensor::Generator, text::show_shape};
-use prost::Message;
 
 use crate::{
     Element, Error, Result, Value,
     build::Builder,
     data::{Reader, is_for_shapes, stays_on_cpu},
     graph::{Environment, Graph, run},
-    proto::{DimensionKind, ModelProto, TypeKind, ValueInfoProto},
+    proto::{self, DimensionKind, ModelProto, TypeKind, ValueInfoProto},
     shapes,
     types::{Extent, Type, Types},
 };
@@ -52,10 +50,10 @@ impl Model {
     /// # Errors
     /// If the file cannot be read or is invalid, or needs what is not supported; then the error names all of that.
     pub fn load(path: &Path, device: Device) -> Result<Model> {
-        let bytes = fs::read(path).map_err(|source| Error::File { path: path.to_owned(), source })?;
+        let proto = proto::read(path)?;
         let folder =
             path.parent().map(|folder| if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
-        Model::parse(&bytes, folder, device)
+        Model::of(&proto, folder, device)
     }
 
     /// Reads the bytes of a file. Tensors in other files are searched in `folder`.
@@ -63,9 +61,7 @@ impl Model {
     /// # Errors
     /// As for [`Model::load`].
     pub fn parse(bytes: &[u8], folder: Option<&Path>, device: Device) -> Result<Model> {
-        let proto = ModelProto::decode(bytes)
-            .map_err(|e| Error::invalid(format!("this is not an ONNX file: {e}")))?;
-        Model::of(&proto, folder, device)
+        Model::of(&proto::decode(bytes)?, folder, device)
     }
 
     /// The network of a file's message. Tensors in other files are searched in `folder`.

@@ -1,7 +1,23 @@
 //! The messages of ONNX's file format, with the fields that Neurenix reads or writes. Tags and types are those of
 //! `onnx.proto3` (ONNX 1.23).
 
+use std::{fs, path::Path};
+
 use prost::Message;
+
+use crate::{Error, Result};
+
+/// Reads the message of a file.
+pub(crate) fn read(path: &Path) -> Result<ModelProto> {
+    let bytes = fs::read(path).map_err(|source| Error::File { path: path.to_owned(), source })?;
+    decode(&bytes).map_err(|error| Error::invalid(format!("{}: {error}", path.display())))
+}
+
+/// Reads the message in the bytes of a file.
+pub(crate) fn decode(bytes: &[u8]) -> Result<ModelProto> {
+    ModelProto::decode(bytes)
+        .map_err(|error| Error::invalid(format!("this is not an ONNX file, or its end is missing: {error}")))
+}
 
 /// A whole file.
 #[derive(Clone, PartialEq, Message)]

@@ -11,6 +11,7 @@ use neurenix_onnx::{
 use crate::{
     Error, Format, Layer, Options, Quantized, Report, Result,
     linear::{Arrangement, Linear, float_of},
+    prepare::check_is_float,
     scheme::{Channels, Range, Scheme, check_finite},
     static_::kept,
     stored_bytes,
@@ -41,6 +42,7 @@ pub fn quantize_dynamically(network: &Network, options: &Options) -> Result<Quan
         let feature = "dynamic quantization".to_owned();
         return Err(Error::Opset { feature, needed: 11, opset: network.opset() });
     }
+    check_is_float(network)?;
     let excluded = kept(network, options)?;
     let float_bytes = stored_bytes(network);
     let mut writer =

@@ -13,6 +13,15 @@ use phynexus::Device;
 
 use crate::{Error, Result, Sample};
 
+/// A network that is quantized already is an error.
+pub(crate) fn check_is_float(network: &Network) -> Result<()> {
+    let quantized = ["QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"];
+    match network.graph.node.iter().find(|node| quantized.contains(&&*node.op_type)) {
+        Some(node) => Err(Error::Quantized { node: node.name.clone() }),
+        None => Ok(()),
+    }
+}
+
 /// The network with constants folded, nodes that do nothing dropped, products with their biases as one node, and batch
 /// normalizations folded into the layers before them. Nodes in `float`, by name, are not fused; those of them in
 /// `excluded`, which a caller named, keep batch normalizations apart from layers, too.
@@ -23,10 +32,7 @@ pub(crate) fn prepare(
     excluded: &HashSet<String>,
 ) -> Result<Network> {
     let mut network = network.clone();
-    let quantized = network.graph.node.iter().find(|node| node.op_type == "QuantizeLinear");
-    if let Some(node) = quantized {
-        return Err(Error::Quantized { node: node.name.clone() });
-    }
+    check_is_float(&network)?;
     network.sort()?;
     // A stored tensor that a caller could replace would have to stay float.
     let stored: HashSet<String> =

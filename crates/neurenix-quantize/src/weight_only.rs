@@ -11,6 +11,7 @@ use neurenix_onnx::{
 use crate::{
     Error, Format, Layer, Quantized, Report, Result, excluded,
     linear::{Arrangement, Linear, count, extents},
+    prepare::check_is_float,
     scheme::{Range, Scheme, check_finite},
     stored_bytes,
 };
@@ -69,6 +70,7 @@ impl WeightOnly {
 /// that is not there, [`Error::Opset`] if the network's opset is below 21 (13 for 8 bits and whole rows),
 /// [`Error::NotFinite`] for a weight with NaN or an infinity, and if a stored tensor is not valid.
 pub fn quantize_weights(network: &Network, options: &WeightOnly) -> Result<Quantized> {
+    check_is_float(network)?;
     let format = options.format()?;
     if options.group == Some(0) {
         let (expected, given) = ("at least 1".to_owned(), "0".to_owned());

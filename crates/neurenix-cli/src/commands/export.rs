@@ -32,6 +32,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8> {
     folder.must_be_finished()?;
     let config = folder.read_config()?;
     let file = file_of(&folder, &config, arguments.opset)?;
+    super::make_folder_of(&arguments.file)?;
     onnx::save(&file, &arguments.file)?;
     let sizes: Vec<String> = config.model.input.iter().map(usize::to_string).collect();
     let path = printable(&arguments.file.to_string_lossy()).into_owned();

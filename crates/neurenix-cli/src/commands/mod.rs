@@ -82,6 +82,16 @@ fn device(name: Option<&str>) -> Result<Device> {
     Ok(name.map_or_else(Device::default_device, Device::find)?)
 }
 
+/// Makes the folder of a file that will be written.
+fn make_folder_of(file: &Path) -> Result<()> {
+    match file.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => {
+            std::fs::create_dir_all(folder).map_err(|error| neurenix::Error::io("create", folder, error))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Parses a non-negative integer.
 fn whole<N: FromStr>(text: &str) -> Result<N, String> {
     text.parse().map_err(|_| "expected a whole number of at least 0".to_owned())

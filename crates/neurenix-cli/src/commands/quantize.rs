@@ -45,14 +45,14 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "FILE")]
     calibrate: Option<PathBuf>,
     /// Rows of that file to use, evenly spaced
-    #[arg(long, value_name = "NUMBER", default_value = "256", requires = "calibrate",
+    #[arg(long, value_name = "NUMBER", default_value = "256", requires = "calibrate", allow_negative_numbers = true,
           value_parser = super::positive::<usize>)]
     rows: usize,
     /// The class of each row of that file, NumPy .npy or MNIST IDX: the report then has the accuracy
     #[arg(long, value_name = "FILE", requires = "calibrate")]
     labels: Option<PathBuf>,
     /// Keep layers as floats until the accuracy is at most this much lower, such as 0.003
-    #[arg(long, value_name = "SHARE", requires = "labels")]
+    #[arg(long, value_name = "SHARE", requires = "labels", allow_negative_numbers = true, value_parser = share)]
     max_drop: Option<f64>,
     /// The format of activations
     #[arg(long, default_value = "uint8", value_parser = format)]
@@ -82,7 +82,7 @@ pub(super) struct Arguments {
     #[arg(long)]
     adaptive_rounding: bool,
     /// Only make weights smaller, to this number of bits (16, 8 or 4); needs no data
-    #[arg(long, value_name = "BITS", conflicts_with_all = STATIC_ONLY,
+    #[arg(long, value_name = "BITS", allow_negative_numbers = true, conflicts_with_all = STATIC_ONLY,
           conflicts_with_all = ["dynamic", "weights", "per_tensor"])]
     weight_only: Option<usize>,
     /// Find the ranges of activations while the network runs; needs no data
@@ -118,11 +118,40 @@ fn format(name: &str) -> Result<Format, String> {
         .ok_or_else(|| format!("expected one of {}", Format::ALL.map(|format| format.to_string()).join(", ")))
 }
 
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| "expected a share from 0 to 1, such as 0.003".to_owned())
+}
+
+/// The file to write, which must be neither the model nor the report.
+fn output(arguments: &Arguments) -> Result<PathBuf> {
+    let output = arguments.output.clone().unwrap_or_else(|| default_output(&arguments.model));
+    let real = |path: &Path| path.canonicalize().or_else(|_| std::path::absolute(path)).ok();
+    let files = [
+        ("the model", Some(&arguments.model)),
+        ("--output", Some(&output)),
+        ("--report", arguments.report.as_ref()),
+    ];
+    for (at, (name, path)) in files.iter().enumerate() {
+        for (other, same) in files.iter().take(at) {
+            if let (Some(path), Some(same)) = (path, same)
+                && real(path) == real(same)
+            {
+                let message =
+                    format!("{other} and {name} are the same file, {}: give another", path.display());
+                return Err(Error::data("quantize", message));
+            }
+        }
+    }
+    Ok(output)
+}
+
 pub(super) fn run(arguments: &Arguments) -> Result<u8> {
     if arguments.calibrate.is_none() && arguments.weight_only.is_none() && !arguments.dynamic {
         let message = "give --calibrate FILE, or choose --dynamic or --weight-only BITS, which need no data";
         return Err(Error::data("quantize", message));
     }
+    let output = output(arguments)?;
     let cpu = super::device(Some("cpu"))?;
     let target = arguments.device.as_deref().map(|name| Target::find(name, arguments.calibrate.is_some()));
     let target = target.transpose()?;
@@ -150,21 +179,25 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8> {
     progress.enable_steady_tick(std::time::Duration::from_millis(100));
     let quantized = quantized(arguments, &network, &samples, batches.as_deref());
     progress.finish_and_clear();
-    let Quantized { network: result, report } = quantized?;
-    let output = arguments.output.clone().unwrap_or_else(|| default_output(&arguments.model));
+    let Quantized { network: result, mut report } = quantized?;
+    super::make_folder_of(&output)?;
     let compiled = target
         .map(|target| target.compile(&result, &samples, arguments.strict, &output.with_extension("tflite")));
     let Outcome { placement, file } = compiled.transpose()?.unwrap_or_default();
     onnx::save(&result.to_proto(), &output)?;
+    // The last line has the accuracy.
+    let accuracy = report.accuracy.take();
     report.table().lines().try_for_each(|line| say!("{}", printable(line)))?;
+    report.accuracy = accuracy;
     placement.iter().try_for_each(show)?;
     if let Some(path) = &arguments.report {
         let title =
             arguments.model.file_name().unwrap_or(OsStr::new("network")).to_string_lossy().into_owned();
         write_bytes_atomically(path, render_deployment(&title, &report, &placement).as_bytes())?;
     }
-    if let Some((before, after)) = report.accuracy {
-        say!("accuracy {:.2} %, {:.2} % as floats", after * 100.0, before * 100.0)?;
+    if let Some((before, after)) = accuracy {
+        let (after, before) = (after * 100.0, before * 100.0);
+        say!("accuracy {after:.2} %, {before:.2} % as floats, on {} calibration rows", rows.count())?;
     }
     say!("{}", printable(&output.to_string_lossy()))?;
     if let (Some(file), Some(target)) = (&file, &arguments.device) {

@@ -272,6 +272,24 @@ fn quantize_refuses_options_that_would_have_no_effect() -> Outcome {
 }
 
 #[test]
+fn quantize_overwrites_neither_its_input_nor_its_output() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let folder = folder.path();
+    save(&folder.join("network.onnx"), vec![rows_of("x", 4)], 3)?;
+    let before = std::fs::read(folder.join("network.onnx"))?;
+    let dynamic = |more: &[&'static str]| [&["network.onnx", "--dynamic"], more].concat();
+    refuses(&dynamic(&["-o", "./network.onnx"]), folder, "the model and --output are the same file")?;
+    refuses(&dynamic(&["--report", "network.onnx"]), folder, "the model and --report are the same file")?;
+    refuses(&dynamic(&["-o", "new", "--report", "new"]), folder, "--output and --report are the same file")?;
+    refuses(&dynamic(&["--rows", "-5", "--calibrate", "x.npy"]), folder, "a whole number of at least 1")?;
+    assert_eq!(std::fs::read(folder.join("network.onnx"))?, before);
+    quantize(&dynamic(&["-o", "made/here.onnx"]), folder)?;
+    refuses(&["made/here.onnx", "--dynamic"], folder, "the network is quantized already")?;
+    std::fs::write(folder.join("part.onnx"), &before[..before.len() / 2])?;
+    refuses(&["part.onnx", "--dynamic"], folder, "part.onnx: this is not an ONNX file, or its end is missing")
+}
+
+#[test]
 fn quantize_says_what_a_device_needs() -> Outcome {
     let folder = tempfile::tempdir()?;
     let folder = folder.path();

@@ -38,6 +38,11 @@ pub(super) struct Batch<'a> {
 }
 
 impl Rows {
+    /// The number of rows in use.
+    pub(super) fn count(&self) -> usize {
+        self.places.len()
+    }
+
     /// Reads at most `most` rows of a file, evenly spaced: rows as `predict` takes them for a run, else arrays for the
     /// inputs of the network.
     pub(super) fn read(
