@@ -306,7 +306,9 @@ fn symbolic_shapes_are_compiled_when_they_are_needed() {
 #[test]
 #[ignore = "needs ONNX Runtime with onnxruntime-qnn in RNN_NPU_PATH"]
 fn trained_networks_run_without_the_cpu_but_for_products_of_16_bits() {
-    // In the emulator, some products of a sigmoid and a hyperbolic tangent of 16 bits overflow.
+    // In the emulator, some products of a sigmoid and a hyperbolic tangent of 16 bits overflow, and the tangent of one
+    // is wrong. Because of one product more than are tried again, the rest of its part is on the CPU.
+    const OVERFLOWS: &[(&str, &str)] = &[("*", "(Mul): its output"), ("Tanh", "(Tanh): its output")];
     let cases: [digits::Expected<'_>; 10] = [
         ("mlp", Format::Uint8, &[]),
         ("mlp", Format::Uint16, &[]),
@@ -315,7 +317,7 @@ fn trained_networks_run_without_the_cpu_but_for_products_of_16_bits() {
         ("lstm", Format::Uint8, &[]),
         ("lstm", Format::Uint16, &[]),
         ("lstm in steps", Format::Uint8, &[]),
-        ("lstm in steps", Format::Uint16, &[("*", "differs from the CPU")]),
+        ("lstm in steps", Format::Uint16, OVERFLOWS),
         ("transformer", Format::Uint8, &[]),
         ("transformer", Format::Uint16, &[]),
     ];
