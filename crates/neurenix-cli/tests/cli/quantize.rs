@@ -278,9 +278,10 @@ fn quantize_overwrites_neither_its_input_nor_its_output() -> Outcome {
     save(&folder.join("network.onnx"), vec![rows_of("x", 4)], 3)?;
     let before = std::fs::read(folder.join("network.onnx"))?;
     let dynamic = |more: &[&'static str]| [&["network.onnx", "--dynamic"], more].concat();
-    refuses(&dynamic(&["-o", "./network.onnx"]), folder, "the model and --output are the same file")?;
+    let same = quantize(&dynamic(&["-o", "./network.onnx"]), folder);
+    assert!(same.is_err_and(|e| e.to_string().contains("the model and --output are the same file")));
     refuses(&dynamic(&["--report", "network.onnx"]), folder, "the model and --report are the same file")?;
-    refuses(&dynamic(&["-o", "new", "--report", "new"]), folder, "--output and --report are the same file")?;
+    refuses(&dynamic(&["--report", "refused.onnx"]), folder, "--output and --report are the same file")?;
     refuses(&dynamic(&["--rows", "-5", "--calibrate", "x.npy"]), folder, "a whole number of at least 1")?;
     assert_eq!(std::fs::read(folder.join("network.onnx"))?, before);
     quantize(&dynamic(&["-o", "made/here.onnx"]), folder)?;
