@@ -165,9 +165,16 @@ class Onnx:
     def inputs(self, /) -> list[tuple[str, str | None, list[Any | None] | None]]:
         ...
 
+    def file(self, /, tensors: Sequence[tuple[str, Tensor]]) -> OnnxFile | None:
+        ...
+
     @staticmethod
     def load(path: str, device: DeviceLike | None=None) -> Onnx:
         ...
+    @property
+    def is_quantized(self, /) -> builtins.bool:
+        ...
+
 
     def outputs(self, /) -> list[tuple[str, str | None, list[Any | None] | None]]:
         ...
@@ -209,6 +216,14 @@ class OnnxFile:
 class Optimizer:
 
     def __new__(cls, /, name: str, groups: Sequence[tuple[Sequence[Tensor], SupportsFloat | SupportsIndex, SupportsFloat | SupportsIndex, dict[str, SupportsFloat | SupportsIndex]]]) -> Self:
+    @property
+    def opset(self, /) -> builtins.int:
+        ...
+
+    @staticmethod
+    def parse(data: bytes) -> OnnxFile:
+        ...
+
         ...
 
     def add_group(self, /, group: tuple[Sequence[Tensor], SupportsFloat | SupportsIndex, SupportsFloat | SupportsIndex, dict[str, SupportsFloat | SupportsIndex]]) -> None:

@@ -7,9 +7,10 @@
 from __future__ import annotations
 
 import inspect
+import operator
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from ._autograd import no_grad
 from ._creation import from_numpy
 from ._custom import CustomKernel
 from ._engine import Tensor
+from ._sizes import Recorded, sized, symbols_of
 from .nn.module import Module
 from .nn.parameter import Parameter
 
@@ -74,6 +76,14 @@ class OnnxModel(Module):
                 own += "_"
             return self, _added(self, own, tensor)
 
+    @property
+    def _file(self) -> _engine.OnnxFile | None:
+        """The file with the tensors as they are now; ``None`` for a float network that was loaded, of which nothing
+        keeps the file.
+        """
+        state = [(name, getattr(module, own).detach()) for name, (module, own) in self._places.items()]
+        return self._native.file(state)
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Computes the outputs from inputs in the order of ``inputs``, or by name: a tensor if there is one output,
         otherwise a tuple.
@@ -107,6 +117,11 @@ class OnnxModel(Module):
             return {name: _as_array(found[name]) for name in (names if outputs is None else outputs)}
 
     def _computed_by_name(self, given: Mapping[str, Any]) -> list[Any]:
+        if self._native.is_quantized and _recording.get():
+            raise NotImplementedError(
+                "export: the model calls a quantized network, whose integers a recording would lose: export the "
+                "quantized network alone"
+            )
         native = self._on_device()
         state = {name: getattr(module, own) for name, (module, own) in self._places.items()}
         known = {port.name: port for port in self.inputs}
@@ -220,9 +235,9 @@ def export(
     dynamic_axes: Mapping[str, Mapping[int, str] | Sequence[int]] | None = None,
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
-    opset: int = 21,
+    opset: int | None = None,
 ) -> None:
-    """Writes a network as an ONNX file of an opset from 13 to 28.
+    """Writes a network as an ONNX file of an opset from 13 to 28, by default 21.
 
     ``inputs`` is an example: a tensor, a tuple of tensors, or a dictionary of arguments by name. The model is called, a
     module in evaluation mode, and the operations that it records are written. ``dynamic_axes`` names axes of inputs
@@ -233,6 +248,9 @@ def export(
     Before anything is written, the file's numbers are compared with the model's, for the example and, if axes vary, for
     sizes that were not recorded. The file is then written whole or not at all. Tensors of more than 1.5 GB in total go
     to a second file beside it.
+
+    A quantized network keeps the operators, the opset and the names of its own file, with the numbers that its
+    parameters have now. Arguments that ask for others raise ``ValueError``.
 
     Raises ``NotImplementedError``, which names every operation that ONNX or the opset lacks, and ``ValueError`` if the
     model decides by a value of its input or depends on a size in a way that cannot be written.
@@ -246,9 +264,15 @@ def file_of(
     dynamic_axes: Mapping[str, Mapping[int, str] | Sequence[int]] | None = None,
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
-    opset: int = 21,
+    opset: int | None = None,
 ) -> _engine.OnnxFile:
     """The file that ``export`` writes, in memory."""
+    opset = None if opset is None else bounded("export: opset", opset)
+    own = quantized_file(model)
+    if own is not None:
+        assert isinstance(model, OnnxModel)
+        _check_own(model, own, dynamic_axes or {}, input_names, output_names, opset)
+        return own
     keywords = dict(inputs) if isinstance(inputs, Mapping) else {}
     args = () if isinstance(inputs, Mapping) else tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
     examples = [*args, *keywords.values()]
@@ -256,15 +280,19 @@ def file_of(
         if not isinstance(example, Tensor):
             raise TypeError(f"export: the example inputs must be tensors, got {type(example).__name__}")
     names = _input_names(model, len(args), list(keywords), input_names)
-    symbols = _symbols(names, examples, dynamic_axes or {}, output_names)
+    symbols = symbols_of(names, examples, dynamic_axes or {}, output_names)
     modes = [(module, module.training) for module in model.modules()] if isinstance(model, Module) else []
 
     def call(given: list[Tensor]) -> tuple[list[str], list[Tensor]]:
         return _outputs(model(*given[: len(args)], **dict(zip(keywords, given[len(args) :]))), output_names)
 
-    def record(given: list[Tensor]) -> _Recorded:
+    def record(given: list[Tensor]) -> Recorded:
         unknown = [_unknown(example) for example in given]
-        found, outputs = call(unknown)
+        token = _recording.set(True)
+        try:
+            found, outputs = call(unknown)
+        finally:
+            _recording.reset(token)
         taken = {*names, *found}
         state = model.state_dict(keep_vars=True) if isinstance(model, Module) else {}
         weights = [(n, value) for n, value in state.items() if isinstance(value, Tensor) and n not in taken]
@@ -273,8 +301,8 @@ def file_of(
     if isinstance(model, Module):
         model.eval()
     try:
-        first, second, third = _sized(examples, symbols, record)
-        file = _engine.export_onnx(first, symbols, second, opset)
+        first, second, third = sized(examples, symbols, record)
+        file = _engine.export_onnx(first, symbols, second, 21 if opset is None else opset)
         network = file.network(examples[0].device if examples else None)
         for given in [examples, third] if symbols else [examples]:
             with no_grad():
@@ -287,9 +315,51 @@ def file_of(
     return file
 
 
-_Named = list[tuple[str, Tensor]]
-_Recorded = tuple[_Named, _Named, _Named]
-"""Inputs, outputs and weights of a recorded model."""
+_recording: ContextVar[bool] = ContextVar("recording", default=False)
+"""Whether ``export`` records a model."""
+
+
+def bounded(name: str, number: Any) -> int:
+    """An integer that an argument gives, of at most 64 bits."""
+    integer = operator.index(number)
+    if not -(2**63) <= integer < 2**63:
+        raise ValueError(f"{name} is {integer}, which is too large")
+    return integer
+
+
+def quantized_file(model: Any) -> _engine.OnnxFile | None:
+    """The own file of a quantized network, whose operators a recording would not show."""
+    return model._file if isinstance(model, OnnxModel) and model._native.is_quantized else None
+
+
+def _check_own(
+    model: OnnxModel,
+    file: _engine.OnnxFile,
+    axes: Mapping[str, Any],
+    input_names: Sequence[str] | None,
+    output_names: Sequence[str] | None,
+    opset: int | None,
+) -> None:
+    """Refuses arguments that a quantized network's own file does not follow."""
+    own = "export: a quantized network keeps its own file, which has"
+    if opset not in (None, file.opset):
+        raise ValueError(f"{own} opset {file.opset}, not {opset}")
+    for kind, names, ports in (("inputs", input_names, model.inputs), ("outputs", output_names, model.outputs)):
+        known = [port.name for port in ports]
+        if names is not None and list(names) != known:
+            raise ValueError(f"{own} the {kind} {', '.join(known)}, not {', '.join(names)}")
+    by_name = {port.name: port for port in (*model.outputs, *model.inputs)}
+    for name, varying in axes.items():
+        if name not in by_name:
+            raise ValueError(f"{own} the inputs {', '.join(port.name for port in model.inputs)}, not {name}")
+        shape = by_name[name].shape
+        for axis in varying:
+            if shape is not None and not -len(shape) <= axis < len(shape):
+                raise IndexError(f"export: dynamic_axes has axis {axis} of {name!r}, which has {len(shape)} dimensions")
+            size = None if shape is None else shape[axis]
+            symbol = varying[axis] if isinstance(varying, Mapping) else size
+            if isinstance(size, int) or (size is not None and size != symbol):
+                raise ValueError(f"{own} the size {size} on axis {axis} of {name!r}: dynamic_axes cannot change it")
 
 
 def _unknown(example: Tensor) -> Tensor:
@@ -339,88 +409,6 @@ def _input_names(
     known = [name for name, each in inspect.signature(function).parameters.items() if each.kind in kinds]
     own = known[:positional] if len(known) >= positional else [f"input_{place}" for place in range(positional)]
     return [*own, *keywords]
-
-
-def _symbols(
-    names: list[str], examples: list[Tensor], axes: Mapping[str, Any], outputs: Sequence[str] | None
-) -> list[tuple[int, int, str]]:
-    """For each axis that varies the place of its input, the axis, and its symbol. Sizes of outputs follow from them."""
-    symbols = []
-    if not isinstance(axes, Mapping):
-        raise TypeError('export: dynamic_axes is a dictionary such as {"x": {0: "batch"}}')
-    for name, varying in axes.items():
-        if name not in names and (name in (outputs or ()) or re.fullmatch(r"output(_\d+)?", name)):
-            continue
-        if name not in names:
-            raise ValueError(f"export: dynamic_axes names {name!r}, but the inputs are {', '.join(names)}")
-        place = names.index(name)
-        if isinstance(varying, str) or not all(isinstance(axis, int) for axis in varying):
-            raise TypeError('export: dynamic_axes has the axes of an input as {0: "batch"} or [0]')
-        named = varying if isinstance(varying, Mapping) else {axis: f"{name}_{axis}" for axis in varying}
-        for axis, symbol in named.items():
-            rank = examples[place].dim()
-            if not -rank <= axis < rank:
-                raise IndexError(f"export: dynamic_axes has axis {axis} of {name!r}, which has {rank} dimensions")
-            symbols.append((place, axis % rank, symbol))
-    return symbols
-
-
-def _sized(
-    examples: list[Tensor], symbols: list[tuple[int, int, str]], record: Callable[[list[Tensor]], _Recorded]
-) -> tuple[_Recorded, _Recorded | None, list[Tensor]]:
-    """The model recorded for two sizes, and inputs of a third one to compare. No two symbols change by the same number
-    or factor. Multiples of the example's sizes suit models that need multiples; smaller sizes suit models with a
-    greatest size.
-    """
-    if not symbols:
-        return record(examples), None, examples
-    found: dict[str, int] = {}
-    for place, axis, symbol in symbols:
-        found.setdefault(symbol, max(examples[place].shape[axis], 2))
-    larger = [_spread(found, 1, 1), _spread(found, 1, 2)]
-    base = {symbol: max(size, 4 + 2 * k) for k, (symbol, size) in enumerate(found.items())}
-    smaller = [_spread(base, -1, 1), _spread(base, -1, 2)]
-    refusal: Exception | None = None
-    shapes = ""
-    for sizes in ([found, *larger], [base, *smaller]):
-        tried = [[_resized(example, place, symbols, each) for place, example in enumerate(examples)] for each in sizes]
-        try:
-            first, second, _ = (record(given) for given in tried)
-        except Exception as error:  # noqa: BLE001
-            if refusal is None:
-                refusal = error
-                shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tried[1])
-            continue
-        return first, second, tried[2]
-    assert refusal is not None
-    refusal.args = (f"{refusal} (export called the model with sizes that vary, such as {shapes})",)
-    raise refusal
-
-
-def _spread(sizes: dict[str, int], direction: int, turn: int) -> dict[str, int]:
-    """Another size for each symbol, multiples or smaller ones, with steps such that no two symbols change by the same
-    number or factor.
-    """
-    changed: dict[str, int] = {}
-    for symbol, size in sizes.items():
-        new, step = size, 0
-        known = [(value - sizes[other], value / sizes[other]) for other, value in changed.items()]
-        while new == size or any(new - size == number or new / size == factor for number, factor in known):
-            step += 1
-            new = size * (step + turn) if direction > 0 else max(size - turn * step, 1)
-            if step > size + len(sizes):
-                break
-        changed[symbol] = new
-    return changed
-
-
-def _resized(example: Tensor, place: int, symbols: list[tuple[int, int, str]], sizes: dict[str, int]) -> Tensor:
-    """The example with these sizes on the axes that vary."""
-    for own, axis, symbol in symbols:
-        if own == place:
-            index = _engine.arange(sizes[symbol], device=example.device) % max(example.shape[axis], 1)
-            example = example.index_select(axis, index)
-    return example.detach().clone().evaluate()
 
 
 def _compare(given: list[Tensor], expected: list[Tensor], got: list[Any]) -> None:

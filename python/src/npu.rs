@@ -151,7 +151,7 @@ impl PyNpuProgram {
         };
         let compiled = compute(py, || -> Result<Compiled> {
             registered();
-            let network = Network::new(file.0.clone())?;
+            let network = Network::new((*file.0).clone())?;
             Ok(Compiled::compile(&network, &device.0, &samples, &options)?)
         })?;
         Ok(PyNpuProgram { compiled: Mutex::new(compiled), device: device.0.name().to_owned() })

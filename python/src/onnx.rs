@@ -3,19 +3,20 @@
 use std::{
     collections::HashMap,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use neurenix::onnx::{
-    self, Export, Extent, Model, Port, Text, Value,
+    self, Element, Export, Extent, Model, Port, Text, Value,
     edit::{Network, stored},
-    proto::ModelProto,
+    proto::{ModelProto, OperatorSetIdProto},
 };
 use phynexus::Tensor;
 use pyo3::{
     IntoPyObjectExt,
     exceptions::PyNotImplementedError,
     prelude::*,
-    types::{PyList, PyTuple},
+    types::{PyBytes, PyList, PyTuple},
 };
 
 use crate::{
@@ -48,7 +49,19 @@ type Described = (String, Option<String>, Option<Vec<Option<Py<PyAny>>>>);
 
 /// A network from an ONNX file.
 #[pyclass(name = "Onnx", module = "neurenix._engine", frozen)]
-pub(crate) struct PyOnnx(Model);
+pub(crate) struct PyOnnx {
+    model: Model,
+    /// The file, if it was there already or is quantized. A float network is exported from what it records.
+    file: Option<Arc<ModelProto>>,
+}
+
+impl PyOnnx {
+    /// A network whose file `read` gives, if it is quantized.
+    fn of(model: Model, read: impl FnOnce() -> onnx::Result<Network>) -> onnx::Result<PyOnnx> {
+        let file = if model.is_quantized() { Some(Arc::new(read()?.to_proto())) } else { None };
+        Ok(PyOnnx { model, file })
+    }
+}
 
 fn described(py: Python<'_>, port: &Port) -> PyResult<Described> {
     let extent = |extent: &Extent| match extent {
@@ -99,44 +112,64 @@ impl PyOnnx {
     #[pyo3(signature = (path, device=None))]
     fn load(py: Python<'_>, path: String, device: Option<Named>) -> Result<PyOnnx> {
         let (path, device) = (PathBuf::from(path), chosen(device)?);
-        compute(py, || Model::load(&path, device)).map(PyOnnx)
+        compute(py, || PyOnnx::of(Model::load(&path, device)?, || Network::load(&path)))
     }
     /// Reads the bytes of a file.
     #[staticmethod]
     #[pyo3(signature = (data, device=None))]
     fn parse(py: Python<'_>, data: &[u8], device: Option<Named>) -> Result<PyOnnx> {
         let device = chosen(device)?;
-        compute(py, || Model::parse(data, None, device)).map(PyOnnx)
+        compute(py, || PyOnnx::of(Model::parse(data, None, device)?, || Network::parse(data, None)))
     }
     /// The inputs that must be given.
     fn inputs(&self, py: Python<'_>) -> PyResult<Vec<Described>> {
-        self.0.inputs().iter().map(|port| described(py, port)).collect()
+        self.model.inputs().iter().map(|port| described(py, port)).collect()
     }
     /// The outputs.
     fn outputs(&self, py: Python<'_>) -> PyResult<Vec<Described>> {
-        self.0.outputs().iter().map(|port| described(py, port)).collect()
+        self.model.outputs().iter().map(|port| described(py, port)).collect()
     }
     /// The tensors of floats in the file, and whether training changes them.
     fn parameters(&self) -> Vec<(String, PyTensor, bool)> {
         let wrap = |(name, tensor, trainable): (&str, &phynexus::Tensor, bool)| {
             (name.to_owned(), PyTensor::wrap(tensor.clone()), trainable)
         };
-        self.0.parameters().map(wrap).collect()
+        self.model.parameters().map(wrap).collect()
     }
     /// Where it computes.
     #[getter]
     fn device(&self) -> PyDevice {
-        PyDevice(self.0.device())
+        PyDevice(self.model.device())
     }
     /// The same network on another device.
     fn to_device(&self, py: Python<'_>, device: Named) -> Result<PyOnnx> {
         let device = chosen(Some(device))?;
-        compute(py, || self.0.to_device(device)).map(PyOnnx)
+        let model = compute(py, || self.model.to_device(device))?;
+        Ok(PyOnnx { model, file: self.file.clone() })
+    }
+    /// Whether nodes quantize numbers, or compute with quantized ones.
+    #[getter]
+    fn is_quantized(&self) -> bool {
+        self.model.is_quantized()
+    }
+    /// The file with these elements for stored tensors; ``None`` for a float network that was loaded.
+    fn file(&self, py: Python<'_>, tensors: NamedTensors) -> Result<Option<PyOnnxFile>> {
+        self.file.as_ref().map(|file| PyOnnxFile(file.clone()).with_tensors(py, tensors)).transpose()
     }
     /// It never changes: copies of a module share it.
     fn __deepcopy__<'py>(slf: &Bound<'py, Self>, memo: &Bound<'py, PyAny>) -> Bound<'py, Self> {
         let _ = memo;
         slf.clone()
+    }
+    /// Pickles hold the file. Nothing keeps that of a float network that was loaded.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> Result<(Bound<'py, PyAny>, (Bound<'py, PyAny>, PyDevice))> {
+        let Some(file) = &self.file else {
+            return Err(type_error(
+                "a network from a file of floats cannot be pickled: keep the file, and load it again",
+            ));
+        };
+        let file = Bound::new(py, PyOnnxFile(file.clone()))?.into_any();
+        Ok((py.get_type::<PyOnnxFile>().getattr("network")?, (file, PyDevice(self.model.device()))))
     }
     /// Computes the outputs from inputs, and other tensors in place of the file's, by name.
     #[pyo3(signature = (values, generator=None))]
@@ -149,7 +182,7 @@ impl PyOnnx {
         let values = values.into_iter().map(|(name, value)| Ok((name, given(&value)?)));
         let values = values.collect::<Result<HashMap<String, Value>>>()?;
         let generator = self::generator(generator);
-        let results = compute(py, || self.0.run(values, generator))?;
+        let results = compute(py, || self.model.run(values, generator))?;
         Ok(results.into_iter().map(|value| returned(py, value)).collect::<PyResult<_>>()?)
     }
 }
@@ -182,7 +215,14 @@ impl Tensors {
 
 /// An ONNX file that is not written yet.
 #[pyclass(name = "OnnxFile", module = "neurenix._engine", frozen)]
-pub(crate) struct PyOnnxFile(pub(crate) ModelProto);
+pub(crate) struct PyOnnxFile(pub(crate) Arc<ModelProto>);
+
+impl PyOnnxFile {
+    /// The file of a network.
+    pub(crate) fn of(network: &Network) -> PyOnnxFile {
+        PyOnnxFile(Arc::new(network.to_proto()))
+    }
+}
 
 #[pymethods]
 impl PyOnnxFile {
@@ -193,7 +233,7 @@ impl PyOnnxFile {
             registered();
             Network::load(Path::new(&path))
         })?;
-        Ok(PyOnnxFile(network.to_proto()))
+        Ok(PyOnnxFile::of(&network))
     }
     /// The names of the inputs that must be given.
     fn inputs(&self) -> Vec<String> {
@@ -203,29 +243,65 @@ impl PyOnnxFile {
         let names = graph.clone().flat_map(|g| &g.input).map(|input| &input.name);
         names.filter(|name| !is_stored(name)).cloned().collect()
     }
+    /// The version of ONNX's own operators that it uses.
+    #[getter]
+    fn opset(&self) -> i64 {
+        let own = |set: &&OperatorSetIdProto| set.domain.is_empty() || set.domain == "ai.onnx";
+        self.0.opset_import.iter().find(own).map_or(1, |set| set.version)
+    }
     /// The name and the operator of each node.
     fn nodes(&self) -> Vec<(String, String)> {
         let nodes = self.0.graph.iter().flat_map(|graph| &graph.node);
         nodes.map(|node| (node.name.clone(), node.op_type.clone())).collect()
     }
-    /// The same file with other elements for these stored tensors.
+    /// The same file with other elements for these stored tensors, of the types and shapes that they have.
     fn with_tensors(&self, py: Python<'_>, tensors: NamedTensors) -> Result<PyOnnxFile> {
         let tensors = (tensors.into_iter())
             .map(|(name, tensor)| Ok((name, tensor.get().tensor()?)))
             .collect::<Result<Vec<_>>>()?;
-        compute(py, || -> onnx::Result<PyOnnxFile> {
-            let mut network = Network::new(self.0.clone())?;
+        compute(py, || -> Result<PyOnnxFile> {
+            let mut network = Network::new((*self.0).clone())?;
             for (name, tensor) in &tensors {
-                network.store(stored(name, tensor)?);
+                let given = stored(name, tensor)?;
+                let Some(known) = network.stored(name) else {
+                    return Err(value_error(format!("the file has no dense tensor {name:?}")));
+                };
+                if (known.data_type, &known.dims) != (given.data_type, &given.dims) {
+                    let element = Element::of_number(i64::from(known.data_type));
+                    return Err(value_error(format!(
+                        "the tensor {name:?} is {} of shape {:?}, but the file needs {} of shape {:?}; convert it back",
+                        tensor.dtype(),
+                        tensor.shape(),
+                        element.map_or("another type".to_owned(), |element| format!("{element:?}")),
+                        known.dims
+                    )));
+                }
+                network.store(given);
             }
-            Ok(PyOnnxFile(network.to_proto()))
+            Ok(PyOnnxFile::of(&network))
         })
+    }
+    /// It never changes: copies share it.
+    fn __deepcopy__<'py>(slf: &Bound<'py, Self>, memo: &Bound<'py, PyAny>) -> Bound<'py, Self> {
+        let _ = memo;
+        slf.clone()
+    }
+    /// The file of these bytes, which hold all of its tensors.
+    #[staticmethod]
+    fn parse(py: Python<'_>, data: &[u8]) -> Result<PyOnnxFile> {
+        compute(py, || Network::parse(data, None)).map(|network| PyOnnxFile::of(&network))
+    }
+    /// Pickles hold the file's bytes.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyBytes>,))> {
+        let bytes = py.detach(|| onnx::to_bytes(&self.0));
+        Ok((py.get_type::<PyOnnxFile>().getattr("parse")?, (PyBytes::new(py, &bytes),)))
     }
     /// The network as it will be read.
     #[pyo3(signature = (device=None))]
     fn network(&self, py: Python<'_>, device: Option<Named>) -> Result<PyOnnx> {
         let device = chosen(device)?;
-        compute(py, || Model::of(&self.0, None, device)).map(PyOnnx)
+        let model = compute(py, || Model::of(&self.0, None, device))?;
+        Ok(PyOnnx { model, file: Some(self.0.clone()) })
     }
     /// Writes the file. It is complete or not there.
     fn save(&self, py: Python<'_>, path: String) -> Result<()> {
@@ -259,5 +335,5 @@ pub(crate) fn export_onnx(
             None => onnx::export_as(&network, &network, opset),
         }
     })
-    .map(PyOnnxFile)
+    .map(|file| PyOnnxFile(Arc::new(file)))
 }

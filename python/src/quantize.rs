@@ -117,13 +117,13 @@ pub(crate) fn samples(all: Samples<'_>) -> Result<Vec<Sample>> {
 }
 
 fn returned(quantized: Quantized) -> (PyOnnxFile, PyReport) {
-    (PyOnnxFile(quantized.network.to_proto()), PyReport(quantized.report))
+    (PyOnnxFile::of(&quantized.network), PyReport(quantized.report))
 }
 
 /// The file as a network, with the devices that compute its constants and samples. Call it without the GIL.
 fn network(file: &PyOnnxFile) -> Result<Network> {
     registered();
-    Ok(Network::new(file.0.clone())?)
+    Ok(Network::new((*file.0).clone())?)
 }
 
 /// Integers for activations and weights, with ranges from samples.
@@ -154,7 +154,7 @@ pub(crate) fn quantize_onnx_within(
     let mut failure = None;
     let mut measured = |network: &Network| {
         let accuracy = Python::attach(|py| {
-            measure.call1(py, (PyOnnxFile(network.to_proto()),)).and_then(|value| value.extract::<f64>(py))
+            measure.call1(py, (PyOnnxFile::of(network),)).and_then(|value| value.extract::<f64>(py))
         });
         accuracy.map_err(|error| {
             failure = Some(error);
@@ -213,12 +213,12 @@ pub(crate) fn prepare_onnx_training(
     let (samples, options) = (self::samples(samples)?, settings.options()?);
     let prepared =
         compute(py, || -> Result<_> { Ok(quantize::prepare_training(&network(file)?, &samples, &options)?) });
-    prepared.map(|network: Network| PyOnnxFile(network.to_proto()))
+    prepared.map(|network: Network| PyOnnxFile::of(&network))
 }
 
 /// The trained network with integers for weights.
 #[pyfunction]
 pub(crate) fn finish_onnx_training(py: Python<'_>, file: &PyOnnxFile) -> Result<PyOnnxFile> {
     let finished = compute(py, || -> Result<_> { Ok(quantize::finish_training(&network(file)?)?) });
-    finished.map(|network: Network| PyOnnxFile(network.to_proto()))
+    finished.map(|network: Network| PyOnnxFile::of(&network))
 }

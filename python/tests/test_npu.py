@@ -4,9 +4,11 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import pathlib
+import pickle
 import re
 import runpy
 import warnings
@@ -15,7 +17,7 @@ from typing import Any
 import neurenix as nx
 import numpy as np
 import pytest
-from neurenix import nn
+from neurenix import nn, quantize
 from neurenix.hardware import FallbackWarning
 from neurenix.hardware.npu import NPUBackend, is_npu_available
 
@@ -294,3 +296,36 @@ def test_without_a_unit_the_cpu_computes_and_says_so(network: nn.Module) -> None
     assert (got.argmax(-1) == test_y).mean() >= (expected.argmax(-1) == test_y).mean() - 0.003
     entries = model.placement_report()
     assert entries and {entry["device"] for entry in entries} == {"cpu"} and all(entry["reason"] for entry in entries)
+
+
+@pytest.mark.skipif(is_npu_available(), reason="this machine has an NPU")
+@pytest.mark.filterwarnings("ignore::neurenix.hardware.FallbackWarning")
+def test_a_quantized_network_keeps_its_numbers(tmp_path: pathlib.Path) -> None:
+    npu, x, path = NPUBackend(), nx.randn(6, 4), tmp_path / "network.onnx"
+    quantized = quantize.static(nn.Linear(4, 3), x)
+    quantized.save(path)
+    for network in (quantized, nx.onnx.load(path)):
+        for arguments in ({}, {"quantize": False}, {"quantize": False, "calibration_data": x}):
+            model = npu.optimize_model(network, **arguments)
+            assert nx.array_equal(model(x), quantized(x))
+            operators = [entry["operator"] for entry in model.placement_report()]
+            assert "QuantizeLinear" in operators and "Round" not in operators
+        for arguments in ({"calibration_data": x}, {"precision": "float16"}, {"precision": "int16"}, {"dynamic": True}):
+            with pytest.raises(ValueError, match="would quantize a network again"):
+                npu.optimize_model(network, **arguments)
+    with pytest.raises(ValueError, match="the network is quantized already"):
+        npu.optimize_model(path, calibration_data=x)
+
+
+@pytest.mark.skipif(is_npu_available(), reason="this machine has an NPU")
+@pytest.mark.filterwarnings("ignore::neurenix.hardware.FallbackWarning")
+def test_copies_of_an_optimized_network() -> None:
+    x = nx.randn(6, 4)
+    for arguments in ({"calibration_data": x}, {}, {"quantize": False}):
+        model = NPUBackend().optimize_model(nn.Linear(4, 3), **arguments)
+        expected = model(x)
+        for again in (model.clone(), copy.deepcopy(model)):
+            assert nx.array_equal(again(x), expected)
+            assert again.placement_report() == model.placement_report()
+        with pytest.raises(TypeError, match=r"save\(\) writes a file"):
+            pickle.dumps(model)

@@ -243,6 +243,67 @@ def test_what_quantization_refuses(tmp_path: pathlib.Path) -> None:
         quantize.static(tmp_path / "missing.onnx", data)
 
 
+def operators(path: pathlib.Path) -> list[str]:
+    return [node.op_type for node in onnx.load(str(path)).graph.node]
+
+
+QUANTIZERS: dict[str, Any] = {
+    "static": lambda model, x: quantize.static(model, x),
+    "dynamic": lambda model, x: quantize.dynamic(model, x),
+    "weights": lambda model, x: quantize.weights(model, x, bits=8),
+}
+
+
+@pytest.mark.parametrize("method", QUANTIZERS)
+def test_a_quantized_network_is_exported_as_it_is(method: str, tmp_path: pathlib.Path) -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.ReLU(), nn.Linear(8, 3))
+    x = nx.randn(6, 4)
+    quantized = QUANTIZERS[method](model, x)
+    saved, path = tmp_path / "saved.onnx", tmp_path / "exported.onnx"
+    quantized.save(saved)
+    for network in (quantized, nx.onnx.load(saved), nx.onnx.loads(saved.read_bytes())):
+        nx.onnx.export(network, x, path)
+        assert operators(path) == operators(saved)
+        assert any(operator.endswith(("Linear", "Integer")) for operator in operators(path))
+        assert nx.array_equal(nx.onnx.load(path)(x), quantized(x))
+    nx.onnx.export(quantized, x, path, dynamic_axes={quantized.inputs[0].name: {0: "batch"}}, opset=21)
+    for arguments in ({"opset": 22}, {"input_names": ["z"]}, {"output_names": ["z"]}, {"dynamic_axes": {"z": [0]}}):
+        with pytest.raises(ValueError, match="a quantized network keeps its own file"):
+            nx.onnx.export(quantized, x, path, **arguments)
+    with pytest.raises(NotImplementedError, match="export the quantized network alone"):
+        nx.onnx.export(nn.Sequential(quantized, nn.Softmax(-1)), x, path)
+
+
+def test_an_export_has_the_parameters_of_now(tmp_path: pathlib.Path) -> None:
+    quantized = quantize.dynamic(nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8)), nx.randn(6, 4))
+    x, path = nx.randn(6, 4), tmp_path / "network.onnx"
+    before = quantized(x)
+    weight = next(tensor for tensor in quantized.parameters() if tensor.shape == (8,))
+    weight.data = weight.data * 3 + 1
+    changed = quantized(x)
+    assert not nx.allclose(changed, before)
+    nx.onnx.export(quantized, x, path)
+    assert nx.array_equal(nx.onnx.load(path)(x), changed)
+    quantized.save(path)
+    assert nx.array_equal(nx.onnx.load(path)(x), changed)
+    quantized.to("float16")
+    with pytest.raises(ValueError, match="is float16 of shape .* convert it back"):
+        nx.onnx.export(quantized, x, path)
+
+
+@pytest.mark.parametrize("method", QUANTIZERS)
+def test_a_quantized_network_is_not_quantized_again(method: str, tmp_path: pathlib.Path) -> None:
+    x, path = nx.randn(6, 4), tmp_path / "network.onnx"
+    quantized = QUANTIZERS[method](nn.Linear(4, 3), x)
+    quantized.save(path)
+    for again in (quantized, nx.onnx.load(path), path, quantized.clone()):
+        for other in QUANTIZERS.values():
+            with pytest.raises(ValueError, match="the network is quantized already"):
+                other(again, x)
+        with pytest.raises(ValueError, match="the network is quantized already"):
+            quantize.prepare_training(again, x)
+
+
 def test_batches_without_rows() -> None:
     for data in ([nx.zeros(0, 4)], [nx.randn(2, 4), nx.zeros(0, 4)]):
         with pytest.raises(ValueError, match="has no rows"):

@@ -14,6 +14,7 @@ use crate::{
     Element, Error, Model, Result, Value,
     data::Reader,
     infer,
+    model::quantizes,
     proto::{self, AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto},
     types::Types,
 };
@@ -84,9 +85,20 @@ impl Network {
     /// # Errors
     /// If a file cannot be read or is not valid.
     pub fn load(path: &Path) -> Result<Network> {
-        let mut proto = proto::read(path)?;
         let folder =
             path.parent().map(|folder| if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
+        Network::read(proto::read(path)?, folder)
+    }
+
+    /// Reads the bytes of a file. Tensors in other files are searched in `folder`.
+    ///
+    /// # Errors
+    /// If the file, or another that it names, is not valid or cannot be read.
+    pub fn parse(bytes: &[u8], folder: Option<&Path>) -> Result<Network> {
+        Network::read(proto::decode(bytes)?, folder)
+    }
+
+    fn read(mut proto: ModelProto, folder: Option<&Path>) -> Result<Network> {
         let reader = Reader { folder, device: Device::find("cpu")? };
         for tensor in proto.graph.iter_mut().flat_map(|graph| &mut graph.initializer) {
             if !tensor.external_data.is_empty() {
@@ -126,6 +138,11 @@ impl Network {
     pub fn opset(&self) -> i64 {
         let own = self.rest.opset_import.iter().find(|set| set.domain.is_empty() || set.domain == "ai.onnx");
         own.map_or(1, |set| set.version)
+    }
+
+    /// The first node that quantizes numbers, or computes with quantized ones.
+    pub fn quantizing_node(&self) -> Option<&NodeProto> {
+        self.graph.node.iter().find(|node| quantizes(&node.op_type))
     }
 
     /// Who makes and who reads each value.

@@ -200,6 +200,11 @@ pub fn save(model: &ModelProto, path: &Path) -> Result<()> {
     save_within(model, path, GREATEST_MESSAGE)
 }
 
+/// A file's bytes, with all of its tensors.
+pub fn to_bytes(model: &ModelProto) -> Vec<u8> {
+    model.encode_to_vec()
+}
+
 fn save_within(model: &ModelProto, path: &Path, greatest: usize) -> Result<()> {
     let tensors = model.graph.iter().flat_map(|graph| &graph.initializer);
     if tensors.map(|tensor| tensor.raw_data.len()).sum::<usize>() <= greatest {

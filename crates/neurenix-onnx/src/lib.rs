@@ -24,7 +24,7 @@ mod value;
 pub use describe::{Description, describe};
 pub use element::Element;
 pub use error::{Error, Result};
-pub use export::{Export, OPSET, export, export_as, export_with, save};
+pub use export::{Export, OPSET, export, export_as, export_with, save, to_bytes};
 pub use infer::infer;
 pub use model::{Model, Port};
 pub use types::{Extent, Size, Type, Types};

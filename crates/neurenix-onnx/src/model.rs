@@ -139,6 +139,11 @@ impl Model {
         &self.outputs
     }
 
+    /// Whether nodes quantize numbers, or compute with quantized ones.
+    pub fn is_quantized(&self) -> bool {
+        self.graph.nodes.iter().any(|node| quantizes(&node.operator))
+    }
+
     /// Where it computes.
     pub fn device(&self) -> Device {
         self.device
@@ -262,6 +267,12 @@ pub(crate) fn port(info: &ValueInfoProto) -> Port {
         element: tensor.and_then(|tensor| Element::of_number(i64::from(tensor.elem_type))),
         shape: tensor.and_then(|tensor| Some(tensor.shape.as_ref()?.dim.iter().map(extent).collect())),
     }
+}
+
+/// Whether an operator quantizes numbers, or computes with quantized ones.
+pub(crate) fn quantizes(operator: &str) -> bool {
+    matches!(operator, "DynamicQuantizeLinear" | "ConvInteger" | "MatMulInteger")
+        || matches!(operator, "QuantizeLinear" | "DequantizeLinear" | "QLinearConv" | "QLinearMatMul")
 }
 
 /// The names that nodes of these operators read from the input `first` on.

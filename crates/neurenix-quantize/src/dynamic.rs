@@ -11,7 +11,7 @@ use neurenix_onnx::{
 use crate::{
     Error, Format, Layer, Options, Quantized, Report, Result,
     linear::{Arrangement, Linear, float_of},
-    prepare::check_is_float,
+    prepare::check_float,
     scheme::{Channels, Range, Scheme, check_finite},
     static_::kept,
     stored_bytes,
@@ -26,8 +26,8 @@ use crate::{
 ///
 /// # Errors
 /// [`Error::Option`] for formats other than those above, or activations other than `Uint8`; [`Error::Opset`] below
-/// opset 11; an unknown name in `excluded` or `operators`; a stored tensor that is not valid; [`Error::NotFinite`] for a
-/// weight with NaN or an infinity.
+/// opset 11; [`Error::Quantized`]; an unknown name in `excluded` or `operators`; a stored tensor that is not valid;
+/// [`Error::NotFinite`] for a weight with NaN or an infinity.
 pub fn quantize_dynamically(network: &Network, options: &Options) -> Result<Quantized> {
     let wrong = |option, expected: &str, given: Format| {
         Err(Error::Option { option, expected: expected.to_owned(), given: given.to_string() })
@@ -42,7 +42,7 @@ pub fn quantize_dynamically(network: &Network, options: &Options) -> Result<Quan
         let feature = "dynamic quantization".to_owned();
         return Err(Error::Opset { feature, needed: 11, opset: network.opset() });
     }
-    check_is_float(network)?;
+    check_float(network)?;
     let excluded = kept(network, options)?;
     let float_bytes = stored_bytes(network);
     let mut writer =

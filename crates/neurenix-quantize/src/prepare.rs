@@ -13,15 +13,6 @@ use phynexus::Device;
 
 use crate::{Error, Result, Sample};
 
-/// A network that is quantized already is an error.
-pub(crate) fn check_is_float(network: &Network) -> Result<()> {
-    let quantized = ["QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"];
-    match network.graph.node.iter().find(|node| quantized.contains(&&*node.op_type)) {
-        Some(node) => Err(Error::Quantized { node: node.name.clone() }),
-        None => Ok(()),
-    }
-}
-
 /// The network with constants folded, nodes that do nothing dropped, products with their biases as one node, and batch
 /// normalizations folded into the layers before them. Nodes in `float`, by name, are not fused; those of them in
 /// `excluded`, which a caller named, keep batch normalizations apart from layers, too.
@@ -31,8 +22,8 @@ pub(crate) fn prepare(
     float: &HashSet<String>,
     excluded: &HashSet<String>,
 ) -> Result<Network> {
+    check_float(network)?;
     let mut network = network.clone();
-    check_is_float(&network)?;
     network.sort()?;
     // A stored tensor that a caller could replace would have to stay float.
     let stored: HashSet<String> =
@@ -48,6 +39,14 @@ pub(crate) fn prepare(
     network.sort()?;
     network.prune();
     Ok(network)
+}
+
+/// Refuses a network that is quantized already: another rounding of its numbers would only add errors.
+pub(crate) fn check_float(network: &Network) -> Result<()> {
+    match network.quantizing_node() {
+        Some(node) => Err(Error::Quantized { node: node.name.clone() }),
+        None => Ok(()),
+    }
 }
 
 /// The types of all tensors for a sample.

@@ -11,7 +11,7 @@ use neurenix_onnx::{
 use crate::{
     Error, Format, Layer, Quantized, Report, Result, excluded,
     linear::{Arrangement, Linear, count, extents},
-    prepare::check_is_float,
+    prepare::check_float,
     scheme::{Range, Scheme, check_finite},
     stored_bytes,
 };
@@ -68,7 +68,8 @@ impl WeightOnly {
 /// # Errors
 /// [`Error::Option`] for bits other than 16, 8 and 4 or an empty group, [`Error::UnknownName`] for a name in `excluded`
 /// that is not there, [`Error::Opset`] if the network's opset is below 21 (13 for 8 bits and whole rows),
-/// [`Error::NotFinite`] for a weight with NaN or an infinity, and if a stored tensor is not valid.
+/// [`Error::Quantized`], [`Error::NotFinite`] for a weight with NaN or an infinity, and if a stored tensor is not
+/// valid.
 pub fn quantize_weights(network: &Network, options: &WeightOnly) -> Result<Quantized> {
     check_is_float(network)?;
     let format = options.format()?;
@@ -81,6 +82,7 @@ pub fn quantize_weights(network: &Network, options: &WeightOnly) -> Result<Quant
         let feature = format!("{format} weights{}", if options.group.is_some() { " in groups" } else { "" });
         return Err(Error::Opset { feature, needed, opset: network.opset() });
     }
+    check_float(network)?;
     let mut network = network.clone();
     let excluded = excluded(&network, &options.excluded)?;
     let float_bytes = stored_bytes(&network);

@@ -12,7 +12,8 @@ from .. import _engine, quantize as quantization
 from .._creation import iinfo
 from .._engine import Tensor
 from ..nn import Module
-from ..onnx import file_of
+from ..onnx import OnnxModel, file_of
+from ..quantize import QuantizedModel
 from ._backend import HardwareBackend, _calls_above
 from ._deployed import OptimizedModel, folders, loaded, of_quantized, sample_of
 
@@ -188,8 +189,8 @@ class NPUBackend(HardwareBackend):
         ``precision``: ``"int8"`` or ``"int16"`` for activations (weights are ``int8``, as NPUs have it), or
         ``"float16"`` or ``"bfloat16"``. ``calibration_data`` is batches of typical inputs, from which the ranges of
         activations follow. Without it only the weights are integers, of 8 or 16 bits, and layers compute with floats;
-        with ``dynamic``, the ranges are found while the network runs. NPUs compute neither with integers: a warning
-        says so. ``quantize=False`` keeps the model's own numbers.
+        with ``dynamic``, the ranges are found while the network runs. NPUs compute neither with integers: a warning says
+        so. ``quantize=False`` keeps the model's own numbers, as it always is for a network that is quantized already.
 
         ``optimize_for``:
 
@@ -214,6 +215,17 @@ class NPUBackend(HardwareBackend):
         if not isinstance(model, (Module, str, os.PathLike)):
             raise TypeError(f"optimize_model: expected neurenix.nn.Module or a path, got {type(model).__name__}")
         _check(model, quantize, precision, optimize_for, calibration_data is not None, dynamic, options)
+        if quantize and isinstance(model, OnnxModel) and model._native.is_quantized:
+            asked = [f"precision={precision!r}"] if precision != "int8" else []
+            asked += [f"optimize_for={optimize_for!r}"] if optimize_for not in ("balanced", "power") else []
+            asked += ["calibration_data"] if calibration_data is not None else []
+            asked += [*(["dynamic"] if dynamic else []), *options]
+            if asked:
+                raise ValueError(
+                    f"optimize_model: {', '.join(asked)} would quantize a network again that is quantized already: "
+                    "give the float network, or quantize=False, which keeps its numbers"
+                )
+            quantize = False
         unit, reason = self._unit("optimize_model", strict)
         settings = self._settings(low_power=optimize_for == "power", strict=strict)
         place = self._placing("optimize_model")
@@ -227,6 +239,8 @@ class NPUBackend(HardwareBackend):
             copy = model.clone().eval()
             if quantize:
                 copy.to(precision)
+            if isinstance(copy, QuantizedModel):
+                return of_quantized(copy, samples(copy), unit, reason, settings, place)
             return OptimizedModel(copy, None, None, unit, reason, settings, samples(copy), place)
         activations, weights = _FORMATS[precision]
         chosen: dict[str, Any] = {"activations": activations, "weights": weights}

@@ -13,7 +13,6 @@ import html
 import inspect
 import itertools
 import json
-import operator
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -25,7 +24,7 @@ from .._autograd import no_grad
 from .._creation import from_numpy
 from .._engine import Tensor
 from ..nn.module import Module
-from ..onnx import OnnxModel, file_of
+from ..onnx import OnnxModel, bounded, file_of, quantized_file
 
 __all__ = [
     "QuantizationReport",
@@ -81,7 +80,6 @@ class QuantizedModel(OnnxModel):
 
     def __init__(self, file: _engine.OnnxFile, report: _engine.QuantizationReport | None, device: Any = None) -> None:
         super().__init__(file.network(device))
-        self._file = file
         self._report = None if report is None else QuantizationReport(report)
         self.eval().requires_grad_(False)
 
@@ -91,7 +89,9 @@ class QuantizedModel(OnnxModel):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the network as an ONNX file, which ``neurenix.onnx.load`` and other runtimes read."""
-        self._file.save(os.fspath(path))
+        file = self._file
+        assert file is not None
+        file.save(os.fspath(path))
 
 
 def static(
@@ -203,24 +203,20 @@ def prepare_training(
         equalize, None, False, False,
     )  # fmt: skip
     prepared = _engine.prepare_onnx_training(file, named, settings)
-    return _TrainableModel(prepared, _device(model))
+    return _TrainableModel(prepared.network(_device(model)))
 
 
 class _TrainableModel(OnnxModel):
-    """A network from ``prepare_training``, with its file."""
-
-    def __init__(self, file: _engine.OnnxFile, device: Any) -> None:
-        super().__init__(file.network(device))
-        self._file = file
+    """A network from ``prepare_training``."""
 
 
 def finish_training(model: OnnxModel) -> QuantizedModel:
     """The network from ``prepare_training`` with its trained weights as integers."""
     if not isinstance(model, _TrainableModel):
         raise TypeError(f"finish_training: expected a network from prepare_training, got {type(model).__name__}")
-    state = {name: getattr(module, own).detach() for name, (module, own) in model._places.items()}
-    finished = _engine.finish_onnx_training(model._file.with_tensors(list(state.items())))
-    return QuantizedModel(finished, None, _device(model))
+    file = model._file
+    assert file is not None
+    return QuantizedModel(_engine.finish_onnx_training(file), None, _device(model))
 
 
 def _settings(
@@ -256,7 +252,7 @@ def _settings(
 
 def _count(name: str, number: Any) -> int:
     """An integer that counts something."""
-    count = operator.index(number)
+    count = bounded(name, number)
     if count < 0:
         raise ValueError(f"{name} is {count}, it must not be negative")
     return count
@@ -352,15 +348,21 @@ def _by_name(file: _engine.OnnxFile, samples: list[Any]) -> list[dict[str, Tenso
 
 def _file_of_example(model: Any, example: Any) -> _engine.OnnxFile:
     """The network as a file in memory. All of the example are inputs."""
-    if isinstance(model, _engine.OnnxFile):
-        return model
+    file = model if isinstance(model, _engine.OnnxFile) else quantized_file(model)
+    if file is not None:
+        return file
     if example is None:
         raise TypeError("a model needs an example of its inputs: give one batch")
     return _recorded(model, [_sample(example, *_input_counts(model))])
 
 
 def _recorded(model: Any, samples: list[Any]) -> _engine.OnnxFile:
-    """The model with any number of rows if it allows that, else with those of the first sample, as all then have."""
+    """The model with any number of rows, if it allows that; else with those of the first sample, which all then have. A
+    quantized network is its own file.
+    """
+    own = quantized_file(model)
+    if own is not None:
+        return own
     first = samples[0]
     examples = list(first.values()) if isinstance(first, dict) else list(first)
     rows = {example.shape[0] for example in examples if example.ndim}
