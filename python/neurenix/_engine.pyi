@@ -158,23 +158,26 @@ class Onnx:
     def __deepcopy__(self, /, memo: Any) -> Onnx:
         ...
 
-    @property
-    def device(self, /) -> Device:
+    def __reduce__(self, /) -> tuple[Any, tuple[Any, Device]]:
         ...
 
-    def inputs(self, /) -> list[tuple[str, str | None, list[Any | None] | None]]:
+    @property
+    def device(self, /) -> Device:
         ...
 
     def file(self, /, tensors: Sequence[tuple[str, Tensor]]) -> OnnxFile | None:
         ...
 
-    @staticmethod
-    def load(path: str, device: DeviceLike | None=None) -> Onnx:
+    def inputs(self, /) -> list[tuple[str, str | None, list[Any | None] | None]]:
         ...
+
     @property
     def is_quantized(self, /) -> builtins.bool:
         ...
 
+    @staticmethod
+    def load(path: str, device: DeviceLike | None=None) -> Onnx:
+        ...
 
     def outputs(self, /) -> list[tuple[str, str | None, list[Any | None] | None]]:
         ...
@@ -194,6 +197,12 @@ class Onnx:
 
 class OnnxFile:
 
+    def __deepcopy__(self, /, memo: Any) -> OnnxFile:
+        ...
+
+    def __reduce__(self, /) -> tuple[Any, tuple[bytes]]:
+        ...
+
     def inputs(self, /) -> list[str]:
         ...
 
@@ -207,6 +216,14 @@ class OnnxFile:
     def nodes(self, /) -> list[tuple[str, str]]:
         ...
 
+    @property
+    def opset(self, /) -> builtins.int:
+        ...
+
+    @staticmethod
+    def parse(data: bytes) -> OnnxFile:
+        ...
+
     def save(self, /, path: str) -> None:
         ...
 
@@ -216,14 +233,6 @@ class OnnxFile:
 class Optimizer:
 
     def __new__(cls, /, name: str, groups: Sequence[tuple[Sequence[Tensor], SupportsFloat | SupportsIndex, SupportsFloat | SupportsIndex, dict[str, SupportsFloat | SupportsIndex]]]) -> Self:
-    @property
-    def opset(self, /) -> builtins.int:
-        ...
-
-    @staticmethod
-    def parse(data: bytes) -> OnnxFile:
-        ...
-
         ...
 
     def add_group(self, /, group: tuple[Sequence[Tensor], SupportsFloat | SupportsIndex, SupportsFloat | SupportsIndex, dict[str, SupportsFloat | SupportsIndex]]) -> None:
@@ -287,10 +296,20 @@ class Profiler:
 
 class QuantizationReport:
 
+    def __deepcopy__(self, /, memo: Any) -> QuantizationReport:
+        ...
+
+    def __reduce__(self, /) -> tuple[Any, tuple[str]]:
+        ...
+
     def html(self, /, title: str, placement: Sequence[tuple[str, str, str, str]]) -> str:
         ...
 
     def json(self, /) -> str:
+        ...
+
+    @staticmethod
+    def parse(json: str) -> QuantizationReport:
         ...
 
     def table(self, /) -> str:

@@ -38,6 +38,20 @@ impl PyReport {
     fn json(&self) -> Result<String> {
         serde_json::to_string(&self.0).map_err(|error| value_error(error.to_string()))
     }
+    /// The report of this JSON.
+    #[staticmethod]
+    fn parse(json: &str) -> Result<PyReport> {
+        serde_json::from_str(json).map(PyReport).map_err(|error| value_error(error.to_string()))
+    }
+    /// It never changes: copies share it.
+    fn __deepcopy__<'py>(slf: &Bound<'py, Self>, memo: &Bound<'py, PyAny>) -> Bound<'py, Self> {
+        let _ = memo;
+        slf.clone()
+    }
+    /// Pickles hold the JSON.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> Result<(Bound<'py, PyAny>, (String,))> {
+        Ok((py.get_type::<PyReport>().getattr("parse")?, (self.json()?,)))
+    }
     /// The report as a table for terminals.
     fn table(&self) -> String {
         self.0.table()

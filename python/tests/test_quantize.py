@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import pathlib
+import pickle
 import subprocess
 import sys
 import types
@@ -302,6 +304,27 @@ def test_a_quantized_network_is_not_quantized_again(method: str, tmp_path: pathl
                 other(again, x)
         with pytest.raises(ValueError, match="the network is quantized already"):
             quantize.prepare_training(again, x)
+
+
+@pytest.mark.parametrize("method", QUANTIZERS)
+def test_copies_and_pickles(method: str) -> None:
+    x = nx.randn(6, 4)
+    quantized = QUANTIZERS[method](nn.Linear(4, 3), x)
+    report = quantized.quantization_report()
+    assert report is not None
+    for again in (quantized.clone(), copy.deepcopy(quantized), pickle.loads(pickle.dumps(quantized))):
+        assert nx.array_equal(again(x), quantized(x))
+        assert str(again.quantization_report()) == str(report)
+    with pytest.raises(TypeError, match="load it again"):
+        pickle.dumps(nx.onnx.loads(onnx_bytes()))
+
+
+def onnx_bytes() -> bytes:
+    """A network of floats."""
+    ports = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2]) for name in ("x", "y")]
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "relu", ports[:1], ports[1:])
+    opset = onnx.helper.make_opsetid("", 21)
+    return onnx.helper.make_model(graph, opset_imports=[opset]).SerializeToString()
 
 
 def test_batches_without_rows() -> None:

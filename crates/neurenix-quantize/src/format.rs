@@ -1,10 +1,10 @@
 //! The number formats of quantized tensors.
 
 use neurenix_onnx::Element;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A number format of quantized tensors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Format {
     /// Integers from 0 to 255.
     Uint8,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import os
 import sysconfig
@@ -132,6 +133,21 @@ class OptimizedModel(Module):
         self._file.save(os.fspath(path))
 
     export = save
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> OptimizedModel:
+        """A copy compiles its network itself, with its first inputs, so that threads can use both."""
+        copied = type(self).__new__(type(self))
+        memo[id(self)] = copied
+        shared = ("_file", "_npu", "_compiled", "_unwritable")
+        for name, value in {**self.__dict__, "_program": None}.items():
+            copied.__dict__[name] = value if name in shared else copy.deepcopy(value, memo)
+        return copied
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            f"{type(self).__name__} cannot be pickled, as it belongs to a device: save() writes a file, which "
+            "NPUBackend.load reads"
+        )
 
     def __repr__(self) -> str:
         where = self._npu.name if self._npu is not None else f"cpu: {self._reason}"
