@@ -373,6 +373,18 @@ def test_modes_stay_as_they_were(tmp_path: pathlib.Path) -> None:
     assert model.training and not model[0].training and model[1].training
 
 
+@pytest.mark.parametrize(("dtype", "difference"), [("float32", 5e-4), ("float64", 1e-8)])
+def test_numbers_that_differ_are_not_written(dtype: str, difference: float, tmp_path: pathlib.Path) -> None:
+    calls = [0]
+
+    def drifting(x: nx.Tensor) -> nx.Tensor:
+        calls[0] += 1
+        return x * (1 + difference * calls[0])
+
+    with pytest.raises(ValueError, match="changes from call to call"):
+        nx.onnx.export(drifting, nx.ones(2, 3, dtype=dtype), tmp_path / "network.onnx")
+
+
 def test_wrong_use_says_what_is_right(tmp_path: pathlib.Path) -> None:
     model = nn.Linear(3, 2)
     path = tmp_path / "network.onnx"
