@@ -35,6 +35,14 @@ def symbols_of(
             if not -rank <= axis < rank:
                 raise IndexError(f"export: dynamic_axes has axis {axis} of {name!r}, which has {rank} dimensions")
             symbols.append((place, axis % rank, symbol))
+    sizes: dict[str, int] = {}
+    for place, axis, symbol in symbols:
+        size = examples[place].shape[axis]
+        if sizes.setdefault(symbol, size) != size:
+            raise ValueError(
+                f"export: dynamic_axes has the name {symbol!r} for sizes that differ, {sizes[symbol]} and {size} in "
+                "the example: give each a name of its own"
+            )
     return symbols
 
 

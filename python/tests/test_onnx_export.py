@@ -394,6 +394,12 @@ def test_wrong_use_says_what_is_right(tmp_path: pathlib.Path) -> None:
         nx.onnx.export(model, nx.zeros(2, 3), path, dynamic_axes={"input": [5]})
     with pytest.raises(TypeError, match=r"as \{0: \"batch\"\}"):
         nx.onnx.export(model, nx.zeros(2, 3), path, dynamic_axes={"input": "batch"})  # type: ignore[dict-item]
+    with pytest.raises(ValueError, match="the name 'b' for sizes that differ, 2 and 3"):
+        nx.onnx.export(model, nx.zeros(2, 3), path, dynamic_axes={"input": {0: "b", 1: "b"}})
+    with pytest.raises(ValueError, match="opset is 1180591620717411303424, which is too large"):
+        nx.onnx.export(model, nx.zeros(2, 3), path, opset=2**70)
+    with pytest.raises(NotImplementedError, match="choose one from 13 to 28"):
+        nx.onnx.export(model, nx.zeros(2, 3), path, opset=12)
     with pytest.raises(TypeError, match="must be tensors"):
         nx.onnx.export(model, 3.0, path)
     with pytest.raises(ValueError, match="2 input names for 1"):

@@ -327,6 +327,14 @@ def onnx_bytes() -> bytes:
     return onnx.helper.make_model(graph, opset_imports=[opset]).SerializeToString()
 
 
+def test_numbers_that_are_too_large() -> None:
+    model, x = nn.Linear(4, 3), nx.randn(6, 4)
+    with pytest.raises(ValueError, match="bits is 10+, which is too large"):
+        quantize.weights(model, x, bits=10**30)
+    with pytest.raises(ValueError, match="adaptive_rounding is 10+, which is too large"):
+        quantize.static(model, x, adaptive_rounding=10**30)
+
+
 def test_batches_without_rows() -> None:
     for data in ([nx.zeros(0, 4)], [nx.randn(2, 4), nx.zeros(0, 4)]):
         with pytest.raises(ValueError, match="has no rows"):
