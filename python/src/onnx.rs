@@ -47,6 +47,9 @@ impl From<onnx::Error> for Failure {
 /// An input or output: its name, the name of its element type, and its extents: numbers, names or ``None``.
 type Described = (String, Option<String>, Option<Vec<Option<Py<PyAny>>>>);
 
+/// How pickles make an object again: a function and its arguments.
+type Reduced<'py> = (Bound<'py, PyAny>, (Bound<'py, PyAny>, PyDevice));
+
 /// A network from an ONNX file.
 #[pyclass(name = "Onnx", module = "neurenix._engine", frozen)]
 pub(crate) struct PyOnnx {
@@ -162,7 +165,7 @@ impl PyOnnx {
         slf.clone()
     }
     /// Pickles hold the file. Nothing keeps that of a float network that was loaded.
-    fn __reduce__<'py>(&self, py: Python<'py>) -> Result<(Bound<'py, PyAny>, (Bound<'py, PyAny>, PyDevice))> {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> Result<Reduced<'py>> {
         let Some(file) = &self.file else {
             return Err(type_error(
                 "a network from a file of floats cannot be pickled: keep the file, and load it again",

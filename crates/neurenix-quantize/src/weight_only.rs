@@ -71,7 +71,6 @@ impl WeightOnly {
 /// [`Error::Quantized`], [`Error::NotFinite`] for a weight with NaN or an infinity, and if a stored tensor is not
 /// valid.
 pub fn quantize_weights(network: &Network, options: &WeightOnly) -> Result<Quantized> {
-    check_is_float(network)?;
     let format = options.format()?;
     if options.group == Some(0) {
         let (expected, given) = ("at least 1".to_owned(), "0".to_owned());
