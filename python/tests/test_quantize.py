@@ -16,7 +16,8 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from neurenix import nn, quantize
+from neurenix import _engine, nn, quantize
+from neurenix.quantize import _settings
 
 
 @pytest.fixture(scope="session")
@@ -191,6 +192,10 @@ def test_accuracy_is_kept() -> None:
 
     with pytest.raises(KeyError, match="no labels"):
         quantize.static(model, data, max_drop=0.0, measure=broken)
+    with pytest.raises(ValueError, match="measure returned NaN"):
+        quantize.static(model, data, max_drop=0.0, measure=lambda _: float("nan"))
+    with pytest.raises(TypeError, match="result of measure: expected a number, got str"):
+        quantize.static(model, data, max_drop=0.0, measure=lambda _: "0.9")  # type: ignore[arg-type,return-value]
 
 
 def test_training_with_rounding_helps() -> None:
@@ -339,3 +344,44 @@ def test_batches_without_rows() -> None:
     for data in ([nx.zeros(0, 4)], [nx.randn(2, 4), nx.zeros(0, 4)]):
         with pytest.raises(ValueError, match="has no rows"):
             quantize.static(nn.Linear(4, 3), data)
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "error"),
+    [
+        ("activations", 8, TypeError),
+        ("activations", nx.float32, ValueError),
+        ("weights", None, TypeError),
+        ("weights", "int3", ValueError),
+        ("per_channel", "no", TypeError),
+        ("symmetric", 1, TypeError),
+        ("calibrator", 1, TypeError),
+        ("percentile", "99", TypeError),
+        ("excluded", 3, TypeError),
+        ("excluded", [3], TypeError),
+        ("operators", [], ValueError),
+        ("equalize", None, TypeError),
+        ("smooth", "0.5", TypeError),
+        ("bias_correction", 1, TypeError),
+        ("adaptive_rounding", 2.5, TypeError),
+        ("adaptive_rounding", 2**70, ValueError),
+    ],
+)
+def test_errors_name_the_argument(argument: str, value: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match=f"^{argument}"):
+        quantize.static(nn.Linear(2, 3), nx.zeros(4, 2), **{argument: value})
+
+
+def test_formats_are_names_or_dtypes() -> None:
+    model, x = nn.Linear(8, 3), nx.randn(4, 8)
+    for dtype, name in ((nx.int8, "int8"), (nx.float8_e4m3fn, "float8_e4m3")):
+        settings: list[Any] = [{"activations": each, "weights": each} for each in (dtype, name)]
+        assert nx.array_equal(*(quantize.static(model, x, **each)(x) for each in settings))
+    # The names are those of the engine, whose error lists them.
+    with pytest.raises(ValueError) as refused:
+        _engine.quantize_onnx(nx.onnx.file_of(model, x), [], {**settings_by_default(), "activations": "int3"})
+    assert str(refused.value).endswith(", ".join(f'"{name}"' for name in _settings._FORMATS))
+
+
+def settings_by_default() -> dict[str, Any]:
+    return _settings.settings("uint8", "int8", True, False, "minmax", 99.99, (), None, False, None, False, False)

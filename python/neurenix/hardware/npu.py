@@ -14,6 +14,7 @@ from .._engine import Tensor
 from ..nn import Module
 from ..onnx import OnnxModel, file_of
 from ..quantize import QuantizedModel
+from ..quantize._settings import format_name as _format_name
 from ._backend import HardwareBackend, _calls_above
 from ._deployed import OptimizedModel, folders, loaded, of_quantized, sample_of
 
@@ -214,6 +215,7 @@ class NPUBackend(HardwareBackend):
             raise ValueError(f"optimize_model: optimize_for is {optimize_for!r}, it must be one of {known}")
         if not isinstance(model, (Module, str, os.PathLike)):
             raise TypeError(f"optimize_model: expected neurenix.nn.Module or a path, got {type(model).__name__}")
+        options |= {name: _format_name(name, options[name]) for name in ("activations", "weights") if name in options}
         _check(model, quantize, precision, optimize_for, calibration_data is not None, dynamic, options)
         if quantize and isinstance(model, OnnxModel) and model._native.is_quantized:
             asked = [f"precision={precision!r}"] if precision != "int8" else []

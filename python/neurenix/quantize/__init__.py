@@ -13,6 +13,7 @@ import html
 import inspect
 import itertools
 import json
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -25,6 +26,7 @@ from .._creation import from_numpy
 from .._engine import Tensor
 from ..nn.module import Module
 from ..onnx import OnnxModel, bounded, file_of, quantized_file
+from . import _settings
 
 __all__ = [
     "QuantizationReport",
@@ -98,8 +100,8 @@ def static(
     model: Any,
     calibration_data: Any,
     *,
-    activations: str = "uint8",
-    weights: str = "int8",
+    activations: str | _engine.dtype = "uint8",
+    weights: str | _engine.dtype = "int8",
     per_channel: bool = True,
     symmetric: bool = False,
     calibrator: str = "minmax",
@@ -118,9 +120,9 @@ def static(
     ``calibration_data`` is batches of typical inputs: tensors or arrays; tuples of all inputs of the model, which
     labels may follow, as data loaders give them; or dictionaries of inputs by name. A few hundred rows are enough.
 
-    ``activations`` and ``weights`` are formats: ``"uint8"``, ``"int8"``, ``"uint16"``, ``"int16"``, for weights also
-    ``"int4"`` and ``"uint4"``, and ``"float8_e4m3"`` and ``"float8_e5m2"``. ``per_channel`` gives each output channel
-    of a weight its own scale. ``calibrator`` finds the range of each activation: ``"minmax"``, ``"percentile"``,
+    ``activations`` and ``weights`` are formats: ``"uint8"``, ``"int8"``, ``"uint16"``, ``"int16"``, ``"int4"``,
+    ``"uint4"``, ``"float8_e4m3"`` or ``"float8_e5m2"``, or a dtype such as ``nx.int8``. ``per_channel`` gives each output
+    channel of a weight its own scale. ``calibrator`` finds the range of each activation: ``"minmax"``, ``"percentile"``,
     ``"entropy"`` or ``"mse"``. ``excluded`` names nodes or types of operators that stay float; with ``operators``, only
     operators of these types are quantized.
 
@@ -128,34 +130,41 @@ def static(
     weights, ``bias_correction`` removes the mean error of each layer, and ``adaptive_rounding`` (``True``, or a number
     of steps) learns for each weight whether to round up or down. None of them changes the float network.
 
-    With ``measure``, a function that returns the accuracy of a network, layers stay float until it is at most
-    ``max_drop`` below that of the float network.
+    With ``measure``, layers stay float until the accuracy is at most ``max_drop`` below that of the float network.
+    ``measure`` gets an ``OnnxModel``, first the float network, then candidates; it returns the accuracy as a number.
     """
-    model = _opened(model)
-    file, named = _file(model, _samples(model, calibration_data))
-    settings = _settings(
+    settings = _settings.settings(
         activations, weights, per_channel, symmetric, calibrator, percentile, excluded, operators,
         equalize, smooth, bias_correction, adaptive_rounding,
     )  # fmt: skip
     if (max_drop is None) != (measure is None):
         raise TypeError("static: max_drop and measure belong together")
-    if measure is None or max_drop is None:
+    if measure is not None and not callable(measure):
+        raise TypeError(f"measure: expected a function that returns the accuracy of a network, got {type(measure).__name__}")
+    limit = None if max_drop is None else _settings.number("max_drop", max_drop)
+    model = _opened(model)
+    file, named = _file(model, _samples(model, calibration_data))
+    if measure is None or limit is None:
         return QuantizedModel(*_engine.quantize_onnx(file, named, settings), _device(model))
 
     def accuracy(candidate: _engine.OnnxFile) -> float:
         with no_grad():
-            return float(measure(OnnxModel(candidate.network(_device(model)))))
+            found = _settings.number("the result of measure", measure(OnnxModel(candidate.network(_device(model)))))
+        if math.isnan(found):
+            raise ValueError("measure returned NaN, it must return the accuracy of a network")
+        return found
 
-    return QuantizedModel(*_engine.quantize_onnx_within(file, named, settings, max_drop, accuracy), _device(model))
+    return QuantizedModel(*_engine.quantize_onnx_within(file, named, settings, limit, accuracy), _device(model))
 
 
 def dynamic(model: Any, example: Any = None, *, per_channel: bool = True, excluded: Sequence[str] = ()) -> QuantizedModel:
     """``int8`` weights, and activations that are quantized while the network runs: for linear layers, and when there is
     no calibration data. ``example`` is an input of the model, or a tuple of several; an ONNX file needs none.
     """
+    per_channel, excluded = _settings.flag("per_channel", per_channel), _settings.names("excluded", excluded)
     model = _opened(model)
     file = _file_of_example(model, example)
-    return QuantizedModel(*_engine.quantize_onnx_dynamically(file, per_channel, _names(excluded)), _device(model))
+    return QuantizedModel(*_engine.quantize_onnx_dynamically(file, per_channel, excluded), _device(model))
 
 
 def weights(
@@ -170,11 +179,12 @@ def weights(
     """Weights of 16, 8 or 4 bits with a scale for each ``group`` of adjacent inputs (``None``: one for each output).
     Activations stay float. ``example`` is an input of the model, or a tuple of several; an ONNX file needs none.
     """
-    bits = _count("bits", bits)
-    group = None if group is None else _count("group", group)
+    bits = _settings.count("bits", bits)
+    group = None if group is None else _settings.count("group", group)
+    symmetric, excluded = _settings.flag("symmetric", symmetric), _settings.names("excluded", excluded)
     model = _opened(model)
     file = _file_of_example(model, example)
-    quantized = _engine.quantize_onnx_weights(file, bits, group, symmetric, _names(excluded))
+    quantized = _engine.quantize_onnx_weights(file, bits, group, symmetric, excluded)
     return QuantizedModel(*quantized, _device(model))
 
 
@@ -182,8 +192,8 @@ def prepare_training(
     model: Any,
     calibration_data: Any,
     *,
-    activations: str = "uint8",
-    weights: str = "int8",
+    activations: str | _engine.dtype = "uint8",
+    weights: str | _engine.dtype = "int8",
     per_channel: bool = True,
     symmetric: bool = False,
     calibrator: str = "minmax",
@@ -196,12 +206,12 @@ def prepare_training(
     unchanged within the range and are zero outside (Bengio et al. 2013, arXiv 1308.3432). The arguments are those of
     ``static``.
     """
-    model = _opened(model)
-    file, named = _file(model, _samples(model, calibration_data))
-    settings = _settings(
+    settings = _settings.settings(
         activations, weights, per_channel, symmetric, calibrator, percentile, excluded, operators,
         equalize, None, False, False,
     )  # fmt: skip
+    model = _opened(model)
+    file, named = _file(model, _samples(model, calibration_data))
     prepared = _engine.prepare_onnx_training(file, named, settings)
     return _TrainableModel(prepared.network(_device(model)))
 
@@ -217,50 +227,6 @@ def finish_training(model: OnnxModel) -> QuantizedModel:
     file = model._file
     assert file is not None
     return QuantizedModel(_engine.finish_onnx_training(file), None, _device(model))
-
-
-def _settings(
-    activations: str,
-    weights: str,
-    per_channel: bool,
-    symmetric: bool,
-    calibrator: str,
-    percentile: float,
-    excluded: Sequence[str],
-    operators: Sequence[str] | None,
-    equalize: bool,
-    smooth: float | None,
-    bias_correction: bool,
-    adaptive_rounding: bool | int,
-) -> dict[str, Any]:
-    steps = 1000 if adaptive_rounding is True else _count("adaptive_rounding", adaptive_rounding) or None
-    return {
-        "activations": activations,
-        "weights": weights,
-        "per_channel": per_channel,
-        "symmetric": symmetric,
-        "calibrator": calibrator,
-        "percentile": float(percentile),
-        "excluded": _names(excluded),
-        "operators": None if operators is None else _names(operators),
-        "equalize": equalize,
-        "smooth": smooth,
-        "bias_correction": bias_correction,
-        "adaptive_rounding": steps,
-    }
-
-
-def _count(name: str, number: Any) -> int:
-    """An integer that counts something."""
-    count = bounded(name, number)
-    if count < 0:
-        raise ValueError(f"{name} is {count}, it must not be negative")
-    return count
-
-
-def _names(names: Sequence[str]) -> list[str]:
-    """Names, of which a single one may be given as it is."""
-    return [names] if isinstance(names, str) else list(names)
 
 
 def _opened(model: Any) -> Any:
