@@ -1,7 +1,7 @@
 """ONNX files as networks, and networks as ONNX files.
 
 ``load`` reads a file. The network is a ``Module``: call it with tensors or arrays, train it, move it to a device.
-``run`` takes and returns NumPy arrays by name, as other runtimes do. ``export`` writes a file.
+``run`` takes and returns NumPy arrays by name. ``export`` writes a file.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 
@@ -100,21 +100,40 @@ class OnnxModel(Module):
         results = self._computed_by_name(given)
         return results[0] if len(results) == 1 else tuple(results)
 
-    def run(self, inputs: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Any]:
+    @overload
+    def run(self, inputs: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Any]: ...
+
+    @overload
+    def run(self, inputs: Sequence[str] | None, outputs: Mapping[str, Any]) -> list[Any]: ...
+
+    def run(self, inputs: Any, outputs: Any = None) -> dict[str, Any] | list[Any]:
         """Computes outputs as NumPy arrays by name; sequences become lists. ``outputs`` names those that are wanted.
 
+        ``run(names, inputs)``, as in ONNX Runtime, returns a list in the order of ``names``, or all outputs for ``None``.
         ``bfloat16`` and 8-bit floats, which NumPy lacks, become ``float32``.
         """
-        if not isinstance(inputs, Mapping):
-            raise TypeError(f"run: expected inputs by name, a dictionary, got {type(inputs).__name__}")
+        listed = isinstance(outputs, Mapping)
+        given, wanted = (outputs, inputs or None) if listed else (inputs, outputs)
+        if not isinstance(given, Mapping):
+            raise TypeError(f"run: expected inputs by name, a dictionary, got {type(given).__name__}")
         names = [port.name for port in self.outputs]
-        for name in outputs or ():
+        if isinstance(wanted, (str, Mapping)):
+            raise TypeError(f"run: expected a list of names of outputs, got {type(wanted).__name__}")
+        for name in wanted or ():
             if name not in names:
                 raise ValueError(f"there is no output {name!r}; there are {', '.join(names)}")
         with no_grad():
-            results = self._computed_by_name(inputs)
-            found = dict(zip(names, results))
-            return {name: _as_array(found[name]) for name in (names if outputs is None else outputs)}
+            found = dict(zip(names, self._computed_by_name(given)))
+            arrays = {name: _as_array(found[name]) for name in (names if wanted is None else wanted)}
+        return [arrays[name] for name in (names if wanted is None else wanted)] if listed else arrays
+
+    def extra_repr(self) -> str:
+        """The inputs and outputs, such as ``x: float (batch, 4) -> y: float (batch, 3)``."""
+        return " -> ".join(", ".join(map(_described, ports)) for ports in (self.inputs, self.outputs))
+
+    def __repr__(self) -> str:
+        # The modules below only hold tensors.
+        return f"{self._get_name()}({self.extra_repr()})"
 
     def _computed_by_name(self, given: Mapping[str, Any]) -> list[Any]:
         if self._native.is_quantized and _recording.get():
@@ -166,6 +185,11 @@ _STORED = {
     "uint2": "uint8",
 }
 """The types of the package ``ml_dtypes``, and those of tensors that hold their values."""
+
+
+def _described(port: Port) -> str:
+    extents = None if port.shape is None else ", ".join("?" if extent is None else str(extent) for extent in port.shape)
+    return f"{port.name}: {port.dtype or 'sequence or optional'}" + ("" if extents is None else f" ({extents})")
 
 
 def _added(module: Module, name: str, tensor: Tensor) -> str:
@@ -236,8 +260,11 @@ def export(
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
     opset: int | None = None,
+    *,
+    opset_version: int | None = None,
 ) -> None:
-    """Writes a network as an ONNX file of an opset from 13 to 28, by default 21.
+    """Writes a network as an ONNX file of an opset from 13 to 28, by default 21; ``opset_version`` is PyTorch's name of
+    ``opset``.
 
     ``inputs`` is an example: a tensor, a tuple of tensors, or a dictionary of arguments by name. The model is called, a
     module in evaluation mode, and the operations that it records are written. ``dynamic_axes`` names axes of inputs
@@ -255,6 +282,7 @@ def export(
     Raises ``NotImplementedError``, which names every operation that ONNX or the opset lacks, and ``ValueError`` if the
     model decides by a value of its input or depends on a size in a way that cannot be written.
     """
+    opset = opset if opset_version is None else opset_version
     file_of(model, inputs, dynamic_axes, input_names, output_names, opset).save(os.fspath(path))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import neurenix as nx
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -171,6 +172,21 @@ def test_a_network_is_a_module() -> None:
     np.testing.assert_allclose(model(x=x).detach().numpy(), model.run({"x": x})["y"])
     assert model.run({"x": [[1, 2]]})["y"].shape == (1, 1)
     assert isinstance(model.run({"x": x.numpy()}, ["y"])["y"], np.ndarray)
+    assert repr(model) == "OnnxModel(x: float (batch, 2) -> y: float (batch, 1))"
+
+
+def test_run_as_in_onnx_runtime() -> None:
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"])
+    outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in ("a", "b", "c")]
+    nodes = [helper.make_node(kind, ["x"], [name]) for kind, name in (("Exp", "a"), ("Neg", "b"), ("Abs", "c"))]
+    content = model_of(nodes, [x], outputs, {})
+    session = ort.InferenceSession(content, providers=["CPUExecutionProvider"])
+    feeds = {"x": np.array([-1.5, 2.0], np.float32)}
+    for names in (None, [], ["c", "a"], ["b"], ["b", "a", "b"]):
+        theirs, ours = session.run(names, feeds), nx.onnx.loads(content).run(names, feeds)
+        assert isinstance(ours, list) and len(ours) == len(theirs)
+        for one, other in zip(ours, theirs):
+            np.testing.assert_allclose(one, other, rtol=1e-6)
 
 
 def test_a_network_is_trained_copied_and_restored() -> None:
@@ -266,7 +282,9 @@ def test_wrong_use_says_what_is_right() -> None:
     with pytest.raises(TypeError, match="as keywords"):
         model({"x": nx.zeros(1, 2)})
     with pytest.raises(TypeError, match="a dictionary, got list"):
-        model.run([nx.zeros(1, 2)])  # type: ignore[arg-type]
+        model.run([nx.zeros(1, 2)])  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match="list of names of outputs, got str"):
+        model.run("y", {"x": np.zeros((1, 2), np.float32)})
     with pytest.raises(TypeError, match="takes a path"):
         nx.onnx.loads("network.onnx")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="not an ONNX file"):

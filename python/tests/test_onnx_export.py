@@ -287,6 +287,11 @@ class Network(nn.Module):
         return self.head(h.reshape(h.shape[0], -1)).softmax(-1)
 
 
+def test_the_opset_by_its_name_in_pytorch(tmp_path: pathlib.Path) -> None:
+    nx.onnx.export(nn.Linear(2, 3), nx.zeros(1, 2), tmp_path / "network.onnx", opset_version=17)
+    assert onnx.load(tmp_path / "network.onnx").opset_import[0].version == 17
+
+
 def test_a_batch_that_varies(tmp_path: pathlib.Path) -> None:
     model = Network().eval()
     path = tmp_path / "network.onnx"
