@@ -6,9 +6,11 @@ import copy
 import importlib.util
 import pathlib
 import pickle
+import re
 import subprocess
 import sys
 import types
+import warnings
 from typing import Any
 
 import neurenix as nx
@@ -17,6 +19,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 from neurenix import _engine, nn, quantize
+from neurenix.hardware.npu import NPUBackend
 from neurenix.quantize import _settings
 
 
@@ -334,9 +337,9 @@ def onnx_bytes() -> bytes:
 
 def test_numbers_that_are_too_large() -> None:
     model, x = nn.Linear(4, 3), nx.randn(6, 4)
-    with pytest.raises(ValueError, match="bits is 10+, which is too large"):
+    with pytest.raises(ValueError, match="bits is 10+, it must be less than"):
         quantize.weights(model, x, bits=10**30)
-    with pytest.raises(ValueError, match="adaptive_rounding is 10+, which is too large"):
+    with pytest.raises(ValueError, match="adaptive_rounding is 10+, it must be less than"):
         quantize.static(model, x, adaptive_rounding=10**30)
 
 
@@ -385,3 +388,27 @@ def test_formats_are_names_or_dtypes() -> None:
 
 def settings_by_default() -> dict[str, Any]:
     return _settings.settings("uint8", "int8", True, False, "minmax", 99.99, (), None, False, None, False, False)
+
+
+def test_texts_say_what_a_network_is() -> None:
+    model, x = nn.Sequential(nn.Linear(8, 4), nn.ReLU()), nx.randn(4, 8)
+    ports = "input: float (batch, 8) -> output: float (batch, 4)"
+    static, trained = quantize.static(model, x), quantize.prepare_training(model, x)
+    assert repr(static) == f"QuantizedModel(static, {ports})"
+    assert repr(quantize.dynamic(model, x)) == f"QuantizedModel(dynamic, {ports})"
+    assert repr(quantize.weights(model, x, bits=8)) == f"QuantizedModel(weights, {ports})"
+    assert repr(quantize.static(model, x, excluded=["Gemm", "Relu"])) == f"QuantizedModel(nothing quantized, {ports})"
+    assert repr(trained) == f"OnnxModel(trained with rounding, {ports})"
+    assert repr(quantize.finish_training(trained)) == f"QuantizedModel(static, {ports})"
+    report = static.quantization_report()
+    sizes = f"{report.float_bytes} bytes before, {report.quantized_bytes} after" if report else ""
+    assert re.fullmatch(rf"QuantizationReport\(2 nodes quantized, 0 kept float, output: \d+\.\d dB, {sizes}\)", repr(report))
+    backend = NPUBackend()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pending = backend.optimize_model(model, dynamic=True)
+        calibrated = backend.optimize_model(model, calibration_data=[x])
+    assert repr(pending).startswith("OptimizedModel(Sequential to be quantized (dynamic) at the first call, ")
+    pending(x)
+    assert repr(pending).startswith(f"OptimizedModel(QuantizedModel(dynamic, {ports}), ")
+    assert repr(calibrated).startswith(f"OptimizedModel({static}, ")

@@ -149,9 +149,14 @@ class OptimizedModel(Module):
             "NPUBackend.load reads"
         )
 
+    def _described(self) -> str:
+        """The network on one line."""
+        network = self._network[0]
+        return repr(network) if isinstance(network, OnnxModel) else type(network).__name__
+
     def __repr__(self) -> str:
         where = self._npu.name if self._npu is not None else f"cpu: {self._reason}"
-        return f"{type(self).__name__}({where})"
+        return f"OptimizedModel({self._described()}, {where})"
 
 
 def sample_of(network: Module, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Any:

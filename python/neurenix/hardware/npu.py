@@ -369,3 +369,8 @@ class _Pending(OptimizedModel):
             quantized = self._quantizer(self._network[0], sample_of(self._network[0], inputs, named), **self._options)
             self._network, self._file, self._report = [quantized], quantized._file, quantized.quantization_report()
         return super().forward(*inputs, **named)
+
+    def _described(self) -> str:
+        # `dynamic` or `weights`.
+        kind = f" to be quantized ({self._quantizer.__name__}) at the first call" if self._file is None else ""
+        return super()._described() + kind

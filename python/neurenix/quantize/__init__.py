@@ -25,7 +25,7 @@ from .._autograd import no_grad
 from .._creation import from_numpy
 from .._engine import Tensor
 from ..nn.module import Module
-from ..onnx import OnnxModel, bounded, file_of, quantized_file
+from ..onnx import OnnxModel, file_of, quantized_file
 from . import _settings
 
 __all__ = [
@@ -71,6 +71,14 @@ class QuantizationReport:
     def __str__(self) -> str:
         return self._native.table()
 
+    def __repr__(self) -> str:
+        parts = [f"{len(self.layers)} nodes quantized", f"{len(self.kept_in_float)} kept float"]
+        for output in self.outputs:
+            noise = output["sqnr_db"]
+            parts.append(f"{output['value']}: " + ("exact" if noise is None else f"{noise:.1f} dB"))
+        parts.append(f"{self.float_bytes} bytes before, {self.quantized_bytes} after")
+        return f"QuantizationReport({', '.join(parts)})"
+
     def _repr_html_(self) -> str:
         # In a frame, the page's styles do not change the notebook.
         page = html.escape(self.html())
@@ -84,6 +92,13 @@ class QuantizedModel(OnnxModel):
         super().__init__(file.network(device))
         self._report = None if report is None else QuantizationReport(report)
         self.eval().requires_grad_(False)
+
+    def extra_repr(self) -> str:
+        """The kind of quantization, the inputs and the outputs."""
+        operators = {operator for _, operator in self._file.nodes()}
+        kinds = {"DynamicQuantizeLinear": "dynamic", "QuantizeLinear": "static", "DequantizeLinear": "weights"}
+        kind = next((kind for operator, kind in kinds.items() if operator in operators), "nothing quantized")
+        return f"{kind}, {super().extra_repr()}"
 
     def quantization_report(self) -> QuantizationReport | None:
         """What quantization did; ``None`` after ``finish_training``, which does not compare."""
@@ -218,6 +233,13 @@ def prepare_training(
 
 class _TrainableModel(OnnxModel):
     """A network from ``prepare_training``."""
+
+    def _get_name(self) -> str:
+        return "OnnxModel"
+
+    def extra_repr(self) -> str:
+        """The kind, the inputs and the outputs."""
+        return f"trained with rounding, {super().extra_repr()}"
 
 
 def finish_training(model: OnnxModel) -> QuantizedModel:
