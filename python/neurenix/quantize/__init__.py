@@ -95,7 +95,7 @@ class QuantizedModel(OnnxModel):
 
     def extra_repr(self) -> str:
         """The kind of quantization, the inputs and the outputs."""
-        operators = {operator for _, operator in self._file.nodes()}
+        operators = set() if self._file is None else {operator for _, operator in self._file.nodes()}
         kinds = {"DynamicQuantizeLinear": "dynamic", "QuantizeLinear": "static", "DequantizeLinear": "weights"}
         kind = next((kind for operator, kind in kinds.items() if operator in operators), "nothing quantized")
         return f"{kind}, {super().extra_repr()}"
