@@ -63,8 +63,7 @@ pub fn register_all() {
     phynexus_hip::register();
     phynexus_opencl::register();
     phynexus_wgpu::register();
-    let reason = "GPUs through DirectML on Windows: not supported in this release";
-    phynexus::device::register_missing("directml", reason.to_owned());
+    phynexus_directml::register();
 }
 
 /// Registers only the CPU.

@@ -34,6 +34,7 @@ pub(crate) fn explained(family: &str, reason: String) -> String {
     let (feature, is_on) = match family {
         "cuda" => ("cuda", cfg!(feature = "cuda")),
         "hip" | "rocm" => ("rocm", cfg!(feature = "rocm")),
+        "directml" => ("directml", cfg!(feature = "directml")),
         "opencl" => ("opencl", cfg!(feature = "opencl")),
         "vulkan" | "metal" | "dx12" | "wgsl" => ("gpu", cfg!(feature = "gpu")),
         _ => return reason,

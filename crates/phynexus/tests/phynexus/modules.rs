@@ -231,9 +231,9 @@ fn crates_use_what_the_table_of_crates_says() {
         let name = name.trim_matches('`').trim_end_matches('/');
         let places = [repository().join("crates").join(name), repository().join(name)];
         let Some(folder) = places.iter().find(|place| place.join("Cargo.toml").is_file()) else { continue };
-        let listed = may_use.replace("the device crates", "cpu cuda hip npu opencl wgpu");
+        let listed = may_use.replace("the device crates", "cpu cuda directml hip npu opencl wgpu");
         let device = |word: &str| match word {
-            "cpu" | "cuda" | "hip" | "npu" | "opencl" | "wgpu" => format!("phynexus-{word}"),
+            "cpu" | "cuda" | "directml" | "hip" | "npu" | "opencl" | "wgpu" => format!("phynexus-{word}"),
             word => word.trim_matches('`').to_owned(),
         };
         let listed: BTreeSet<String> = match listed.starts_with("no crate") {

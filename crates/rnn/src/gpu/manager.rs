@@ -24,6 +24,8 @@ pub enum GpuDeviceType {
     Vulkan,
     /// DirectX 12 devices.
     DirectX12,
+    /// Windows GPUs through DirectML.
+    DirectML,
     /// The CPU.
     Generic,
 }
@@ -38,6 +40,7 @@ impl GpuDeviceType {
             "metal" => GpuDeviceType::Metal,
             "vulkan" => GpuDeviceType::Vulkan,
             "dx12" => GpuDeviceType::DirectX12,
+            "directml" => GpuDeviceType::DirectML,
             _ => GpuDeviceType::Generic,
         }
     }

@@ -1,0 +1,229 @@
+//! DirectML's GPUs as drivers of the engine's GPU layer.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use phynexus::{
+    DType, Result,
+    device::{DeviceInfo, HostRead, register_missing},
+    gpu::{DiskCache, Driver, Gpu, NotCompiled, Progress, Staging, Submission},
+    kernel::{
+        loops::Kernel,
+        lower::Target,
+        print::{Variable, print_wgsl, print_wgsl_variable, wgsl_refuses},
+    },
+    op::Op,
+};
+use smallvec::SmallVec;
+
+use crate::{
+    adapters::{Found, adapters, available_memory, describe},
+    compile::{Pipeline, accept, compile},
+    connection::Connection,
+    libraries::Libraries,
+    memory::Block,
+};
+
+/// Registers every GPU that DXGI reports, or the reason why there is none.
+pub(crate) fn register() {
+    let found = Libraries::get().and_then(|libraries| {
+        let found = adapters(libraries).map_err(|error| format!("DXGI cannot list the GPUs: {error}"))?;
+        Ok((libraries, found))
+    });
+    let (libraries, found) = match found {
+        Ok(found) => found,
+        Err(reason) => return register_missing("directml", reason),
+    };
+    if found.is_empty() {
+        return register_missing("directml", "DXGI reports no GPU");
+    }
+    for (number, (adapter, about)) in found.into_iter().enumerate() {
+        let name = format!("directml:{number}");
+        match describe(libraries, adapter, &about, name.clone()) {
+            Ok(found) => {
+                phynexus::device::register(Box::new(Gpu::new(DirectMl::new(libraries, found))));
+            }
+            Err(reason) => register_missing(name, reason),
+        }
+    }
+}
+
+/// An open GPU.
+struct Open {
+    connection: Arc<Connection>,
+    staging: Arc<Staging<Connection>>,
+    cache: DiskCache,
+}
+
+/// A GPU, opened on first use.
+pub(crate) struct DirectMl {
+    libraries: &'static Libraries,
+    found: Found,
+    open: OnceLock<Open>,
+    /// Held while opening.
+    opening: Mutex<()>,
+}
+
+// SAFETY: DXGI's adapters may be used from any thread.
+unsafe impl Send for DirectMl {}
+// SAFETY: as above.
+unsafe impl Sync for DirectMl {}
+
+impl DirectMl {
+    fn new(libraries: &'static Libraries, found: Found) -> DirectMl {
+        DirectMl { libraries, found, open: OnceLock::new(), opening: Mutex::new(()) }
+    }
+
+    fn open(&self) -> Result<&Open> {
+        if let Some(open) = self.open.get() {
+            return Ok(open);
+        }
+        // One thread at a time. A failure is not cached: the next attempt may succeed.
+        let _turn = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(open) = self.open.get() {
+            return Ok(open);
+        }
+        let connection = Arc::new(Connection::new(self.libraries, &self.found)?);
+        let staging = Staging::new(connection.clone(), self.name());
+        let cache = DiskCache::new("directml", "RNN_DIRECTML_CACHE_PATH");
+        Ok(self.open.get_or_init(|| Open { connection, staging, cache }))
+    }
+
+    fn connection(&self) -> Result<&Arc<Connection>> {
+        Ok(&self.open()?.connection)
+    }
+
+    /// No host memory can be pinned for a copy.
+    fn no_room(&self, bytes: usize) -> phynexus::Error {
+        phynexus::Error::OutOfMemory {
+            device: self.name().to_owned(),
+            requested: bytes,
+            in_use: 0,
+            limit: usize::MAX,
+            hint: "there is no host memory that the device can access".to_owned(),
+        }
+    }
+}
+
+impl Driver for DirectMl {
+    type Block = Block;
+    type Module = Arc<Pipeline>;
+    type Recording = ();
+    type Mark = ();
+
+    fn name(&self) -> &str {
+        &self.found.info.name
+    }
+
+    fn info(&self) -> DeviceInfo {
+        self.found.info.clone()
+    }
+
+    fn target(&self) -> &Target {
+        &self.found.target
+    }
+
+    fn refuses(&self, op: &Op, operands: &[DType]) -> Option<String> {
+        wgsl_refuses(op, operands)
+    }
+
+    fn available_memory(&self) -> Option<u64> {
+        available_memory(&self.found.adapter)
+    }
+
+    fn allocate(&self, bytes: usize) -> Option<Block> {
+        Block::new(self.connection().ok()?, bytes)
+    }
+
+    fn write(&self, block: &Block, offset: usize, bytes: &[u8]) -> Result<()> {
+        let Open { connection, staging, .. } = self.open()?;
+        let done = staging.write(bytes, |part, at| {
+            let (source, from) = connection.mapped.find(part)?;
+            connection.copy((block.resource(), offset + at), (&source, from), part.len())
+        })?;
+        if done == bytes.len() { Ok(()) } else { Err(self.no_room(bytes.len() - done)) }
+    }
+
+    fn read(&self, block: &Block, offset: usize, bytes: &mut [u8]) -> Result<()> {
+        /// The size of a part in bytes.
+        const PART: usize = 16 << 20;
+        let mut from = offset;
+        for part in bytes.chunks_mut(PART) {
+            let read = self.begin_read(block, from, part.len())?.ok_or_else(|| self.no_room(part.len()))?;
+            read.finish(&mut |pinned| {
+                part.copy_from_slice(pinned);
+                Ok(())
+            })?;
+            from += part.len();
+        }
+        Ok(())
+    }
+
+    fn begin_read(&self, block: &Block, offset: usize, bytes: usize) -> Result<Option<Box<dyn HostRead>>> {
+        let Open { connection, staging, .. } = self.open()?;
+        staging.read(bytes, |pinned| {
+            let (target, to) = connection.mapped.find(pinned)?;
+            connection.copy((&target, to), (block.resource(), offset), bytes)
+        })
+    }
+
+    fn pinned_memory(&self) -> usize {
+        self.open.get().map_or(0, |open| open.staging.bytes())
+    }
+
+    fn trim(&self) {
+        if let Some(open) = self.open.get() {
+            open.staging.trim();
+        }
+    }
+
+    fn accept(&self, kernel: &Kernel) -> Result<(), NotCompiled> {
+        accept(&self.found, kernel)
+    }
+
+    fn print(&self, kernel: &Kernel) -> Result<String, NotCompiled> {
+        Ok(print_wgsl(kernel, self.found.arithmetic)?)
+    }
+
+    fn print_variable(&self, kernel: &Kernel) -> Option<Variable> {
+        print_wgsl_variable(kernel, self.found.arithmetic).ok()
+    }
+
+    fn compile(&self, kernel: &Kernel, source: &str) -> Result<Arc<Pipeline>, NotCompiled> {
+        let open = self.open()?;
+        compile(&self.found, &open.connection, &open.cache, kernel, source)
+    }
+
+    fn launch(&self, submission: &Submission<'_, DirectMl>) -> Result<()> {
+        let mut addresses: SmallVec<[u64; 20]> = SmallVec::new();
+        let mut starts: SmallVec<[i32; 21]> = SmallVec::new();
+        for (&(block, start), parameter) in submission.arguments.iter().zip(&submission.kernel.buffers) {
+            // The start of an empty parameter is irrelevant.
+            let alignment = DirectMl::ALIGNMENT as u64;
+            let offset = u64::try_from(start).unwrap_or(0) / alignment * alignment;
+            let offset = if offset < block.bytes { offset } else { 0 };
+            starts.push(((start - offset as i64) / parameter.dtype.size() as i64) as i32);
+            addresses.push(block.address + offset);
+        }
+        // The zero that printed kernels expect.
+        starts.push(0);
+        let grid = submission.kernel.grid().map(|extent| extent as u32);
+        self.connection()?.launch(submission.module, &addresses, &starts, grid)
+    }
+
+    fn submit(&self) -> Result<()> {
+        self.connection()?.flush().map(drop)
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        match self.open.get() {
+            Some(open) => open.connection.synchronize(),
+            None => Ok(()),
+        }
+    }
+
+    fn progress(&self) -> Result<Option<Progress<'_>>> {
+        let connection = self.connection()?;
+        let last = connection.flush()?;
+        Ok(Some(Box::new(move || connection.has_finished(last))))
+    }
+}

@@ -1,0 +1,48 @@
+//! Windows GPUs of every vendor as devices of Phynexus, through Direct3D 12 and DirectML: `directml:0`, `directml:1`.
+//!
+//! The libraries are opened at run time; the build needs none of them. The engine lowers a plan's steps to loop trees.
+//! They are printed as WGSL, translated to HLSL, compiled by DXC or, where that is missing, by the older compiler that
+//! every Windows has, and launched in order on one compute queue per device.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `hlsl` | kernels in HLSL |
+//! | `libraries` | the libraries of Windows |
+//! | `adapters` | the GPUs that DXGI reports, and the features that their kernels may use |
+//! | `connection` | an open GPU: its queue, command lists, errors |
+//! | `memory` | blocks of device memory, and host memory that the device reads and writes |
+//! | `compile` | from a loop tree to a pipeline |
+//! | `driver` | the engine's trait |
+
+#[cfg(all(windows, feature = "driver"))]
+mod adapters;
+#[cfg(all(windows, feature = "driver"))]
+mod compile;
+#[cfg(all(windows, feature = "driver"))]
+mod connection;
+#[cfg(all(windows, feature = "driver"))]
+mod driver;
+#[cfg(any(test, all(windows, feature = "driver")))]
+mod hlsl;
+#[cfg(all(windows, feature = "driver"))]
+mod libraries;
+#[cfg(all(windows, feature = "driver"))]
+mod memory;
+
+use std::sync::Once;
+
+use phynexus::device::register_aliases;
+
+/// Registers every GPU that DXGI reports, or the reason why there is none. Runs once per process.
+pub fn register() {
+    static DONE: Once = Once::new();
+    DONE.call_once(|| {
+        register_aliases("directml", &["dml"]);
+        #[cfg(not(feature = "driver"))]
+        phynexus::device::register_not_built("directml", "directml");
+        #[cfg(all(feature = "driver", not(windows)))]
+        phynexus::device::register_missing("directml", "DirectML is only available on Windows");
+        #[cfg(all(feature = "driver", windows))]
+        driver::register();
+    });
+}
