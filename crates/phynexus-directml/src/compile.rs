@@ -90,13 +90,15 @@ fn code(found: &Found, cache: &DiskCache, source: &str) -> Result<Vec<u8>, NotCo
     match (libraries.dxc::<IDxcCompiler3>().filter(|_| found.dxc), libraries.compile) {
         (Some(dxc), _) => {
             let dxc = dxc.map_err(|error| format!("DXC: {error}"))?;
-            cache.get(&format!("{}\n{source}", version(&dxc)), || {
-                with_dxc(&dxc, &checked(source, ShaderModel::V6_0)?).map_err(NotCompiled::from)
-            })
+            let kernel = checked(source, ShaderModel::V6_0)?;
+            let key = format!("{} {}\n{}", version(&dxc), kernel.entry, kernel.source);
+            cache.get(&key, || with_dxc(&dxc, &kernel).map_err(NotCompiled::from))
         }
-        (None, Some(compile)) => cache.get(&format!("d3dcompiler_47\n{source}"), || {
-            with_older(compile, &checked(source, ShaderModel::V5_1)?).map_err(NotCompiled::from)
-        }),
+        (None, Some(compile)) => {
+            let kernel = checked(source, ShaderModel::V5_1)?;
+            let key = format!("d3dcompiler_47 {}\n{}", kernel.entry, kernel.source);
+            cache.get(&key, || with_older(compile, &kernel).map_err(NotCompiled::from))
+        }
         (None, None) => Err("neither dxcompiler.dll nor d3dcompiler_47.dll was found".to_owned().into()),
     }
 }

@@ -9,12 +9,16 @@ use std::{
 use phynexus::{Error, Result};
 use windows::{
     Win32::{
+        AI::MachineLearning::DirectML::{
+            IDMLBindingTable, IDMLCommandRecorder, IDMLDevice1, IDMLDispatchable,
+        },
         Foundation::{E_OUTOFMEMORY, HANDLE},
         Graphics::Direct3D12::{
             D3D12_COMMAND_LIST_TYPE_COMPUTE, D3D12_COMMAND_QUEUE_DESC, D3D12_FENCE_FLAG_NONE,
             D3D12_RESOURCE_BARRIER, D3D12_RESOURCE_BARRIER_0, D3D12_RESOURCE_BARRIER_TYPE_UAV,
             D3D12_RESOURCE_UAV_BARRIER, ID3D12CommandAllocator, ID3D12CommandList, ID3D12CommandQueue,
-            ID3D12Device, ID3D12Fence, ID3D12GraphicsCommandList, ID3D12Resource, ID3D12RootSignature,
+            ID3D12DescriptorHeap, ID3D12Device, ID3D12Fence, ID3D12GraphicsCommandList, ID3D12Resource,
+            ID3D12RootSignature,
         },
     },
     core::Interface,
@@ -25,6 +29,7 @@ use crate::{
     compile::{BUFFERS, Pipeline},
     libraries::Libraries,
     memory::Mapped,
+    routine::Routine,
 };
 
 /// Maximum number of launches per command list.
@@ -40,6 +45,7 @@ pub(crate) struct Connection {
     /// Counts the submissions that the device has finished.
     fence: ID3D12Fence,
     state: Mutex<State>,
+    directml: OnceLock<DirectMl>,
     /// The root signatures of kernels, by their number of buffers.
     pub(crate) signatures: [OnceLock<ID3D12RootSignature>; BUFFERS + 1],
     /// Host memory that the device reads and writes.
@@ -65,10 +71,24 @@ struct Commands {
     list: ID3D12GraphicsCommandList,
 }
 
-/// A list and the pipelines that it uses: Direct3D does not keep them.
+/// A list and what it uses: Direct3D does not keep it.
 struct Recording {
     commands: Commands,
-    pipelines: Vec<Arc<Pipeline>>,
+    kept: Vec<Kept>,
+}
+
+/// What a command uses until the device has finished it.
+#[expect(dead_code, reason = "it is only kept")]
+enum Kept {
+    Pipeline(Arc<Pipeline>),
+    Routine(Option<Arc<Routine>>),
+}
+
+/// DirectML on the device.
+struct DirectMl {
+    device: IDMLDevice1,
+    /// Used by the thread that has the lock of the state.
+    recorder: IDMLCommandRecorder,
 }
 
 impl Connection {
@@ -91,6 +111,7 @@ impl Connection {
             queue,
             fence,
             state: Mutex::default(),
+            directml: OnceLock::new(),
             signatures: [const { OnceLock::new() }; BUFFERS + 1],
             mapped: Mapped::default(),
         })
@@ -100,6 +121,23 @@ impl Connection {
         &self.device
     }
 
+    fn open_directml(&self) -> Result<&DirectMl> {
+        if let Some(open) = self.directml.get() {
+            return Ok(open);
+        }
+        let failed = |error| self.error("opening DirectML", &error);
+        let libraries =
+            Libraries::get().map_err(|message| Error::Device { device: self.name.clone(), message })?;
+        let device: IDMLDevice1 = libraries.directml(&self.device).map_err(failed)?;
+        // SAFETY: the call has no preconditions.
+        let recorder = unsafe { device.CreateCommandRecorder() }.map_err(failed)?;
+        Ok(self.directml.get_or_init(|| DirectMl { device, recorder }))
+    }
+
+    pub(crate) fn directml(&self) -> Result<&IDMLDevice1> {
+        Ok(&self.open_directml()?.device)
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -107,16 +145,20 @@ impl Connection {
     /// The error of a call, with the reason if the device was removed.
     pub(crate) fn error(&self, doing: &str, error: &windows::core::Error) -> Error {
         if error.code() == E_OUTOFMEMORY {
-            return Error::OutOfMemory {
-                device: self.name.clone(),
-                requested: 0,
-                in_use: 0,
-                limit: usize::MAX,
-                hint: format!("{doing}: use a smaller batch, or drop tensors that are no longer needed"),
-            };
+            return self.no_room(doing, 0);
         }
         let removed = self.sound().err().map_or(String::new(), |reason| format!("; {reason}"));
         Error::Device { device: self.name.clone(), message: format!("{doing}: {error}{removed}") }
+    }
+
+    pub(crate) fn no_room(&self, doing: &str, bytes: usize) -> Error {
+        Error::OutOfMemory {
+            device: self.name.clone(),
+            requested: bytes,
+            in_use: 0,
+            limit: usize::MAX,
+            hint: format!("{doing}: use a smaller batch, or drop tensors that are no longer needed"),
+        }
     }
 
     /// Returns the reason if the device was removed: no result can be trusted then.
@@ -154,7 +196,7 @@ impl Connection {
                 Commands { allocator, list: list.map_err(failed)? }
             }
         };
-        Ok(Recording { commands, pipelines: Vec::new() })
+        Ok(Recording { commands, kept: Vec::new() })
     }
 
     fn execute(&self, state: &mut State, recording: Recording) -> Result<()> {
@@ -205,10 +247,7 @@ impl Connection {
         grid: [u32; 3],
     ) -> Result<()> {
         let mut state = self.state();
-        let mut recording = match state.open.take() {
-            Some(recording) => recording,
-            None => self.begin(&mut state)?,
-        };
+        let recording = self.resume(&mut state)?;
         let list = &recording.commands.list;
         // SAFETY: the list is being recorded, and the pipeline kept until it is finished. The root signature has the
         // constants first and then a buffer for each address. Buffers need no transition: they become writable on
@@ -224,14 +263,49 @@ impl Connection {
             list.Dispatch(x, y, z);
             list.ResourceBarrier(&[everything_written()]);
         }
-        recording.pipelines.push(pipeline.clone());
-        match recording.pipelines.len() < TOGETHER {
-            true => {
-                state.open = Some(recording);
-                Ok(())
-            }
-            false => self.execute(&mut state, recording),
+        self.pause(&mut state, recording, Kept::Pipeline(pipeline.clone())).map(drop)
+    }
+
+    /// Adds a run of a DirectML graph, or of what initialises it; it may be submitted later. Returns the fence's value
+    /// after it. What belongs to no routine must be kept until then.
+    pub(crate) fn dispatch(
+        &self,
+        dispatchable: &IDMLDispatchable,
+        table: &IDMLBindingTable,
+        heap: &ID3D12DescriptorHeap,
+        routine: Option<&Arc<Routine>>,
+    ) -> Result<u64> {
+        let recorder = &self.open_directml()?.recorder;
+        let mut state = self.state();
+        let recording = self.resume(&mut state)?;
+        let list = &recording.commands.list;
+        // SAFETY: the list is being recorded. The table's descriptors are in the heap, which is kept until the list is
+        // finished.
+        unsafe {
+            list.SetDescriptorHeaps(&[Some(heap.clone())]);
+            recorder.RecordDispatch(list, dispatchable, table);
+            list.ResourceBarrier(&[everything_written()]);
         }
+        self.pause(&mut state, recording, Kept::Routine(routine.cloned()))
+    }
+
+    /// The list that is being recorded, or a new one.
+    fn resume(&self, state: &mut State) -> Result<Recording> {
+        match state.open.take() {
+            Some(recording) => Ok(recording),
+            None => self.begin(state),
+        }
+    }
+
+    /// Adds what a command uses to its list, and submits the list if it is full. Returns the fence's value after it.
+    fn pause(&self, state: &mut State, mut recording: Recording, used: Kept) -> Result<u64> {
+        recording.kept.push(used);
+        if recording.kept.len() < TOGETHER {
+            state.open = Some(recording);
+            return Ok(state.submitted + 1);
+        }
+        self.execute(state, recording)?;
+        Ok(state.submitted)
     }
 
     /// Submits a copy after everything before. The device's part must stay valid until it is dropped through

@@ -1,15 +1,19 @@
 //! DirectML's GPUs as drivers of the engine's GPU layer.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+};
 
 use phynexus::{
-    DType, Result,
+    DType, Error, Result,
     device::{DeviceInfo, HostRead, register_missing},
-    gpu::{DiskCache, Driver, Gpu, NotCompiled, Progress, Staging, Submission},
+    gpu::{BlockAddress, DiskCache, Driver, Gpu, NotCompiled, Progress, Staging, Submission},
     kernel::{
         loops::Kernel,
         lower::Target,
         print::{Variable, print_wgsl, print_wgsl_variable, wgsl_refuses},
+        step::Step,
     },
     op::Op,
 };
@@ -19,9 +23,18 @@ use crate::{
     adapters::{Found, adapters, available_memory, describe},
     compile::{Pipeline, accept, compile},
     connection::Connection,
+    graph::Graph,
     libraries::Libraries,
+    library,
     memory::Block,
+    routine::Routine,
 };
+
+/// What runs on the device.
+pub(crate) enum Module {
+    Kernel(Arc<Pipeline>),
+    Routine(Arc<Routine>),
+}
 
 /// Registers every GPU that DXGI reports, or the reason why there is none.
 pub(crate) fn register() {
@@ -52,6 +65,9 @@ struct Open {
     connection: Arc<Connection>,
     staging: Arc<Staging<Connection>>,
     cache: DiskCache,
+    /// Compiled graphs; `None` if DirectML refuses one. Compiling takes so long that they are kept for the life of the
+    /// device.
+    routines: Mutex<HashMap<Graph, Option<Arc<Routine>>>>,
 }
 
 /// A GPU, opened on first use.
@@ -85,7 +101,7 @@ impl DirectMl {
         let connection = Arc::new(Connection::new(self.libraries, &self.found)?);
         let staging = Staging::new(connection.clone(), self.name());
         let cache = DiskCache::new("directml", "RNN_DIRECTML_CACHE_PATH");
-        Ok(self.open.get_or_init(|| Open { connection, staging, cache }))
+        Ok(self.open.get_or_init(|| Open { connection, staging, cache, routines: Mutex::default() }))
     }
 
     fn connection(&self) -> Result<&Arc<Connection>> {
@@ -93,8 +109,8 @@ impl DirectMl {
     }
 
     /// No host memory can be pinned for a copy.
-    fn no_room(&self, bytes: usize) -> phynexus::Error {
-        phynexus::Error::OutOfMemory {
+    fn no_room(&self, bytes: usize) -> Error {
+        Error::OutOfMemory {
             device: self.name().to_owned(),
             requested: bytes,
             in_use: 0,
@@ -106,7 +122,7 @@ impl DirectMl {
 
 impl Driver for DirectMl {
     type Block = Block;
-    type Module = Arc<Pipeline>;
+    type Module = Module;
     type Recording = ();
     type Mark = ();
 
@@ -188,12 +204,15 @@ impl Driver for DirectMl {
         print_wgsl_variable(kernel, self.found.arithmetic).ok()
     }
 
-    fn compile(&self, kernel: &Kernel, source: &str) -> Result<Arc<Pipeline>, NotCompiled> {
+    fn compile(&self, kernel: &Kernel, source: &str) -> Result<Module, NotCompiled> {
         let open = self.open()?;
-        compile(&self.found, &open.connection, &open.cache, kernel, source)
+        compile(&self.found, &open.connection, &open.cache, kernel, source).map(Module::Kernel)
     }
 
     fn launch(&self, submission: &Submission<'_, DirectMl>) -> Result<()> {
+        let Module::Kernel(pipeline) = submission.module else {
+            return Err(Error::internal("phynexus_directml", "a routine was launched as a kernel"));
+        };
         let mut addresses: SmallVec<[u64; 20]> = SmallVec::new();
         let mut starts: SmallVec<[i32; 21]> = SmallVec::new();
         for (&(block, start), parameter) in submission.arguments.iter().zip(&submission.kernel.buffers) {
@@ -207,7 +226,29 @@ impl Driver for DirectMl {
         // The zero that printed kernels expect.
         starts.push(0);
         let grid = submission.kernel.grid().map(|extent| extent as u32);
-        self.connection()?.launch(submission.module, &addresses, &starts, grid)
+        self.connection()?.launch(pipeline, &addresses, &starts, grid)
+    }
+
+    fn compile_routine(&self, step: &Step) -> Result<Option<Module>> {
+        let Some(graph) = library::graph(step) else { return Ok(None) };
+        let Open { connection, routines, .. } = self.open()?;
+        let lock = || routines.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lock().get(&graph).cloned();
+        let routine = match known {
+            Some(routine) => routine,
+            None => {
+                let made = Routine::new(connection, graph.clone())?.map(Arc::new);
+                lock().entry(graph).or_insert(made).clone()
+            }
+        };
+        Ok(routine.map(Module::Routine))
+    }
+
+    fn launch_routine(&self, module: &Module, arguments: &[BlockAddress<'_, Block>]) -> Result<bool> {
+        match module {
+            Module::Routine(routine) => routine.launch(self.connection()?, arguments),
+            Module::Kernel(_) => Ok(false),
+        }
     }
 
     fn submit(&self) -> Result<()> {

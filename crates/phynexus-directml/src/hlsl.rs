@@ -39,7 +39,26 @@ pub(crate) fn translate(source: &str, shader_model: ShaderModel) -> Result<Trans
     let written = writer.write(&module, &info, None).map_err(|error| error.to_string())?;
     let entry = written.entry_point_names.into_iter().next().ok_or("the source has no kernel")?;
     let entry = entry.map_err(|error| error.to_string())?;
-    Ok(Translated { source: text, entry })
+    Ok(Translated { source: with_wide_literals(&text), entry })
+}
+
+/// naga ends literals of 64 bits with `L`, with which DXC takes the low 32 bits. `LL` keeps all.
+fn with_wide_literals(source: &str) -> String {
+    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    let bytes = source.as_bytes();
+    let mut text = String::with_capacity(source.len());
+    let mut rest = 0;
+    for (at, _) in source.match_indices('L') {
+        let ends = bytes.get(at + 1).is_none_or(|&next| !is_word(next));
+        let start = bytes[..at].iter().rposition(|&byte| !is_word(byte)).map_or(0, |before| before + 1);
+        let number = source[start..at].trim_end_matches('U');
+        if ends && !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) {
+            text += &source[rest..=at];
+            text.push('L');
+            rest = at + 1;
+        }
+    }
+    text + &source[rest..]
 }
 
 #[cfg(test)]
@@ -71,6 +90,13 @@ mod tests {
         for check in ["min(", "loop_bound", "GetDimensions", "(uint[2])0"] {
             assert!(!source.contains(check), "{check}:\n{source}");
         }
+    }
+
+    #[test]
+    fn literals_of_64_bits_have_all_of_them() {
+        let source = "x = (-9223372036854775807L - 1L) + 5UL; L = aL + 1L2 + 3;";
+        let expected = "x = (-9223372036854775807LL - 1LL) + 5ULL; L = aL + 1L2 + 3;";
+        assert_eq!(with_wide_literals(source), expected);
     }
 
     #[test]

@@ -1,11 +1,16 @@
 //! Windows GPUs of every vendor as devices of Phynexus, through Direct3D 12 and DirectML: `directml:0`, `directml:1`.
 //!
 //! The libraries are opened at run time; the build needs none of them. The engine lowers a plan's steps to loop trees.
-//! They are printed as WGSL, translated to HLSL, compiled by DXC or, where that is missing, by the older compiler that
+//! Steps that DirectML has operators for become graphs of these, which DirectML compiles. The others are printed as WGSL, translated to HLSL, compiled by DXC or, where that is missing, by the older compiler that
 //! every Windows has, and launched in order on one compute queue per device.
 //!
 //! | file | subject |
 //! |---|---|
+//! | `operator` | DirectML's operators |
+//! | `graph` | graphs of operators |
+//! | `fused`, `library` | steps as graphs: elementwise kernels, products and convolutions |
+//! | `encode` | descriptors of operators in memory |
+//! | `routine` | compiled graphs |
 //! | `hlsl` | kernels in HLSL |
 //! | `libraries` | the libraries of Windows |
 //! | `adapters` | the GPUs that DXGI reports, and the features that their kernels may use |
@@ -23,11 +28,26 @@ mod connection;
 #[cfg(all(windows, feature = "driver"))]
 mod driver;
 #[cfg(any(test, all(windows, feature = "driver")))]
+mod encode;
+#[cfg(any(test, all(windows, feature = "driver")))]
+mod fused;
+#[cfg(any(test, all(windows, feature = "driver")))]
+mod graph;
+#[cfg(any(test, all(windows, feature = "driver")))]
 mod hlsl;
 #[cfg(all(windows, feature = "driver"))]
 mod libraries;
+#[cfg(any(test, all(windows, feature = "driver")))]
+mod library;
 #[cfg(all(windows, feature = "driver"))]
 mod memory;
+#[cfg(any(test, all(windows, feature = "driver")))]
+mod operator;
+#[cfg(all(windows, feature = "driver"))]
+mod routine;
+
+#[cfg(all(windows, feature = "driver"))]
+pub use routine::dispatched_routines;
 
 use std::sync::Once;
 

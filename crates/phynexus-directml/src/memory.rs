@@ -3,7 +3,10 @@
 use std::{
     collections::BTreeMap,
     slice,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use phynexus::{Error, Result, gpu::Medium};
@@ -27,6 +30,8 @@ pub(crate) struct Block {
     /// Its address on the device.
     pub(crate) address: u64,
     pub(crate) bytes: u64,
+    /// Other blocks may get its address after it, but not its number.
+    pub(crate) number: u64,
 }
 
 impl Block {
@@ -38,7 +43,9 @@ impl Block {
         let resource = buffer(connection, bytes, &heap, D3D12_RESOURCE_FLAG_ALLOW_UNORDERED_ACCESS).ok()?;
         // SAFETY: the resource is a buffer.
         let address = unsafe { resource.GetGPUVirtualAddress() };
-        Some(Block { connection: connection.clone(), resource, address, bytes })
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        Some(Block { connection: connection.clone(), resource, address, bytes, number })
     }
 
     pub(crate) fn resource(&self) -> &ID3D12Resource {

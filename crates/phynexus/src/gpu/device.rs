@@ -19,6 +19,7 @@ use super::{
     family::Relation,
     heap::Heap,
     modules::{Modules, compiled_kernels},
+    routine::RoutineStep,
     sequence::GpuSequence,
     spill::{GpuMemory, Spilling, hold, pin, pin_foreign},
     step::{GpuStep, Resources},
@@ -71,7 +72,10 @@ impl<D: Driver> Gpu<D> {
     fn compiled(&self, step: &Step, relation: Option<Relation>) -> Result<Arc<dyn Executable>> {
         match custom::call(step) {
             Some((library, call)) => Ok(Arc::new(CustomStep::new(self.0.clone(), library, call)?)),
-            None => Ok(Arc::new(GpuStep::new(self.0.clone(), step, relation)?)),
+            None => match RoutineStep::new(self.0.clone(), step, relation)? {
+                Some(routine) => Ok(Arc::new(routine)),
+                None => Ok(Arc::new(GpuStep::new(self.0.clone(), step, relation)?)),
+            },
         }
     }
 }

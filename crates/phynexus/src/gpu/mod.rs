@@ -12,6 +12,7 @@
 //! | `staging` | copies through pinned host memory |
 //! | `spill` | tensor memory on the device, spilled to the host when the device is full |
 //! | `step` | a compiled step: its launches and their bindings |
+//! | `routine` | a step that a routine of the vendor computes |
 //! | `sequence` | steps that are submitted together |
 //! | `repeated` | repeated launches as driver graphs |
 //! | `clock` | device timing for profiles |
@@ -34,6 +35,7 @@ mod heap;
 mod modules;
 mod recorder;
 mod repeated;
+mod routine;
 mod sequence;
 mod spill;
 mod staging;
@@ -53,7 +55,7 @@ use smallvec::SmallVec;
 use crate::{
     DType, Error, Result, Scalar,
     device::{DeviceInfo, HostRead, Peaks},
-    kernel::{loops::Kernel, lower::Target, print::Variable},
+    kernel::{loops::Kernel, lower::Target, print::Variable, step::Step},
     op::custom::{CustomKernel, Source, SourceLanguage},
     op::{Op, ir::IrNode},
     shape::Layout,
@@ -220,6 +222,25 @@ pub trait Driver: Sized + Send + Sync + 'static {
     fn launch_all(&self, submissions: &[Submission<'_, Self>], recording: &Self::Recording) -> Result<()> {
         let _ = recording;
         submissions.iter().try_for_each(|submission| self.launch(submission))
+    }
+    /// Compiles a whole step to a routine of the vendor's library. Returns `None` if the library has none for it, or
+    /// kernels are better. Several threads may call this at once.
+    ///
+    /// # Errors
+    /// Only failures: what the library refuses has no routine.
+    fn compile_routine(&self, step: &Step) -> Result<Option<Self::Module>> {
+        let _ = step;
+        Ok(None)
+    }
+    /// Submits a routine on the bindings of its step. Returns false, without submitting anything, if it cannot take
+    /// them: kernels then compute the step.
+    fn launch_routine(
+        &self,
+        module: &Self::Module,
+        arguments: &[BlockAddress<'_, Self::Block>],
+    ) -> Result<bool> {
+        let _ = (module, arguments);
+        Ok(false)
     }
     /// Waits until everything submitted has finished.
     fn synchronize(&self) -> Result<()>;
