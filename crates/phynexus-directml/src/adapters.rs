@@ -37,7 +37,7 @@ use windows::{
     core::{Interface, Result},
 };
 
-use crate::{compile::BUFFERS, libraries::Libraries};
+use crate::{libraries::Libraries, object::BUFFERS};
 
 /// The vendor and device numbers of WARP, which older versions of Windows do not mark as software.
 const WARP: (u32, u32) = (0x1414, 0x8c);

@@ -15,18 +15,15 @@ use phynexus::{
 };
 use windows::{
     Win32::Graphics::{
-        Direct3D::{
-            Dxc::{
-                DXC_CP_UTF8, DXC_OUT_ERRORS, DXC_OUT_OBJECT, DxcBuffer, IDxcBlob, IDxcBlobUtf8,
-                IDxcCompiler3, IDxcIncludeHandler, IDxcResult, IDxcVersionInfo,
-            },
-            ID3DBlob,
+        Direct3D::Dxc::{
+            DXC_CP_UTF8, DXC_OUT_ERRORS, DXC_OUT_OBJECT, DxcBuffer, IDxcBlob, IDxcBlobUtf8, IDxcCompiler3,
+            IDxcIncludeHandler, IDxcResult, IDxcVersionInfo,
         },
         Direct3D12::{
             D3D12_COMPUTE_PIPELINE_STATE_DESC, D3D12_ROOT_CONSTANTS, D3D12_ROOT_DESCRIPTOR,
             D3D12_ROOT_PARAMETER, D3D12_ROOT_PARAMETER_0, D3D12_ROOT_PARAMETER_TYPE_32BIT_CONSTANTS,
             D3D12_ROOT_PARAMETER_TYPE_UAV, D3D12_ROOT_SIGNATURE_DESC, D3D12_SHADER_BYTECODE,
-            ID3D12PipelineState, ID3D12RootSignature,
+            ID3D12RootSignature,
         },
     },
     core::{Interface, w},
@@ -36,23 +33,16 @@ use crate::{
     adapters::Found,
     connection::Connection,
     hlsl::{Translated, translate},
-    libraries::{Compile, Libraries, blob},
+    libraries::{Compile, Libraries, blob, blob_bytes},
+    object::{BUFFERS, Pipeline},
 };
 
-/// The most buffers of a kernel: a root signature has 64 words, of which a buffer takes two, and its start one.
-pub(crate) const BUFFERS: usize = 20;
 /// The size of the largest buffer: kernels compute addresses as signed integers.
 const LARGEST: usize = i32::MAX as usize;
 /// The older compiler takes seconds for longer sources, and minutes for the longest.
 const LONGEST: usize = 24 << 10;
 /// Its flags: strict arithmetic, and the highest level of optimisation.
 const STRICT: u32 = 1 << 13 | 1 << 15;
-
-/// A kernel that can be launched.
-pub(crate) struct Pipeline {
-    pub(crate) state: ID3D12PipelineState,
-    pub(crate) signature: ID3D12RootSignature,
-}
 
 /// Refuses a kernel whose memory the device cannot bind.
 pub(crate) fn accept(found: &Found, kernel: &Kernel) -> Result<(), NotCompiled> {
@@ -193,12 +183,6 @@ fn first_line(messages: &[u8]) -> String {
     line.unwrap_or("the compiler refuses it without a reason").trim_end_matches('\0').to_owned()
 }
 
-/// A copy of a blob's bytes.
-pub(crate) fn blob_bytes(blob: &ID3DBlob) -> Vec<u8> {
-    // SAFETY: the bytes belong to the blob.
-    unsafe { slice::from_raw_parts(blob.GetBufferPointer().cast(), blob.GetBufferSize()).to_vec() }
-}
-
 /// A root signature: the first elements of the buffers and a zero, then the buffers.
 fn signature(connection: &Connection, buffers: usize) -> Result<ID3D12RootSignature, NotCompiled> {
     let known = connection.signatures.get(buffers);
@@ -253,8 +237,3 @@ fn pipeline(connection: &Connection, buffers: usize, code: &[u8]) -> Result<Arc<
         }),
     }
 }
-
-// SAFETY: pipeline states and root signatures do not change and may be used from any thread.
-unsafe impl Send for Pipeline {}
-// SAFETY: as above.
-unsafe impl Sync for Pipeline {}

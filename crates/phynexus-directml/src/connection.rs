@@ -1,6 +1,7 @@
 //! An open GPU: its queue, command lists and errors.
 
 use std::{
+    any::Any,
     collections::VecDeque,
     mem::ManuallyDrop,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
@@ -26,10 +27,8 @@ use windows::{
 
 use crate::{
     adapters::Found,
-    compile::{BUFFERS, Pipeline},
     libraries::Libraries,
-    memory::Mapped,
-    routine::Routine,
+    object::{BUFFERS, Mapped, Pipeline},
 };
 
 /// Maximum number of launches per command list.
@@ -77,12 +76,8 @@ struct Recording {
     kept: Vec<Kept>,
 }
 
-/// What a command uses until the device has finished it.
-#[expect(dead_code, reason = "it is only kept")]
-enum Kept {
-    Pipeline(Arc<Pipeline>),
-    Routine(Option<Arc<Routine>>),
-}
+/// What a command uses until the device has finished it, unless its caller keeps that.
+type Kept = Option<Arc<dyn Any + Send + Sync>>;
 
 /// DirectML on the device.
 struct DirectMl {
@@ -263,17 +258,17 @@ impl Connection {
             list.Dispatch(x, y, z);
             list.ResourceBarrier(&[everything_written()]);
         }
-        self.pause(&mut state, recording, Kept::Pipeline(pipeline.clone())).map(drop)
+        self.pause(&mut state, recording, Some(pipeline.clone())).map(drop)
     }
 
     /// Adds a run of a DirectML graph, or of what initialises it; it may be submitted later. Returns the fence's value
-    /// after it. What belongs to no routine must be kept until then.
+    /// after it, until which the table, the heap and what `kept` lacks must be kept.
     pub(crate) fn dispatch(
         &self,
         dispatchable: &IDMLDispatchable,
         table: &IDMLBindingTable,
         heap: &ID3D12DescriptorHeap,
-        routine: Option<&Arc<Routine>>,
+        kept: Kept,
     ) -> Result<u64> {
         let recorder = &self.open_directml()?.recorder;
         let mut state = self.state();
@@ -286,7 +281,7 @@ impl Connection {
             recorder.RecordDispatch(list, dispatchable, table);
             list.ResourceBarrier(&[everything_written()]);
         }
-        self.pause(&mut state, recording, Kept::Routine(routine.cloned()))
+        self.pause(&mut state, recording, kept)
     }
 
     /// The list that is being recorded, or a new one.

@@ -21,12 +21,13 @@ use smallvec::SmallVec;
 
 use crate::{
     adapters::{Found, adapters, available_memory, describe},
-    compile::{Pipeline, accept, compile},
+    compile::{accept, compile},
     connection::Connection,
     graph::Graph,
     libraries::Libraries,
     library,
     memory::Block,
+    object::Pipeline,
     routine::Routine,
 };
 

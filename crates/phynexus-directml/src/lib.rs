@@ -1,8 +1,9 @@
 //! Windows GPUs of every vendor as devices of Phynexus, through Direct3D 12 and DirectML: `directml:0`, `directml:1`.
 //!
-//! The libraries are opened at run time; the build needs none of them. The engine lowers a plan's steps to loop trees.
-//! Steps that DirectML has operators for become graphs of these, which DirectML compiles. The others are printed as WGSL, translated to HLSL, compiled by DXC or, where that is missing, by the older compiler that
-//! every Windows has, and launched in order on one compute queue per device.
+//! The libraries are opened at run time; the build needs none of them. Steps for which DirectML has operators become
+//! graphs of these, which DirectML compiles. The engine lowers the others to loop trees. They are printed as WGSL,
+//! translated to HLSL, and compiled by DXC or, where that is missing, by the older compiler that every Windows has. All
+//! work is in the order of one compute queue per device.
 //!
 //! | file | subject |
 //! |---|---|
@@ -14,6 +15,7 @@
 //! | `hlsl` | kernels in HLSL |
 //! | `libraries` | the libraries of Windows |
 //! | `adapters` | the GPUs that DXGI reports, and the features that their kernels may use |
+//! | `object` | what commands use |
 //! | `connection` | an open GPU: its queue, command lists, errors |
 //! | `memory` | blocks of device memory, and host memory that the device reads and writes |
 //! | `compile` | from a loop tree to a pipeline |
@@ -41,6 +43,8 @@ mod libraries;
 mod library;
 #[cfg(all(windows, feature = "driver"))]
 mod memory;
+#[cfg(all(windows, feature = "driver"))]
+mod object;
 #[cfg(any(test, all(windows, feature = "driver")))]
 mod operator;
 #[cfg(all(windows, feature = "driver"))]

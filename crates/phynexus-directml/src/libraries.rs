@@ -1,7 +1,7 @@
 //! The libraries of Windows. They are opened at run time: a program that imports one does not start where it is
 //! missing. They stay open until the process ends.
 
-use std::{ffi::c_void, mem, ptr, sync::OnceLock};
+use std::{ffi::c_void, mem, ptr, slice, sync::OnceLock};
 
 use libloading::os::windows::{LOAD_LIBRARY_SEARCH_DEFAULT_DIRS, Library};
 use windows::{
@@ -17,8 +17,6 @@ use windows::{
     },
     core::{Error, GUID, HRESULT, Interface, Result},
 };
-
-use crate::compile::blob_bytes;
 
 type CreateFactory = unsafe extern "system" fn(*const GUID, *mut *mut c_void) -> HRESULT;
 type CreateDevice =
@@ -160,4 +158,10 @@ impl Libraries {
 pub(crate) fn blob(stored: *mut c_void) -> Option<ID3DBlob> {
     // SAFETY: the functions that store blobs store a reference or leave null.
     (!stored.is_null()).then(|| unsafe { ID3DBlob::from_raw(stored) })
+}
+
+/// A copy of a blob's bytes.
+pub(crate) fn blob_bytes(blob: &ID3DBlob) -> Vec<u8> {
+    // SAFETY: the bytes belong to the blob.
+    unsafe { slice::from_raw_parts(blob.GetBufferPointer().cast(), blob.GetBufferSize()).to_vec() }
 }

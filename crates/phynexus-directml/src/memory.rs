@@ -1,10 +1,9 @@
 //! Blocks of device memory, and host memory that the device reads and writes.
 
 use std::{
-    collections::BTreeMap,
     slice,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -21,7 +20,7 @@ use windows::Win32::Graphics::{
     Dxgi::Common::DXGI_SAMPLE_DESC,
 };
 
-use crate::connection::Connection;
+use crate::{connection::Connection, object::Mapped};
 
 /// Device memory.
 pub(crate) struct Block {
@@ -93,25 +92,6 @@ fn buffer(
     made.ok_or_else(|| Error::internal("phynexus_directml", "no buffer was made"))
 }
 
-/// Mapped buffers, by the addresses where they begin.
-#[derive(Clone, Default)]
-pub(crate) struct Mapped(Arc<Mutex<BTreeMap<usize, ID3D12Resource>>>);
-
-impl Mapped {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<usize, ID3D12Resource>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The buffer in which bytes of pinned memory lie, and where.
-    pub(crate) fn find(&self, bytes: &[u8]) -> Result<(ID3D12Resource, usize)> {
-        let address = bytes.as_ptr().addr();
-        let known = self.lock();
-        let found =
-            known.range(..=address).next_back().map(|(start, buffer)| (buffer.clone(), address - start));
-        found.ok_or_else(|| Error::internal("phynexus_directml", "bytes outside pinned memory"))
-    }
-}
-
 /// Host memory that the device reads and writes.
 pub(crate) struct Pinned {
     mapped: Mapped,
@@ -139,7 +119,7 @@ impl AsMut<[u8]> for Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        self.mapped.lock().remove(&self.start.addr());
+        self.mapped.remove(self.start.addr());
         // SAFETY: the buffer is mapped, and no reference to its bytes is left.
         unsafe { self.resource.Unmap(0, None) };
     }
@@ -163,7 +143,7 @@ impl Medium for Connection {
         // SAFETY: the pointer is valid during the call.
         unsafe { resource.Map(0, None, Some(&mut start)) }.ok()?;
         let start = start.cast::<u8>();
-        self.mapped.lock().insert(start.addr(), resource.clone());
+        self.mapped.insert(start.addr(), resource.clone());
         Some(Pinned { mapped: self.mapped.clone(), resource, start, bytes })
     }
 

@@ -348,7 +348,8 @@ impl Routine {
         };
         let dispatchable: IDMLDispatchable =
             self.compiled.cast().map_err(|error| connection.error("launching a DirectML graph", &error))?;
-        sets[at].used = connection.dispatch(&dispatchable, &sets[at].table, &self.heap, Some(self))?;
+        sets[at].used =
+            connection.dispatch(&dispatchable, &sets[at].table, &self.heap, Some(self.clone()))?;
         DISPATCHED.fetch_add(1, Ordering::Relaxed);
         Ok(true)
     }
