@@ -27,7 +27,7 @@ const DEVICES: [Software; 2] = [
         name: "vulkan:0",
         files: &["/usr/share/vulkan/icd.d/lvp_icd.x86_64.json", "/usr/share/vulkan/icd.d/lvp_icd.json"],
         packages: &["mesa-vulkan-drivers", "libvulkan1"],
-        parts: 4,
+        parts: 8,
         // Elementary functions of `float64`: 653 cases.
         elsewhere: 653,
     },
