@@ -5,20 +5,20 @@ use std::{
     process::{Command, Output},
 };
 
-type Outcome = Result<(), Box<dyn std::error::Error>>;
+pub(super) type Outcome = Result<(), Box<dyn std::error::Error>>;
 
-fn neurenix(arguments: &[&str], folder: &Path) -> std::io::Result<Output> {
+pub(super) fn neurenix(arguments: &[&str], folder: &Path) -> std::io::Result<Output> {
     Command::new(env!("CARGO_BIN_EXE_neurenix")).args(arguments).current_dir(folder).output()
 }
 
-fn json(output: &Output) -> Result<serde_json::Value, Box<dyn std::error::Error>> {
+pub(super) fn json(output: &Output) -> Result<serde_json::Value, Box<dyn std::error::Error>> {
     if !output.status.success() {
         return Err(format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr)).into());
     }
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-fn message(output: &Output) -> String {
+pub(super) fn message(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 

@@ -1,26 +1,8 @@
 //! What the command says of devices, and how it uses them.
 
-use std::{
-    path::Path,
-    process::{Command, Output},
-};
+use std::process::Command;
 
-type Outcome = Result<(), Box<dyn std::error::Error>>;
-
-fn neurenix(arguments: &[&str], folder: &Path) -> std::io::Result<Output> {
-    Command::new(env!("CARGO_BIN_EXE_neurenix")).args(arguments).current_dir(folder).output()
-}
-
-fn json(output: &Output) -> Result<serde_json::Value, Box<dyn std::error::Error>> {
-    if !output.status.success() {
-        return Err(format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr)).into());
-    }
-    Ok(serde_json::from_slice(&output.stdout)?)
-}
-
-fn message(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
+use super::command::{Outcome, json, message, neurenix};
 
 #[test]
 fn devices_and_explanations_are_readable_by_people_and_programs() -> Outcome {

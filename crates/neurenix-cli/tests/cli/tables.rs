@@ -1,27 +1,8 @@
 //! The command with tables: training on and predicting CSV files.
 
-use std::{
-    io::Write,
-    path::Path,
-    process::{Command, Output},
-};
+use std::{io::Write, path::Path, process::Output};
 
-type Outcome = Result<(), Box<dyn std::error::Error>>;
-
-fn neurenix(arguments: &[&str], folder: &Path) -> std::io::Result<Output> {
-    Command::new(env!("CARGO_BIN_EXE_neurenix")).args(arguments).current_dir(folder).output()
-}
-
-fn json(output: &Output) -> Result<serde_json::Value, Box<dyn std::error::Error>> {
-    if !output.status.success() {
-        return Err(format!("{}: {}", output.status, message(output)).into());
-    }
-    Ok(serde_json::from_slice(&output.stdout)?)
-}
-
-fn message(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
+use super::command::{Outcome, json, message, neurenix};
 
 /// Writes 200 points, each with the side of a line it is on.
 fn points(folder: &Path) -> std::io::Result<()> {

@@ -44,7 +44,7 @@ pub fn trained() -> Vec<Trained> {
     let steps = unrolled(&lstm);
     let trained = |name, network, image: &[usize]| Trained { name, network, image: image.to_vec() };
     vec![
-        trained("mlp", train(digits_mlp(), &[64], 6, 0.005), &[64]),
+        trained("mlp", train(mlp(BATCH), &[64], 6, 0.005), &[64]),
         trained("cnn", train(digits_cnn(), &[1, 8, 8], 6, 0.01), &[1, 8, 8]),
         trained("lstm", lstm, &[8, 8]),
         trained("lstm in steps", steps, &[8, 8]),
@@ -65,17 +65,6 @@ fn matrix(net: &mut Network, from: &str, to: &str, shape: [usize; 2]) {
 
 fn ints(net: &mut Network, name: &str, numbers: &[i64]) {
     net.store(edit::integers(name, Element::Int64, &[numbers.len()], numbers));
-}
-
-/// Three layers.
-fn digits_mlp() -> Network {
-    let mut net = network(&[BATCH, 64], ("y", &[BATCH, 10]));
-    layer(&mut net, "Gemm", "x", "a", &[64, 64], vec![]);
-    add(&mut net, "Relu", &["a"], "a_relu", vec![]);
-    layer(&mut net, "Gemm", "a_relu", "b", &[64, 32], vec![]);
-    add(&mut net, "Relu", &["b"], "b_relu", vec![]);
-    layer(&mut net, "Gemm", "b_relu", "y", &[32, 10], vec![]);
-    net
 }
 
 /// Two convolutions with pooling.
