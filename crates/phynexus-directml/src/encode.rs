@@ -6,18 +6,18 @@ use crate::{
 };
 
 /// The descriptor of a node's operator, laid out as its structure in C. `inputs` are the addresses of the descriptors
-/// of its inputs, `output` that of its output. It points to these and into `node`.
-pub(crate) fn encode(node: &Node, inputs: &[u64], output: u64) -> Box<[u64]> {
+/// of its inputs, `outputs` those of its outputs, 0 for what is absent. It points to these and into `node`.
+pub(crate) fn encode(node: &Node, inputs: &[u64], outputs: &[u64]) -> Box<[u64]> {
     let mut bytes: Vec<u8> = Vec::new();
     let mut put = |value: &[u8]| {
         bytes.resize(bytes.len().next_multiple_of(value.len()), 0);
         bytes.extend(value);
     };
-    let (mut inputs, mut values) = (inputs.iter(), node.values.iter());
+    let (mut inputs, mut outputs, mut values) = (inputs.iter(), outputs.iter(), node.values.iter());
     for field in node.row.fields {
         match field {
             Field::In | Field::OptionalIn => put(&inputs.next().copied().unwrap_or(0).to_ne_bytes()),
-            Field::Out => put(&output.to_ne_bytes()),
+            Field::Out => put(&outputs.next().copied().unwrap_or(0).to_ne_bytes()),
             Field::Null => put(&0u64.to_ne_bytes()),
             Field::Number | Field::Float | Field::List | Field::Scalar => match values.next() {
                 Some(Value::Number(number) | Value::Float(number)) => put(&number.to_ne_bytes()),
@@ -39,13 +39,13 @@ mod tests {
     use super::*;
     use crate::{graph::Tensor, operator};
 
-    fn encoded(node: &Node, inputs: &[u64], output: u64) -> Vec<u8> {
-        encode(node, inputs, output).iter().flat_map(|word| word.to_ne_bytes()).collect()
+    fn encoded(node: &Node, inputs: &[u64], outputs: &[u64]) -> Vec<u8> {
+        encode(node, inputs, outputs).iter().flat_map(|word| word.to_ne_bytes()).collect()
     }
 
     fn node(row: &'static operator::Row, values: Vec<Value>) -> Node {
         let output = Tensor::new(DType::F32, &[2], None).unwrap();
-        Node { row, inputs: Vec::new(), output, values }
+        Node { row, inputs: Vec::new(), outputs: vec![Some(output)], values }
     }
 
     fn pointer(bytes: &[u8], at: usize) -> u64 {
@@ -61,7 +61,7 @@ mod tests {
     fn a_product_has_its_structure() {
         let (one, two) = (1.0f32.to_bits(), 2.0f32.to_bits());
         let values = vec![Value::Number(1), Value::Number(0), Value::Float(one), Value::Float(two)];
-        let bytes = encoded(&node(&operator::GEMM, values), &[10, 20, 0], 40);
+        let bytes = encoded(&node(&operator::GEMM, values), &[10, 20, 0], &[40]);
         assert_eq!(bytes.len(), 56);
         assert_eq!([0, 8, 16, 24, 48].map(|at| pointer(&bytes, at)), [10, 20, 0, 40, 0]);
         assert_eq!([32, 36, 40, 44].map(|at| number(&bytes, at)), [1, 0, one, two]);
@@ -74,7 +74,7 @@ mod tests {
         let numbers = [1, 0, 2].map(Value::Number);
         let values = numbers.into_iter().chain(lists).chain([Value::Number(3)]).collect();
         let node = node(&operator::CONVOLUTION, values);
-        let bytes = encoded(&node, &[10, 20, 0], 40);
+        let bytes = encoded(&node, &[10, 20, 0], &[40]);
         assert_eq!(bytes.len(), 104);
         assert_eq!([32, 36, 40, 88].map(|at| number(&bytes, at)), [1, 0, 2, 3]);
         for (list, at) in node.values[3..8].iter().zip([48, 56, 64, 72, 80]) {
@@ -87,7 +87,7 @@ mod tests {
     /// The offsets are those of `DML_FILL_VALUE_CONSTANT_OPERATOR_DESC`, whose union has the alignment of 64 bits.
     #[test]
     fn a_constant_is_aligned() {
-        let bytes = encoded(&node(&operator::FILL, vec![Value::Number(1), Value::Scalar(7)]), &[], 40);
+        let bytes = encoded(&node(&operator::FILL, vec![Value::Number(1), Value::Scalar(7)]), &[], &[40]);
         assert_eq!((bytes.len(), pointer(&bytes, 0), number(&bytes, 8), pointer(&bytes, 16)), (24, 40, 1, 7));
     }
 }

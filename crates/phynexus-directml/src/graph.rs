@@ -4,6 +4,23 @@ use phynexus::{DType, shape::element_count};
 
 use crate::operator::{Field, IDENTITY, Row};
 
+/// The number of a type in `DML_TENSOR_DATA_TYPE`, if tensors may have it.
+pub(crate) fn data_type(dtype: DType) -> Option<u32> {
+    match dtype {
+        DType::F32 => Some(1),
+        DType::F16 => Some(2),
+        DType::U32 => Some(3),
+        DType::U16 => Some(4),
+        DType::U8 | DType::Bool => Some(5),
+        DType::I32 => Some(6),
+        DType::I16 => Some(7),
+        DType::I8 => Some(8),
+        DType::U64 => Some(10),
+        DType::I64 => Some(11),
+        _ => None,
+    }
+}
+
 /// How an operator sees a buffer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Tensor {
@@ -18,9 +35,9 @@ const RANKS: (usize, usize) = (4, 8);
 
 impl Tensor {
     /// A tensor of this shape. It gets leading dimensions of one element if it has too few. `None` if DirectML has no
-    /// such tensors: it has too many dimensions, a stride is negative, or it is empty or too large.
+    /// such tensors: of this type, with too many dimensions, a negative stride, no elements or too many.
     pub(crate) fn new(dtype: DType, shape: &[usize], strides: Option<&[i64]>) -> Option<Tensor> {
-        if element_count(shape) == 0 || shape.len() > RANKS.1 {
+        if data_type(dtype).is_none() || element_count(shape) == 0 || shape.len() > RANKS.1 {
             return None;
         }
         let lacking = RANKS.0.saturating_sub(shape.len());
@@ -35,6 +52,39 @@ impl Tensor {
             None => None,
         };
         Some(Tensor { dtype, sizes, strides }).filter(|tensor| tensor.bytes() <= u64::from(u32::MAX))
+    }
+
+    /// A packed tensor of the same extents.
+    pub(crate) fn like(&self, dtype: DType) -> Tensor {
+        Tensor { dtype, sizes: self.sizes.clone(), strides: None }
+    }
+
+    /// The same elements, each seen several times along dimensions of one element.
+    pub(crate) fn broadcast(&self, sizes: &[u32]) -> Tensor {
+        if self.sizes == sizes {
+            return self.clone();
+        }
+        let mut strides = self.steps();
+        for (stride, size) in strides.iter_mut().zip(&self.sizes) {
+            if *size == 1 {
+                *stride = 0;
+            }
+        }
+        Tensor { dtype: self.dtype, sizes: sizes.to_vec(), strides: Some(strides) }
+    }
+
+    /// The strides, also of a packed tensor.
+    fn steps(&self) -> Vec<u32> {
+        self.strides.clone().unwrap_or_else(|| {
+            let mut steps = Vec::with_capacity(self.sizes.len());
+            let mut step = 1;
+            for size in self.sizes.iter().rev() {
+                steps.push(step);
+                step *= size;
+            }
+            steps.reverse();
+            steps
+        })
     }
 
     /// The bytes from the first element to the end of the last, in whole words.
@@ -68,8 +118,15 @@ fn is_packed(sizes: &[u32], strides: &[u32]) -> bool {
 pub(crate) enum Edge {
     /// This input of the graph.
     Input(usize),
-    /// The output of this node.
-    Node(usize),
+    /// An output of a node.
+    Node(usize, usize),
+}
+
+/// A value, and how an operator sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Seen {
+    pub(crate) edge: Edge,
+    pub(crate) tensor: Tensor,
 }
 
 /// A field that is not a tensor.
@@ -86,8 +143,9 @@ pub(crate) enum Value {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Node {
     pub(crate) row: &'static Row,
-    pub(crate) inputs: Vec<Option<(Edge, Tensor)>>,
-    pub(crate) output: Tensor,
+    pub(crate) inputs: Vec<Option<Seen>>,
+    /// `None` for an optional output that nothing needs.
+    pub(crate) outputs: Vec<Option<Tensor>>,
     /// The other fields, in order.
     pub(crate) values: Vec<Value>,
 }
@@ -106,49 +164,64 @@ pub(crate) struct Part {
 pub(crate) struct Graph {
     pub(crate) inputs: Vec<Part>,
     pub(crate) nodes: Vec<Node>,
-    /// The nodes whose output is stored, and where.
-    pub(crate) outputs: Vec<(usize, Part)>,
+    /// The outputs of nodes that are stored, and where.
+    pub(crate) outputs: Vec<((usize, usize), Part)>,
 }
 
 impl Graph {
     /// An input, once for equal ones.
-    pub(crate) fn input(&mut self, part: Part) -> Edge {
+    pub(crate) fn input(&mut self, part: Part) -> Seen {
+        let tensor = part.tensor.clone();
         let known = self.inputs.iter().position(|input| *input == part);
-        Edge::Input(known.unwrap_or_else(|| {
+        let edge = Edge::Input(known.unwrap_or_else(|| {
             self.inputs.push(part);
             self.inputs.len() - 1
-        }))
+        }));
+        Seen { edge, tensor }
     }
 
-    /// A node, once for equal ones.
-    pub(crate) fn node(&mut self, node: Node) -> Edge {
-        debug_assert_eq!(
-            node.inputs.len(),
-            node.row.fields.iter().filter(|field| matches!(field, Field::In | Field::OptionalIn)).count()
-        );
+    /// A node, once for equal ones. Returns its number.
+    pub(crate) fn node(&mut self, node: Node) -> usize {
+        let tensors = |wanted: &dyn Fn(&Field) -> bool| node.row.fields.iter().filter(|f| wanted(f)).count();
+        debug_assert_eq!(node.inputs.len(), tensors(&|f| matches!(f, Field::In | Field::OptionalIn)));
+        debug_assert_eq!(node.outputs.len(), tensors(&|f| matches!(f, Field::Out)));
         let known = self.nodes.iter().position(|other| *other == node);
-        Edge::Node(known.unwrap_or_else(|| {
+        known.unwrap_or_else(|| {
             self.nodes.push(node);
             self.nodes.len() - 1
-        }))
+        })
     }
 
-    /// Stores a value. DirectML's outputs come from nodes, and each node's from one.
-    pub(crate) fn store(&mut self, edge: Edge, seen: Tensor, to: Part) {
-        let node = match edge {
-            Edge::Node(node) if self.outputs.iter().all(|(other, _)| *other != node) => node,
-            edge => {
+    /// The result of an operator with one output.
+    pub(crate) fn apply<const N: usize>(
+        &mut self,
+        row: &'static Row,
+        inputs: [Seen; N],
+        output: Tensor,
+        values: Vec<Value>,
+    ) -> Seen {
+        let inputs = inputs.into_iter().map(Some).collect();
+        let node = self.node(Node { row, inputs, outputs: vec![Some(output.clone())], values });
+        Seen { edge: Edge::Node(node, 0), tensor: output }
+    }
+
+    /// Stores a value. DirectML's outputs come from nodes, each of another output and with all of its elements.
+    pub(crate) fn store(&mut self, value: Seen, to: Part) {
+        let whole = |node: usize, output: usize| {
+            let made = self.nodes[node].outputs[output].as_ref();
+            value.tensor.strides.is_none() && made.is_some_and(|made| made.bytes() == value.tensor.bytes())
+        };
+        let free = |edge: &(usize, usize)| self.outputs.iter().all(|(other, _)| other != edge);
+        let from = match value.edge {
+            Edge::Node(node, output) if free(&(node, output)) && whole(node, output) => (node, output),
+            _ => {
                 let output = to.tensor.clone();
-                self.nodes.push(Node {
-                    row: &IDENTITY,
-                    inputs: vec![Some((edge, seen))],
-                    output,
-                    values: vec![],
-                });
-                self.nodes.len() - 1
+                let inputs = vec![Some(value)];
+                self.nodes.push(Node { row: &IDENTITY, inputs, outputs: vec![Some(output)], values: vec![] });
+                (self.nodes.len() - 1, 0)
             }
         };
-        self.outputs.push((node, to));
+        self.outputs.push((from, to));
     }
 }
 
@@ -174,6 +247,14 @@ mod tests {
     }
 
     #[test]
+    fn a_value_is_seen_again_along_dimensions_of_one_element() {
+        let rows = tensor(&[3, 1], None).unwrap().broadcast(&[1, 1, 3, 5]);
+        assert_eq!((rows.sizes.as_slice(), &rows.strides), (&[1, 1, 3, 5][..], &Some(vec![0, 0, 1, 0])));
+        let whole = tensor(&[3, 5], None).unwrap();
+        assert_eq!(whole.broadcast(&whole.sizes), whole);
+    }
+
+    #[test]
     fn tensors_that_directml_lacks_are_refused() {
         assert_eq!(tensor(&[3, 0], None), None);
         assert_eq!(tensor(&[3], Some(&[-1])), None);
@@ -188,20 +269,21 @@ mod tests {
         let part = |binding| Part { binding, offset: 0, tensor: x.clone() };
         let (a, b) = (graph.input(part(0)), graph.input(part(1)));
         assert_eq!(graph.input(part(0)), a);
-        let node = |edge| Node {
-            row: &IDENTITY,
-            inputs: vec![Some((edge, x.clone()))],
-            output: x.clone(),
-            values: vec![],
-        };
-        let first = graph.node(node(a));
-        assert_eq!((graph.node(node(a)), graph.node(node(b))), (first, Edge::Node(1)));
+        let first = graph.apply(&IDENTITY, [a.clone()], x.clone(), vec![]);
+        assert_eq!(graph.apply(&IDENTITY, [a], x.clone(), vec![]), first);
+        assert_eq!(graph.apply(&IDENTITY, [b.clone()], x.clone(), vec![]).edge, Edge::Node(1, 0));
         // A value that is stored twice, and an input that is stored, are copied.
-        graph.store(first, x.clone(), part(2));
-        graph.store(first, x.clone(), part(3));
-        graph.store(b, x.clone(), part(4));
-        let stored: Vec<usize> = graph.outputs.iter().map(|(node, _)| *node).collect();
+        graph.store(first.clone(), part(2));
+        graph.store(first, part(3));
+        graph.store(b.clone(), part(4));
+        let stored: Vec<usize> = graph.outputs.iter().map(|((node, _), _)| *node).collect();
         assert_eq!((stored, graph.nodes.len()), (vec![0, 2, 3], 4));
-        assert_eq!(graph.nodes[3].inputs, [Some((b, x.clone()))]);
+        assert_eq!(graph.nodes[3].inputs, [Some(b)]);
+        // So is a value that is seen several times.
+        let mut graph = Graph::default();
+        let one = graph.input(Part { binding: 0, offset: 0, tensor: tensor(&[], None).unwrap() });
+        let one = graph.apply(&IDENTITY, [one], tensor(&[], None).unwrap(), vec![]);
+        graph.store(Seen { tensor: one.tensor.broadcast(&x.sizes), edge: one.edge }, part(1));
+        assert_eq!((graph.nodes.len(), graph.outputs[0].0), (2, (1, 0)));
     }
 }

@@ -9,7 +9,8 @@
 //! |---|---|
 //! | `operator` | DirectML's operators |
 //! | `graph` | graphs of operators |
-//! | `fused`, `library` | steps as graphs: elementwise kernels, products and convolutions |
+//! | `fused`, `elementwise` | generated kernels as graphs, and their functions as operators |
+//! | `library`, `product`, `convolution`, `pooling` | operations with an operator of their own |
 //! | `encode` | descriptors of operators in memory |
 //! | `routine` | compiled graphs |
 //! | `hlsl` | kernels in HLSL |
@@ -27,8 +28,12 @@ mod adapters;
 mod compile;
 #[cfg(all(windows, feature = "driver"))]
 mod connection;
+#[cfg(any(test, all(windows, feature = "driver")))]
+mod convolution;
 #[cfg(all(windows, feature = "driver"))]
 mod driver;
+#[cfg(any(test, all(windows, feature = "driver")))]
+mod elementwise;
 #[cfg(any(test, all(windows, feature = "driver")))]
 mod encode;
 #[cfg(any(test, all(windows, feature = "driver")))]
@@ -47,6 +52,10 @@ mod memory;
 mod object;
 #[cfg(any(test, all(windows, feature = "driver")))]
 mod operator;
+#[cfg(any(test, all(windows, feature = "driver")))]
+mod pooling;
+#[cfg(any(test, all(windows, feature = "driver")))]
+mod product;
 #[cfg(all(windows, feature = "driver"))]
 mod routine;
 

@@ -1,21 +1,22 @@
-//! Matrix products and convolutions as graphs.
+//! Operations with an operator of their own as graphs.
 
 use phynexus::{
     DType,
     kernel::step::{Library, Operand, Step},
-    op::{Conv, ConvKind, Geometry, Op},
+    op::{ArgReduce, Combine, Conv, Gather, IndexRange, Op, Pool, Scan},
 };
 
 use crate::{
-    fused,
-    graph::{Edge, Graph, Node, Part, Tensor, Value},
-    operator,
+    convolution, fused,
+    graph::{Edge, Graph, Node, Part, Seen, Tensor, Value},
+    operator, pooling, product,
 };
 
 /// The graph of a step, if DirectML has all of its operations.
 pub(crate) fn graph(step: &Step) -> Option<Graph> {
     match step {
         Step::Fused(fusion) => fused::graph(fusion),
+        // Updates of parameters are in place, and DirectML may write before it has read everything.
         Step::Batch(_) => None,
         Step::Library(library) => routine(library),
     }
@@ -23,137 +24,107 @@ pub(crate) fn graph(step: &Step) -> Option<Graph> {
 
 fn routine(library: &Library) -> Option<Graph> {
     let mut graph = Graph::default();
-    let dtype = library.node.dtype;
-    let suitable = match dtype {
-        DType::F32 => true,
-        // The results of 16-bit floats are rounded before an epilogue sees them.
-        DType::F16 => library.epilogue.is_none(),
-        _ => false,
-    };
-    if !suitable || library.operands.iter().any(|operand| operand.dtype != dtype) {
-        return None;
-    }
-    let [a, b] = library.operands.as_slice() else { return None };
-    let node = match library.node.op.exact() {
-        Op::Dot => product(&mut graph, a, b, &library.node.shape)?,
-        Op::Conv(Conv(ConvKind::Forward, geometry)) => {
-            convolution(&mut graph, a, b, &library.node.shape, geometry)?
+    let (node, operands) = (&library.node, library.operands.as_slice());
+    let result = match (node.op.exact(), operands) {
+        (Op::Dot, [a, b]) => product::product(&mut graph, a, b, node)?,
+        (Op::Conv(Conv(kind, geometry)), [a, b]) => {
+            convolution::convolution(&mut graph, *kind, geometry, a, b, node)?
         }
+        (Op::Pool(Pool(kind, geometry)), [x]) => pooling::pool(&mut graph, *kind, geometry, x, node)?,
+        (Op::ArgReduce(of), [x]) => arg_reduce(&mut graph, of, x)?,
+        (Op::Scan(of), [x]) => scan(&mut graph, of, x)?,
+        // Others check the indices.
+        (Op::Gather(Gather(IndexRange::Known)), [x, index]) => gather(&mut graph, x, index)?,
         _ => return None,
     };
-    let edge = graph.node(node);
-    let first = library.operands.len();
+    let first = operands.len();
     match &library.epilogue {
-        Some(fusion) => fused::append(&mut graph, fusion, Some(edge), first)?,
+        Some(fusion) => fused::append(&mut graph, fusion, Some(result), first)?,
         None => {
-            let tensor = Tensor::new(dtype, &library.node.shape, None)?;
-            graph.store(edge, tensor.clone(), Part { binding: first, offset: 0, tensor });
+            let tensor = Tensor::new(result.tensor.dtype, &node.shape, None)?;
+            let seen = Seen { edge: result.edge, tensor: tensor.clone() };
+            graph.store(seen, Part { binding: first, offset: 0, tensor });
         }
     }
     Some(graph)
 }
 
 /// An operand as a tensor of this shape.
-fn operand(
+pub(crate) fn operand(
     graph: &mut Graph,
     binding: usize,
     dtype: DType,
     shape: &[usize],
     strides: &[i64],
-) -> Option<(Edge, Tensor)> {
+) -> Option<Seen> {
     let tensor = Tensor::new(dtype, shape, Some(strides))?;
-    let edge = graph.input(Part { binding, offset: 0, tensor: tensor.clone() });
-    Some((edge, tensor))
+    Some(graph.input(Part { binding, offset: 0, tensor }))
 }
 
-fn strides(operand: &Operand) -> Vec<i64> {
+/// The strides of an operand.
+pub(crate) fn strides(operand: &Operand) -> Vec<i64> {
     operand.layout.strides.iter().map(|&step| step as i64).collect()
 }
 
-/// A factor, and whether it is given transposed, so that the elements of a row are neighbours.
-fn factor(graph: &mut Graph, binding: usize, of: &Operand) -> Option<((Edge, Tensor), bool)> {
-    let (mut shape, mut steps) = (of.layout.shape.to_vec(), strides(of));
-    let last = shape.len().checked_sub(1)?;
-    let row = last.checked_sub(1)?;
-    let transposed = steps[last] != 1 && steps[row] == 1;
-    if transposed {
-        shape.swap(row, last);
-        steps.swap(row, last);
-    }
-    Some((operand(graph, binding, of.dtype, &shape, &steps)?, transposed))
+/// The first operand as it is.
+fn only(graph: &mut Graph, x: &Operand) -> Option<Seen> {
+    operand(graph, 0, x.dtype, &x.layout.shape, &strides(x))
 }
 
-/// The most dimensions of a product's operands.
-const PRODUCT_RANK: usize = 4;
+/// The dimension of a tensor that is this axis of an operand.
+fn dimension(seen: &Seen, x: &Operand, axis: usize) -> u32 {
+    (seen.tensor.sizes.len() - x.layout.shape.len() + axis) as u32
+}
 
-fn product(graph: &mut Graph, a: &Operand, b: &Operand, shape: &[usize]) -> Option<Node> {
-    if shape.len() > PRODUCT_RANK {
+fn arg_reduce(graph: &mut Graph, of: &ArgReduce, x: &Operand) -> Option<Seen> {
+    /// `DML_AXIS_DIRECTION_INCREASING`: of equal elements, the first.
+    const INCREASING: u32 = 0;
+    // The place of NaN is that of another element in DirectML.
+    if x.dtype.is_float() {
         return None;
     }
-    let (dtype, one, zero) = (a.dtype, 1f32.to_bits(), 0f32.to_bits());
-    let (a, a_transposed) = factor(graph, 0, a)?;
-    let (b, b_transposed) = factor(graph, 1, b)?;
-    let number = |transposed| Value::Number(u32::from(transposed));
-    let values = vec![number(a_transposed), number(b_transposed), Value::Float(one), Value::Float(zero)];
-    let inputs = vec![Some(a), Some(b), None];
-    Some(Node { row: &operator::GEMM, inputs, output: Tensor::new(dtype, shape, None)?, values })
+    let seen = only(graph, x)?;
+    let axis = dimension(&seen, x, of.axis);
+    let mut output = seen.tensor.like(DType::I64);
+    *output.sizes.get_mut(axis as usize)? = 1;
+    let row = if of.combine == Combine::Min { &operator::ARGMIN } else { &operator::ARGMAX };
+    let values = vec![Value::Number(1), Value::List(vec![axis]), Value::Number(INCREASING)];
+    Some(graph.apply(row, [seen], output, values))
 }
 
-/// A convolution over two or three dimensions; one over a single dimension is one of images of height 1.
-fn convolution(
+fn scan(graph: &mut Graph, of: &Scan, x: &Operand) -> Option<Seen> {
+    let row = match of.combine {
+        Combine::Sum => &operator::CUMULATIVE_SUMMATION,
+        Combine::Prod => &operator::CUMULATIVE_PRODUCT,
+        Combine::Max | Combine::Min => return None,
+    };
+    let seen = only(graph, x)?;
+    let axis = dimension(&seen, x, of.axis);
+    let output = seen.tensor.like(x.dtype);
+    let values = [axis, u32::from(of.reverse), 0].map(Value::Number).to_vec();
+    Some(graph.apply(row, [seen], output, values))
+}
+
+fn gather(graph: &mut Graph, x: &Operand, index: &Operand) -> Option<Seen> {
+    let [_, width] = x.layout.shape[..] else { return None };
+    let (rows, count) = (only(graph, x)?, index.layout.shape[0]);
+    let index = operand(graph, 1, index.dtype, &index.layout.shape, &strides(index))?;
+    let axis = dimension(&rows, x, 0);
+    let output = Tensor::new(x.dtype, &[count, width], None)?;
+    let values = vec![Value::Number(axis), Value::Number(1)];
+    Some(graph.apply(&operator::GATHER, [rows, index], output, values))
+}
+
+/// An operator's only output, with inputs that may be absent.
+pub(crate) fn node(
     graph: &mut Graph,
-    x: &Operand,
-    w: &Operand,
-    shape: &[usize],
-    geometry: &Geometry,
-) -> Option<Node> {
-    /// `DML_CONVOLUTION_MODE_CROSS_CORRELATION`, `DML_CONVOLUTION_DIRECTION_FORWARD`.
-    const CROSS_CORRELATION: u32 = 1;
-    const FORWARD: u32 = 0;
-    let spatial = geometry.kernel.len();
-    if !(1..=3).contains(&spatial) {
-        return None;
-    }
-    let flat = spatial == 1;
-    let images = |shape: &[usize]| {
-        let mut shape = shape.to_vec();
-        if flat {
-            shape.insert(2, 1);
-        }
-        shape
-    };
-    let mut image = |binding, of: &Operand| {
-        let mut steps = strides(of);
-        if flat {
-            steps.insert(2, 0);
-        }
-        operand(graph, binding, of.dtype, &images(&of.layout.shape), &steps)
-    };
-    let (dtype, x, w) = (x.dtype, image(0, x)?, image(1, w)?);
-    let list = |one: u32, numbers: &mut dyn Iterator<Item = usize>| {
-        let numbers = numbers.map(|number| u32::try_from(number).ok());
-        let all = flat.then_some(Some(one)).into_iter().chain(numbers).collect::<Option<Vec<u32>>>();
-        all.map(Value::List)
-    };
-    let count = spatial + usize::from(flat);
-    let values = vec![
-        Value::Number(CROSS_CORRELATION),
-        Value::Number(FORWARD),
-        Value::Number(count as u32),
-        list(1, &mut geometry.stride.iter().copied())?,
-        list(1, &mut geometry.dilation.iter().copied())?,
-        list(0, &mut geometry.padding.iter().map(|(before, _)| *before))?,
-        list(0, &mut geometry.padding.iter().map(|(_, after)| *after))?,
-        Value::List(vec![0; count]),
-        Value::Number(u32::try_from(geometry.groups).ok()?),
-    ];
-    let inputs = vec![Some(x), Some(w), None];
-    Some(Node {
-        row: &operator::CONVOLUTION,
-        inputs,
-        output: Tensor::new(dtype, &images(shape), None)?,
-        values,
-    })
+    row: &'static operator::Row,
+    inputs: Vec<Option<Seen>>,
+    output: Tensor,
+    values: Vec<Value>,
+) -> Seen {
+    let node = graph.node(Node { row, inputs, outputs: vec![Some(output.clone())], values });
+    Seen { edge: Edge::Node(node, 0), tensor: output }
 }
 
 #[cfg(test)]
@@ -161,10 +132,10 @@ mod tests {
     use phynexus::{
         Scalar,
         kernel::{
-            Index, Ranges,
+            Index, Mask, Ranges,
             fused::{FusedOp, Fusion, Instruction, Parameter, Store},
         },
-        op::{Binary, Unary, ir::IrNode},
+        op::{Binary, ConvKind, Geometry, PoolKind, Unary, ir::IrNode},
         shape::Layout,
     };
 
@@ -221,7 +192,7 @@ mod tests {
             [&operator::FILL, &operator::MULTIPLY, &operator::ADD, &operator::FLOOR].map(|row| row.number)
         );
         let bindings: Vec<usize> = graph.inputs.iter().map(|part| part.binding).collect();
-        assert_eq!((bindings, graph.outputs[0].0, graph.outputs[0].1.binding), (vec![0, 1], 3, 2));
+        assert_eq!((bindings, graph.outputs[0].0, graph.outputs[0].1.binding), (vec![0, 1], (3, 0), 2));
     }
 
     #[test]
@@ -231,8 +202,10 @@ mod tests {
         assert!(refused(&|fusion| fusion.stores[0].replaces = Some(0)), "stored over an operand");
         assert!(refused(&|fusion| fusion.instructions[5].operation = FusedOp::Unary(Unary::Sinc, 4)));
         assert!(refused(&|fusion| fusion.parameters[0].dtype = DType::F16), "a conversion");
-        assert!(refused(&|fusion| fusion.columns = [8].into_iter().collect()), "rows with columns");
-        assert!(graph(&Step::Fused(kernel(16, |_| ()))).is_none(), "a small kernel");
+        assert!(
+            refused(&|fusion| fusion.stores[0].index = fusion.stores[0].index.scale(2)),
+            "stored with gaps"
+        );
         for dtype in [DType::I32, DType::F64] {
             let operands = vec![operand(dtype, &[2, 3]), operand(dtype, &[3, 4])];
             assert!(graph(&Step::Library(library(Op::Dot, &[2, 4], operands))).is_none(), "{dtype}");
@@ -245,7 +218,7 @@ mod tests {
         b.layout.strides = [1, 3].into_iter().collect();
         let step = Step::Library(library(Op::Dot, &[2, 4], vec![operand(DType::F32, &[2, 3]), b]));
         let graph = graph(&step).unwrap();
-        let (_, tensor) = graph.nodes[0].inputs[1].as_ref().unwrap();
+        let tensor = &graph.nodes[0].inputs[1].as_ref().unwrap().tensor;
         assert_eq!((tensor.sizes.as_slice(), &tensor.strides), (&[1, 1, 4, 3][..], &None));
         assert_eq!(graph.nodes[0].values[..2], [Value::Number(0), Value::Number(1)]);
         assert_eq!(graph.outputs[0].1.binding, 2);
@@ -257,28 +230,107 @@ mod tests {
         let mut library = library(Op::Dot, &[1, 4], operands);
         library.epilogue = Some(kernel(4, |_| ()));
         let graph = graph(&Step::Library(library)).unwrap();
-        assert_eq!(graph.nodes[2].inputs[0].as_ref().unwrap().0, Edge::Node(0));
+        assert_eq!(graph.nodes[2].inputs[0].as_ref().unwrap().edge, Edge::Node(0, 0));
         let bindings: Vec<usize> = graph.inputs.iter().map(|part| part.binding).collect();
         assert_eq!((bindings, graph.outputs[0].1.binding), (vec![0, 1, 2], 3));
     }
 
     #[test]
-    fn a_convolution_over_one_dimension_is_one_of_images() {
-        let geometry = Geometry {
+    fn padding_is_an_operator_around_the_part_that_has_elements() {
+        let ranges = Ranges::of(&[8]);
+        let inside = Index::range(0, &ranges);
+        let graph = graph(&Step::Fused(kernel(8, |fusion| {
+            let mask = Some(Mask::within(&inside, 2, 7, &ranges));
+            let operation =
+                FusedOp::Load { parameter: 0, index: inside.shift(-2), mask, fill: Scalar::Float(0.5) };
+            fusion.instructions[0].operation = operation;
+        })));
+        let graph = graph.unwrap();
+        assert_eq!((graph.inputs[0].offset, graph.inputs[0].tensor.sizes.as_slice()), (0, &[1, 1, 1, 5][..]));
+        let values = [Value::List(vec![0, 0, 0, 2]), Value::List(vec![0, 0, 0, 1])];
+        assert_eq!((graph.nodes[0].row.number, &graph.nodes[0].values[3..]), (64, &values[..]));
+        assert_eq!(graph.nodes[0].values[1], Value::Float(0.5f32.to_bits()));
+    }
+
+    #[test]
+    fn a_reduction_keeps_its_columns_as_dimensions_of_one_element() {
+        let rows = |combine| {
+            kernel(3, |fusion| {
+                fusion.columns = [5].into_iter().collect();
+                let ranges = Ranges::of(&[3, 5]);
+                let each = Index::range(0, &ranges).scale(5).add(&Index::range(1, &ranges));
+                let operation =
+                    FusedOp::Load { parameter: 0, index: each, mask: None, fill: Scalar::Float(0.0) };
+                fusion.instructions[0] = Instruction { operation, dtype: DType::F32, per_column: true };
+                fusion.instructions.truncate(1);
+                let operation = FusedOp::Reduce(combine, 0);
+                fusion.instructions.push(Instruction { operation, dtype: DType::F32, per_column: false });
+                fusion.stores[0].value = 1;
+            })
+        };
+        let sum = graph(&Step::Fused(rows(Combine::Sum))).unwrap();
+        assert_eq!(numbers(&sum), [operator::REDUCE.number]);
+        assert_eq!(sum.nodes[0].outputs[0].as_ref().unwrap().sizes, [1, 1, 3, 1]);
+        // NaN is the greatest.
+        let greatest = graph(&Step::Fused(rows(Combine::Max))).unwrap();
+        assert!(numbers(&greatest).contains(&operator::IS_NAN.number), "{:?}", numbers(&greatest));
+    }
+
+    fn geometry(groups: usize) -> Geometry {
+        Geometry {
             kernel: [3].into_iter().collect(),
             stride: [2].into_iter().collect(),
             dilation: [1].into_iter().collect(),
             padding: [(1, 0)].into_iter().collect(),
-            groups: 1,
-        };
+            groups,
+        }
+    }
+
+    #[test]
+    fn a_convolution_over_one_dimension_is_one_of_images() {
         let operands = vec![operand(DType::F32, &[2, 4, 9]), operand(DType::F32, &[6, 4, 3])];
-        let forward = Op::Conv(Conv(ConvKind::Forward, geometry.clone()));
-        let graph = graph(&Step::Library(library(forward, &[2, 6, 4], operands.clone()))).unwrap();
+        let forward = Op::Conv(Conv(ConvKind::Forward, geometry(1)));
+        let graph = graph(&Step::Library(library(forward, &[2, 6, 4], operands))).unwrap();
         let node = &graph.nodes[0];
-        assert_eq!(node.output.sizes, [2, 6, 1, 4]);
+        assert_eq!(node.outputs[0].as_ref().unwrap().sizes, [2, 6, 1, 4]);
         let lists = [vec![1, 2], vec![1, 1], vec![0, 1], vec![0, 0], vec![0, 0]].map(Value::List);
         assert_eq!((&node.values[2], &node.values[3..8]), (&Value::Number(2), &lists[..]));
-        let gradient = Op::Conv(Conv(ConvKind::InputGradient, geometry));
-        assert!(super::graph(&Step::Library(library(gradient, &[2, 6, 4], operands))).is_none());
+    }
+
+    /// Of an image with 9 elements, windows of 3 with steps of 2 and one element of padding read 8.
+    #[test]
+    fn gradients_of_convolutions_are_convolutions() {
+        let (x, w, y): ([usize; 3], [usize; 3], [usize; 3]) = ([2, 4, 9], [6, 2, 3], [2, 6, 4]);
+        let gradient = |kind, shape: &[usize], operands: [&[usize]; 2]| {
+            let op = Op::Conv(Conv(kind, geometry(2)));
+            let operands = operands.map(|shape| operand(DType::F32, shape)).to_vec();
+            graph(&Step::Library(library(op, shape, operands))).unwrap()
+        };
+        let input = gradient(ConvKind::InputGradient, &x, [&y, &w]);
+        assert_eq!(numbers(&input), [operator::CONVOLUTION.number]);
+        let values = &input.nodes[0].values;
+        assert_eq!((&values[1], &values[7]), (&Value::Number(1), &Value::List(vec![0, 1])));
+        let filter = gradient(ConvKind::FilterGradient, &w, [&x, &y]);
+        assert_eq!(
+            numbers(&filter),
+            [&operator::IDENTITY, &operator::CONVOLUTION, &operator::IDENTITY].map(|row| row.number)
+        );
+        let node = &filter.nodes[1];
+        let sizes = |seen: &Option<Seen>| seen.as_ref().unwrap().tensor.sizes.clone();
+        assert_eq!((sizes(&node.inputs[0]), sizes(&node.inputs[1])), (vec![2, 4, 1, 8], vec![6, 2, 1, 4]));
+        assert_eq!(node.outputs[0].as_ref().unwrap().sizes, [2, 6, 1, 3]);
+        let lists = [vec![1, 1], vec![1, 2], vec![0, 1], vec![0, 0]].map(Value::List);
+        assert_eq!(&node.values[3..7], &lists[..]);
+    }
+
+    #[test]
+    fn sums_of_windows_are_averages_times_their_elements() {
+        let pool = |kind| {
+            let op = Op::Pool(Pool(kind, geometry(1)));
+            graph(&Step::Library(library(op, &[2, 4, 4], vec![operand(DType::F32, &[2, 4, 9])])))
+        };
+        let rows = [&operator::AVERAGE_POOLING, &operator::FILL, &operator::MULTIPLY];
+        assert_eq!(numbers(&pool(PoolKind::Sum).unwrap()), rows.map(|row| row.number));
+        assert!(pool(PoolKind::Max).is_none(), "NaN is the greatest");
     }
 }

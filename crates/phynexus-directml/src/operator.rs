@@ -7,7 +7,7 @@ pub(crate) enum Field {
     In,
     /// An input tensor that may be absent.
     OptionalIn,
-    /// The output tensor.
+    /// An output tensor; some of the operators with several have optional ones.
     Out,
     /// A whole number or a value of an enumeration, with 32 bits.
     Number,
@@ -31,36 +31,87 @@ pub(crate) struct Row {
     pub(crate) fields: &'static [Field],
 }
 
-const fn unary(number: i32) -> Row {
-    Row { number, fields: &[In, Out, Null] }
+/// Calls a macro with rows `NAME number [fields];`.
+macro_rules! operators {
+    ($($(#[doc = $doc:literal])* $name:ident $number:literal [$($field:ident),*];)+) => {
+        $($(#[doc = $doc])* pub(crate) static $name: Row = Row { number: $number, fields: &[$($field),*] };)+
+    };
 }
 
-const fn binary(number: i32) -> Row {
-    Row { number, fields: &[In, In, Out] }
+operators! {
+    IDENTITY 1 [In, Out, Null];
+    ABS 2 [In, Out, Null];
+    CEIL 7 [In, Out, Null];
+    EXP 11 [In, Out, Null];
+    FLOOR 12 [In, Out, Null];
+    LOG 13 [In, Out, Null];
+    RECIPROCAL 27 [In, Out, Null];
+    SQRT 29 [In, Out, Null];
+    SIGN 79 [In, Out];
+    IS_NAN 80 [In, Out];
+    ERF 81 [In, Out, Null];
+    TANH 84 [In, Out, Null];
+    /// The rounding.
+    ROUND 99 [In, Out, Number];
+    /// The signs of infinities that count.
+    IS_INFINITY 100 [In, Out, Number];
+    LOGICAL_NOT 18 [In, Out];
+    BIT_NOT 124 [In, Out];
+    CAST 61 [In, Out];
+
+    ADD 4 [In, In, Out];
+    DIVIDE 10 [In, In, Out];
+    MULTIPLY 24 [In, In, Out];
+    SUBTRACT 30 [In, In, Out];
+    MAX 21 [In, In, Out];
+    MIN 23 [In, In, Out];
+    LOGICAL_AND 14 [In, In, Out];
+    EQUAL 15 [In, In, Out];
+    LESS 17 [In, In, Out];
+    LOGICAL_OR 19 [In, In, Out];
+    LOGICAL_XOR 20 [In, In, Out];
+    LESS_OR_EQUAL 127 [In, In, Out];
+    BIT_AND 121 [In, In, Out];
+    BIT_OR 122 [In, In, Out];
+    BIT_XOR 123 [In, In, Out];
+    /// Condition, then, otherwise.
+    IF 88 [In, In, In, Out];
+
+    /// The value's type, the value.
+    FILL 103 [Out, Number, Scalar];
+    /// The values' type, the first value, the step.
+    SEQUENCE 104 [Out, Number, Scalar, Scalar];
+    /// Mode, value; number of dimensions, elements before and after.
+    PADDING 64 [In, Out, Number, Float, Number, List, List];
+
+    /// The function first; then the number of axes and the axes.
+    REDUCE 55 [Number, In, Out, Number, List];
+    /// The number of axes, the axes, which of equal elements.
+    ARGMIN 137 [In, Out, Number, List, Number];
+    ARGMAX 138 [In, Out, Number, List, Number];
+    /// The axis, the direction, whether an element is left out of its own sum.
+    CUMULATIVE_SUMMATION 105 [In, Out, Number, Number, Number];
+    CUMULATIVE_PRODUCT 145 [In, Out, Number, Number, Number];
+    /// Values and places; the axis, the number of elements, the direction.
+    TOP_K 112 [In, Out, Out, Number, Number, Number];
+    /// The axis and the dimensions of the indices.
+    GATHER 67 [In, In, Out, Number, Number];
+
+    /// A, B and C; whether A and B are transposed; the factors of the product and of C.
+    GEMM 54 [In, In, OptionalIn, Out, Number, Number, Float, Float, Null];
+    /// A and its zero, B and its zero.
+    MATRIX_MULTIPLY_INTEGER 117 [In, OptionalIn, In, OptionalIn, Out];
+    /// Image, filter and bias; mode, direction and number of dimensions; strides, dilations, padding before, after, and
+    /// of the output; groups.
+    CONVOLUTION 53 [
+        In, In, OptionalIn, Out, Number, Number, Number, List, List, List, List, List, Number, Null
+    ];
+    /// Image and its zero, filter and its zero; number of dimensions, strides, dilations, padding before and after;
+    /// groups.
+    CONVOLUTION_INTEGER 119 [In, OptionalIn, In, OptionalIn, Out, Number, List, List, List, List, Number];
+    /// Values and places; number of dimensions, strides, window, padding before and after, dilations.
+    MAX_POOLING 110 [In, Out, Out, Number, List, List, List, List, List];
+    /// Number of dimensions, strides, window, padding before and after; whether padding counts.
+    AVERAGE_POOLING 56 [In, Out, Number, List, List, List, List, Number];
+    AVERAGE_POOLING_GRADIENT 130 [In, Out, Number, List, List, List, List, Number];
 }
-
-pub(crate) static IDENTITY: Row = unary(1);
-pub(crate) static ABS: Row = unary(2);
-pub(crate) static CEIL: Row = unary(7);
-pub(crate) static FLOOR: Row = unary(12);
-pub(crate) static SQRT: Row = unary(29);
-
-pub(crate) static ADD: Row = binary(4);
-pub(crate) static EQUAL: Row = binary(15);
-pub(crate) static LESS: Row = binary(17);
-pub(crate) static MULTIPLY: Row = binary(24);
-pub(crate) static SUBTRACT: Row = binary(30);
-
-/// Condition, then, otherwise.
-pub(crate) static IF: Row = Row { number: 88, fields: &[In, In, In, Out] };
-/// The value's type, the value.
-pub(crate) static FILL: Row = Row { number: 103, fields: &[Out, Number, Scalar] };
-/// A, B and C; whether A and B are transposed; the factors of the product and of C.
-pub(crate) static GEMM: Row =
-    Row { number: 54, fields: &[In, In, OptionalIn, Out, Number, Number, Float, Float, Null] };
-/// Image, filter and bias; mode, direction and number of dimensions; strides, dilations, padding before, after, and of
-/// the output; groups.
-pub(crate) static CONVOLUTION: Row = Row {
-    number: 53,
-    fields: &[In, In, OptionalIn, Out, Number, Number, Number, List, List, List, List, List, Number, Null],
-};

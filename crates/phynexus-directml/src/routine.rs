@@ -10,7 +10,7 @@ use std::{
     },
 };
 
-use phynexus::{DType, Result};
+use phynexus::Result;
 use windows::{
     Win32::{
         AI::MachineLearning::DirectML::{
@@ -20,8 +20,7 @@ use windows::{
             DML_GRAPH_EDGE_TYPE_OUTPUT, DML_GRAPH_NODE_DESC, DML_GRAPH_NODE_TYPE_OPERATOR,
             DML_INPUT_GRAPH_EDGE_DESC, DML_INTERMEDIATE_GRAPH_EDGE_DESC, DML_OPERATOR_DESC,
             DML_OPERATOR_GRAPH_NODE_DESC, DML_OPERATOR_TYPE, DML_OUTPUT_GRAPH_EDGE_DESC,
-            DML_TENSOR_DATA_TYPE, DML_TENSOR_DATA_TYPE_FLOAT16, DML_TENSOR_DATA_TYPE_FLOAT32,
-            DML_TENSOR_DATA_TYPE_UINT8, DML_TENSOR_DESC, DML_TENSOR_TYPE_BUFFER, IDMLBindingTable,
+            DML_TENSOR_DATA_TYPE, DML_TENSOR_DESC, DML_TENSOR_TYPE_BUFFER, IDMLBindingTable,
             IDMLCompiledOperator, IDMLDevice1, IDMLDispatchable, IDMLOperator, IDMLOperatorInitializer,
         },
         Graphics::Direct3D12::{
@@ -35,7 +34,7 @@ use windows::{
 use crate::{
     connection::Connection,
     encode::encode,
-    graph::{Edge, Graph, Tensor},
+    graph::{Edge, Graph, Seen, Tensor, data_type},
     memory::Block,
 };
 
@@ -80,19 +79,10 @@ unsafe impl Send for Routine {}
 // SAFETY: as above.
 unsafe impl Sync for Routine {}
 
-fn data_type(dtype: DType) -> Option<DML_TENSOR_DATA_TYPE> {
-    match dtype {
-        DType::F32 => Some(DML_TENSOR_DATA_TYPE_FLOAT32),
-        DType::F16 => Some(DML_TENSOR_DATA_TYPE_FLOAT16),
-        DType::Bool => Some(DML_TENSOR_DATA_TYPE_UINT8),
-        _ => None,
-    }
-}
-
 /// The descriptor of a tensor, which points into it.
 fn described(tensor: &Tensor) -> Option<DML_BUFFER_TENSOR_DESC> {
     Some(DML_BUFFER_TENSOR_DESC {
-        DataType: data_type(tensor.dtype)?,
+        DataType: DML_TENSOR_DATA_TYPE(data_type(tensor.dtype)? as i32),
         DimensionCount: tensor.sizes.len() as u32,
         Sizes: tensor.sizes.as_ptr(),
         Strides: tensor.strides.as_ref().map_or(ptr::null(), |strides| strides.as_ptr()),
@@ -109,17 +99,28 @@ fn pointer<T>(to: &T) -> *const c_void {
 fn operators(device: &IDMLDevice1, graph: &Graph) -> Option<Vec<IDMLOperator>> {
     let mut operators = Vec::with_capacity(graph.nodes.len());
     for node in &graph.nodes {
-        let seen = node.inputs.iter().flatten().map(|(_, tensor)| tensor).chain([&node.output]);
-        let buffers = seen.map(described).collect::<Option<Vec<_>>>()?;
+        let inputs = node.inputs.iter().map(|input| input.as_ref().map(|seen| &seen.tensor));
+        let seen = inputs.chain(node.outputs.iter().map(Option::as_ref));
+        let buffers: Vec<Option<DML_BUFFER_TENSOR_DESC>> = seen
+            .map(|tensor| match tensor {
+                Some(tensor) => described(tensor).map(Some),
+                None => Some(None),
+            })
+            .collect::<Option<_>>()?;
         let tensors: Vec<DML_TENSOR_DESC> = buffers
             .iter()
-            .map(|buffer| DML_TENSOR_DESC { Type: DML_TENSOR_TYPE_BUFFER, Desc: pointer(buffer).cast_mut() })
+            .map(|buffer| DML_TENSOR_DESC {
+                Type: DML_TENSOR_TYPE_BUFFER,
+                Desc: buffer.as_ref().map_or(ptr::null(), pointer).cast_mut(),
+            })
             .collect();
-        let address = |at: usize| ptr::from_ref(&tensors[at]).expose_provenance() as u64;
-        let mut next = 0..;
-        let place = |input: &Option<_>| input.as_ref().and_then(|_| next.next()).map_or(0, address);
-        let inputs: Vec<u64> = node.inputs.iter().map(place).collect();
-        let descriptor = encode(node, &inputs, address(tensors.len() - 1));
+        let address = |(tensor, buffer): (&DML_TENSOR_DESC, &Option<_>)| match buffer {
+            Some(_) => ptr::from_ref(tensor).expose_provenance() as u64,
+            None => 0,
+        };
+        let addresses: Vec<u64> = tensors.iter().zip(&buffers).map(address).collect();
+        let (inputs, outputs) = addresses.split_at(node.inputs.len());
+        let descriptor = encode(node, inputs, outputs);
         let descriptor = DML_OPERATOR_DESC {
             Type: DML_OPERATOR_TYPE(node.row.number),
             Desc: descriptor.as_ptr().cast_mut().cast(),
@@ -154,26 +155,28 @@ fn compiled(device: &IDMLDevice1, graph: &Graph) -> Option<IDMLCompiledOperator>
         for (at, input) in node.inputs.iter().enumerate() {
             let (to, at) = (to as u32, at as u32);
             match input {
-                Some((Edge::Input(from), _)) => inputs.push(DML_INPUT_GRAPH_EDGE_DESC {
+                Some(Seen { edge: Edge::Input(from), .. }) => inputs.push(DML_INPUT_GRAPH_EDGE_DESC {
                     GraphInputIndex: *from as u32,
                     ToNodeIndex: to,
                     ToNodeInputIndex: at,
                     Name: PCSTR::null(),
                 }),
-                Some((Edge::Node(from), _)) => between.push(DML_INTERMEDIATE_GRAPH_EDGE_DESC {
-                    FromNodeIndex: *from as u32,
-                    FromNodeOutputIndex: 0,
-                    ToNodeIndex: to,
-                    ToNodeInputIndex: at,
-                    Name: PCSTR::null(),
-                }),
+                Some(Seen { edge: Edge::Node(from, output), .. }) => {
+                    between.push(DML_INTERMEDIATE_GRAPH_EDGE_DESC {
+                        FromNodeIndex: *from as u32,
+                        FromNodeOutputIndex: *output as u32,
+                        ToNodeIndex: to,
+                        ToNodeInputIndex: at,
+                        Name: PCSTR::null(),
+                    })
+                }
                 None => {}
             }
         }
     }
-    let output = |(at, (node, _)): (usize, &(usize, _))| DML_OUTPUT_GRAPH_EDGE_DESC {
+    let output = |(at, ((node, output), _)): (usize, &((usize, usize), _))| DML_OUTPUT_GRAPH_EDGE_DESC {
         FromNodeIndex: *node as u32,
-        FromNodeOutputIndex: 0,
+        FromNodeOutputIndex: *output as u32,
         GraphOutputIndex: at as u32,
         Name: PCSTR::null(),
     };
