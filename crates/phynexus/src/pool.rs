@@ -157,10 +157,20 @@ impl<B> Pool<B> {
 
     /// Takes back a block that served `bytes` bytes.
     pub fn release(&self, bytes: usize, block: B) {
+        self.take_back(bytes, block, self.keep.as_ref().map_or(0, |&keep| keep));
+    }
+
+    /// Frees a block that served `bytes` bytes, because it cannot be used again.
+    pub fn discard(&self, bytes: usize, block: B) {
+        self.take_back(bytes, block, 0);
+    }
+
+    /// Takes back a block, and keeps it if the cache then has at most `most` bytes.
+    fn take_back(&self, bytes: usize, block: B, most: usize) {
         let class = self.class(bytes);
         let mut state = self.lock();
         state.statistics.allocated -= bytes;
-        let keep = state.cached.saturating_add(class) <= self.keep.as_ref().map_or(0, |&keep| keep);
+        let keep = state.cached.saturating_add(class) <= most;
         let mut dropped = None;
         if keep {
             state.cached += class;
@@ -249,6 +259,16 @@ mod tests {
         pool.release(990, block);
         pool.empty_cache();
         assert_eq!(pool.statistics().reserved, 0);
+    }
+
+    #[test]
+    fn what_is_discarded_is_not_reused() {
+        let pool = Pool::new("test");
+        let block = pool.allocate(1000, |n| Some(vec![0u8; n])).unwrap();
+        pool.discard(1000, block);
+        let s = pool.statistics();
+        assert_eq!((s.allocated, s.reserved, s.cached), (0, 0, 0));
+        assert!(pool.allocate(1000, |_| None).is_err());
     }
 
     #[test]

@@ -16,11 +16,13 @@ pub(super) struct Heap<D: Driver> {
 impl<D: Driver> Heap<D> {
     /// Returns the pool's statistics, with the device's own figures.
     pub(super) fn statistics(&self) -> MemoryStatistics {
+        let pooled = self.pool.statistics();
         self.spilling.add_to(MemoryStatistics {
+            reserved: pooled.reserved + self.driver.own_memory(),
             available: self.driver.available_memory(),
             total: self.driver.info().total_memory,
             pinned: self.driver.pinned_memory(),
-            ..self.pool.statistics()
+            ..pooled
         })
     }
 
@@ -65,7 +67,13 @@ impl<D: Driver> GpuBlock<D> {
     /// Allocates from the pool. If the device is out of memory, empties the cache, waits for pending frees, and tries
     /// once more. If that fails too, spills tensors, if spilling is on.
     pub(super) fn new(heap: &Arc<Heap<D>>, bytes: usize) -> Result<GpuBlock<D>> {
-        let allocate = || heap.pool.allocate(bytes, |class| heap.driver.allocate(class));
+        let allocate = || loop {
+            let block = heap.pool.allocate(bytes, |class| heap.driver.allocate(class))?;
+            if !heap.driver.is_lost(&block) {
+                return Ok(block);
+            }
+            heap.pool.discard(bytes, block);
+        };
         let block = match allocate() {
             Err(Error::OutOfMemory { in_use, limit, .. }) if bytes <= limit.saturating_sub(in_use) => {
                 heap.driver.synchronize()?;
@@ -93,6 +101,11 @@ impl<D: Driver> GpuBlock<D> {
         &self.heap
     }
 
+    /// Returns whether its contents are lost.
+    pub(super) fn is_lost(&self) -> bool {
+        self.block.as_ref().is_some_and(|block| self.heap.driver.is_lost(block))
+    }
+
     /// Returns whether it belongs to this heap.
     pub(super) fn is_of(&self, heap: &Arc<Heap<D>>) -> bool {
         Arc::ptr_eq(&self.heap, heap)
@@ -114,8 +127,10 @@ impl<D: Driver> GpuBlock<D> {
 
 impl<D: Driver> Drop for GpuBlock<D> {
     fn drop(&mut self) {
-        if let Some(block) = self.block.take() {
-            self.heap.pool.release(self.bytes, block);
+        match self.block.take() {
+            Some(block) if self.heap.driver.is_lost(&block) => self.heap.pool.discard(self.bytes, block),
+            Some(block) => self.heap.pool.release(self.bytes, block),
+            None => {}
         }
     }
 }

@@ -76,6 +76,9 @@ pub struct Submission<'a, D: Driver> {
     pub kernel: &'a Kernel,
     /// The bindings of its buffer parameters, in order.
     pub arguments: SmallVec<[BlockAddress<'a, D::Block>; 8]>,
+    /// True for a routine of the vendor. The kernel then only has its name, and the arguments are those of the step,
+    /// followed by the [memory](Driver::routine_memory) for the run.
+    pub is_routine: bool,
 }
 
 /// A launch of a user-written kernel.
@@ -183,6 +186,16 @@ pub trait Driver: Sized + Send + Sync + 'static {
         let (own, other) = (self.name(), device.name());
         Err(Error::internal("gpu", format!("{own} cannot copy from {other}")))
     }
+    /// Returns whether a block's contents are lost, because its device was removed and opened again. Such a block is
+    /// not reused.
+    fn is_lost(&self, block: &Self::Block) -> bool {
+        let _ = block;
+        false
+    }
+    /// Bytes of device memory that the driver uses for itself.
+    fn own_memory(&self) -> usize {
+        0
+    }
     /// Bytes of pinned host memory used for copies.
     fn pinned_memory(&self) -> usize {
         0
@@ -223,8 +236,9 @@ pub trait Driver: Sized + Send + Sync + 'static {
         let _ = recording;
         submissions.iter().try_for_each(|submission| self.launch(submission))
     }
-    /// Compiles a whole step to a routine of the vendor's library. Returns `None` if the library has none for it, or
-    /// kernels are better. Several threads may call this at once.
+    /// Compiles a whole step to a routine of the vendor's library. Returns `None` if the library has none for it,
+    /// kernels are better, or an index may be out of range, which a routine cannot report. Several threads may call
+    /// this at once. [`Driver::launch`] launches routines, too.
     ///
     /// # Errors
     /// Only failures: what the library refuses has no routine.
@@ -232,15 +246,15 @@ pub trait Driver: Sized + Send + Sync + 'static {
         let _ = step;
         Ok(None)
     }
-    /// Submits a routine on the bindings of its step. Returns false, without submitting anything, if it cannot take
-    /// them: kernels then compute the step.
-    fn launch_routine(
-        &self,
-        module: &Self::Module,
-        arguments: &[BlockAddress<'_, Self::Block>],
-    ) -> Result<bool> {
-        let _ = (module, arguments);
-        Ok(false)
+    /// Bytes of memory that a run of a routine needs for itself.
+    fn routine_memory(&self, routine: &Self::Module) -> usize {
+        let _ = routine;
+        0
+    }
+    /// Returns whether a routine can take these bindings of its step. Otherwise, kernels compute the step.
+    fn takes(&self, routine: &Self::Module, arguments: &[BlockAddress<'_, Self::Block>]) -> bool {
+        let _ = (routine, arguments);
+        false
     }
     /// Waits until everything submitted has finished.
     fn synchronize(&self) -> Result<()>;

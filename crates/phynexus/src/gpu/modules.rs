@@ -38,6 +38,13 @@ pub(super) struct Compiled<D: Driver> {
     pub(super) sizes: Option<GpuBlock<D>>,
 }
 
+impl<D: Driver> Compiled<D> {
+    /// Returns whether its numbers are lost.
+    pub(super) fn is_lost(&self) -> bool {
+        self.sizes.as_ref().is_some_and(GpuBlock::is_lost)
+    }
+}
+
 struct Known<D: Driver> {
     /// Kernels with all numbers built in.
     constant: Shared<D>,
@@ -58,7 +65,7 @@ impl<D: Driver> Shared<D> {
     }
 
     fn find(&self, kernel: &Kernel) -> Option<Arc<Compiled<D>>> {
-        self.compiled.get(kernel).and_then(Weak::upgrade)
+        self.compiled.get(kernel).and_then(Weak::upgrade).filter(|compiled| !compiled.is_lost())
     }
 
     fn insert(&mut self, kernel: Arc<Kernel>, compiled: &Arc<Compiled<D>>) {

@@ -198,6 +198,9 @@ fn only_renamed<D: Driver>(key: &[u64], submissions: &[Submission<'_, D>], all: 
     let mut buffers: Vec<(u64, u64, u64)> = Vec::with_capacity(key.len());
     let mut place = 0;
     for (submission, addresses) in submissions.iter().zip(all) {
+        if submission.is_routine {
+            return false;
+        }
         place += 1;
         for (buffer, &now) in submission.kernel.buffers.iter().zip(addresses) {
             let Some(&before) = key.get(place) else { return false };
@@ -250,7 +253,8 @@ struct Touched {
 
 /// Returns, for each launch, the earlier launches that access the same memory where at least one of the two writes, and
 /// of kernels whose groups wait for each other, the earlier ones of that kind: side by side they could keep each other
-/// from beginning. Launches already reached through another dependency are omitted.
+/// from beginning. A routine runs alone, because what it accesses is not known. Launches already reached through another
+/// dependency are omitted.
 fn dependencies<D: Driver>(submissions: &[Submission<'_, D>], all: &[Addresses]) -> Vec<Vec<usize>> {
     let touched: Vec<Vec<Touched>> = submissions
         .iter()
@@ -279,7 +283,9 @@ fn dependencies<D: Driver>(submissions: &[Submission<'_, D>], all: &[Addresses])
     for (at, this) in touched.iter().enumerate() {
         let (mut reached, mut direct) = (vec![false; at], Vec::new());
         for earlier in (0..at).rev() {
-            if !reached[earlier] && (meets[earlier] && meets[at] || collide(&touched[earlier], this)) {
+            let alone = submissions[earlier].is_routine || submissions[at].is_routine;
+            if !reached[earlier] && (alone || meets[earlier] && meets[at] || collide(&touched[earlier], this))
+            {
                 direct.push(earlier);
                 reached[earlier] = true;
                 for (place, &reachable) in before[earlier].iter().enumerate() {

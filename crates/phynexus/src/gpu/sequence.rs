@@ -5,8 +5,9 @@ use std::{any::Any, sync::Arc};
 use super::{
     Driver,
     heap::Heap,
+    routine::{RoutineStep, Way},
     spill::{Pins, pin_all},
-    step::{GpuStep, Loaded, Temporaries, allocate},
+    step::{GpuStep, Temporaries, allocate},
 };
 use crate::{
     Error, Result,
@@ -26,10 +27,18 @@ pub(super) struct GpuSequence<D: Driver> {
     steps: Vec<(Arc<dyn Executable>, usize)>,
 }
 
-/// Downcasts a step to this driver's type, if it can be submitted together with others.
-fn linkable<D: Driver>(step: &Arc<dyn Executable>) -> Option<&GpuStep<D>> {
+/// A step that can be submitted together with others.
+enum Linkable<'a, D: Driver> {
+    Kernels(&'a GpuStep<D>),
+    Routine(&'a RoutineStep<D>),
+}
+
+/// Downcasts a step to this driver's types.
+fn linkable<D: Driver>(step: &Arc<dyn Executable>) -> Option<Linkable<'_, D>> {
     let step: &dyn Any = &**step;
-    step.downcast_ref::<GpuStep<D>>().filter(|step| !step.may_fail())
+    let kernels = step.downcast_ref::<GpuStep<D>>().filter(|step| !step.may_fail());
+    let routine = || step.downcast_ref::<RoutineStep<D>>().map(Linkable::Routine);
+    kernels.map(Linkable::Kernels).or_else(routine)
 }
 
 impl<D: Driver> GpuSequence<D> {
@@ -48,14 +57,14 @@ impl<D: Driver> GpuSequence<D> {
     }
 }
 
-/// A step's kernels and its bindings.
-type Part<'a, D> = (&'a Loaded<D>, &'a [Binding]);
+/// What computes a step, and its bindings.
+type Part<'a, D> = (Way<'a, D>, &'a [Binding]);
 
 /// The set of temporaries that each step uses.
 fn turns<D: Driver>(parts: &[Part<'_, D>]) -> impl Iterator<Item = usize> {
-    parts.iter().scan(0, |turn, (loaded, _)| {
+    parts.iter().scan(0, |turn, (way, _)| {
         let set = *turn % SETS;
-        *turn += usize::from(!loaded.temporaries().is_empty());
+        *turn += usize::from(!way.temporaries().is_empty());
         Some(set)
     })
 }
@@ -67,8 +76,10 @@ impl<D: Driver> GpuSequence<D> {
         for (step, count) in &self.steps {
             let (bindings, others) = rest.split_at(*count);
             rest = others;
-            if let Some(step) = linkable::<D>(step) {
-                parts.push((step.loaded(bindings)?, bindings));
+            match linkable::<D>(step) {
+                Some(Linkable::Kernels(step)) => parts.push((Way::Kernels(step.loaded(bindings)?), bindings)),
+                Some(Linkable::Routine(step)) => parts.push((step.way(bindings)?, bindings)),
+                None => {}
             }
         }
         Ok(parts)
@@ -79,8 +90,8 @@ impl<D: Driver> Sequence for GpuSequence<D> {
     fn prepare(&self, bindings: &[Binding]) -> Result<Prepared> {
         let parts = self.parts(bindings)?;
         let mut sizes: [Vec<usize>; SETS] = Default::default();
-        for (set, (loaded, _)) in turns(&parts).zip(&parts) {
-            let (set, needed) = (&mut sizes[set], loaded.temporaries());
+        for (set, (way, _)) in turns(&parts).zip(&parts) {
+            let (set, needed) = (&mut sizes[set], way.temporaries());
             set.resize(set.len().max(needed.len()), 0);
             set.iter_mut().zip(needed).for_each(|(bytes, &needed)| *bytes = needed.max(*bytes));
         }
@@ -98,9 +109,9 @@ impl<D: Driver> Sequence for GpuSequence<D> {
         let pins: Vec<Pins<'_, D>> =
             parts.iter().map(|(_, bindings)| pin_all(&self.heap, bindings)).collect::<Result<_>>()?;
         let mut submissions = Vec::with_capacity(2 * self.steps.len());
-        for ((set, (loaded, bindings)), pins) in turns(&parts).zip(&parts).zip(&pins) {
+        for ((set, (way, bindings)), pins) in turns(&parts).zip(&parts).zip(&pins) {
             let temporaries = temporaries.get(set).map_or(&[][..], |set| set);
-            loaded.submissions(bindings, pins, temporaries, None, &mut submissions)?;
+            way.submissions(bindings, pins, temporaries, &mut submissions)?;
         }
         let launched = self.heap.driver.launch_all(&submissions, &self.recording);
         launched.map_err(|error| self.heap.with_usage(error))

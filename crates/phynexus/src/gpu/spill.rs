@@ -233,7 +233,7 @@ impl<D: Driver> Movable<D> {
     fn spill(&self) -> Result<usize> {
         let Ok(mut state) = self.state.try_lock() else { return Ok(0) };
         let State::Resident(block) = &*state else { return Ok(0) };
-        if Arc::strong_count(block) > 1 || self.bytes == 0 {
+        if Arc::strong_count(block) > 1 || self.bytes == 0 || block.is_lost() {
             return Ok(0);
         }
         // No interrupt check may run while the lock is held.

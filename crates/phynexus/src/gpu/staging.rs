@@ -33,6 +33,10 @@ pub trait Medium: Send + Sync + 'static {
     fn has_happened(&self, event: &Self::Event) -> bool;
     /// Waits until the device has passed the event.
     fn wait(&self, event: &Self::Event) -> Result<()>;
+    /// Returns whether the device was removed, so that it accesses no memory anymore.
+    fn is_gone(&self) -> bool {
+        false
+    }
 }
 
 /// A device's pinned memory.
@@ -157,8 +161,10 @@ impl<M: Medium> Staging<M> {
                 Ok(Some(Box::new(StagedRead { staging: self.clone(), event, pinned: Some(pinned), bytes })))
             }
             Err(error) => {
-                // The device may still write to it.
-                std::mem::forget(pinned);
+                if !self.medium.is_gone() {
+                    // The device may still write to it.
+                    std::mem::forget(pinned);
+                }
                 Err(error)
             }
         }
@@ -175,7 +181,8 @@ impl<M: Medium> Drop for Staging<M> {
         let flying = std::mem::take(&mut writing.flying);
         drop(writing);
         // A new event comes after all submitted work, so one wait is enough.
-        if self.medium.event().and_then(|event| self.medium.wait(&event)).is_err() {
+        let waited = self.medium.event().and_then(|event| self.medium.wait(&event));
+        if waited.is_err() && !self.medium.is_gone() {
             std::mem::forget((current, flying));
         }
     }
@@ -209,7 +216,8 @@ impl<M: Medium> Drop for StagedRead<M> {
         match self.staging.medium.wait(&self.event) {
             Ok(()) => self.staging.pool.release(self.bytes, pinned),
             // The device may still write to it.
-            Err(_) => std::mem::forget(pinned),
+            Err(_) if !self.staging.medium.is_gone() => std::mem::forget(pinned),
+            Err(_) => {}
         }
     }
 }

@@ -42,6 +42,8 @@ pub(super) struct GpuStep<D: Driver> {
     step: Step,
     aligned: Loaded<D>,
     unaligned: Kept<Loaded<D>>,
+    /// The step as it was loaded again after the device had been removed.
+    again: Kept<Box<GpuStep<D>>>,
 }
 
 /// Buffers that live while a step runs.
@@ -101,7 +103,8 @@ impl<D: Driver> GpuStep<D> {
         relation: Option<Relation>,
     ) -> Result<GpuStep<D>> {
         let aligned = resources.load(step, resources.heap.driver.target(), relation)?;
-        Ok(GpuStep { resources, relation, step: step.clone(), aligned, unaligned: Kept::new() })
+        let (unaligned, again) = (Kept::new(), Kept::new());
+        Ok(GpuStep { resources, relation, step: step.clone(), aligned, unaligned, again })
     }
 }
 
@@ -117,6 +120,11 @@ impl<D: Driver> Loaded<D> {
             Source::Binding(binding) => (bindings[binding].offset as i64 + a.start) % a.alignment as i64 == 0,
             Source::Temporary(_) | Source::Status => true,
         })
+    }
+
+    /// Returns whether numbers of its kernels are lost.
+    fn is_lost(&self) -> bool {
+        self.launches.iter().any(|launch| launch.compiled.is_lost())
     }
 
     /// Bytes of each buffer for data passed between the launches.
@@ -150,7 +158,7 @@ impl<D: Driver> Loaded<D> {
             if let Some(sizes) = sizes {
                 arguments.push((sizes.slice(0, 0)?.0, 0));
             }
-            all.push(Submission { module, kernel, arguments });
+            all.push(Submission { module, kernel, arguments, is_routine: false });
         }
         Ok(())
     }
@@ -164,11 +172,18 @@ impl<D: Driver> GpuStep<D> {
 
     /// Returns the launches for bindings of this alignment.
     pub(super) fn loaded(&self, bindings: &[Binding]) -> Result<&Loaded<D>> {
-        if self.aligned.fits(bindings) {
-            return Ok(&self.aligned);
+        let loaded = match self.aligned.fits(bindings) {
+            true => &self.aligned,
+            false => {
+                let target = self.resources.heap.driver.target().unaligned();
+                self.unaligned.get(|| self.resources.load(&self.step, &target, self.relation))?
+            }
+        };
+        if loaded.is_lost() {
+            let load = || GpuStep::new(self.resources.clone(), &self.step, self.relation).map(Box::new);
+            return self.again.get(load)?.loaded(bindings);
         }
-        let target = self.resources.heap.driver.target().unaligned();
-        self.unaligned.get(|| self.resources.load(&self.step, &target, self.relation))
+        Ok(loaded)
     }
 }
 

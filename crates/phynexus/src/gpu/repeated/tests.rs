@@ -148,7 +148,7 @@ fn done(
     let mut submissions: Vec<Submission<'_, Noting>> = Vec::new();
     for (&module, places) in modules.iter().zip(launches) {
         let arguments = places.iter().map(|place| (place, 0)).collect();
-        submissions.push(Submission { module, kernel: &kernel, arguments });
+        submissions.push(Submission { module, kernel: &kernel, arguments, is_routine: false });
     }
     recording.launch(driver, &submissions).unwrap();
     mem::take(&mut *driver.log.lock().unwrap())
