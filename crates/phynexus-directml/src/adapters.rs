@@ -16,6 +16,7 @@ use windows::{
             DML_FEATURE_QUERY_TENSOR_DATA_TYPE_SUPPORT, DML_FEATURE_TENSOR_DATA_TYPE_SUPPORT,
             DML_TENSOR_DATA_TYPE_FLOAT16, IDMLDevice,
         },
+        Foundation::LUID,
         Graphics::{
             Direct3D::{
                 D3D_FEATURE_LEVEL, D3D_FEATURE_LEVEL_11_0, D3D_FEATURE_LEVEL_11_1, D3D_FEATURE_LEVEL_12_0,
@@ -30,7 +31,7 @@ use windows::{
             Dxgi::{
                 DXGI_ADAPTER_DESC1, DXGI_ADAPTER_FLAG_SOFTWARE, DXGI_GPU_PREFERENCE_HIGH_PERFORMANCE,
                 DXGI_MEMORY_SEGMENT_GROUP_LOCAL, DXGI_QUERY_VIDEO_MEMORY_INFO, IDXGIAdapter1, IDXGIAdapter3,
-                IDXGIDevice, IDXGIFactory1, IDXGIFactory6,
+                IDXGIDevice, IDXGIFactory1, IDXGIFactory4, IDXGIFactory6,
             },
         },
     },
@@ -50,12 +51,26 @@ const LEVELS: [i32; 15] = [
 /// An adapter, and what is known about it.
 pub(crate) struct Found {
     pub(crate) adapter: IDXGIAdapter1,
+    /// Its number while Windows runs.
+    luid: LUID,
     pub(crate) info: DeviceInfo,
     pub(crate) target: Target,
     /// Whether kernels are compiled by DXC. Otherwise the older compiler is used.
     pub(crate) dxc: bool,
     /// The parts of its arithmetic that are exact.
     pub(crate) arithmetic: WgslArithmetic,
+}
+
+impl Found {
+    /// Opens the device. An adapter that was removed must be looked up again.
+    pub(crate) fn open(&self, libraries: &Libraries) -> Result<ID3D12Device> {
+        libraries.device(&self.adapter).or_else(|error| {
+            let factory = libraries.factory()?.cast::<IDXGIFactory4>()?;
+            // SAFETY: a number without an adapter is an error.
+            let again: Result<IDXGIAdapter1> = unsafe { factory.EnumAdapterByLuid(self.luid) };
+            again.and_then(|adapter| libraries.device(&adapter)).map_err(|_| error)
+        })
+    }
 }
 
 /// All adapters: hardware first, and of that the one with the most memory of its own first.
@@ -182,7 +197,7 @@ pub(crate) fn describe(
     let target = Target { limits, vector_bytes: 16, processors, sums: 64 };
     // Direct3D guarantees neither exact division nor subnormal numbers; a CPU has both.
     let arithmetic = WgslArithmetic { divisions: emulated, subnormals: emulated };
-    Ok(Found { adapter, info, target, dxc, arithmetic })
+    Ok(Found { adapter, luid: about.AdapterLuid, info, target, dxc, arithmetic })
 }
 
 /// Free memory in bytes, if DXGI reports it: the part of the process's budget that it does not use.

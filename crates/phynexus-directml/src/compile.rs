@@ -10,6 +10,7 @@ use std::{
 
 use naga::back::hlsl::ShaderModel;
 use phynexus::{
+    Error,
     gpu::{DiskCache, NotCompiled},
     kernel::{loops::Kernel, print::wgsl_workgroup_bytes},
 };
@@ -31,10 +32,10 @@ use windows::{
 
 use crate::{
     adapters::Found,
-    connection::Connection,
+    connection::{Connection, Parts},
     hlsl::{Translated, translate},
     libraries::{Compile, Libraries, blob, blob_bytes},
-    object::{BUFFERS, Pipeline},
+    object::{BUFFERS, Made, Pipeline},
 };
 
 /// The size of the largest buffer: kernels compute addresses as signed integers.
@@ -70,8 +71,22 @@ pub(crate) fn compile(
     kernel: &Kernel,
     source: &str,
 ) -> Result<Arc<Pipeline>, NotCompiled> {
-    let made = code(found, cache, source).and_then(|code| pipeline(connection, kernel.buffers.len(), &code));
+    let buffers = kernel.buffers.len();
+    let made = code(found, cache, source).and_then(|code| {
+        let made = pipeline(connection, buffers, &code)?;
+        Ok(Pipeline::new(connection, code, buffers, made)?)
+    });
     made.map_err(|reason| reason.doing(&format!("compiling kernel {}", kernel.name)))
+}
+
+/// The pipeline on this device, which may have been opened again since it was compiled.
+pub(crate) fn made(connection: &Connection, pipeline: &Arc<Pipeline>) -> phynexus::Result<Made> {
+    pipeline.on(connection, |of| {
+        self::pipeline(connection, of.buffers, &of.code).map_err(|reason| match reason {
+            NotCompiled::Failed(error) => error,
+            NotCompiled::Refused(message) => Error::Device { device: connection.name.clone(), message },
+        })
+    })
 }
 
 /// The machine-independent code of a kernel, from the disk or the compiler.
@@ -184,8 +199,12 @@ fn first_line(messages: &[u8]) -> String {
 }
 
 /// A root signature: the first elements of the buffers and a zero, then the buffers.
-fn signature(connection: &Connection, buffers: usize) -> Result<ID3D12RootSignature, NotCompiled> {
-    let known = connection.signatures.get(buffers);
+fn signature(
+    connection: &Connection,
+    parts: &Parts,
+    buffers: usize,
+) -> Result<ID3D12RootSignature, NotCompiled> {
+    let known = parts.signatures.get(buffers);
     let known = known.ok_or_else(|| format!("it has {buffers} buffers, more than {BUFFERS}"))?;
     if let Some(known) = known.get() {
         return Ok(known.clone());
@@ -212,12 +231,13 @@ fn signature(connection: &Connection, buffers: usize) -> Result<ID3D12RootSignat
     let failed = |error| connection.error("making a root signature", &error);
     let bytes = Libraries::get()?.root_signature(&description).map_err(failed)?;
     // SAFETY: the bytes are those of a root signature.
-    let made = unsafe { connection.device().CreateRootSignature(0, &bytes) }.map_err(failed)?;
+    let made = unsafe { parts.device.CreateRootSignature(0, &bytes) }.map_err(failed)?;
     Ok(known.get_or_init(|| made).clone())
 }
 
-fn pipeline(connection: &Connection, buffers: usize, code: &[u8]) -> Result<Arc<Pipeline>, NotCompiled> {
-    let signature = signature(connection, buffers)?;
+fn pipeline(connection: &Connection, buffers: usize, code: &[u8]) -> Result<Made, NotCompiled> {
+    let parts = connection.parts()?;
+    let signature = signature(connection, &parts, buffers)?;
     let description = D3D12_COMPUTE_PIPELINE_STATE_DESC {
         pRootSignature: ManuallyDrop::new(Some(signature.clone())),
         CS: D3D12_SHADER_BYTECODE { pShaderBytecode: code.as_ptr().cast(), BytecodeLength: code.len() },
@@ -225,14 +245,14 @@ fn pipeline(connection: &Connection, buffers: usize, code: &[u8]) -> Result<Arc<
     };
     // SAFETY: the description is valid during the call. The checker proved every access of the kernel in bounds, for
     // the numbers that a launch passes as arguments, and its loops end.
-    let made = unsafe { connection.device().CreateComputePipelineState(&description) };
+    let made = unsafe { parts.device.CreateComputePipelineState(&description) };
     // The description's reference.
     drop(ManuallyDrop::into_inner(description.pRootSignature));
     match made {
-        Ok(state) => Ok(Arc::new(Pipeline { state, signature })),
+        Ok(state) => Ok(Made { state, signature, connection: connection.number }),
         // If the device is intact and memory suffices, the code was refused.
         Err(error) => Err(match connection.error("making a pipeline", &error) {
-            phynexus::Error::Device { message, .. } if connection.sound().is_ok() => message.into(),
+            Error::Device { message, .. } if connection.sound().is_ok() => message.into(),
             other => other.into(),
         }),
     }

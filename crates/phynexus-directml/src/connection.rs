@@ -1,149 +1,203 @@
-//! An open GPU: its queue, command lists and errors.
+//! An open GPU: its objects, its errors, and what happens when it is removed.
 
 use std::{
-    any::Any,
-    collections::VecDeque,
-    mem::ManuallyDrop,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    mem,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
 };
 
 use phynexus::{Error, Result};
 use windows::{
     Win32::{
-        AI::MachineLearning::DirectML::{
-            IDMLBindingTable, IDMLCommandRecorder, IDMLDevice1, IDMLDispatchable,
-        },
+        AI::MachineLearning::DirectML::{IDMLCommandRecorder, IDMLDevice1},
         Foundation::{E_OUTOFMEMORY, HANDLE},
-        Graphics::Direct3D12::{
-            D3D12_COMMAND_LIST_TYPE_COMPUTE, D3D12_COMMAND_QUEUE_DESC, D3D12_FENCE_FLAG_NONE,
-            D3D12_RESOURCE_BARRIER, D3D12_RESOURCE_BARRIER_0, D3D12_RESOURCE_BARRIER_TYPE_UAV,
-            D3D12_RESOURCE_UAV_BARRIER, ID3D12CommandAllocator, ID3D12CommandList, ID3D12CommandQueue,
-            ID3D12DescriptorHeap, ID3D12Device, ID3D12Fence, ID3D12GraphicsCommandList, ID3D12Resource,
-            ID3D12RootSignature,
+        Graphics::{
+            Direct3D12::{
+                D3D12_COMMAND_LIST_TYPE_COMPUTE, D3D12_COMMAND_QUEUE_DESC, D3D12_FENCE_FLAG_NONE,
+                ID3D12CommandQueue, ID3D12Device, ID3D12Device5, ID3D12Fence, ID3D12RootSignature,
+            },
+            Dxgi::{
+                DXGI_ERROR_DEVICE_HUNG, DXGI_ERROR_DEVICE_REMOVED, DXGI_ERROR_DEVICE_RESET,
+                DXGI_ERROR_DRIVER_INTERNAL_ERROR, DXGI_ERROR_INVALID_CALL,
+            },
         },
     },
-    core::Interface,
+    core::{HRESULT, Interface},
 };
 
 use crate::{
     adapters::Found,
+    debug::Messages,
+    descriptors::Descriptors,
     libraries::Libraries,
-    object::{BUFFERS, Mapped, Pipeline},
+    object::{BUFFERS, Held, Holder, Mapped},
+    queue::{Dropped, State},
+    slabs::Slabs,
 };
 
-/// Maximum number of launches per command list.
-const TOGETHER: usize = 64;
 /// What the fence has after the device was removed.
 const REMOVED: u64 = u64::MAX;
 
 /// An open device.
 pub(crate) struct Connection {
-    name: String,
-    device: ID3D12Device,
-    queue: ID3D12CommandQueue,
-    /// Counts the submissions that the device has finished.
-    fence: ID3D12Fence,
-    state: Mutex<State>,
-    directml: OnceLock<DirectMl>,
-    /// The root signatures of kernels, by their number of buffers.
-    pub(crate) signatures: [OnceLock<ID3D12RootSignature>; BUFFERS + 1],
+    pub(crate) name: String,
+    /// No two connections of this process have the same one.
+    pub(crate) number: u64,
+    parts: Held<Arc<Parts>>,
+    pub(crate) state: Mutex<State>,
+    /// The fence's value after everything so far.
+    pub(crate) latest: AtomicU64,
+    pub(crate) dropped: Mutex<Vec<(u64, Dropped)>>,
+    /// What has objects of the device.
+    holders: Mutex<Vec<Weak<dyn Holder>>>,
+    /// The reason why the device was removed.
+    removal: OnceLock<String>,
+    /// True if a test wants the device to be removed.
+    is_test: AtomicBool,
+    /// Memory of small blocks.
+    pub(crate) slabs: Slabs,
     /// Host memory that the device reads and writes.
     pub(crate) mapped: Mapped,
+    /// Bytes of the routines' memory.
+    pub(crate) routine_bytes: AtomicUsize,
 }
 
-#[derive(Default)]
-struct State {
-    /// Launches that are not submitted yet.
-    open: Option<Recording>,
-    /// The fence's value after everything submitted.
-    submitted: u64,
-    /// What the device has yet to finish, and the fence's value after it.
-    flying: VecDeque<(u64, Recording)>,
-    spare: Vec<Commands>,
-    /// Memory that is freed once the fence has the value.
-    dropped: Vec<(u64, ID3D12Resource)>,
+/// The objects of a device.
+pub(crate) struct Parts {
+    pub(crate) device: ID3D12Device,
+    pub(crate) queue: ID3D12CommandQueue,
+    /// Counts the submissions that the device has finished.
+    pub(crate) fence: ID3D12Fence,
+    pub(crate) descriptors: Arc<Descriptors>,
+    /// The root signatures of kernels, by their number of buffers.
+    pub(crate) signatures: [OnceLock<ID3D12RootSignature>; BUFFERS + 1],
+    directml: OnceLock<DirectMl>,
+    messages: Messages,
 }
-
-/// A command list with its memory.
-struct Commands {
-    allocator: ID3D12CommandAllocator,
-    list: ID3D12GraphicsCommandList,
-}
-
-/// A list and what it uses: Direct3D does not keep it.
-struct Recording {
-    commands: Commands,
-    kept: Vec<Kept>,
-}
-
-/// What a command uses until the device has finished it, unless its caller keeps that.
-type Kept = Option<Arc<dyn Any + Send + Sync>>;
 
 /// DirectML on the device.
-struct DirectMl {
-    device: IDMLDevice1,
-    /// Used by the thread that has the lock of the state.
-    recorder: IDMLCommandRecorder,
+pub(crate) struct DirectMl {
+    pub(crate) device: IDMLDevice1,
+    /// Records one command at a time for each list.
+    pub(crate) recorder: IDMLCommandRecorder,
+}
+
+impl Parts {
+    pub(crate) fn completed(&self) -> u64 {
+        // SAFETY: the call has no preconditions.
+        unsafe { self.fence.GetCompletedValue() }
+    }
+}
+
+// SAFETY: the devices, queues and fences of Direct3D and DirectML may be used from any thread.
+unsafe impl Send for Parts {}
+// SAFETY: as above.
+unsafe impl Sync for Parts {}
+
+/// The connections of this process.
+fn connections() -> MutexGuard<'static, Vec<Weak<Connection>>> {
+    static ALL: Mutex<Vec<Weak<Connection>>> = Mutex::new(Vec::new());
+    ALL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Removes a device, as a failing GPU or its driver would. Returns false if the device is not open. For tests.
+#[doc(hidden)]
+pub fn remove_device(name: &str) -> bool {
+    let all: Vec<Arc<Connection>> = connections().iter().filter_map(Weak::upgrade).collect();
+    let open = all.iter().filter(|connection| connection.name == name && !connection.is_removed());
+    open.map(|connection| connection.remove()).fold(false, |any, done| any || done)
+}
+
+/// What a code of [`Connection::sound`] means.
+fn reason(code: HRESULT) -> String {
+    let known = match code {
+        DXGI_ERROR_DEVICE_HUNG => "a command did not finish in time (DXGI_ERROR_DEVICE_HUNG)",
+        DXGI_ERROR_DEVICE_REMOVED => {
+            "the GPU was disconnected or its driver was updated (DXGI_ERROR_DEVICE_REMOVED)"
+        }
+        DXGI_ERROR_DEVICE_RESET => "a command was not well formed (DXGI_ERROR_DEVICE_RESET)",
+        DXGI_ERROR_DRIVER_INTERNAL_ERROR => "the driver failed (DXGI_ERROR_DRIVER_INTERNAL_ERROR)",
+        DXGI_ERROR_INVALID_CALL => "a call was wrong (DXGI_ERROR_INVALID_CALL)",
+        E_OUTOFMEMORY => "memory did not suffice (E_OUTOFMEMORY)",
+        HRESULT(number) => return format!("the reason has the number {number:#010x}"),
+    };
+    known.to_owned()
 }
 
 impl Connection {
-    pub(crate) fn new(libraries: &Libraries, found: &Found) -> Result<Connection> {
+    pub(crate) fn new(libraries: &Libraries, found: &Found) -> Result<Arc<Connection>> {
         let name = found.info.name.clone();
         let failed = |error: windows::core::Error| Error::Device {
             device: name.clone(),
             message: format!("opening the device: {error}"),
         };
-        let device: ID3D12Device = libraries.device(&found.adapter).map_err(failed)?;
+        let device: ID3D12Device = found.open(libraries).map_err(failed)?;
         let description =
             D3D12_COMMAND_QUEUE_DESC { Type: D3D12_COMMAND_LIST_TYPE_COMPUTE, ..Default::default() };
         // SAFETY: the description is valid during the call.
         let queue = unsafe { device.CreateCommandQueue(&description) }.map_err(failed)?;
         // SAFETY: the call has no preconditions.
         let fence = unsafe { device.CreateFence(0, D3D12_FENCE_FLAG_NONE) }.map_err(failed)?;
-        Ok(Connection {
-            name: name.clone(),
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let parts = Parts {
+            messages: Messages::of(&device),
             device,
             queue,
             fence,
-            state: Mutex::default(),
-            directml: OnceLock::new(),
+            descriptors: Arc::default(),
             signatures: [const { OnceLock::new() }; BUFFERS + 1],
+            directml: OnceLock::new(),
+        };
+        let connection = Arc::new(Connection {
+            name,
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
+            parts: Held::new(Arc::new(parts)),
+            state: Mutex::default(),
+            latest: AtomicU64::new(0),
+            dropped: Mutex::default(),
+            holders: Mutex::default(),
+            removal: OnceLock::new(),
+            is_test: AtomicBool::new(false),
+            slabs: Slabs::default(),
             mapped: Mapped::default(),
-        })
+            routine_bytes: AtomicUsize::new(0),
+        });
+        let mut all = connections();
+        all.retain(|other| other.strong_count() > 0);
+        all.push(Arc::downgrade(&connection));
+        Ok(connection)
     }
 
-    pub(crate) fn device(&self) -> &ID3D12Device {
-        &self.device
+    /// The device's objects, unless it was removed.
+    pub(crate) fn parts(&self) -> Result<Arc<Parts>> {
+        self.parts.get().ok_or_else(|| self.lost())
     }
 
-    fn open_directml(&self) -> Result<&DirectMl> {
-        if let Some(open) = self.directml.get() {
+    pub(crate) fn directml<'a>(&self, parts: &'a Parts) -> Result<&'a DirectMl> {
+        if let Some(open) = parts.directml.get() {
             return Ok(open);
         }
         let failed = |error| self.error("opening DirectML", &error);
         let libraries =
             Libraries::get().map_err(|message| Error::Device { device: self.name.clone(), message })?;
-        let device: IDMLDevice1 = libraries.directml(&self.device).map_err(failed)?;
+        let device: IDMLDevice1 = libraries.directml(&parts.device).map_err(failed)?;
         // SAFETY: the call has no preconditions.
         let recorder = unsafe { device.CreateCommandRecorder() }.map_err(failed)?;
-        Ok(self.directml.get_or_init(|| DirectMl { device, recorder }))
-    }
-
-    pub(crate) fn directml(&self) -> Result<&IDMLDevice1> {
-        Ok(&self.open_directml()?.device)
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        Ok(parts.directml.get_or_init(|| DirectMl { device, recorder }))
     }
 
     /// The error of a call, with the reason if the device was removed.
     pub(crate) fn error(&self, doing: &str, error: &windows::core::Error) -> Error {
-        if error.code() == E_OUTOFMEMORY {
-            return self.no_room(doing, 0);
+        self.tell();
+        match self.sound() {
+            Err(Error::Device { device, message }) => {
+                Error::Device { device, message: format!("{doing}: {message}") }
+            }
+            _ if error.code() == E_OUTOFMEMORY => self.no_room(doing, 0),
+            _ => Error::Device { device: self.name.clone(), message: format!("{doing}: {error}") },
         }
-        let removed = self.sound().err().map_or(String::new(), |reason| format!("; {reason}"));
-        Error::Device { device: self.name.clone(), message: format!("{doing}: {error}{removed}") }
     }
 
     pub(crate) fn no_room(&self, doing: &str, bytes: usize) -> Error {
@@ -156,197 +210,101 @@ impl Connection {
         }
     }
 
+    /// Prints what the debug layers have to say.
+    pub(crate) fn tell(&self) {
+        if let Some(parts) = self.parts.get() {
+            parts.messages.tell(&self.name);
+        }
+    }
+
     /// Returns the reason if the device was removed: no result can be trusted then.
     pub(crate) fn sound(&self) -> Result<()> {
-        // SAFETY: the call has no preconditions.
-        unsafe { self.device.GetDeviceRemovedReason() }.map_err(|reason| Error::Device {
-            device: self.name.clone(),
-            message: format!("the device was removed: {reason}"),
-        })
-    }
-
-    fn completed(&self) -> u64 {
-        // SAFETY: the call has no preconditions.
-        unsafe { self.fence.GetCompletedValue() }
-    }
-
-    fn begin(&self, state: &mut State) -> Result<Recording> {
-        let failed = |error| self.error("beginning a command list", &error);
-        let commands = match state.spare.pop() {
-            Some(commands) => {
-                // SAFETY: the device has finished the commands in this memory.
-                unsafe {
-                    commands.allocator.Reset().and_then(|()| commands.list.Reset(&commands.allocator, None))
-                }
-                .map_err(failed)?;
-                commands
+        let Some(parts) = self.parts.get() else { return Err(self.lost()) };
+        if self.is_test.load(Ordering::Acquire) {
+            self.removal.get_or_init(|| "a test asked for it".to_owned());
+        }
+        if self.removal.get().is_none() {
+            // SAFETY: the call has no preconditions.
+            match unsafe { parts.device.GetDeviceRemovedReason() } {
+                Ok(()) => return Ok(()),
+                Err(error) => drop(self.removal.get_or_init(|| reason(error.code()))),
             }
-            None => {
-                let kind = D3D12_COMMAND_LIST_TYPE_COMPUTE;
-                // SAFETY: the calls have no preconditions.
-                let allocator: ID3D12CommandAllocator =
-                    unsafe { self.device.CreateCommandAllocator(kind) }.map_err(failed)?;
-                // SAFETY: the allocator is new.
-                let list = unsafe { self.device.CreateCommandList(0, kind, &allocator, None) };
-                Commands { allocator, list: list.map_err(failed)? }
-            }
-        };
-        Ok(Recording { commands, kept: Vec::new() })
-    }
-
-    fn execute(&self, state: &mut State, recording: Recording) -> Result<()> {
-        let failed = |error| self.error("submitting commands", &error);
-        let list = &recording.commands.list;
-        // SAFETY: the list is being recorded.
-        unsafe { list.Close() }.map_err(failed)?;
-        let list: ID3D12CommandList = list.cast().map_err(failed)?;
-        // SAFETY: the list is closed. What it uses is kept until the fence has the value after it.
-        unsafe { self.queue.ExecuteCommandLists(&[Some(list)]) };
-        state.submitted += 1;
-        state.flying.push_back((state.submitted, recording));
-        // SAFETY: the fence belongs to the queue's device.
-        unsafe { self.queue.Signal(&self.fence, state.submitted) }.map_err(failed)?;
-        self.collect(state);
-        Ok(())
-    }
-
-    /// Takes back what the device has finished.
-    fn collect(&self, state: &mut State) {
-        let completed = self.completed();
-        while state.flying.front().is_some_and(|(value, _)| *value <= completed) {
-            state.spare.extend(state.flying.pop_front().map(|(_, recording)| recording.commands));
         }
-        state.dropped.retain(|(value, _)| *value > completed);
+        Err(self.lost())
     }
 
-    fn submit(&self, state: &mut State) -> Result<()> {
-        match state.open.take() {
-            Some(recording) => self.execute(state, recording),
-            None => Ok(()),
+    /// The error of everything that uses a removed device.
+    pub(crate) fn lost(&self) -> Error {
+        let reason = self.removal.get().map_or("", String::as_str);
+        Error::Device { device: self.name.clone(), message: format!("the device was removed: {reason}") }
+    }
+
+    /// Whether a call has found out that the device was removed.
+    pub(crate) fn is_removed(&self) -> bool {
+        self.removal.get().is_some()
+    }
+
+    /// Registers what has objects of the device. They are dropped when it was removed.
+    pub(crate) fn holds<H: Holder + 'static>(&self, holder: &Arc<H>) -> Result<()> {
+        let weak: Weak<H> = Arc::downgrade(holder);
+        let mut holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
+        if holders.len() == holders.capacity() {
+            holders.retain(|holder| holder.strong_count() > 0);
         }
-    }
-
-    /// Submits the launches, and returns the fence's value after everything.
-    pub(crate) fn flush(&self) -> Result<u64> {
-        let mut state = self.state();
-        self.submit(&mut state)?;
-        Ok(state.submitted)
-    }
-
-    /// Adds a launch; it may be submitted later. `starts` are the first elements of the buffers and a zero.
-    pub(crate) fn launch(
-        &self,
-        pipeline: &Arc<Pipeline>,
-        addresses: &[u64],
-        starts: &[i32],
-        grid: [u32; 3],
-    ) -> Result<()> {
-        let mut state = self.state();
-        let recording = self.resume(&mut state)?;
-        let list = &recording.commands.list;
-        // SAFETY: the list is being recorded, and the pipeline kept until it is finished. The root signature has the
-        // constants first and then a buffer for each address. Buffers need no transition: they become writable on
-        // first use in a list.
-        unsafe {
-            list.SetComputeRootSignature(&pipeline.signature);
-            list.SetPipelineState(&pipeline.state);
-            list.SetComputeRoot32BitConstants(0, starts.len() as u32, starts.as_ptr().cast(), 0);
-            for (at, &address) in addresses.iter().enumerate() {
-                list.SetComputeRootUnorderedAccessView(at as u32 + 1, address);
-            }
-            let [x, y, z] = grid;
-            list.Dispatch(x, y, z);
-            list.ResourceBarrier(&[everything_written()]);
+        holders.push(weak);
+        drop(holders);
+        if self.parts.get().is_some() {
+            return Ok(());
         }
-        self.pause(&mut state, recording, Some(pipeline.clone())).map(drop)
+        // The device was removed in the meantime.
+        holder.release();
+        Err(self.lost())
     }
 
-    /// Adds a run of a DirectML graph, or of what initialises it; it may be submitted later. Returns the fence's value
-    /// after it, until which the table, the heap and what `kept` lacks must be kept.
-    pub(crate) fn dispatch(
-        &self,
-        dispatchable: &IDMLDispatchable,
-        table: &IDMLBindingTable,
-        heap: &ID3D12DescriptorHeap,
-        kept: Kept,
-    ) -> Result<u64> {
-        let recorder = &self.open_directml()?.recorder;
-        let mut state = self.state();
-        let recording = self.resume(&mut state)?;
-        let list = &recording.commands.list;
-        // SAFETY: the list is being recorded. The table's descriptors are in the heap, which is kept until the list is
-        // finished.
-        unsafe {
-            list.SetDescriptorHeaps(&[Some(heap.clone())]);
-            recorder.RecordDispatch(list, dispatchable, table);
-            list.ResourceBarrier(&[everything_written()]);
+    /// Drops all objects of a removed device.
+    pub(crate) fn release(&self) {
+        let Some(parts) = self.parts.take() else { return };
+        if self.is_test.load(Ordering::Acquire) {
+            // Unlike a removed device, this one may still compute.
+            let submitted = self.state().submitted;
+            // SAFETY: as in `wait_for`. If the call fails, nothing is computed any more.
+            let _ = unsafe { parts.fence.SetEventOnCompletion(submitted, HANDLE::default()) };
         }
-        self.pause(&mut state, recording, kept)
+        drop(mem::take(&mut *self.state()));
+        drop(mem::take(&mut *self.dropped.lock().unwrap_or_else(PoisonError::into_inner)));
+        let holders = mem::take(&mut *self.holders.lock().unwrap_or_else(PoisonError::into_inner));
+        holders.iter().filter_map(Weak::upgrade).for_each(|holder| holder.release());
+        self.slabs.clear();
     }
 
-    /// The list that is being recorded, or a new one.
-    fn resume(&self, state: &mut State) -> Result<Recording> {
-        match state.open.take() {
-            Some(recording) => Ok(recording),
-            None => self.begin(state),
+    fn remove(&self) -> bool {
+        let Some(parts) = self.parts.get() else { return false };
+        self.is_test.store(true, Ordering::Release);
+        if let Ok(device) = parts.device.cast::<ID3D12Device5>() {
+            // Wine does nothing here.
+            // SAFETY: the call has no preconditions.
+            unsafe { device.RemoveDevice() };
         }
-    }
-
-    /// Adds what a command uses to its list, and submits the list if it is full. Returns the fence's value after it.
-    fn pause(&self, state: &mut State, mut recording: Recording, used: Kept) -> Result<u64> {
-        recording.kept.push(used);
-        if recording.kept.len() < TOGETHER {
-            state.open = Some(recording);
-            return Ok(state.submitted + 1);
-        }
-        self.execute(state, recording)?;
-        Ok(state.submitted)
-    }
-
-    /// Submits a copy after everything before. The device's part must stay valid until it is dropped through
-    /// [`Connection::release`], and the host's until the copy is finished.
-    pub(crate) fn copy(
-        &self,
-        (target, to): (&ID3D12Resource, usize),
-        (source, from): (&ID3D12Resource, usize),
-        bytes: usize,
-    ) -> Result<()> {
-        let mut state = self.state();
-        // Between two submissions, buffers need no transitions.
-        self.submit(&mut state)?;
-        let recording = self.begin(&mut state)?;
-        // SAFETY: the list is being recorded. The engine's parts lie within their blocks, those of the host in the
-        // mapped memory.
-        unsafe {
-            let list = &recording.commands.list;
-            list.CopyBufferRegion(target, to as u64, source, from as u64, bytes as u64);
-        }
-        self.execute(&mut state, recording)
-    }
-
-    /// Frees memory once the device has finished what uses it.
-    pub(crate) fn release(&self, memory: ID3D12Resource) {
-        let mut state = self.state();
-        let last = state.submitted + u64::from(state.open.is_some());
-        if self.completed() < last {
-            state.dropped.push((last, memory));
-        }
+        true
     }
 
     /// Whether the device has finished a submission, or was removed.
     pub(crate) fn has_finished(&self, value: u64) -> bool {
-        self.completed() >= value
+        self.parts.get().is_none_or(|parts| parts.completed() >= value)
     }
 
     /// Waits for a submission.
     pub(crate) fn wait_for(&self, value: u64) -> Result<()> {
-        if !self.has_finished(value) {
+        let parts = self.parts()?;
+        if parts.completed() < value {
             // SAFETY: without an event, the call returns once the fence has the value.
-            unsafe { self.fence.SetEventOnCompletion(value, HANDLE::default()) }
+            unsafe { parts.fence.SetEventOnCompletion(value, HANDLE::default()) }
                 .map_err(|error| self.error("waiting for the device", &error))?;
         }
-        let completed = self.completed();
-        if completed == REMOVED || completed < value { self.sound() } else { Ok(()) }
+        self.tell();
+        let completed = parts.completed();
+        let is_test = self.is_test.load(Ordering::Acquire);
+        if is_test || completed == REMOVED || completed < value { self.sound() } else { Ok(()) }
     }
 
     /// Waits until all work has finished.
@@ -359,23 +317,13 @@ impl Drop for Connection {
     fn drop(&mut self) {
         // If the device does not respond, what it uses is kept.
         if self.synchronize().is_err() && self.sound().is_ok() {
-            std::mem::forget(std::mem::take(&mut *self.state()));
+            mem::forget(mem::take(&mut *self.state()));
         }
     }
 }
 
-// SAFETY: Direct3D's devices, queues and fences may be used from any thread; lists and their memory are only used by
-// the thread that has the lock.
+// SAFETY: what `Held` has may be used from any thread; lists and their memory are only used by the thread that has the
+// lock of the state.
 unsafe impl Send for Connection {}
 // SAFETY: as above.
 unsafe impl Sync for Connection {}
-
-/// A barrier after which everything written before can be read.
-fn everything_written() -> D3D12_RESOURCE_BARRIER {
-    let all = D3D12_RESOURCE_UAV_BARRIER { pResource: ManuallyDrop::new(None) };
-    D3D12_RESOURCE_BARRIER {
-        Type: D3D12_RESOURCE_BARRIER_TYPE_UAV,
-        Anonymous: D3D12_RESOURCE_BARRIER_0 { UAV: ManuallyDrop::new(all) },
-        ..Default::default()
-    }
-}

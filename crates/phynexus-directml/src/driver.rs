@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
 };
 
 use phynexus::{
@@ -21,14 +21,17 @@ use smallvec::SmallVec;
 
 use crate::{
     adapters::{Found, adapters, available_memory, describe},
-    compile::{accept, compile},
+    compile::{accept, compile, made},
     connection::Connection,
     graph::Graph,
     libraries::Libraries,
     library,
     memory::Block,
     object::Pipeline,
+    queue::{What, Work},
+    recording::Recording,
     routine::Routine,
+    times::{Mark, Times},
 };
 
 /// What runs on the device.
@@ -62,20 +65,21 @@ pub(crate) fn register() {
 }
 
 /// An open GPU.
-struct Open {
-    connection: Arc<Connection>,
+pub(crate) struct Open {
+    pub(crate) connection: Arc<Connection>,
     staging: Arc<Staging<Connection>>,
+    times: Times,
     cache: DiskCache,
     /// Compiled graphs; `None` if DirectML refuses one. Compiling takes so long that they are kept for the life of the
     /// device.
     routines: Mutex<HashMap<Graph, Option<Arc<Routine>>>>,
 }
 
-/// A GPU, opened on first use.
+/// A GPU, opened on first use, and again if it was removed.
 pub(crate) struct DirectMl {
     libraries: &'static Libraries,
     found: Found,
-    open: OnceLock<Open>,
+    open: Mutex<Option<Arc<Open>>>,
     /// Held while opening.
     opening: Mutex<()>,
 }
@@ -87,26 +91,46 @@ unsafe impl Sync for DirectMl {}
 
 impl DirectMl {
     fn new(libraries: &'static Libraries, found: Found) -> DirectMl {
-        DirectMl { libraries, found, open: OnceLock::new(), opening: Mutex::new(()) }
+        DirectMl { libraries, found, open: Mutex::default(), opening: Mutex::new(()) }
     }
 
-    fn open(&self) -> Result<&Open> {
-        if let Some(open) = self.open.get() {
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<Open>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The device, if it is open.
+    fn known(&self) -> Option<Arc<Open>> {
+        self.lock().clone()
+    }
+
+    fn intact(&self) -> Option<Arc<Open>> {
+        self.known().filter(|open| !open.connection.is_removed())
+    }
+
+    pub(crate) fn open(&self) -> Result<Arc<Open>> {
+        if let Some(open) = self.intact() {
             return Ok(open);
         }
         // One thread at a time. A failure is not cached: the next attempt may succeed.
         let _turn = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(open) = self.open.get() {
+        if let Some(open) = self.intact() {
             return Ok(open);
         }
-        let connection = Arc::new(Connection::new(self.libraries, &self.found)?);
+        let removed = self.lock().take();
+        if let Some(removed) = removed {
+            removed.connection.release();
+        }
+        let connection = Connection::new(self.libraries, &self.found)?;
         let staging = Staging::new(connection.clone(), self.name());
         let cache = DiskCache::new("directml", "RNN_DIRECTML_CACHE_PATH");
-        Ok(self.open.get_or_init(|| Open { connection, staging, cache, routines: Mutex::default() }))
+        let (times, routines) = (Times::default(), Mutex::default());
+        let open = Arc::new(Open { connection, staging, times, cache, routines });
+        *self.lock() = Some(open.clone());
+        Ok(open)
     }
 
-    fn connection(&self) -> Result<&Arc<Connection>> {
-        Ok(&self.open()?.connection)
+    fn connection(&self) -> Result<Arc<Connection>> {
+        Ok(self.open()?.connection.clone())
     }
 
     /// No host memory can be pinned for a copy.
@@ -121,11 +145,43 @@ impl DirectMl {
     }
 }
 
+/// A launch as a command. One that is to be repeated uses no descriptors of others.
+pub(crate) fn work<'a>(
+    connection: &Arc<Connection>,
+    submission: &Submission<'a, DirectMl>,
+    is_repeated: bool,
+) -> Result<Work<'a>> {
+    submission.arguments.iter().try_for_each(|(block, _)| block.check(connection))?;
+    let name = submission.kernel.name.as_str();
+    let pipeline = match submission.module {
+        Module::Kernel(pipeline) => pipeline,
+        Module::Routine(routine) => {
+            let what = routine.run(connection, &submission.arguments, is_repeated)?;
+            return Ok(Work { name, what });
+        }
+    };
+    let mut addresses = SmallVec::new();
+    let mut starts = SmallVec::new();
+    for (&(block, start), parameter) in submission.arguments.iter().zip(&submission.kernel.buffers) {
+        // The start of an empty parameter is irrelevant.
+        let alignment = DirectMl::ALIGNMENT as u64;
+        let offset = u64::try_from(start).unwrap_or(0) / alignment * alignment;
+        let offset = if offset < block.bytes { offset } else { 0 };
+        starts.push(((start - offset as i64) / parameter.dtype.size() as i64) as i32);
+        addresses.push(block.address() + offset);
+    }
+    // The zero that printed kernels expect.
+    starts.push(0);
+    let grid = submission.kernel.grid().map(|extent| extent as u32);
+    let made = made(connection, pipeline)?;
+    Ok(Work { name, what: What::Kernel { pipeline: pipeline.clone(), made, addresses, starts, grid } })
+}
+
 impl Driver for DirectMl {
     type Block = Block;
     type Module = Module;
-    type Recording = ();
-    type Mark = ();
+    type Recording = Recording;
+    type Mark = Mark;
 
     fn name(&self) -> &str {
         &self.found.info.name
@@ -148,14 +204,28 @@ impl Driver for DirectMl {
     }
 
     fn allocate(&self, bytes: usize) -> Option<Block> {
-        Block::new(self.connection().ok()?, bytes)
+        Block::new(&self.connection().ok()?, bytes).ok()
+    }
+
+    fn is_lost(&self, block: &Block) -> bool {
+        block.is_lost()
+    }
+
+    fn own_memory(&self) -> usize {
+        let own = |connection: &Connection| {
+            connection.routine_bytes.load(Ordering::Relaxed) + connection.slabs.rest() as usize
+        };
+        self.known().map_or(0, |open| own(&open.connection))
     }
 
     fn write(&self, block: &Block, offset: usize, bytes: &[u8]) -> Result<()> {
-        let Open { connection, staging, .. } = self.open()?;
+        let open = self.open()?;
+        let Open { connection, staging, .. } = &*open;
+        block.check(connection)?;
+        let (target, start) = block.place()?;
         let done = staging.write(bytes, |part, at| {
             let (source, from) = connection.mapped.find(part)?;
-            connection.copy((block.resource(), offset + at), (&source, from), part.len())
+            connection.copy((&target, start + (offset + at) as u64), (&source, from as u64), part.len())
         })?;
         if done == bytes.len() { Ok(()) } else { Err(self.no_room(bytes.len() - done)) }
     }
@@ -176,20 +246,24 @@ impl Driver for DirectMl {
     }
 
     fn begin_read(&self, block: &Block, offset: usize, bytes: usize) -> Result<Option<Box<dyn HostRead>>> {
-        let Open { connection, staging, .. } = self.open()?;
+        let open = self.open()?;
+        let Open { connection, staging, .. } = &*open;
+        block.check(connection)?;
+        let (source, start) = block.place()?;
         staging.read(bytes, |pinned| {
             let (target, to) = connection.mapped.find(pinned)?;
-            connection.copy((&target, to), (block.resource(), offset), bytes)
+            connection.copy((&target, to as u64), (&source, start + offset as u64), bytes)
         })
     }
 
     fn pinned_memory(&self) -> usize {
-        self.open.get().map_or(0, |open| open.staging.bytes())
+        self.known().map_or(0, |open| open.staging.bytes())
     }
 
     fn trim(&self) {
-        if let Some(open) = self.open.get() {
+        if let Some(open) = self.known() {
             open.staging.trim();
+            open.connection.trim();
         }
     }
 
@@ -211,45 +285,53 @@ impl Driver for DirectMl {
     }
 
     fn launch(&self, submission: &Submission<'_, DirectMl>) -> Result<()> {
-        let Module::Kernel(pipeline) = submission.module else {
-            return Err(Error::internal("phynexus_directml", "a routine was launched as a kernel"));
-        };
-        let mut addresses: SmallVec<[u64; 20]> = SmallVec::new();
-        let mut starts: SmallVec<[i32; 21]> = SmallVec::new();
-        for (&(block, start), parameter) in submission.arguments.iter().zip(&submission.kernel.buffers) {
-            // The start of an empty parameter is irrelevant.
-            let alignment = DirectMl::ALIGNMENT as u64;
-            let offset = u64::try_from(start).unwrap_or(0) / alignment * alignment;
-            let offset = if offset < block.bytes { offset } else { 0 };
-            starts.push(((start - offset as i64) / parameter.dtype.size() as i64) as i32);
-            addresses.push(block.address + offset);
-        }
-        // The zero that printed kernels expect.
-        starts.push(0);
-        let grid = submission.kernel.grid().map(|extent| extent as u32);
-        self.connection()?.launch(pipeline, &addresses, &starts, grid)
+        let connection = self.connection()?;
+        connection.add(&work(&connection, submission, false)?).map(drop)
+    }
+
+    fn launch_all(&self, submissions: &[Submission<'_, DirectMl>], recording: &Recording) -> Result<()> {
+        recording.launch(self, submissions)
     }
 
     fn compile_routine(&self, step: &Step) -> Result<Option<Module>> {
         let Some(graph) = library::graph(step) else { return Ok(None) };
-        let Open { connection, routines, .. } = self.open()?;
+        let open = self.open()?;
+        let Open { connection, routines, .. } = &*open;
         let lock = || routines.lock().unwrap_or_else(PoisonError::into_inner);
         let known = lock().get(&graph).cloned();
         let routine = match known {
             Some(routine) => routine,
             None => {
-                let made = Routine::new(connection, graph.clone())?.map(Arc::new);
+                let made = Routine::new(connection, graph.clone())?;
                 lock().entry(graph).or_insert(made).clone()
             }
         };
         Ok(routine.map(Module::Routine))
     }
 
-    fn launch_routine(&self, module: &Module, arguments: &[BlockAddress<'_, Block>]) -> Result<bool> {
-        match module {
-            Module::Routine(routine) => routine.launch(self.connection()?, arguments),
-            Module::Kernel(_) => Ok(false),
+    fn routine_memory(&self, routine: &Module) -> usize {
+        match routine {
+            Module::Routine(routine) => routine.memory(),
+            Module::Kernel(_) => 0,
         }
+    }
+
+    fn takes(&self, routine: &Module, arguments: &[BlockAddress<'_, Block>]) -> bool {
+        match routine {
+            Module::Routine(routine) => routine.takes(arguments),
+            Module::Kernel(_) => false,
+        }
+    }
+
+    fn mark(&self) -> Result<Option<Mark>> {
+        let open = self.open()?;
+        open.times.mark(&open.connection).map(Some)
+    }
+
+    fn elapsed(&self, from: &Mark, to: &Mark) -> Result<f64> {
+        let open = self.open()?;
+        let read = |block: &Block, bytes: &mut [u8]| self.read(block, 0, bytes);
+        open.times.elapsed(&open.connection, &read, from, to)
     }
 
     fn submit(&self) -> Result<()> {
@@ -257,7 +339,7 @@ impl Driver for DirectMl {
     }
 
     fn synchronize(&self) -> Result<()> {
-        match self.open.get() {
+        match self.known() {
             Some(open) => open.connection.synchronize(),
             None => Ok(()),
         }

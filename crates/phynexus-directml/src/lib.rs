@@ -12,24 +12,34 @@
 //! | `fused`, `elementwise` | generated kernels as graphs, and their functions as operators |
 //! | `library`, `product`, `convolution`, `pooling` | operations with an operator of their own |
 //! | `encode` | descriptors of operators in memory |
-//! | `routine` | compiled graphs |
+//! | `routine`, `binding`, `descriptors` | compiled graphs, and what their runs use |
 //! | `hlsl` | kernels in HLSL |
 //! | `libraries` | the libraries of Windows |
 //! | `adapters` | the GPUs that DXGI reports, and the features that their kernels may use |
 //! | `object` | what commands use |
-//! | `connection` | an open GPU: its queue, command lists, errors |
-//! | `memory` | blocks of device memory, and host memory that the device reads and writes |
+//! | `connection` | an open GPU: its objects, its errors, and its removal |
+//! | `queue` | command lists and their order |
+//! | `recording` | steps that repeat, as lists that run again and again |
+//! | `times` | timestamps of the device |
+//! | `memory`, `slabs`, `ranges` | blocks of device memory, and host memory that the device reads and writes |
+//! | `debug` | what `RNN_GPU_DEBUG` shows |
 //! | `compile` | from a loop tree to a pipeline |
 //! | `driver` | the engine's trait |
 
 #[cfg(all(windows, feature = "driver"))]
 mod adapters;
 #[cfg(all(windows, feature = "driver"))]
+mod binding;
+#[cfg(all(windows, feature = "driver"))]
 mod compile;
 #[cfg(all(windows, feature = "driver"))]
 mod connection;
 #[cfg(any(test, all(windows, feature = "driver")))]
 mod convolution;
+#[cfg(all(windows, feature = "driver"))]
+mod debug;
+#[cfg(all(windows, feature = "driver"))]
+mod descriptors;
 #[cfg(all(windows, feature = "driver"))]
 mod driver;
 #[cfg(any(test, all(windows, feature = "driver")))]
@@ -57,8 +67,20 @@ mod pooling;
 #[cfg(any(test, all(windows, feature = "driver")))]
 mod product;
 #[cfg(all(windows, feature = "driver"))]
+mod queue;
+#[cfg(any(test, all(windows, feature = "driver")))]
+mod ranges;
+#[cfg(all(windows, feature = "driver"))]
+mod recording;
+#[cfg(all(windows, feature = "driver"))]
 mod routine;
+#[cfg(all(windows, feature = "driver"))]
+mod slabs;
+#[cfg(all(windows, feature = "driver"))]
+mod times;
 
+#[cfg(all(windows, feature = "driver"))]
+pub use connection::remove_device;
 #[cfg(all(windows, feature = "driver"))]
 pub use routine::dispatched_routines;
 

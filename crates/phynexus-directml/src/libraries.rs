@@ -11,12 +11,15 @@ use windows::{
             Direct3D::{D3D_FEATURE_LEVEL, D3D_FEATURE_LEVEL_11_0, Dxc::CLSID_DxcCompiler, ID3DBlob},
             Direct3D12::{
                 D3D_ROOT_SIGNATURE_VERSION, D3D_ROOT_SIGNATURE_VERSION_1, D3D12_ROOT_SIGNATURE_DESC,
+                ID3D12Debug,
             },
             Dxgi::{IDXGIAdapter1, IDXGIFactory1},
         },
     },
     core::{Error, GUID, HRESULT, Interface, Result},
 };
+
+use crate::debug::{is_enabled, say};
 
 type CreateFactory = unsafe extern "system" fn(*const GUID, *mut *mut c_void) -> HRESULT;
 type CreateDevice =
@@ -29,6 +32,7 @@ type SerializeRootSignature = unsafe extern "system" fn(
 ) -> HRESULT;
 type CreateDirectMl =
     unsafe extern "system" fn(*mut c_void, i32, i32, *const GUID, *mut *mut c_void) -> HRESULT;
+type GetDebugInterface = unsafe extern "system" fn(*const GUID, *mut *mut c_void) -> HRESULT;
 type CreateDxc = unsafe extern "system" fn(*const GUID, *const GUID, *mut *mut c_void) -> HRESULT;
 type Text = *const u8;
 /// `D3DCompile`: source, its length and name, macros, includes, entry point, target, two flags, code, messages.
@@ -52,6 +56,8 @@ pub(crate) struct Libraries {
     create_device: CreateDevice,
     serialize_root_signature: SerializeRootSignature,
     create_directml: CreateDirectMl,
+    /// The flags of DirectML's devices: whether they have its debug layer.
+    directml_flags: i32,
     create_dxc: Option<CreateDxc>,
     /// The older compiler of HLSL.
     pub(crate) compile: Option<Compile>,
@@ -75,6 +81,43 @@ unsafe fn function<F: Copy>(library: Library, name: &str) -> std::result::Result
     let found = found.map(|symbol| *symbol).map_err(|error| format!("{name} is missing: {error}"))?;
     mem::forget(library);
     Ok(found)
+}
+
+/// Enables the debug layers if `RNN_GPU_DEBUG` asks for them, and returns the flags of DirectML's devices.
+fn debug_layers() -> i32 {
+    /// `DML_CREATE_DEVICE_FLAG_DEBUG`
+    const DEBUG: i32 = 1;
+    if !is_enabled() {
+        return 0;
+    }
+    let layer = open("d3d12.dll").and_then(|library| {
+        // SAFETY: the function has this type in Microsoft's headers.
+        let get: GetDebugInterface = unsafe { function(library, "D3D12GetDebugInterface") }?;
+        // SAFETY: both pointers are valid during the call.
+        let layer: Result<ID3D12Debug> = interface(|id, made| unsafe { get(id, made) });
+        layer.map_err(|error| error.to_string())
+    });
+    match layer {
+        // SAFETY: no device is open yet: this would remove it.
+        Ok(layer) => unsafe { layer.EnableDebugLayer() },
+        Err(reason) => {
+            say(format_args!(
+                "Direct3D's debug layer is missing, which Windows's Graphics Tools have: {reason}"
+            ));
+            return 0;
+        }
+    }
+    // DirectML's layer needs that of Direct3D.
+    match open("DirectML.Debug.dll") {
+        Ok(library) => {
+            mem::forget(library);
+            DEBUG
+        }
+        Err(reason) => {
+            say(format_args!("DirectML's debug layer is missing: {reason}"));
+            0
+        }
+    }
 }
 
 /// The interface that a function stores.
@@ -106,6 +149,7 @@ impl Libraries {
                 create_device: function(open("d3d12.dll")?, "D3D12CreateDevice")?,
                 serialize_root_signature: function(open("d3d12.dll")?, "D3D12SerializeRootSignature")?,
                 create_directml: function(open("DirectML.dll")?, "DMLCreateDevice1")?,
+                directml_flags: debug_layers(),
                 create_dxc: open("dxcompiler.dll").and_then(|dxc| function(dxc, "DxcCreateInstance")).ok(),
                 compile: open("d3dcompiler_47.dll").and_then(|fxc| function(fxc, "D3DCompile")).ok(),
             })
@@ -130,7 +174,9 @@ impl Libraries {
         /// The first feature level.
         const LEAST: i32 = 0x1000;
         // SAFETY: as above. The object keeps a reference to the device.
-        interface(|id, made| unsafe { (self.create_directml)(device.as_raw(), 0, LEAST, id, made) })
+        interface(|id, made| unsafe {
+            (self.create_directml)(device.as_raw(), self.directml_flags, LEAST, id, made)
+        })
     }
 
     /// DXC, unless it is missing.

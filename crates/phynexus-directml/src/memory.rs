@@ -20,48 +20,132 @@ use windows::Win32::Graphics::{
     Dxgi::Common::DXGI_SAMPLE_DESC,
 };
 
-use crate::{connection::Connection, object::Mapped};
+use crate::{
+    connection::Connection,
+    object::{Held, Holder, Mapped},
+    slabs::{SLAB, SMALL},
+};
 
-/// Device memory.
-pub(crate) struct Block {
-    connection: Arc<Connection>,
-    resource: ID3D12Resource,
+/// A buffer of the device.
+pub(crate) struct Memory {
+    resource: Held<ID3D12Resource>,
     /// Its address on the device.
-    pub(crate) address: u64,
-    pub(crate) bytes: u64,
-    /// Other blocks may get its address after it, but not its number.
-    pub(crate) number: u64,
+    address: u64,
+    /// Other buffers may get its address after it, but not its number.
+    number: u64,
 }
 
-impl Block {
-    /// A block of so many bytes; `None` if memory does not suffice.
-    pub(crate) fn new(connection: &Arc<Connection>, bytes: usize) -> Option<Block> {
-        // Kernels access whole vectors of four words.
-        let bytes = (bytes as u64).max(1).checked_next_multiple_of(16)?;
+impl Memory {
+    fn new(connection: &Connection, bytes: u64) -> Result<Arc<Memory>> {
         let heap = D3D12_HEAP_PROPERTIES { Type: D3D12_HEAP_TYPE_DEFAULT, ..Default::default() };
-        let resource = buffer(connection, bytes, &heap, D3D12_RESOURCE_FLAG_ALLOW_UNORDERED_ACCESS).ok()?;
+        let resource = buffer(connection, bytes, &heap, D3D12_RESOURCE_FLAG_ALLOW_UNORDERED_ACCESS)?;
         // SAFETY: the resource is a buffer.
         let address = unsafe { resource.GetGPUVirtualAddress() };
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        Some(Block { connection: connection.clone(), resource, address, bytes, number })
+        let memory = Arc::new(Memory { resource: Held::new(resource), address, number });
+        connection.holds(&memory)?;
+        Ok(memory)
+    }
+}
+
+impl Holder for Memory {
+    fn release(&self) {
+        drop(self.resource.take());
+    }
+}
+
+// SAFETY: Direct3D's resources may be used from any thread.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+/// Device memory.
+pub(crate) struct Block {
+    connection: Arc<Connection>,
+    memory: Arc<Memory>,
+    /// Where it begins in the memory.
+    start: u64,
+    pub(crate) bytes: u64,
+}
+
+impl Block {
+    /// A block of so many bytes.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] if memory does not suffice.
+    pub(crate) fn new(connection: &Arc<Connection>, bytes: usize) -> Result<Block> {
+        // Kernels access whole vectors of four words.
+        let no_room = || connection.no_room("allocating memory", bytes);
+        let bytes = (bytes as u64).max(1).checked_next_multiple_of(16).ok_or_else(no_room)?;
+        let block = |(memory, start)| Block { connection: connection.clone(), memory, start, bytes };
+        if bytes > SMALL {
+            return Ok(block((Memory::new(connection, bytes)?, 0)));
+        }
+        loop {
+            if let Some(part) = connection.slabs.take(bytes) {
+                return Ok(block(part));
+            }
+            let slab = Memory::new(connection, SLAB)?;
+            connection.slabs.add(slab);
+        }
     }
 
-    pub(crate) fn resource(&self) -> &ID3D12Resource {
-        &self.resource
+    /// Its address on the device.
+    pub(crate) fn address(&self) -> u64 {
+        self.memory.address + self.start
+    }
+
+    /// Its buffer, and where it begins there.
+    ///
+    /// # Errors
+    /// An error if the device was removed.
+    pub(crate) fn place(&self) -> Result<(ID3D12Resource, u64)> {
+        let resource = self.memory.resource.get();
+        Ok((resource.ok_or_else(|| self.connection.lost())?, self.start))
+    }
+
+    /// A number of its buffer that no other has, and where it begins there.
+    pub(crate) fn identity(&self) -> (u64, u64) {
+        (self.memory.number, self.start)
+    }
+
+    /// Whether its contents are lost.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.connection.is_removed()
+    }
+
+    /// # Errors
+    /// An error if its contents are lost.
+    pub(crate) fn check(&self, on: &Connection) -> Result<()> {
+        match self.connection.number == on.number {
+            true => Ok(()),
+            false => Err(self.connection.lost()),
+        }
     }
 }
 
 impl Drop for Block {
     fn drop(&mut self) {
-        self.connection.release(self.resource.clone());
+        match self.bytes {
+            ..=SMALL => self.connection.slabs.give_back(&self.memory, self.start, self.bytes),
+            _ => free(&self.connection, &self.memory),
+        }
     }
 }
 
-// SAFETY: Direct3D's resources may be used from any thread.
-unsafe impl Send for Block {}
-// SAFETY: as above.
-unsafe impl Sync for Block {}
+fn free(connection: &Connection, memory: &Memory) {
+    if let Some(resource) = memory.resource.take() {
+        connection.drop_later(resource);
+    }
+}
+
+impl Connection {
+    /// Frees the slabs of which nothing is used.
+    pub(crate) fn trim(&self) {
+        self.slabs.unused().iter().for_each(|memory| free(self, memory));
+    }
+}
 
 /// A buffer with memory of its own.
 fn buffer(
@@ -82,11 +166,11 @@ fn buffer(
         ..Default::default()
     };
     let mut made: Option<ID3D12Resource> = None;
+    let parts = connection.parts()?;
     // SAFETY: the descriptions and the pointer are valid during the call.
     let result = unsafe {
         let state = D3D12_RESOURCE_STATE_COMMON;
-        let device = connection.device();
-        device.CreateCommittedResource(heap, D3D12_HEAP_FLAG_NONE, &description, state, None, &mut made)
+        parts.device.CreateCommittedResource(heap, D3D12_HEAP_FLAG_NONE, &description, state, None, &mut made)
     };
     result.map_err(|error| connection.error("allocating memory", &error))?;
     made.ok_or_else(|| Error::internal("phynexus_directml", "no buffer was made"))
@@ -157,5 +241,9 @@ impl Medium for Connection {
 
     fn wait(&self, event: &u64) -> Result<()> {
         self.wait_for(*event)
+    }
+
+    fn is_gone(&self) -> bool {
+        self.is_removed()
     }
 }

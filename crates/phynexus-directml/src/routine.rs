@@ -5,37 +5,34 @@ use std::{
     mem::ManuallyDrop,
     ptr,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, PoisonError, Weak,
         atomic::{AtomicU64, Ordering},
     },
 };
 
-use phynexus::Result;
+use phynexus::{Error, Result};
+use smallvec::SmallVec;
 use windows::{
-    Win32::{
-        AI::MachineLearning::DirectML::{
-            DML_BINDING_DESC, DML_BINDING_TABLE_DESC, DML_BINDING_TYPE_BUFFER, DML_BUFFER_BINDING,
-            DML_BUFFER_TENSOR_DESC, DML_EXECUTION_FLAG_NONE, DML_GRAPH_DESC, DML_GRAPH_EDGE_DESC,
-            DML_GRAPH_EDGE_TYPE, DML_GRAPH_EDGE_TYPE_INPUT, DML_GRAPH_EDGE_TYPE_INTERMEDIATE,
-            DML_GRAPH_EDGE_TYPE_OUTPUT, DML_GRAPH_NODE_DESC, DML_GRAPH_NODE_TYPE_OPERATOR,
-            DML_INPUT_GRAPH_EDGE_DESC, DML_INTERMEDIATE_GRAPH_EDGE_DESC, DML_OPERATOR_DESC,
-            DML_OPERATOR_GRAPH_NODE_DESC, DML_OPERATOR_TYPE, DML_OUTPUT_GRAPH_EDGE_DESC,
-            DML_TENSOR_DATA_TYPE, DML_TENSOR_DESC, DML_TENSOR_TYPE_BUFFER, IDMLBindingTable,
-            IDMLCompiledOperator, IDMLDevice1, IDMLDispatchable, IDMLOperator, IDMLOperatorInitializer,
-        },
-        Graphics::Direct3D12::{
-            D3D12_DESCRIPTOR_HEAP_DESC, D3D12_DESCRIPTOR_HEAP_FLAG_SHADER_VISIBLE,
-            D3D12_DESCRIPTOR_HEAP_TYPE_CBV_SRV_UAV, ID3D12DescriptorHeap, ID3D12Resource,
-        },
+    Win32::AI::MachineLearning::DirectML::{
+        DML_BUFFER_TENSOR_DESC, DML_EXECUTION_FLAG_NONE, DML_GRAPH_DESC, DML_GRAPH_EDGE_DESC,
+        DML_GRAPH_EDGE_TYPE, DML_GRAPH_EDGE_TYPE_INPUT, DML_GRAPH_EDGE_TYPE_INTERMEDIATE,
+        DML_GRAPH_EDGE_TYPE_OUTPUT, DML_GRAPH_NODE_DESC, DML_GRAPH_NODE_TYPE_OPERATOR,
+        DML_INPUT_GRAPH_EDGE_DESC, DML_INTERMEDIATE_GRAPH_EDGE_DESC, DML_OPERATOR_DESC,
+        DML_OPERATOR_GRAPH_NODE_DESC, DML_OPERATOR_TYPE, DML_OUTPUT_GRAPH_EDGE_DESC, DML_TENSOR_DATA_TYPE,
+        DML_TENSOR_DESC, DML_TENSOR_TYPE_BUFFER, IDMLCompiledOperator, IDMLDevice1, IDMLDispatchable,
+        IDMLOperator, IDMLOperatorInitializer,
     },
     core::{Interface, PCSTR},
 };
 
 use crate::{
+    binding::{Place, Table},
     connection::Connection,
     encode::encode,
-    graph::{Edge, Graph, Seen, Tensor, data_type},
+    graph::{Edge, Graph, Part, Seen, Tensor, data_type},
     memory::Block,
+    object::{Held, Holder},
+    queue::{What, Work},
 };
 
 /// Routines that DirectML has computed in this process.
@@ -48,36 +45,45 @@ pub fn dispatched_routines() -> u64 {
 
 /// The alignment of bindings in bytes: `DML_MINIMUM_BUFFER_TENSOR_ALIGNMENT`.
 const ALIGNMENT: u64 = 16;
-/// So many sets of bindings keep their descriptors.
-const SETS: usize = 4;
+/// So many tables of bindings are kept for each graph.
+const TABLES: usize = 8;
 
-/// A compiled graph, initialised on its device.
+/// Counts what DirectML has computed.
+pub(crate) fn count_dispatched(routines: u64) {
+    DISPATCHED.fetch_add(routines, Ordering::Relaxed);
+}
+
+/// A graph that DirectML takes. It is compiled again for a device that was opened again.
 pub(crate) struct Routine {
     graph: Graph,
-    compiled: IDMLCompiledOperator,
-    /// Memory that DirectML keeps between runs, and memory for one run. Runs are in the order of one queue.
+    compiled: Held<Arc<Compiled>>,
+    /// Bytes of memory for a run.
+    memory: u64,
+}
+
+/// A compiled graph, initialised on its device.
+struct Compiled {
+    connection: Weak<Connection>,
+    number: u64,
+    dispatchable: IDMLDispatchable,
+    /// Memory that DirectML keeps between runs, and its bytes.
     persistent: Option<Block>,
-    temporary: Option<Block>,
-    heap: ID3D12DescriptorHeap,
-    /// Descriptors of a set.
+    bytes: usize,
+    /// Bytes of memory for a run.
+    temporary: u64,
+    /// Descriptors of a table.
     descriptors: u32,
-    sets: Mutex<Vec<Set>>,
+    /// Least recently used first.
+    tables: Mutex<Vec<(Bound, Arc<Table>)>>,
 }
 
-/// A binding table with descriptors of its own.
-struct Set {
-    table: IDMLBindingTable,
-    /// What is bound: the block of each part, and where it begins there.
-    places: Vec<(u64, u64)>,
-    /// The submission that used it last.
-    used: u64,
-}
+/// What is bound: the number of each part's buffer, and where it begins there.
+type Bound = SmallVec<[(u64, u64); 8]>;
 
-// SAFETY: DirectML's compiled operators and Direct3D's heaps do not change and may be used from any thread; binding
-// tables are only used by the thread that has the lock.
-unsafe impl Send for Routine {}
+// SAFETY: DirectML's compiled operators do not change and may be used from any thread.
+unsafe impl Send for Compiled {}
 // SAFETY: as above.
-unsafe impl Sync for Routine {}
+unsafe impl Sync for Compiled {}
 
 /// The descriptor of a tensor, which points into it.
 fn described(tensor: &Tensor) -> Option<DML_BUFFER_TENSOR_DESC> {
@@ -210,193 +216,200 @@ fn edges<T>(kind: DML_GRAPH_EDGE_TYPE, of: &[T]) -> Vec<DML_GRAPH_EDGE_DESC> {
     of.iter().map(|edge| DML_GRAPH_EDGE_DESC { Type: kind, Desc: pointer(edge).cast_mut() }).collect()
 }
 
-/// A buffer for [`bind`], with the reference that its descriptor takes.
-fn bound(resource: &ID3D12Resource, offset: u64, bytes: u64) -> DML_BUFFER_BINDING {
-    DML_BUFFER_BINDING {
-        Buffer: ManuallyDrop::new(Some(resource.clone())),
-        Offset: offset,
-        SizeInBytes: bytes,
-    }
-}
-
-/// Calls `work` with the descriptors of buffers.
-fn bind(buffers: Vec<DML_BUFFER_BINDING>, work: impl FnOnce(&[DML_BINDING_DESC])) {
-    let describe = |buffer: &DML_BUFFER_BINDING| DML_BINDING_DESC {
-        Type: DML_BINDING_TYPE_BUFFER,
-        Desc: pointer(buffer).cast_mut(),
-    };
-    work(&buffers.iter().map(describe).collect::<Vec<_>>());
-    buffers.into_iter().for_each(|buffer| drop(ManuallyDrop::into_inner(buffer.Buffer)));
-}
-
-fn whole(block: &Block) -> Vec<DML_BUFFER_BINDING> {
-    vec![bound(block.resource(), 0, block.bytes)]
-}
-
-impl Routine {
+impl Compiled {
     /// Compiles and initialises a graph. `None` if DirectML refuses it.
-    pub(crate) fn new(connection: &Arc<Connection>, graph: Graph) -> Result<Option<Routine>> {
-        let device = connection.directml()?;
-        let Some(compiled) = compiled(device, &graph) else {
+    fn new(connection: &Arc<Connection>, graph: &Graph) -> Result<Option<Arc<Compiled>>> {
+        let parts = connection.parts()?;
+        let device = &connection.directml(&parts)?.device;
+        let Some(operator) = compiled(device, graph) else {
             // A refusal of an intact device.
             return connection.sound().map(|()| None);
         };
         let failed = |error| connection.error("initialising a DirectML graph", &error);
         // SAFETY: the operator is compiled for this device.
         let initializer: IDMLOperatorInitializer =
-            unsafe { device.CreateOperatorInitializer(Some(&[Some(compiled.clone())])) }.map_err(failed)?;
+            unsafe { device.CreateOperatorInitializer(Some(&[Some(operator.clone())])) }.map_err(failed)?;
         // SAFETY: the calls have no preconditions.
         let (before, after) =
-            unsafe { (initializer.GetBindingProperties(), compiled.GetBindingProperties()) };
-        let block = |bytes: u64| match bytes {
-            0 => Ok(None),
-            _ => match Block::new(connection, bytes as usize) {
-                Some(block) => Ok(Some(block)),
-                None => Err(connection.no_room("memory of a DirectML graph", bytes as usize)),
-            },
-        };
+            unsafe { (initializer.GetBindingProperties(), operator.GetBindingProperties()) };
+        let block = |bytes: u64| (bytes > 0).then(|| Block::new(connection, bytes as usize)).transpose();
         let persistent = block(after.PersistentResourceSize)?;
-        let temporary = block(before.TemporaryResourceSize.max(after.TemporaryResourceSize))?;
-        let descriptors = before.RequiredDescriptorCount.max(after.RequiredDescriptorCount).max(1);
-        let heap = D3D12_DESCRIPTOR_HEAP_DESC {
-            Type: D3D12_DESCRIPTOR_HEAP_TYPE_CBV_SRV_UAV,
-            NumDescriptors: descriptors * SETS as u32,
-            Flags: D3D12_DESCRIPTOR_HEAP_FLAG_SHADER_VISIBLE,
-            ..Default::default()
-        };
-        // SAFETY: the description is valid during the call.
-        let heap = unsafe { connection.device().CreateDescriptorHeap(&heap) }.map_err(failed)?;
-        let sets = Mutex::default();
-        let routine = Routine { graph, compiled, persistent, temporary, heap, descriptors, sets };
+        let temporary = block(before.TemporaryResourceSize)?;
         let initializer: IDMLDispatchable = initializer.cast().map_err(failed)?;
-        let table = routine.table(connection, &initializer, 0)?;
-        if let Some(block) = routine.temporary.as_ref().filter(|_| before.TemporaryResourceSize > 0) {
-            // SAFETY: the buffer outlives the use of the table.
-            bind(whole(block), |bound| unsafe { table.BindTemporaryResource(Some(&bound[0])) });
+        let mut table = Table::new(connection, &initializer, before.RequiredDescriptorCount)?;
+        if let Some(block) = &temporary {
+            table.temporary(Place::whole(block)?);
         }
-        if let Some(block) = &routine.persistent {
-            // SAFETY: as above.
-            bind(whole(block), |bound| unsafe { table.BindOutputs(Some(bound)) });
+        if let Some(block) = &persistent {
+            table.outputs(&[Place::whole(block)?]);
         }
-        let done = connection.dispatch(&initializer, &table, &routine.heap, None)?;
+        let what = What::Dispatch { dispatchable: initializer, table: Arc::new(table), kept: None };
+        let done = connection.add(&Work { name: "initialisation", what })?;
         connection.flush()?;
         connection.wait_for(done)?;
+        let bytes = persistent.as_ref().map_or(0, |block| block.bytes);
+        connection.routine_bytes.fetch_add(bytes as usize, Ordering::Relaxed);
+        Ok(Some(Arc::new(Compiled {
+            connection: Arc::downgrade(connection),
+            number: connection.number,
+            dispatchable: operator.cast().map_err(failed)?,
+            persistent,
+            bytes: bytes as usize,
+            temporary: after.TemporaryResourceSize,
+            descriptors: after.RequiredDescriptorCount,
+            tables: Mutex::default(),
+        })))
+    }
+
+    /// A table with these bindings: one that has them, or a new one.
+    fn table(&self, connection: &Connection, run: &Run<'_>) -> Result<Arc<Table>> {
+        let places: Bound = run
+            .parts()
+            .map(|(block, offset, _)| {
+                let (number, start) = block.identity();
+                (number, start + offset)
+            })
+            .collect();
+        let lock = || self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tables = lock();
+        if let Some(at) = tables.iter().position(|(known, _)| *known == places) {
+            let known = tables.remove(at);
+            let table = known.1.clone();
+            tables.push(known);
+            return Ok(table);
+        }
+        drop(tables);
+        let table = Arc::new(self.bound(connection, run)?);
+        let mut tables = lock();
+        tables.push((places, table.clone()));
+        // Lists keep the tables that they use.
+        let oldest = (tables.len() > TABLES).then(|| tables.remove(0));
+        drop(tables);
+        drop(oldest);
+        Ok(table)
+    }
+
+    fn bound(&self, connection: &Connection, run: &Run<'_>) -> Result<Table> {
+        let mut table = Table::new(connection, &self.dispatchable, self.descriptors)?;
+        let places = |parts: &[(&Block, u64, u64)]| {
+            parts.iter().map(|(block, offset, bytes)| Place::of(block, *offset, *bytes)).collect()
+        };
+        let (inputs, outputs): (Result<Vec<Place>>, Result<Vec<Place>>) =
+            (places(&run.inputs), places(&run.outputs));
+        table.inputs(&inputs?);
+        table.outputs(&outputs?);
+        if let Some((block, _, bytes)) = run.memory {
+            table.temporary(Place::of(block, 0, bytes)?);
+        }
+        if let Some(block) = &self.persistent {
+            table.persistent(Place::whole(block)?);
+        }
+        Ok(table)
+    }
+}
+
+impl Drop for Compiled {
+    fn drop(&mut self) {
+        if let Some(connection) = self.connection.upgrade() {
+            connection.routine_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What a run uses: blocks, and the offset and the length of the part in bytes.
+struct Run<'a> {
+    inputs: Vec<(&'a Block, u64, u64)>,
+    outputs: Vec<(&'a Block, u64, u64)>,
+    memory: Option<(&'a Block, u64, u64)>,
+}
+
+impl<'a> Run<'a> {
+    /// `None` if an address is not aligned, a part is not in its block, or an output overlaps an input.
+    fn new(graph: &Graph, arguments: &[(&'a Block, i64)]) -> Option<Run<'a>> {
+        let place = |part: &Part| {
+            let (block, start) = *arguments.get(part.binding)?;
+            let offset = u64::try_from(start).ok()? + part.offset;
+            let bytes = part.tensor.bytes();
+            let fits = offset.is_multiple_of(ALIGNMENT) && offset + bytes <= block.bytes;
+            fits.then_some((block, offset, bytes))
+        };
+        let inputs: Vec<_> = graph.inputs.iter().map(place).collect::<Option<_>>()?;
+        let outputs: Vec<_> = graph.outputs.iter().map(|(_, part)| place(part)).collect::<Option<_>>()?;
+        let overlap = |(a, a_start, a_bytes): &(&Block, u64, u64),
+                       (b, b_start, b_bytes): &(&Block, u64, u64)| {
+            let (a, b) = (a.address() + a_start, b.address() + b_start);
+            a < b + b_bytes && b < a + a_bytes
+        };
+        let apart = outputs.iter().all(|output| !inputs.iter().any(|input| overlap(output, input)));
+        apart.then_some(Run { inputs, outputs, memory: None })
+    }
+
+    fn parts(&self) -> impl Iterator<Item = &(&'a Block, u64, u64)> {
+        self.inputs.iter().chain(&self.outputs).chain(&self.memory)
+    }
+}
+
+impl Routine {
+    /// `None` if DirectML refuses the graph.
+    pub(crate) fn new(connection: &Arc<Connection>, graph: Graph) -> Result<Option<Arc<Routine>>> {
+        let Some(compiled) = Compiled::new(connection, &graph)? else { return Ok(None) };
+        let memory = compiled.temporary;
+        let routine = Arc::new(Routine { graph, compiled: Held::new(compiled), memory });
+        connection.holds(&routine)?;
         Ok(Some(routine))
     }
 
-    /// A binding table with the descriptors of a set.
-    fn table(&self, connection: &Connection, of: &IDMLDispatchable, set: usize) -> Result<IDMLBindingTable> {
-        // SAFETY: the calls have no preconditions.
-        let (mut cpu, mut gpu, step) = unsafe {
-            let kind = D3D12_DESCRIPTOR_HEAP_TYPE_CBV_SRV_UAV;
-            let step = connection.device().GetDescriptorHandleIncrementSize(kind);
-            let (cpu, gpu) = (
-                self.heap.GetCPUDescriptorHandleForHeapStart(),
-                self.heap.GetGPUDescriptorHandleForHeapStart(),
-            );
-            (cpu, gpu, step as usize)
-        };
-        let before = set * self.descriptors as usize * step;
-        cpu.ptr += before;
-        gpu.ptr += before as u64;
-        let description = DML_BINDING_TABLE_DESC {
-            Dispatchable: ManuallyDrop::new(Some(of.clone())),
-            CPUDescriptorHandle: cpu,
-            GPUDescriptorHandle: gpu,
-            SizeInDescriptors: self.descriptors,
-        };
-        // SAFETY: the description is valid during the call, and the heap has room for these descriptors.
-        let table = unsafe { connection.directml()?.CreateBindingTable(Some(&description)) };
-        drop(ManuallyDrop::into_inner(description.Dispatchable));
-        table.map_err(|error| connection.error("binding a DirectML graph", &error))
+    /// The graph on this device.
+    fn on(self: &Arc<Routine>, connection: &Arc<Connection>) -> Result<Arc<Compiled>> {
+        if let Some(known) = self.compiled.get().filter(|known| known.number == connection.number) {
+            return Ok(known);
+        }
+        let refused = || Error::internal("phynexus_directml", "DirectML refuses a graph that it took before");
+        let compiled = Compiled::new(connection, &self.graph)?.ok_or_else(refused)?;
+        drop(self.compiled.replace(compiled.clone()));
+        connection.holds(self)?;
+        Ok(compiled)
     }
 
-    /// Submits a run. Returns false if an address is not aligned, or an output overlaps an input.
-    pub(crate) fn launch(
+    /// Bytes of memory that a run needs.
+    pub(crate) fn memory(&self) -> usize {
+        self.memory as usize
+    }
+
+    /// Whether it can take these bindings.
+    pub(crate) fn takes(&self, arguments: &[(&Block, i64)]) -> bool {
+        Run::new(&self.graph, arguments).is_some()
+    }
+
+    /// A run with these bindings, the last of which is the memory that it needs. A run that is to be repeated gets
+    /// descriptors of its own.
+    pub(crate) fn run(
         self: &Arc<Routine>,
-        connection: &Connection,
+        connection: &Arc<Connection>,
         arguments: &[(&Block, i64)],
-    ) -> Result<bool> {
-        let parts = || self.graph.inputs.iter().chain(self.graph.outputs.iter().map(|(_, part)| part));
-        let mut places = Vec::with_capacity(parts().count());
-        for part in parts() {
-            let Some((block, start)) = arguments.get(part.binding) else { return Ok(false) };
-            let Ok(start) = u64::try_from(*start) else { return Ok(false) };
-            let (offset, bytes) = (start + part.offset, part.tensor.bytes());
-            if !offset.is_multiple_of(ALIGNMENT) || offset + bytes > block.bytes {
-                return Ok(false);
+        is_repeated: bool,
+    ) -> Result<What> {
+        let wrong = || Error::internal("phynexus_directml", "a routine cannot take its bindings");
+        let mut run = Run::new(&self.graph, arguments).ok_or_else(wrong)?;
+        let compiled = self.on(connection)?;
+        if compiled.temporary > 0 {
+            let (block, _) = arguments.last().ok_or_else(wrong)?;
+            if compiled.temporary > block.bytes {
+                return Err(wrong());
             }
-            places.push((*block, offset, bytes));
+            run.memory = Some((block, 0, compiled.temporary));
         }
-        let (inputs, outputs) = places.split_at(self.graph.inputs.len());
-        let overlap = |(a, a_start, a_bytes): &(&Block, u64, u64),
-                       (b, b_start, b_bytes): &(&Block, u64, u64)| {
-            let (a, b) = (a.address + a_start, b.address + b_start);
-            a < b + b_bytes && b < a + a_bytes
+        let table = match is_repeated {
+            true => Arc::new(compiled.bound(connection, &run)?),
+            false => compiled.table(connection, &run)?,
         };
-        if outputs.iter().any(|output| inputs.iter().any(|input| overlap(output, input))) {
-            return Ok(false);
-        }
-        let bound: Vec<(u64, u64)> =
-            places.iter().map(|(block, offset, _)| (block.number, *offset)).collect();
-        let mut sets = self.sets.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = match sets.iter().position(|set| set.places == bound) {
-            Some(at) => at,
-            None => {
-                let at = self.free(connection, &mut sets)?;
-                self.bind(&sets[at].table, inputs, outputs);
-                sets[at].places = bound;
-                at
-            }
-        };
-        let dispatchable: IDMLDispatchable =
-            self.compiled.cast().map_err(|error| connection.error("launching a DirectML graph", &error))?;
-        sets[at].used =
-            connection.dispatch(&dispatchable, &sets[at].table, &self.heap, Some(self.clone()))?;
-        DISPATCHED.fetch_add(1, Ordering::Relaxed);
-        Ok(true)
+        let dispatchable = compiled.dispatchable.clone();
+        Ok(What::Dispatch { dispatchable, table, kept: Some(compiled) })
     }
+}
 
-    /// A set whose descriptors the device does not read: a new one, or the one that was used first.
-    fn free(&self, connection: &Connection, sets: &mut Vec<Set>) -> Result<usize> {
-        let dispatchable: IDMLDispatchable =
-            self.compiled.cast().map_err(|error| connection.error("binding a DirectML graph", &error))?;
-        if sets.len() < SETS {
-            let table = self.table(connection, &dispatchable, sets.len())?;
-            sets.push(Set { table, places: Vec::new(), used: 0 });
-            return Ok(sets.len() - 1);
-        }
-        let oldest = (0..sets.len()).min_by_key(|&at| sets[at].used).unwrap_or(0);
-        if !connection.has_finished(sets[oldest].used) {
-            connection.flush()?;
-            connection.wait_for(sets[oldest].used)?;
-        }
-        // Whatever fails, the old bindings are gone.
-        sets[oldest].places.clear();
-        sets[oldest].table = self.table(connection, &dispatchable, oldest)?;
-        Ok(oldest)
-    }
-
-    fn bind(&self, table: &IDMLBindingTable, inputs: &[(&Block, u64, u64)], outputs: &[(&Block, u64, u64)]) {
-        let buffers = |places: &[(&Block, u64, u64)]| {
-            let buffer =
-                |(block, offset, bytes): &(&Block, u64, u64)| bound(block.resource(), *offset, *bytes);
-            places.iter().map(buffer).collect::<Vec<_>>()
-        };
-        // SAFETY: the engine keeps the buffers of the arguments, and the recording the routine's own, until the device
-        // has finished the run.
-        unsafe {
-            bind(buffers(inputs), |bound| table.BindInputs(Some(bound)));
-            bind(buffers(outputs), |bound| table.BindOutputs(Some(bound)));
-            if let Some(block) = &self.temporary {
-                let needed = self.compiled.GetBindingProperties().TemporaryResourceSize;
-                if needed > 0 {
-                    bind(whole(block), |bound| table.BindTemporaryResource(Some(&bound[0])));
-                }
-            }
-            if let Some(block) = &self.persistent {
-                bind(whole(block), |bound| table.BindPersistentResource(Some(&bound[0])));
-            }
-        }
+impl Holder for Routine {
+    fn release(&self) {
+        drop(self.compiled.take());
     }
 }
