@@ -24,7 +24,8 @@ use windows::{
             },
             Direct3D12::{
                 D3D_SHADER_MODEL, D3D_SHADER_MODEL_5_1, D3D_SHADER_MODEL_6_0, D3D12_FEATURE,
-                D3D12_FEATURE_D3D12_OPTIONS1, D3D12_FEATURE_DATA_D3D12_OPTIONS1,
+                D3D12_FEATURE_D3D12_OPTIONS1, D3D12_FEATURE_D3D12_OPTIONS4,
+                D3D12_FEATURE_DATA_D3D12_OPTIONS1, D3D12_FEATURE_DATA_D3D12_OPTIONS4,
                 D3D12_FEATURE_DATA_FEATURE_LEVELS, D3D12_FEATURE_DATA_SHADER_MODEL,
                 D3D12_FEATURE_FEATURE_LEVELS, D3D12_FEATURE_SHADER_MODEL, ID3D12Device,
             },
@@ -59,6 +60,8 @@ pub(crate) struct Found {
     pub(crate) dxc: bool,
     /// The parts of its arithmetic that are exact.
     pub(crate) arithmetic: WgslArithmetic,
+    /// Whether it computes with 16-bit numbers.
+    pub(crate) half: bool,
 }
 
 impl Found {
@@ -174,7 +177,7 @@ pub(crate) fn describe(
     let wide = dxc && waves.Int64ShaderOps.as_bool();
     let has = |dtype: &DType| match dtype {
         DType::I64 | DType::U64 => wide,
-        // naga cannot reinterpret 64-bit floats in HLSL.
+        // Functions of 64-bit floats are computed with 32 bits in HLSL.
         DType::F64 => false,
         _ => true,
     };
@@ -196,8 +199,11 @@ pub(crate) fn describe(
     let processors = if emulated { available_parallelism().map_or(1, usize::from) } else { 16 };
     let target = Target { limits, vector_bytes: 16, processors, sums: 64 };
     // Direct3D guarantees neither exact division nor subnormal numbers; a CPU has both.
+    let mut narrow = D3D12_FEATURE_DATA_D3D12_OPTIONS4::default();
+    let half = ask(&device, D3D12_FEATURE_D3D12_OPTIONS4, &mut narrow).is_ok()
+        && narrow.Native16BitShaderOpsSupported.as_bool();
     let arithmetic = WgslArithmetic { divisions: emulated, subnormals: emulated };
-    Ok(Found { adapter, luid: about.AdapterLuid, info, target, dxc, arithmetic })
+    Ok(Found { adapter, luid: about.AdapterLuid, info, target, dxc, arithmetic, half })
 }
 
 /// Free memory in bytes, if DXGI reports it: the part of the process's budget that it does not use.

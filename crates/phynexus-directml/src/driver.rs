@@ -294,7 +294,9 @@ impl Driver for DirectMl {
     }
 
     fn compile_routine(&self, step: &Step) -> Result<Option<Module>> {
-        let Some(graph) = library::graph(step) else { return Ok(None) };
+        // Without 16-bit arithmetic, DirectML's shaders round towards zero.
+        let rounds_well = |graph: &Graph| self.found.half || !graph.rounds_to_half();
+        let Some(graph) = library::graph(step).filter(rounds_well) else { return Ok(None) };
         let open = self.open()?;
         let Open { connection, routines, .. } = &*open;
         let lock = || routines.lock().unwrap_or_else(PoisonError::into_inner);

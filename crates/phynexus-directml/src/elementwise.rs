@@ -10,7 +10,8 @@ use crate::{
     operator::{self, Row},
 };
 
-/// A function of one value.
+/// A function of one value. Those of which Direct3D allows errors of many units in the last place, such as exponentials,
+/// are left to kernels.
 pub(crate) fn unary(graph: &mut Graph, function: Unary, a: Seen) -> Option<Seen> {
     /// `DML_ROUNDING_MODE_HALVES_TO_NEAREST_EVEN` and `_TOWARD_ZERO`, `DML_IS_INFINITY_MODE_EITHER`.
     const TO_EVEN: u32 = 0;
@@ -31,10 +32,6 @@ pub(crate) fn unary(graph: &mut Graph, function: Unary, a: Seen) -> Option<Seen>
         Unary::Sign => (&operator::SIGN, vec![], dtype),
         Unary::Sqrt => (&operator::SQRT, vec![], dtype),
         Unary::Recip => (&operator::RECIPROCAL, vec![], dtype),
-        Unary::Exp => (&operator::EXP, vec![], dtype),
-        Unary::Log => (&operator::LOG, vec![], dtype),
-        Unary::Erf => (&operator::ERF, vec![], dtype),
-        Unary::Tanh => (&operator::TANH, vec![], dtype),
         Unary::Floor => (&operator::FLOOR, vec![], dtype),
         Unary::Ceil => (&operator::CEIL, vec![], dtype),
         Unary::Round => (&operator::ROUND, vec![Value::Number(TO_EVEN)], dtype),
@@ -53,19 +50,23 @@ pub(crate) fn unary(graph: &mut Graph, function: Unary, a: Seen) -> Option<Seen>
 pub(crate) fn binary(graph: &mut Graph, function: Binary, a: Seen, b: Seen) -> Option<Seen> {
     let dtype = a.tensor.dtype;
     let is_bool = dtype == DType::Bool;
+    // DirectML orders signed 64-bit numbers by their lower halves.
+    if dtype == DType::I64 && matches!(function, Binary::Lt | Binary::Le | Binary::Max | Binary::Min) {
+        return None;
+    }
     let row = match function {
         Binary::Add => &operator::ADD,
         Binary::Sub => &operator::SUBTRACT,
         Binary::Mul => &operator::MULTIPLY,
         Binary::Div if dtype.is_float() => &operator::DIVIDE,
-        // DirectML's return the other operand for NaN.
-        Binary::Max | Binary::Min if dtype.is_float() => {
-            let chosen = match function {
-                Binary::Max => binary(graph, Binary::Lt, b.clone(), a.clone())?,
-                _ => binary(graph, Binary::Lt, a.clone(), b.clone())?,
-            };
-            let nan = unary(graph, Unary::IsNan, a.clone())?;
-            let first = binary(graph, Binary::Or, chosen, nan)?;
+        // DirectML's return the other operand for NaN, and clamp numbers to 32 bits.
+        Binary::Max | Binary::Min if dtype.is_float() || dtype.size() == 8 => {
+            let (less, than) = if function == Binary::Max { (&b, &a) } else { (&a, &b) };
+            let mut first = binary(graph, Binary::Lt, less.clone(), than.clone())?;
+            if dtype.is_float() {
+                let nan = unary(graph, Unary::IsNan, a.clone())?;
+                first = binary(graph, Binary::Or, first, nan)?;
+            }
             return select(graph, first, a, b);
         }
         Binary::Max => &operator::MAX,
@@ -119,8 +120,27 @@ pub(crate) fn cast(graph: &mut Graph, a: Seen, to: DType) -> Option<Seen> {
         let zero = constant(graph, Scalar::Int(0), from)?;
         return binary(graph, Binary::Ne, a, zero);
     }
+    // DirectML's clamps integers, and 64-bit ones to 32 bits.
+    let fits = if from.is_float() {
+        to.is_float() || to.size() < 8
+    } else {
+        to == DType::F32 || !to.is_float() && holds(from, to)
+    };
+    if !fits {
+        return None;
+    }
     let output = a.tensor.like(to);
     Some(graph.apply(&operator::CAST, [a], output, Vec::new()))
+}
+
+/// Whether an integer type has all values of another.
+fn holds(from: DType, to: DType) -> bool {
+    let signed = |dtype| matches!(dtype, DType::I8 | DType::I16 | DType::I32 | DType::I64);
+    match (signed(from), signed(to)) {
+        (true, false) => false,
+        (false, true) => from == DType::Bool || from.size() < to.size(),
+        _ => from.size() <= to.size(),
+    }
 }
 
 /// A constant, as one element.
@@ -162,14 +182,17 @@ pub(crate) fn reduce(graph: &mut Graph, combine: Combine, a: Seen, axes: &[u32])
     const MULTIPLY: u32 = 9;
     const SUM: u32 = 10;
     let dtype = a.tensor.dtype;
-    let wide = matches!(dtype, DType::F32 | DType::I32 | DType::U32 | DType::I64 | DType::U64);
     let function = match combine {
-        Combine::Sum if wide => SUM,
-        Combine::Prod if dtype == DType::F32 => MULTIPLY,
-        Combine::Max if wide => MAX,
-        Combine::Min if wide => MIN,
-        _ => return None,
+        Combine::Sum => SUM,
+        Combine::Prod if dtype.is_float() => MULTIPLY,
+        Combine::Prod => return None,
+        Combine::Max => MAX,
+        Combine::Min => MIN,
     };
+    // DirectML reduces no narrower integers, and 64-bit ones inexactly.
+    if !matches!(dtype, DType::F32 | DType::I32 | DType::U32) {
+        return None;
+    }
     let mut output = a.tensor.like(dtype);
     for &axis in axes {
         *output.sizes.get_mut(axis as usize)? = 1;

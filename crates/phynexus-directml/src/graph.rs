@@ -2,7 +2,7 @@
 
 use phynexus::{DType, shape::element_count};
 
-use crate::operator::{Field, IDENTITY, Row};
+use crate::operator::{self, Field, IDENTITY, Row};
 
 /// The number of a type in `DML_TENSOR_DATA_TYPE`, if tensors may have it.
 pub(crate) fn data_type(dtype: DType) -> Option<u32> {
@@ -29,6 +29,19 @@ pub(crate) struct Tensor {
     /// `None` if the elements are packed in row-major order.
     pub(crate) strides: Option<Vec<u32>>,
 }
+
+/// Operators whose results of `float16` are exact.
+static EXACT: [&Row; 9] = [
+    &operator::ABS,
+    &operator::CEIL,
+    &operator::FLOOR,
+    &operator::GATHER,
+    &operator::IDENTITY,
+    &operator::IF,
+    &operator::PADDING,
+    &operator::ROUND,
+    &operator::SIGN,
+];
 
 /// The fewest and the most dimensions of a tensor: the first versions of DirectML take at least 4.
 const RANKS: (usize, usize) = (4, 8);
@@ -169,6 +182,13 @@ pub(crate) struct Graph {
 }
 
 impl Graph {
+    /// Whether an operator rounds to `float16`.
+    pub(crate) fn rounds_to_half(&self) -> bool {
+        let exact = |row: &Row| EXACT.iter().any(|known| known.number == row.number);
+        let half = |tensor: &Tensor| tensor.dtype == DType::F16;
+        self.nodes.iter().any(|node| node.outputs.iter().flatten().any(half) && !exact(node.row))
+    }
+
     /// An input, once for equal ones.
     pub(crate) fn input(&mut self, part: Part) -> Seen {
         let tensor = part.tensor.clone();

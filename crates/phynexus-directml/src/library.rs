@@ -79,8 +79,8 @@ fn dimension(seen: &Seen, x: &Operand, axis: usize) -> u32 {
 fn arg_reduce(graph: &mut Graph, of: &ArgReduce, x: &Operand) -> Option<Seen> {
     /// `DML_AXIS_DIRECTION_INCREASING`: of equal elements, the first.
     const INCREASING: u32 = 0;
-    // The place of NaN is that of another element in DirectML.
-    if x.dtype.is_float() {
+    // DirectML leaves NaN out, and compares 64-bit numbers inexactly.
+    if x.dtype.is_float() || x.dtype.size() == 8 {
         return None;
     }
     let seen = only(graph, x)?;
@@ -98,6 +98,10 @@ fn scan(graph: &mut Graph, of: &Scan, x: &Operand) -> Option<Seen> {
         Combine::Prod => &operator::CUMULATIVE_PRODUCT,
         Combine::Max | Combine::Min => return None,
     };
+    // DirectML's sums of 64-bit numbers have 32 bits.
+    if x.dtype.size() == 8 {
+        return None;
+    }
     let seen = only(graph, x)?;
     let axis = dimension(&seen, x, of.axis);
     let output = seen.tensor.like(x.dtype);

@@ -42,15 +42,11 @@ operators! {
     IDENTITY 1 [In, Out, Null];
     ABS 2 [In, Out, Null];
     CEIL 7 [In, Out, Null];
-    EXP 11 [In, Out, Null];
     FLOOR 12 [In, Out, Null];
-    LOG 13 [In, Out, Null];
     RECIPROCAL 27 [In, Out, Null];
     SQRT 29 [In, Out, Null];
     SIGN 79 [In, Out];
     IS_NAN 80 [In, Out];
-    ERF 81 [In, Out, Null];
-    TANH 84 [In, Out, Null];
     /// The rounding.
     ROUND 99 [In, Out, Number];
     /// The signs of infinities that count.
@@ -92,8 +88,6 @@ operators! {
     /// The axis, the direction, whether an element is left out of its own sum.
     CUMULATIVE_SUMMATION 105 [In, Out, Number, Number, Number];
     CUMULATIVE_PRODUCT 145 [In, Out, Number, Number, Number];
-    /// Values and places; the axis, the number of elements, the direction.
-    TOP_K 112 [In, Out, Out, Number, Number, Number];
     /// The axis and the dimensions of the indices.
     GATHER 67 [In, In, Out, Number, Number];
 

@@ -22,8 +22,8 @@ pub(crate) fn pool(
 ) -> Option<Seen> {
     let window = Window::new(geometry)?;
     match kind {
-        // DirectML's leaves NaN out.
-        PoolKind::Max | PoolKind::ArgMax if x.dtype.is_float() => None,
+        // DirectML leaves NaN out, and clamps numbers to 32 bits.
+        PoolKind::Max | PoolKind::ArgMax if x.dtype.is_float() || x.dtype.size() == 8 => None,
         PoolKind::Max => maximum(graph, &window, x, of, false),
         PoolKind::ArgMax => maximum(graph, &window, x, of, true),
         PoolKind::Sum => sum(graph, &operator::AVERAGE_POOLING, &window, x, of),
