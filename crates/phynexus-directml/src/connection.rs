@@ -4,7 +4,7 @@ use std::{
     mem,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -24,7 +24,7 @@ use windows::{
             },
         },
     },
-    core::{HRESULT, Interface},
+    core::{HRESULT, IUnknown_Vtbl, Interface},
 };
 
 use crate::{
@@ -60,6 +60,8 @@ pub(crate) struct Connection {
     pub(crate) slabs: Slabs,
     /// Host memory that the device reads and writes.
     pub(crate) mapped: Mapped,
+    /// Bytes of all buffers.
+    pub(crate) bytes: Arc<AtomicU64>,
     /// Bytes of the routines' memory.
     pub(crate) routine_bytes: AtomicUsize,
 }
@@ -110,6 +112,15 @@ pub fn remove_device(name: &str) -> bool {
     open.map(|connection| connection.remove()).fold(false, |any, done| any || done)
 }
 
+/// References that others had to a removed device when it was dropped last.
+static LEFT: AtomicU32 = AtomicU32::new(0);
+
+/// Returns how many references others had to the last removed device. For tests.
+#[doc(hidden)]
+pub fn references_left() -> u32 {
+    LEFT.load(Ordering::Relaxed)
+}
+
 /// What a code of [`Connection::sound`] means.
 fn reason(code: HRESULT) -> String {
     let known = match code {
@@ -124,6 +135,13 @@ fn reason(code: HRESULT) -> String {
         HRESULT(number) => return format!("the reason has the number {number:#010x}"),
     };
     known.to_owned()
+}
+
+/// Drops a reference, and returns how many others have.
+fn released(device: ID3D12Device) -> u32 {
+    let device = device.into_raw();
+    // SAFETY: the object begins with the address of its functions, and the reference is not used any more.
+    unsafe { ((**device.cast::<*const IUnknown_Vtbl>()).Release)(device) }
 }
 
 impl Connection {
@@ -162,6 +180,7 @@ impl Connection {
             is_test: AtomicBool::new(false),
             slabs: Slabs::default(),
             mapped: Mapped::default(),
+            bytes: Arc::default(),
             routine_bytes: AtomicUsize::new(0),
         });
         let mut all = connections();
@@ -261,20 +280,26 @@ impl Connection {
         Err(self.lost())
     }
 
-    /// Drops all objects of a removed device.
-    pub(crate) fn release(&self) {
-        let Some(parts) = self.parts.take() else { return };
-        if self.is_test.load(Ordering::Acquire) {
-            // Unlike a removed device, this one may still compute.
+    /// Waits for a device that a test removed: unlike others, it may still compute.
+    pub(crate) fn settle(&self) {
+        if let Some(parts) = self.parts.get().filter(|_| self.is_test.load(Ordering::Acquire)) {
             let submitted = self.state().submitted;
             // SAFETY: as in `wait_for`. If the call fails, nothing is computed any more.
             let _ = unsafe { parts.fence.SetEventOnCompletion(submitted, HANDLE::default()) };
         }
+    }
+
+    /// Drops all objects of a removed device.
+    pub(crate) fn release(&self) {
+        let Some(parts) = self.parts.take() else { return };
         drop(mem::take(&mut *self.state()));
         drop(mem::take(&mut *self.dropped.lock().unwrap_or_else(PoisonError::into_inner)));
         let holders = mem::take(&mut *self.holders.lock().unwrap_or_else(PoisonError::into_inner));
         holders.iter().filter_map(Weak::upgrade).for_each(|holder| holder.release());
         self.slabs.clear();
+        let device = parts.device.clone();
+        drop(parts);
+        LEFT.store(released(device), Ordering::Relaxed);
     }
 
     fn remove(&self) -> bool {
@@ -285,6 +310,7 @@ impl Connection {
             // SAFETY: the call has no preconditions.
             unsafe { device.RemoveDevice() };
         }
+        self.settle();
         true
     }
 

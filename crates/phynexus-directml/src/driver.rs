@@ -118,7 +118,10 @@ impl DirectMl {
         }
         let removed = self.lock().take();
         if let Some(removed) = removed {
-            removed.connection.release();
+            let connection = removed.connection.clone();
+            connection.settle();
+            drop(removed);
+            connection.release();
         }
         let connection = Connection::new(self.libraries, &self.found)?;
         let staging = Staging::new(connection.clone(), self.name());

@@ -80,7 +80,11 @@ mod slabs;
 mod times;
 
 #[cfg(all(windows, feature = "driver"))]
-pub use connection::remove_device;
+pub use connection::{references_left, remove_device};
+#[cfg(all(windows, feature = "driver"))]
+pub use memory::limit_memory;
+#[cfg(all(windows, feature = "driver"))]
+pub use queue::repeated_lists;
 #[cfg(all(windows, feature = "driver"))]
 pub use routine::dispatched_routines;
 

@@ -26,8 +26,20 @@ use crate::{
     slabs::{SLAB, SMALL},
 };
 
+/// The most bytes of a device that are given out.
+static LIMIT: AtomicU64 = AtomicU64::new(u64::MAX);
+
+/// Makes devices behave as if they had only so many bytes of memory, or all that they have. For tests.
+#[doc(hidden)]
+pub fn limit_memory(bytes: Option<u64>) {
+    LIMIT.store(bytes.unwrap_or(u64::MAX), Ordering::Relaxed);
+}
+
 /// A buffer of the device.
 pub(crate) struct Memory {
+    /// Bytes of all buffers of the device, and of this one.
+    all: Arc<AtomicU64>,
+    bytes: u64,
     resource: Held<ID3D12Resource>,
     /// Its address on the device.
     address: u64,
@@ -37,15 +49,26 @@ pub(crate) struct Memory {
 
 impl Memory {
     fn new(connection: &Connection, bytes: u64) -> Result<Arc<Memory>> {
+        if connection.bytes.load(Ordering::Relaxed).saturating_add(bytes) > LIMIT.load(Ordering::Relaxed) {
+            return Err(connection.no_room("allocating memory", bytes as usize));
+        }
         let heap = D3D12_HEAP_PROPERTIES { Type: D3D12_HEAP_TYPE_DEFAULT, ..Default::default() };
         let resource = buffer(connection, bytes, &heap, D3D12_RESOURCE_FLAG_ALLOW_UNORDERED_ACCESS)?;
         // SAFETY: the resource is a buffer.
         let address = unsafe { resource.GetGPUVirtualAddress() };
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let memory = Arc::new(Memory { resource: Held::new(resource), address, number });
+        let all = connection.bytes.clone();
+        all.fetch_add(bytes, Ordering::Relaxed);
+        let memory = Arc::new(Memory { all, bytes, resource: Held::new(resource), address, number });
         connection.holds(&memory)?;
         Ok(memory)
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -67,6 +90,7 @@ pub(crate) struct Block {
     /// Where it begins in the memory.
     start: u64,
     pub(crate) bytes: u64,
+    is_part: bool,
 }
 
 impl Block {
@@ -78,17 +102,19 @@ impl Block {
         // Kernels access whole vectors of four words.
         let no_room = || connection.no_room("allocating memory", bytes);
         let bytes = (bytes as u64).max(1).checked_next_multiple_of(16).ok_or_else(no_room)?;
-        let block = |(memory, start)| Block { connection: connection.clone(), memory, start, bytes };
-        if bytes > SMALL {
-            return Ok(block((Memory::new(connection, bytes)?, 0)));
-        }
-        loop {
-            if let Some(part) = connection.slabs.take(bytes) {
-                return Ok(block(part));
+        while bytes <= SMALL {
+            if let Some((memory, start)) = connection.slabs.take(bytes) {
+                return Ok(Block { connection: connection.clone(), memory, start, bytes, is_part: true });
             }
-            let slab = Memory::new(connection, SLAB)?;
-            connection.slabs.add(slab);
+            match Memory::new(connection, SLAB) {
+                Ok(slab) => connection.slabs.add(slab),
+                // There may be room for the block alone.
+                Err(Error::OutOfMemory { .. }) => break,
+                Err(error) => return Err(error),
+            }
         }
+        let memory = Memory::new(connection, bytes)?;
+        Ok(Block { connection: connection.clone(), memory, start: 0, bytes, is_part: false })
     }
 
     /// Its address on the device.
@@ -127,9 +153,9 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        match self.bytes {
-            ..=SMALL => self.connection.slabs.give_back(&self.memory, self.start, self.bytes),
-            _ => free(&self.connection, &self.memory),
+        match self.is_part {
+            true => self.connection.slabs.give_back(&self.memory, self.start, self.bytes),
+            false => free(&self.connection, &self.memory),
         }
     }
 }

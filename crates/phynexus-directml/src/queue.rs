@@ -36,6 +36,14 @@ use crate::{
 /// Maximum number of launches per command list.
 const TOGETHER: usize = 64;
 
+/// Runs of lists that repeat, in this process.
+static REPEATED: AtomicU64 = AtomicU64::new(0);
+
+/// Returns how often a list of repeated steps has run since the start of the process.
+pub fn repeated_lists() -> u64 {
+    REPEATED.load(Ordering::Relaxed)
+}
+
 /// The lists of a device. The thread that has the lock records and submits: all later work comes after it.
 #[derive(Default)]
 pub(crate) struct State {
@@ -164,6 +172,8 @@ impl Connection {
     /// Submits a closed list, and returns the fence's value after it. What the list uses must be kept until then.
     fn submit_list(&self, parts: &Parts, state: &mut State, list: &ID3D12GraphicsCommandList) -> Result<u64> {
         let failed = |error| self.error("submitting commands", &error);
+        // Nothing is submitted to a removed device that still computes.
+        self.sound()?;
         let list: ID3D12CommandList = list.cast().map_err(failed)?;
         state.submitted += 1;
         // SAFETY: the list is closed. What it uses is kept until the fence has the value after it, which belongs to the
@@ -173,7 +183,6 @@ impl Connection {
             parts.queue.Signal(&parts.fence, state.submitted)
         }
         .map_err(failed)?;
-        self.sound()?;
         Ok(state.submitted)
     }
 
@@ -348,6 +357,7 @@ impl Connection {
             Ok(())
         })?;
         count_dispatched(repeated.routines);
+        REPEATED.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 

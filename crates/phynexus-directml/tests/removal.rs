@@ -1,0 +1,82 @@
+//! Devices that are removed while tensors and plans use them.
+
+#![cfg(windows)]
+
+use phynexus::{DType, Device, Error, Result, Tensor};
+use phynexus_directml::{references_left, remove_device};
+
+/// Numbers whose products of a few hundred are exact.
+fn numbers(count: usize) -> Vec<f32> {
+    (0..count).map(|at| (at * 7919 % 1009 % 61) as f32 / 8.0 - 3.0).collect()
+}
+
+/// A product and an elementwise step, which DirectML computes, and a scan and a sort, which kernels do.
+fn compute(x: &Tensor) -> Result<Vec<f32>> {
+    let product = x.matmul(&x.transpose(0, 1)?)?;
+    let sum = product.abs()?.sqrt()?.cumsum(1)?;
+    let sorted = sum.sort(1, false)?.0;
+    sorted.add(&product)?.to_vec::<f32>()
+}
+
+fn is_removal(error: &Error) -> bool {
+    matches!(error, Error::Device { device, message }
+        if device == "directml:0" && message.contains("removed: a test asked for it"))
+}
+
+#[test]
+fn a_removed_device_is_opened_again() {
+    phynexus_directml::register();
+    let device = Device::find("directml:0").unwrap();
+    assert!(!remove_device("directml:0"), "it is opened on first use");
+    let upload = || Tensor::from_slice(&numbers(64 * 70), &[64, 70], device);
+    let expected = compute(&upload().unwrap()).unwrap();
+    for round in 0..3 {
+        // Of several sizes: small blocks are parts of others.
+        let lost: Vec<Tensor> = [1, 1000, 100_000]
+            .map(|count| Tensor::from_slice(&numbers(count), &[count], device).unwrap())
+            .into();
+        let x = upload().unwrap();
+        // The second run makes a list that repeats, the third uses it.
+        for _ in 0..3 {
+            assert_eq!(compute(&x).unwrap(), expected, "{round}");
+        }
+        let reading = x.to_vec_async::<f32>().unwrap();
+        let before = device.memory();
+        assert!(remove_device("directml:0"));
+        // Whoever finds out gets the reason.
+        let error = compute(&x).unwrap_err();
+        assert!(is_removal(&error), "{error}");
+        // The next use opens it. Plans, kernels and graphs are used again, and tensors are lost.
+        assert_eq!(compute(&upload().unwrap()).unwrap(), expected, "{round}");
+        drop(reading);
+        for tensor in lost.iter().chain([&x]) {
+            let error = tensor.to_vec::<f32>().unwrap_err();
+            assert!(is_removal(&error), "{error}");
+            let error = tensor.add(tensor).unwrap().to_vec::<f32>().unwrap_err();
+            assert!(is_removal(&error), "{error}");
+        }
+        assert!(device.memory().allocated <= before.allocated);
+        drop((lost, x));
+        device.empty_cache();
+        let now = device.memory();
+        assert_eq!((now.allocated, now.cached), (0, 0), "{round}: {now:?}");
+    }
+}
+
+/// Direct3D opens an adapter again only if nothing of the removed device is left.
+#[test]
+#[ignore = "removes the device of other tests: run alone"]
+fn nothing_of_a_removed_device_is_left() {
+    phynexus_directml::register();
+    let device = Device::find("directml:0").unwrap();
+    let x = Tensor::from_slice(&numbers(64 * 70), &[64, 70], device).unwrap();
+    let small = Tensor::full(&[3], 2.0, DType::F32, device).unwrap().evaluated().unwrap();
+    for _ in 0..3 {
+        compute(&x).unwrap();
+    }
+    assert!(remove_device("directml:0"));
+    assert!(compute(&x).is_err());
+    assert!(Tensor::from_slice(&numbers(10), &[10], device).unwrap().to_vec::<f32>().is_ok());
+    assert_eq!(references_left(), 0);
+    drop((x, small));
+}
