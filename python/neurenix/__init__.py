@@ -63,8 +63,10 @@ from ._manipulation import *  # noqa: F403
 from ._methods import *  # noqa: F403
 from ._numpy import attach as _attach_to_numpy
 from ._placement import Placement as Placement
+from ._placement import is_recovery as is_recovery
 from ._placement import is_strict_placement as is_strict_placement
 from ._placement import on_fallback as on_fallback
+from ._placement import set_recovery as set_recovery
 from ._placement import set_strict_placement as set_strict_placement
 from ._in_place import attach as _attach
 from ._reductions import *  # noqa: F403

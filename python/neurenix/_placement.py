@@ -1,4 +1,4 @@
-"""Handling of steps that a device refuses: planned on the CPU, reported to a callback, or errors."""
+"""Handling of steps that a device refuses or fails to compute: run on the CPU, reported to a callback, or errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ from typing import Any
 from . import _engine
 from ._engine import Placement
 
-__all__ = ["Placement", "is_strict_placement", "on_fallback", "set_strict_placement"]
+__all__ = [
+    "Placement",
+    "is_recovery",
+    "is_strict_placement",
+    "on_fallback",
+    "set_recovery",
+    "set_strict_placement",
+]
 
 
 def set_strict_placement(strict: bool) -> None:
@@ -32,6 +39,34 @@ def is_strict_placement() -> bool:
     False
     """
     return _engine.is_strict_placement()
+
+
+def set_recovery(on: bool) -> None:
+    """With ``True``, the CPU computes what a device fails to compute, because it is out of memory, was lost, or fails to
+    compile or launch a kernel; ``on_fallback`` is told. With ``False``, the default, such a failure is an error, and so
+    it is in strict mode. The setting applies to the whole process. Calls of a backend of ``nx.hardware`` always
+    recover.
+
+    The operands must be readable: a lost device can be helped only if they are in host memory. A computation that has
+    begun to store its results over its operands, such as an optimiser's step, is not repeated: its failure is an error.
+
+    >>> import neurenix as nx
+    >>> nx.set_recovery(True)
+    >>> nx.is_recovery()
+    True
+    >>> nx.set_recovery(False)
+    """
+    _engine.set_recovery(on)
+
+
+def is_recovery() -> bool:
+    """Whether computations of this thread recover: see ``set_recovery``.
+
+    >>> import neurenix as nx
+    >>> nx.is_recovery()
+    False
+    """
+    return _engine.is_recovery()
 
 
 def on_fallback(function: Callable[[Placement], Any] | None) -> Callable[[Placement], Any] | None:

@@ -114,7 +114,10 @@ mod _engine {
         onnx::{PyOnnx, PyOnnxFile, export_onnx},
         optim::{PyOptimizer, follow_step, half_cosine, optimizer_settings},
         picture::curves_png,
-        placement::{PyPlacement, is_strict_placement, on_fallback, set_strict_placement},
+        placement::{
+            PyPlacement, is_recovery, is_strict_placement, on_fallback, recovering, set_recovery,
+            set_strict_placement,
+        },
         plan_count,
         precision::{autocast_dtype, set_autocast_dtype},
         profile::PyProfiler,

@@ -12,7 +12,10 @@ use std::{
     },
 };
 
-use phynexus::schedule::placement::{self, Placement};
+use phynexus::schedule::{
+    placement::{self, Placement},
+    recovery,
+};
 use pyo3::prelude::*;
 
 use crate::error::{Result, type_error};
@@ -156,4 +159,24 @@ pub(crate) fn set_strict_placement(strict: bool) {
 #[pyfunction]
 pub(crate) fn is_strict_placement() -> bool {
     placement::is_strict()
+}
+
+/// With ``True``, the CPU computes what a device fails to compute.
+#[pyfunction]
+pub(crate) fn set_recovery(on: bool) {
+    recovery::set_recovery(on);
+}
+
+/// Returns whether computations of this thread recover.
+#[pyfunction]
+pub(crate) fn is_recovery() -> bool {
+    recovery::is_recovery()
+}
+
+/// Calls ``function``, and recovers what it computes. Returns its result, and a ``Placement`` for each step that ran on
+/// another device than requested.
+#[pyfunction]
+pub(crate) fn recovering(function: &Bound<'_, PyAny>) -> PyResult<(Py<PyAny>, Vec<PyPlacement>)> {
+    let (result, placements) = placement::observe(|| recovery::recovering(|| function.call0()));
+    Ok((result?.unbind(), placements.into_iter().map(PyPlacement).collect()))
 }

@@ -1,5 +1,7 @@
 //! Shapes, strides and broadcasting.
 
+use std::ops::Range;
+
 use smallvec::SmallVec;
 
 use crate::{DType, Error, Result};
@@ -136,6 +138,16 @@ impl Layout {
     /// Returns whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.shape.contains(&0)
+    }
+
+    /// Returns the range of positions in which the elements lie, relative to the first element.
+    pub(crate) fn extent(&self) -> Range<isize> {
+        if self.is_empty() {
+            return 0..0;
+        }
+        let last = |(&extent, &stride): (&usize, &isize)| (extent as isize - 1) * stride;
+        let ends = || self.shape.iter().zip(&self.strides).map(last);
+        ends().filter(|&end| end < 0).sum::<isize>()..ends().filter(|&end| end > 0).sum::<isize>() + 1
     }
 }
 

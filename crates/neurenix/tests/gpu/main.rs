@@ -8,3 +8,4 @@ mod faults;
 mod memory;
 mod profiles;
 mod spilling;
+mod training;

@@ -245,6 +245,16 @@ pub trait Backend: Send + Sync {
     }
     /// Allocates at least `bytes` bytes with undefined contents.
     fn allocate(&self, bytes: usize) -> Result<Buffer>;
+    /// Makes a buffer of this device in host memory, with these contents. It can be read at once, and moves to the
+    /// device when a plan needs it there.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if all buffers of the device are in its own memory.
+    fn host_buffer(&self, bytes: Vec<u8>) -> Result<Buffer> {
+        drop(bytes);
+        let message = "it has no buffers in host memory".to_owned();
+        Err(Error::Unsupported { device: self.name().to_owned(), message })
+    }
     /// Copies from the host to the device.
     fn write(&self, target: &Buffer, offset: usize, bytes: &[u8]) -> Result<()>;
     /// Copies to the host. Waits for the work that produces the data.

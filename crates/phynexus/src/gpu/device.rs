@@ -21,16 +21,16 @@ use super::{
     modules::{Modules, compiled_kernels},
     routine::RoutineStep,
     sequence::GpuSequence,
-    spill::{GpuMemory, Spilling, hold, pin, pin_foreign},
+    spill::{GpuMemory, Spilling, hold, pin, pin_foreign, read_on_host},
     step::{GpuStep, Resources},
 };
 use crate::{
     DType, Error, Result,
     device::{
-        Backend, Buffer, DeviceInfo, Exchange, Executable, HostRead, MemoryStatistics, Peaks, Sequence,
-        Support,
+        Backend, Buffer, Copied, DeviceInfo, Exchange, Executable, HostRead, MemoryStatistics, Peaks,
+        Sequence, Support,
     },
-    interrupt,
+    host_memory, interrupt,
     kernel::{
         lower::{Target, attention_reads},
         step::Step,
@@ -205,14 +205,28 @@ impl<D: Driver> Backend for Gpu<D> {
         if bytes.is_empty() { Ok(()) } else { self.0.heap.write(block, offset, bytes) }
     }
 
+    fn host_buffer(&self, bytes: Vec<u8>) -> Result<Buffer> {
+        Ok(Buffer(GpuMemory::on_host(&self.0.heap, bytes)))
+    }
+
     fn read(&self, source: &Buffer, offset: usize, bytes: &mut [u8]) -> Result<()> {
-        let memory = pin(&self.0.heap, source)?;
+        let memory = match pin(&self.0.heap, source) {
+            Ok(memory) => memory,
+            Err(error) => return read_on_host(&self.0.heap, source, offset, bytes).ok_or(error),
+        };
         let (block, offset) = memory.slice(offset, bytes.len())?;
         if bytes.is_empty() { Ok(()) } else { self.0.heap.read(block, offset, bytes) }
     }
 
     fn begin_read(&self, source: &Buffer, offset: usize, bytes: usize) -> Result<Box<dyn HostRead>> {
-        let memory = pin(&self.0.heap, source)?;
+        let memory = match pin(&self.0.heap, source) {
+            Ok(memory) => memory,
+            Err(error) => {
+                let mut copy = host_memory::filled(0, bytes)?;
+                read_on_host(&self.0.heap, source, offset, &mut copy).ok_or(error)?;
+                return Ok(Box::new(Copied(copy)));
+            }
+        };
         let (block, offset) = memory.slice(offset, bytes)?;
         self.0.heap.begin_read(block, offset, bytes)
     }

@@ -178,15 +178,30 @@ impl<D: Driver> GpuMemory<D> {
         if !heap.spilling.is_enabled() {
             return Ok(Arc::new(GpuMemory::Fixed(block)));
         }
+        Ok(GpuMemory::movable_in(heap, State::Resident(Arc::new(block)), bytes))
+    }
+
+    /// Makes memory with these contents that is on the host until a plan or a copy needs it.
+    pub(super) fn on_host(heap: &Arc<Heap<D>>, contents: Vec<u8>) -> Arc<GpuMemory<D>> {
+        heap.spilling.begun.store(true, Ordering::Relaxed);
+        let bytes = contents.len();
+        let mut figures = lock(&heap.spilling.figures);
+        figures.tensors += 1;
+        figures.bytes += bytes;
+        drop(figures);
+        GpuMemory::movable_in(heap, State::Spilled(contents), bytes)
+    }
+
+    fn movable_in(heap: &Arc<Heap<D>>, state: State<D>, bytes: usize) -> Arc<GpuMemory<D>> {
         let used = AtomicU64::new(heap.spilling.clock.fetch_add(1, Ordering::Relaxed));
-        let state = Mutex::new(State::Resident(Arc::new(block)));
+        let state = Mutex::new(state);
         let memory = Arc::new(GpuMemory::Movable(Movable { state, bytes, used, heap: heap.clone() }));
         let mut members = lock(&heap.spilling.members);
         if members.len() == members.capacity() {
             members.retain(|member| member.strong_count() > 0);
         }
         members.push(Arc::downgrade(&memory));
-        Ok(memory)
+        memory
     }
 
     fn movable(&self) -> Option<&Movable<D>> {
@@ -290,6 +305,21 @@ pub(super) fn pin<'a, D: Driver>(heap: &Arc<Heap<D>>, buffer: &'a Buffer) -> Res
         GpuMemory::Fixed(block) => Ok(Pin::Fixed(block)),
         GpuMemory::Movable(movable) => movable.hold().map(Pin::Held),
     }
+}
+
+/// Copies a part of a buffer that is on the host, whether or not the device works. Returns `None` if the buffer is
+/// elsewhere, or has no such part.
+pub(super) fn read_on_host<D: Driver>(
+    heap: &Arc<Heap<D>>,
+    buffer: &Buffer,
+    offset: usize,
+    bytes: &mut [u8],
+) -> Option<()> {
+    let state = lock(&memory(heap, buffer).ok()?.movable()?.state);
+    let State::Spilled(contents) = &*state else { return None };
+    let end = offset.checked_add(bytes.len())?;
+    bytes.copy_from_slice(contents.get(offset..end)?);
+    Some(())
 }
 
 /// Calls `look` on a buffer's block. Returns the result, and a value that keeps the block in place.

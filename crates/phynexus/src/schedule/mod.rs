@@ -26,6 +26,7 @@ mod order;
 pub mod placement;
 pub mod plan;
 mod record;
+pub mod recovery;
 pub(crate) mod rewrite;
 mod ruined;
 mod slots;
@@ -35,6 +36,7 @@ pub mod trace;
 mod walk;
 
 use std::{
+    cell::Cell,
     collections::VecDeque,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
@@ -46,9 +48,9 @@ use smallvec::SmallVec;
 
 use crate::{
     Error, Result, Tensor,
-    device::{Device, Storage},
+    device::{Buffer, Device, Storage},
     graph::node::Node,
-    interrupt,
+    host_memory, interrupt,
     op::ir::Ir,
     profile::{self, Phase},
     shape::Layout,
@@ -164,11 +166,29 @@ fn transfer(copy: &Arc<Node>) -> Result<()> {
     let Some(source) = copy.sources().first().cloned() else { return Ok(()) };
     let source = Tensor::from_node(source);
     let (data, offset, bytes) = source.data_in_rows()?;
-    let backend = copy.device.backend();
+    let buffer = match transferred(copy.device, source.device(), (&data, offset, bytes)) {
+        Err(error) if recovery::applies(copy.device, &error) => {
+            let mut contents = host_memory::filled(0, bytes)?;
+            let read = source.device().backend().read(&data, offset, &mut contents);
+            read.and_then(|()| recovery::upload(copy.device, &contents)).map_err(|_| error)?
+        }
+        other => other?,
+    };
+    copy.fulfil(Storage { buffer, layout: Layout::contiguous(&copy.signature.shape) });
+    Ok(())
+}
+
+/// Returns new memory of a device with a copy of bytes of another one.
+fn transferred(
+    device: Device,
+    source: Device,
+    (data, offset, bytes): (&Buffer, usize, usize),
+) -> Result<Buffer> {
+    let backend = device.backend();
     let buffer = backend.allocate(bytes)?;
-    if bytes > 0 && !backend.copy_from(&buffer, &data, offset, bytes)? {
-        let from = source.device().backend();
-        let part = |at: usize| from.begin_read(&data, offset + at, PART.min(bytes - at));
+    if bytes > 0 && !backend.copy_from(&buffer, data, offset, bytes)? {
+        let from = source.backend();
+        let part = |at: usize| from.begin_read(data, offset + at, PART.min(bytes - at));
         let mut under_way = VecDeque::new();
         let (mut begun, mut done) = (0, 0);
         while done < bytes {
@@ -185,29 +205,44 @@ fn transfer(copy: &Arc<Node>) -> Result<()> {
             })?;
         }
     }
-    copy.fulfil(Storage { buffer, layout: Layout::contiguous(&copy.signature.shape) });
-    Ok(())
+    Ok(buffer)
 }
 
 impl Pending {
     /// Returns the bytes of the results.
     fn compute(self) -> Result<usize> {
         let claim = Claim(&self);
-        let (plan, is_new) = self.plan()?;
-        let done = self.run(&plan);
+        let planned = self.plan(self.device());
+        let begun = Cell::new(false);
+        let done = match &planned {
+            Ok((plan, _)) => self.run(plan, &begun).map(|results| (results, None)),
+            Err(error) => Err(error.clone()),
+        };
+        // What a plan has begun to overwrite cannot be read again.
+        let done = done.or_else(|error| match begun.get() {
+            false => self.recover(error).map(|(results, placement)| (results, Some(placement))),
+            true => Err(error),
+        });
+        let done = done.and_then(|(results, placement)| Ok((self.fulfil(results)?, placement)));
         drop(claim);
         // Other evaluations count the handles of these nodes.
         drop(self);
-        if is_new {
+        if let Ok((plan, true)) = planned {
             placement::tell(&plan);
         }
-        done
+        let (bytes, recovered) = done?;
+        placement::tell_all(recovered.iter());
+        Ok(bytes)
     }
 
-    fn run(&self, plan: &Plan) -> Result<usize> {
+    fn run(&self, plan: &Plan, begun: &Cell<bool>) -> Result<Vec<Storage>> {
         let slots = plan.slots.upload(&self.numbers, self.device())?;
         let leaves: Vec<&Storage> = slots.iter().chain(&self.leaves).collect();
-        let results = plan.run(&leaves, &|_| true)?;
+        plan.run(&leaves, &|_| true, begun)
+    }
+
+    /// Stores the results in their nodes. Returns their bytes.
+    fn fulfil(&self, results: Vec<Storage>) -> Result<usize> {
         if results.len() != self.outputs.len() {
             let (made, asked) = (results.len(), self.outputs.len());
             return Err(Error::internal(
@@ -223,9 +258,10 @@ impl Pending {
         Ok(bytes)
     }
 
-    /// Returns the plan and whether it is new.
-    fn plan(&self) -> Result<(Arc<Plan>, bool)> {
-        let slots = match cache::find(self.device(), &self.key, &self.numbers) {
+    /// Returns the plan for a device, and whether it is new.
+    fn plan(&self, device: Device) -> Result<(Arc<Plan>, bool)> {
+        let key = self.key_for(device);
+        let slots = match cache::find(device, &key, &self.numbers) {
             Some((plan, true)) => return Ok((plan, false)),
             Some((plan, false)) => plan.slots.widened(&self.numbers),
             None => Slots::none(&self.numbers),
@@ -233,8 +269,8 @@ impl Pending {
         let own = self.leaves.iter().map(|data| data.layout.clone()).zip(self.donatable.iter().copied());
         let leaves = slots.layouts().map(|layout| (layout, false)).chain(own);
         let leaves: Vec<Leaf> = leaves.map(|(layout, donatable)| Leaf { layout, donatable }).collect();
-        let plan = Arc::new(plan::plan(self.ir(&slots), &leaves, slots, self.device())?);
-        cache::insert(self.device(), self.key.clone(), plan.clone());
+        let plan = Arc::new(plan::plan(self.ir(&slots), &leaves, slots, device)?);
+        cache::insert(device, key.into_owned(), plan.clone());
         Ok((plan, true))
     }
 }
@@ -272,7 +308,7 @@ pub fn explain(tensor: &Tensor) -> Result<Option<Arc<Plan>>> {
         Walk::Done => Ok(None),
         Walk::Claimed(pending) => {
             let claim = Claim(&pending);
-            let planned = pending.plan();
+            let planned = pending.plan(pending.device());
             drop(claim);
             drop(pending);
             let (plan, is_new) = planned?;
@@ -294,7 +330,11 @@ pub fn execute_ir(ir: &Ir, leaves: &[Tensor], device: Device) -> Result<Vec<Tens
     let data: Vec<Storage> = leaves.iter().map(Tensor::storage).collect::<Result<_>>()?;
     let described: Vec<Leaf> =
         data.iter().map(|d| Leaf { layout: d.layout.clone(), donatable: false }).collect();
-    let results = planned(ir, &described, device)?.run(&data.iter().collect::<Vec<_>>(), &|_| false)?;
+    let results = planned(ir, &described, device)?.run(
+        &data.iter().collect::<Vec<_>>(),
+        &|_| false,
+        &Cell::new(false),
+    )?;
     let outputs = ir.outputs.iter().zip(results);
     Ok(outputs.map(|(&o, storage)| Tensor::from_storage(device, ir.node(o).dtype, storage)).collect())
 }

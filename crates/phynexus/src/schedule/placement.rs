@@ -87,11 +87,20 @@ pub fn on_fallback(callback: Option<Callback>) {
 /// Calls the callback for the fallback steps of a new plan. The caller must hold no claim. The callback may read what
 /// the plan computes, which would wait for that claim.
 pub(super) fn tell(plan: &Plan) {
+    tell_all(plan.steps.iter().filter_map(|step| step.placement.as_ref()));
+}
+
+/// Calls the callback. The caller must hold no claim, as for [`tell`].
+pub(super) fn tell_all<'a>(placements: impl Iterator<Item = &'a Placement>) {
     let callback = CALLBACK.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let Some(callback) = callback else { return };
-    for placement in plan.steps.iter().filter_map(|step| step.placement.as_ref()) {
-        callback(placement);
-    }
+    placements.for_each(|placement| callback(placement));
+}
+
+/// Returns the device that computes for `device`: the CPU, unless that is the same.
+pub(super) fn host_for(device: Device) -> Option<Device> {
+    let mut hosts = device::devices().into_iter().filter(|d| d.info().nature == DeviceNature::HostCpu);
+    hosts.find(|&host| host != device)
 }
 
 /// Returns the executable step: compiled for its device if `attempt` succeeded, or for the CPU if the device refused.
@@ -108,8 +117,7 @@ pub(super) fn place(
         Err(error) => return Err(error),
     };
     let error = |message: String| Error::Unsupported { device: device.name().to_owned(), message };
-    let hosts = device::devices().into_iter().filter(|d| d.info().nature == DeviceNature::HostCpu);
-    let Some(host) = hosts.into_iter().find(|&host| host != device) else {
+    let Some(host) = host_for(device) else {
         return Err(error(format!("{} is not supported: {reason}", step.name())));
     };
     if device.info().nature == DeviceNature::HostCpu || is_strict() {
@@ -292,18 +300,11 @@ fn fused_extents(kernel: &Fusion) -> Vec<Range<i64>> {
 }
 
 fn library_extents(library: &Library) -> Vec<Range<i64>> {
-    let operand = |layout: &Layout, size: usize| {
-        if layout.shape.contains(&0) {
-            return 0..0;
-        }
-        let (mut low, mut high) = (0i64, 0i64);
-        for (&extent, &stride) in layout.shape.iter().zip(&layout.strides) {
-            let last = (extent as i64 - 1) * stride as i64;
-            if last < 0 { low += last } else { high += last }
-        }
-        low * size as i64..(high + 1) * size as i64
+    let operand = |operand: &Operand| {
+        let (extent, size) = (operand.layout.extent(), operand.dtype.size() as i64);
+        extent.start as i64 * size..extent.end as i64 * size
     };
-    let operands = library.operands.iter().map(|o| operand(&o.layout, o.dtype.size()));
+    let operands = library.operands.iter().map(operand);
     match &library.epilogue {
         None => operands.chain(std::iter::once(0..library.node.bytes() as i64)).collect(),
         // Parameter 0 is the operation's result, which is not bound.

@@ -100,7 +100,7 @@ pub struct Plan {
     long: Vec<bool>,
     submissions: Vec<Submission>,
     outputs: Vec<(Allocation, Layout)>,
-    leaf_element_sizes: Vec<usize>,
+    pub(super) leaf_element_sizes: Vec<usize>,
     /// Which numbers of the graph are leaves.
     pub(super) slots: Slots,
 }
@@ -340,13 +340,17 @@ fn resolve(ir: &Ir, grouping: &Grouping, layouts: &FastMap<Id, Layout>, id: Id) 
 
 impl Plan {
     /// Computes the outputs. All memory is allocated before anything is stored. A leaf's memory is taken over only if
-    /// `may_take` allows it for the leaf's slot and only the leaf's tensor holds it.
-    pub(super) fn run(&self, leaves: &[&Storage], may_take: &dyn Fn(usize) -> bool) -> Result<Vec<Storage>> {
-        if leaves.len() != self.leaf_element_sizes.len() {
-            return Err(Error::internal(
-                "plan",
-                format!("got {} leaves, expected {}", leaves.len(), self.leaf_element_sizes.len()),
-            ));
+    /// `may_take` allows it for the leaf's slot and only the leaf's tensor holds it. `begun` is set once a leaf is about
+    /// to be overwritten.
+    pub(super) fn run(
+        &self,
+        leaves: &[&Storage],
+        may_take: &dyn Fn(usize) -> bool,
+        begun: &Cell<bool>,
+    ) -> Result<Vec<Storage>> {
+        let (given, expected) = (leaves.len(), self.leaf_element_sizes.len());
+        if given != expected {
+            return Err(Error::internal("plan", format!("got {given} leaves, expected {expected}")));
         }
         ruined::check(leaves)?;
         let backend = self.device.backend();
@@ -411,8 +415,7 @@ impl Plan {
         parameters().try_for_each(|parameter| binding(parameter).map(|binding| bindings.push(binding)))?;
         let in_place = |step: &PlannedStep| step.stores().any(|index| overwritten[index]);
         let end = self.steps.iter().position(in_place).unwrap_or(self.steps.len());
-        let begun = Cell::new(false);
-        interrupt::catch(|| self.submit(&bindings, end, &begun)).inspect_err(|error| {
+        interrupt::catch(|| self.submit(&bindings, end, begun)).inspect_err(|error| {
             // Working memory was refused, after a step had overwritten something or in the middle of it.
             if begun.get() && matches!(error, Error::HostMemory { .. }) {
                 ruined::note((0..owned.len()).filter(|&index| overwritten[index]).map(|index| &owned[index]));

@@ -1,6 +1,9 @@
 //! Finds the pending graph of some tensors and encodes it as a key.
 
-use std::sync::{Arc, Weak, atomic::Ordering};
+use std::{
+    borrow::Cow,
+    sync::{Arc, Weak, atomic::Ordering},
+};
 
 use smallvec::SmallVec;
 
@@ -195,6 +198,11 @@ impl Walker {
     }
 }
 
+/// The device and the mode.
+fn first_of_key(device: Device) -> u64 {
+    device.identity() << 1 | u64::from(placement::is_strict())
+}
+
 impl Pending {
     /// Determines outputs and donations, and writes the key. `held` counts, for each node, the handles of the walk, the
     /// graph and `given`. Any more are outside handles.
@@ -222,7 +230,7 @@ impl Pending {
         for (i, node) in self.nodes.iter().enumerate().filter(|(i, _)| !self.is_leaf[*i]) {
             kept[i] &= !matches!(node.op(), Op::Constant(_) | Op::Iota(_));
         }
-        self.key.push(self.nodes[0].device.identity() << 1 | u64::from(placement::is_strict()));
+        self.key.push(first_of_key(self.device()));
         let mut leaves = self.leaves.iter().peekable();
         for (i, node) in self.nodes.iter().enumerate() {
             let outside = kept[i] || Arc::strong_count(node) > held[i] as usize;
@@ -248,6 +256,15 @@ impl Pending {
                 }
             }
         }
+    }
+
+    /// Returns the key as if the graph were on this device.
+    pub(super) fn key_for(&self, device: Device) -> Cow<'_, [u64]> {
+        let mut key = Cow::Borrowed(&self.key[..]);
+        if device != self.device() {
+            key.to_mut()[0] = first_of_key(device);
+        }
+        key
     }
 
     /// Returns the graph as plain data. The leaves of the slots come before the graph's own.

@@ -9,7 +9,7 @@ use crate::{
     graph::Extremes,
     host_memory,
     op::{Constant, Iota, Op},
-    schedule::backlog,
+    schedule::{backlog, recovery},
     shape::{Dims, Layout, check_rank, checked_element_count},
     text::counted,
 };
@@ -42,8 +42,7 @@ impl Tensor {
 
     /// As [`Tensor::from_bytes`] for bytes that fit the shape, but without recording the range of the values.
     pub(crate) fn uploaded(bytes: &[u8], dtype: DType, shape: &[usize], device: Device) -> Result<Tensor> {
-        let buffer = device.backend().allocate(bytes.len())?;
-        device.backend().write(&buffer, 0, bytes)?;
+        let buffer = recovery::upload(device, bytes)?;
         backlog::note_uploaded(bytes.len())?;
         Ok(Tensor::from_storage(device, dtype, Storage { buffer, layout: Layout::contiguous(shape) }))
     }

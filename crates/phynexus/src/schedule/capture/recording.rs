@@ -1,6 +1,8 @@
 //! A captured function recorded for one combination of arguments: a plan, the bindings of its leaves, and the sources
 //! of the results.
 
+use std::cell::Cell;
+
 use smallvec::SmallVec;
 
 use super::{Adopted, Mode, ModeGuard, Notes, Promises, refuse_reading};
@@ -299,7 +301,7 @@ impl Recording {
                     Source::Random(..) => true,
                     Source::Constant(_) => false,
                 };
-                plan.run(&leaves.iter().collect::<Vec<_>>(), &may_take)?
+                plan.run(&leaves.iter().collect::<Vec<_>>(), &may_take, &Cell::new(false))?
             }
         };
         let result = |made: &Made| match &made.outcome {

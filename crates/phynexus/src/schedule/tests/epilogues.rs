@@ -245,7 +245,7 @@ fn check_donations(mut g: Graph, outputs: &[Id], expected_donors: &[Option<usize
         .collect();
     // A second handle to each leaf, as the plan's caller would have.
     let held = leaves.clone();
-    let results = plan.run(&leaves.iter().collect::<Vec<_>>(), &|_| true).unwrap();
+    let results = plan.run(&leaves.iter().collect::<Vec<_>>(), &|_| true, &Default::default()).unwrap();
     let expected = oracle::evaluate(&g.0, &values).unwrap();
     for ((expected, actual), donor) in expected.iter().zip(results).zip(expected_donors) {
         assert!(donor.is_none_or(|donor| actual.buffer.is_same(&held[donor].buffer)));

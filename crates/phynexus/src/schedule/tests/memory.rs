@@ -37,7 +37,7 @@ fn check(g: &Graph, plan: &Plan) {
     let leaves: Vec<_> = (values.iter())
         .map(|v| CaseLeaf::contiguous(v.clone()).upload(reference_device()).unwrap().storage().unwrap())
         .collect();
-    let results = plan.run(&leaves.iter().collect::<Vec<_>>(), &|_| true).unwrap();
+    let results = plan.run(&leaves.iter().collect::<Vec<_>>(), &|_| true, &Default::default()).unwrap();
     for (expected, actual) in oracle::evaluate(&g.0, &values).unwrap().iter().zip(results) {
         let tensor = crate::Tensor::from_storage(reference_device(), DType::F32, actual);
         let compared = oracle::compare(expected, &tensor.to_bytes().unwrap(), DType::F32);
