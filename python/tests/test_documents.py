@@ -16,7 +16,15 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-PAGES = ["README.md", "docs/python.md", "docs/generation.md", "docs/npu.md", "docs/onnx.md", "docs/quantization.md"]
+PAGES = [
+    "README.md",
+    "docs/python.md",
+    "docs/directml.md",
+    "docs/generation.md",
+    "docs/npu.md",
+    "docs/onnx.md",
+    "docs/quantization.md",
+]
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -255,10 +255,9 @@ def test_what_a_backend_says_of_missing_hardware(backend: type, available: objec
         one.matmul(nx.ones(1, 1), nx.ones(1, 1))
     assert str(noted[0].message)[0].isupper() and noted[0].filename == __file__, "the warning names the caller's line"
     assert len(noted) == 1 and one.get_device_info(0) == {} and "CPU" in repr(one)
-    if backend is not DirectMLBackend:
-        with pytest.warns(FallbackWarning) as noted:
-            backend().optimize_model(nx.nn.Linear(1, 1))
-        assert noted[0].filename == __file__
+    with pytest.warns(FallbackWarning) as noted:
+        backend().optimize_model(nx.nn.Linear(1, 1))
+    assert noted[0].filename == __file__
     kinds = {entry["kind"]: entry for entry in nx.hardware.report()}
     reason = one.placement_report()[0]["reason"]
     assert reason == kinds[backend.kind]["reason"] or (backend is NPUBackend and "npu" in reason.lower())

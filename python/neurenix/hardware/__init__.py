@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from .. import _engine
-from ._backend import FallbackWarning, HardwareBackend
+from ._backend import FallbackWarning
 from ._deployed import OptimizedModel, folders
+from ._operations import HardwareBackend
 from .directml import DirectMLBackend, is_directml_available
 from .npu import NPUBackend, is_npu_available
 from .tensor_cores import TensorCoresBackend, is_tensor_cores_available

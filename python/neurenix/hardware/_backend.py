@@ -25,8 +25,8 @@ def _calls_above() -> int:
     return level
 
 
-class HardwareBackend:
-    """Operations on one kind of hardware. Without it they run on the CPU, with a warning and an entry in the report."""
+class Backend:
+    """Decides where operations run: on one kind of hardware, or on the CPU."""
 
     #: The kind of device in the registry.
     kind = ""
@@ -40,6 +40,7 @@ class HardwareBackend:
         self._devices: list[Device] = []
         self._warned = False
         self._report: list[dict[str, Any]] = []
+        self._selected: int | None = None
 
     @classmethod
     def _found(cls) -> list[Device]:
@@ -86,24 +87,35 @@ class HardwareBackend:
                 told[ours] = info[theirs]
         return told
 
+    def select_device(self, device_index: int) -> None:
+        """Runs operations on this device from now on. Without a selection, they run where their first operand is, if
+        that is such a device, otherwise on the first one. Without any device, it has no effect.
+        """
+        count = self.get_device_count()
+        if device_index < 0 or device_index >= max(count, 1):
+            raise ValueError(f"select_device: there is no device {device_index}: {count} found for {self.title}")
+        self._selected = device_index
+
     def placement_report(self) -> list[dict[str, Any]]:
         """For each kind of operation so far: its name, where it ran, how often, and the reason if it did not run on the
-        hardware."""
+        hardware, or not all of it; the last one if there were several."""
         return [dict(entry) for entry in self._report]
 
     def _device(self, operation: str, beside: Device) -> Device:
-        """The device on which an operation runs. Records it."""
+        """The device on which an operation runs. Records it if it is the CPU."""
         if self.get_device_count() > 0:
-            device, reason = (beside if beside.type == self.kind else self._devices[0]), None
-        else:
-            device, reason = Device("cpu"), self._reason()
-        self._record(operation, device.name, reason)
-        return device
+            if self._selected is not None:
+                return self._devices[self._selected]
+            return beside if beside.type == self.kind else self._devices[0]
+        self._record(operation, "cpu", self._reason())
+        return Device("cpu")
 
     def _record(self, operation: str, device: str, reason: str | None) -> None:
         """Adds to the report. With a reason, the CPU computes instead of the hardware: warns once, at the line that
-        called this package.
+        called this package. In strict mode that is an error.
         """
+        if reason is not None and _engine.is_strict_placement():
+            raise RuntimeError(f"{operation}: strict mode excludes the CPU, and {reason}")
         if reason is not None and not self._warned:
             self._warned = True
             what = f"{operation} runs" if self._devices else f"{self.missing}, operations run"
@@ -111,63 +123,47 @@ class HardwareBackend:
         for entry in self._report:
             if (entry["operation"], entry["device"]) == (operation, device):
                 entry["count"] += 1
+                entry["reason"] = reason
                 return
         self._report.append({"operation": operation, "device": device, "count": 1, "reason": reason})
 
-    def _on_device(self, operation: str, *operands: Tensor | None) -> tuple[Any, ...]:
-        for operand in operands:
-            if operand is not None and not isinstance(operand, Tensor):
-                raise TypeError(f"{operation}: expected a tensor, got {type(operand).__name__}; convert it with neurenix.Tensor")
-        first = next(operand for operand in operands if operand is not None)
-        device = self._device(operation, first.device)
-        return tuple(None if operand is None else operand.to(device) for operand in operands)
+    def _on_device(self, operation: str, function: Callable[..., Any], *operands: Tensor | None) -> Any:
+        """``function`` of the operands on the device of this operation; a tensor, or several. The result is computed
+        when this returns: a failure is noticed while the operands are still there.
+        """
+        check_operands(operation, operands)
+        device = self._device(operation, next(operand for operand in operands if operand is not None).device)
+        if device.type == "cpu":
+            return function(*_moved(operands, device))
+        if _engine.is_recording():
+            self._record(operation, device.name, None)
+            return function(*_moved(operands, device))
+
+        def compute() -> Any:
+            result = function(*_moved(operands, device))
+            _engine.evaluate(list(result) if isinstance(result, tuple) else [result])
+            device.synchronize()
+            return result
+
+        try:
+            result, fallbacks = _engine.recovering(compute)
+        except (MemoryError, RuntimeError):
+            if _engine.is_strict_placement() or all(o is None or o.device == device for o in operands):
+                raise
+            # The copies of the operands may have been lost with the device: the next ones stay in host memory.
+            result, fallbacks = _engine.recovering(compute)
+        reasons = dict.fromkeys(f"{fallback.step}: {fallback.reason}" for fallback in fallbacks)
+        if reasons:
+            self._record(operation, "cpu", "; ".join(reasons))
+        else:
+            self._record(operation, device.name, None)
+        return result
 
     def _computed(
         self, operation: str, function: Callable[..., Tensor], *operands: Tensor | None, attributes: tuple[Any, ...] = ()
     ) -> Tensor:
         """``function`` of the operands, on the hardware. With the operation's name, ``attributes`` say what it is."""
-        return function(*self._on_device(operation, *operands))
-
-    def matmul(self, a: Tensor, b: Tensor) -> Tensor:
-        """The product of two matrices, or batches of matrices. The result is on the device that computed it."""
-        return self._computed("matmul", lambda left, right: left.matmul(right), a, b)
-
-    def conv2d(
-        self,
-        input: Tensor,
-        weight: Tensor,
-        bias: Tensor | None = None,
-        stride: int | tuple[int, int] = (1, 1),
-        padding: int | tuple[int, int] = (0, 0),
-        dilation: int | tuple[int, int] = (1, 1),
-        groups: int = 1,
-    ) -> Tensor:
-        """A convolution of ``(N, C, H, W)`` with ``weight`` of ``(out, C / groups, kernel height, kernel width)``."""
-
-        def convolve(x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
-            return _engine.conv2d(x, w, b, stride, padding, dilation, groups)
-
-        attributes = (stride, padding, dilation, groups)
-        return self._computed("conv2d", convolve, input, weight, bias, attributes=attributes)
-
-    def batch_norm(
-        self,
-        input: Tensor,
-        running_mean: Tensor,
-        running_var: Tensor,
-        weight: Tensor | None = None,
-        bias: Tensor | None = None,
-        training: bool = False,
-        momentum: float = 0.1,
-        eps: float = 1e-5,
-    ) -> Tensor:
-        """Normalises over the batch. In training the running statistics are updated in place, wherever they are."""
-        x, mean, variance, w, b = self._on_device("batch_norm", input, running_mean, running_var, weight, bias)
-        result = _engine.batch_norm(x, mean, variance, w, b, training, momentum, eps)
-        if training:
-            for place, moved in ((running_mean, mean), (running_var, variance)):
-                if place is not moved:
-                    place.data = moved.to(place.device)
+        result: Tensor = self._on_device(operation, function, *operands)
         return result
 
     @staticmethod
@@ -182,3 +178,14 @@ class HardwareBackend:
         found = self.get_device_count()
         state = f"{found} device{'s' * (found != 1)}" if found else "not available, operations run on the CPU"
         return f"{type(self).__name__}({state})"
+
+
+def check_operands(operation: str, operands: tuple[Any, ...]) -> None:
+    """Refuses operands that are not tensors."""
+    for operand in operands:
+        if operand is not None and not isinstance(operand, Tensor):
+            raise TypeError(f"{operation}: expected a tensor, got {type(operand).__name__}; convert it with neurenix.Tensor")
+
+
+def _moved(operands: tuple[Tensor | None, ...], device: Device) -> tuple[Tensor | None, ...]:
+    return tuple(None if operand is None else operand.to(device) for operand in operands)

@@ -1,4 +1,4 @@
-"""Products of ``int8`` numbers on Tensor Cores, and layers that compute with them."""
+"""Models in other precisions; products of ``int8`` numbers on Tensor Cores, and layers that compute with them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,17 @@ from ..nn import Module
 from ..nn import functional as F
 
 _MOST = 127
+
+
+def computing_in(model: Module, way: tuple[str, str] | None) -> Module:
+    """``model``, which computes in this way from now on: see ``Module.computation_dtype``. Dtypes of inputs are also
+    those of the weights.
+    """
+    if way is not None and way[0] == "inputs":
+        model.to(way[1])
+    model.computation_dtype = way
+    return model
+
 
 
 def _rounded(x: Tensor, scale: Tensor) -> Tensor:

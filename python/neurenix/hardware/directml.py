@@ -2,7 +2,37 @@
 
 from __future__ import annotations
 
-from ._backend import HardwareBackend
+import re
+import warnings
+from typing import Any
+
+from .._engine import Device
+from ..nn import Module
+from ._backend import _calls_above
+from ._operations import HardwareBackend
+from ._optimize import computing_in
+
+#: How a model computes in each precision: see ``Module.computation_dtype``.
+_PRECISIONS: dict[str, tuple[str, str] | None] = {
+    "float32": None,
+    "float16": ("inputs", "float16"),
+    "mixed": ("autocast", "float16"),
+}
+_PRECISIONS |= {"fp32": _PRECISIONS["float32"], "fp16": _PRECISIONS["float16"]}
+
+_VENDORS = {0x1002: "AMD", 0x10DE: "NVIDIA", 0x1414: "Microsoft", 0x5143: "Qualcomm", 0x8086: "Intel"}
+
+#: The properties of a device: the words in which it reports them, and what the text between them means.
+_PROPERTIES: dict[str, tuple[str, Any]] = {
+    "vendor_id": (r"vendor (0x[0-9a-f]+)", lambda text: int(text, 16)),
+    "device_id": (r"device (0x[0-9a-f]+)", lambda text: int(text, 16)),
+    "dedicated_memory": (r"(\d+) MiB dedicated", lambda text: int(text) << 20),
+    "shared_memory": (r"(\d+) MiB shared", lambda text: int(text) << 20),
+    "driver_version": (r"driver (.+)", str),
+    "feature_level": (r"feature level (.+)", str),
+    "shader_model": (r"shader model (.+)", str),
+    "directml_feature_level": (r"DirectML (.+)", str),
+}
 
 
 def is_directml_available() -> bool:
@@ -10,8 +40,21 @@ def is_directml_available() -> bool:
     return bool(DirectMLBackend._found())
 
 
+def _properties(features: list[str]) -> dict[str, Any]:
+    """What a device reports of itself, by name."""
+    properties: dict[str, Any] = {}
+    for name, (pattern, meaning) in _PROPERTIES.items():
+        found = next(filter(None, (re.fullmatch(pattern, feature) for feature in features)), None)
+        if found is not None:
+            properties[name] = meaning(found[1])
+    if "vendor_id" in properties:
+        properties["vendor"] = _VENDORS.get(properties["vendor_id"], f"{properties['vendor_id']:#06x}")
+    return {**properties, "float16": "float16" in features, "software": "software" in features}
+
+
 class DirectMLBackend(HardwareBackend):
-    """Operations through DirectML. Without it they run on the CPU, with a warning.
+    """Operations through DirectML. What it does not compute, or fails to compute, runs on the CPU, with a warning and an
+    entry in the report; everything does if there is no DirectML.
 
     >>> import warnings
     >>> import neurenix as nx
@@ -27,3 +70,28 @@ class DirectMLBackend(HardwareBackend):
     kind = "directml"
     title = "DirectML"
     missing = "DirectML is not available"
+
+    def _describe(self, device: Device) -> dict[str, Any]:
+        told = super()._describe(device)
+        return {**told, **_properties(told["features"])}
+
+    def optimize_model(self, model: Any, precision: str = "float16") -> Module:
+        """``model`` on the device, computing in this precision. The model is changed in place and returned.
+
+        ``"float16"`` (or ``"fp16"``) converts the weights, and the inputs of each call. ``"mixed"`` keeps weights in
+        ``float32`` and runs products and convolutions in ``float16``, for training. ``"float32"`` (or ``"fp32"``) only
+        moves the model. On a device that does not compute in ``float16`` the model stays in ``float32``, with a warning.
+        """
+        if precision not in _PRECISIONS:
+            known = ", ".join(map(repr, _PRECISIONS))
+            raise ValueError(f"optimize_model: precision is {precision!r}, it must be one of {known}")
+        device = self._device("optimize_model", self._model_device(model))
+        model.to(device)
+        way = _PRECISIONS[precision]
+        if device.type == self.kind:
+            self._record("optimize_model", device.name, None)
+            if way is not None and not self._describe(device)["float16"]:
+                message = f"optimize_model: {device.name} does not compute in float16: the model stays in float32"
+                warnings.warn(message, UserWarning, stacklevel=_calls_above())
+                way = None
+        return computing_in(model, way)

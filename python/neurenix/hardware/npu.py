@@ -15,8 +15,9 @@ from ..nn import Module
 from ..onnx import OnnxModel, file_of
 from ..quantize import QuantizedModel
 from ..quantize._settings import format_name as _format_name
-from ._backend import HardwareBackend, _calls_above
+from ._backend import _calls_above, check_operands
 from ._deployed import OptimizedModel, folders, loaded, of_quantized, sample_of
+from ._operations import HardwareBackend
 
 _FORMATS = {"int8": ("uint8", "int8"), "int16": ("uint16", "int8")}
 
@@ -115,10 +116,8 @@ class NPUBackend(HardwareBackend):
     ) -> Tensor:
         if self.get_device_count() == 0:
             return super()._computed(operation, function, *operands)
+        check_operands(operation, operands)
         given = [operand for operand in operands if operand is not None]
-        for operand in given:
-            if not isinstance(operand, Tensor):
-                raise TypeError(f"{operation}: expected a tensor, got {type(operand).__name__}; convert it with neurenix.Tensor")
         if not all(operand.dtype.is_floating_point for operand in given):
             # A unit computes with floats of 16 bits.
             self._record(operation, "cpu", "a unit would round or clip these integers; give floats")

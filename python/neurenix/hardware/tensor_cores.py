@@ -8,8 +8,8 @@ from typing import Any
 from .. import _engine
 from .._engine import Device, Tensor
 from ..nn._precision import precision_of
-from ._backend import HardwareBackend
-from ._optimize import integer_product, quantized, scales
+from ._operations import HardwareBackend
+from ._optimize import computing_in, integer_product, quantized, scales
 
 #: How a model computes in each precision: see ``Module.computation_dtype``.
 _PRECISIONS: dict[str, tuple[str, str] | None] = {
@@ -106,10 +106,12 @@ class TensorCoresBackend(HardwareBackend):
         """The product of two matrices in the precision set. Without Tensor Cores, operands are not rounded: the
         precision only determines the dtype of the result.
         """
-        left, right = self._on_device("matmul", a, b)
+        return self._computed("matmul", self._product, a, b)
+
+    def _product(self, left: Tensor, right: Tensor) -> Tensor:
         if not left.dtype.is_floating_point:
             return left.matmul(right)
-        result = _engine.promote_types(a.dtype, b.dtype)
+        result = _engine.promote_types(left.dtype, right.dtype)
         way, how = _PRECISIONS[self._precision] or ("", "")
         if self.get_device_count() == 0:
             return left.matmul(right).to(how if way == "inputs" else result)
@@ -138,11 +140,7 @@ class TensorCoresBackend(HardwareBackend):
         _checked(precision)
         device = self._device("optimize_model", self._model_device(model))
         model.to(device)
-        if precision == "int8":
-            model.computation_dtype = None
-            return quantized(model)
-        way = _PRECISIONS[precision]
-        if way is not None and way[0] == "inputs":
-            model.to(way[1])
-        model.computation_dtype = way
-        return model
+        if device.type == self.kind:
+            self._record("optimize_model", device.name, None)
+        model = computing_in(model, _PRECISIONS[precision])
+        return quantized(model) if precision == "int8" else model
