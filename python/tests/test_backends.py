@@ -9,6 +9,7 @@ from typing import Any
 
 import neurenix as nx
 import pytest
+from neurenix import _engine
 from neurenix.hardware import (
     DirectMLBackend,
     FallbackWarning,
@@ -177,6 +178,27 @@ def test_what_a_device_refuses_is_reported(on_device: tuple[HardwareBackend, nx.
     nx.set_strict_placement(True)
     with pytest.raises(RuntimeError, match="strict mode"):
         backend._computed("thrice", kernel, nx.ones(5))
+
+
+def test_operands_of_the_host_are_copied_again_if_a_call_fails(
+    on_device: tuple[HardwareBackend, nx.Device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend, device = on_device
+    recovering, failures = _engine.recovering, iter([True, False, True])
+
+    def failing(function: Any) -> Any:
+        result = recovering(function)
+        if next(failures):
+            raise RuntimeError("the device was lost")
+        return result
+
+    monkeypatch.setattr(_engine, "recovering", failing)
+    x = nx.Tensor([1.0, -2.0])
+    assert backend.relu(x).tolist() == [1.0, 0.0]
+    # What only the device has is lost.
+    with pytest.raises(RuntimeError, match="lost"):
+        backend.relu(x.to(device))
+    assert [entry["count"] for entry in backend.placement_report()] == [1]
 
 
 def test_running_statistics_move_once_on_a_full_device(on_device: tuple[HardwareBackend, nx.Device]) -> None:

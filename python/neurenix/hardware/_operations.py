@@ -202,11 +202,11 @@ class HardwareBackend(Backend):
 
     def maximum(self, a: Tensor, b: Tensor) -> Tensor:
         """The greater of two elements."""
-        return self._computed("maximum", _engine.maximum, a, b)
+        return self._computed("maximum", Tensor.maximum, a, b)
 
     def minimum(self, a: Tensor, b: Tensor) -> Tensor:
         """The lesser of two elements."""
-        return self._computed("minimum", _engine.minimum, a, b)
+        return self._computed("minimum", Tensor.minimum, a, b)
 
     def _combined(self, operation: str, function: Any, a: Tensor, b: Tensor | float) -> Tensor:
         """A function of two tensors, or of a tensor and a number."""
