@@ -1840,6 +1840,9 @@ def is_grad_enabled() -> builtins.bool:
 def is_recording() -> builtins.bool:
     ...
 
+def is_recovery() -> builtins.bool:
+    ...
+
 def is_strict_placement() -> builtins.bool:
     ...
 
@@ -1999,6 +2002,9 @@ def recorded_draws() -> builtins.int:
 def recorded_number(tensor: Tensor) -> builtins.int:
     ...
 
+def recovering(function: Any) -> tuple[Any, list[Placement]]:
+    ...
+
 def recurrent_layer(kind: str, input: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None=None, b_hh: Tensor | None=None, w_hr: Tensor | None=None, h_0: Tensor | None=None, c_0: Tensor | None=None, reverse: builtins.bool=False) -> tuple[Tensor, Tensor, Tensor | None]:
     ...
 
@@ -2033,6 +2039,9 @@ def set_float32_matmul_precision(precision: str) -> None:
     ...
 
 def set_num_threads(threads: SupportsIndex) -> None:
+    ...
+
+def set_recovery(on: builtins.bool) -> None:
     ...
 
 def set_rng_state(state: tuple[SupportsIndex, SupportsIndex]) -> None:

@@ -269,7 +269,7 @@ def test_products_of_the_backend(precision: str, monkeypatch: pytest.MonkeyPatch
         with pytest.warns(FallbackWarning):
             backend.matmul(a, b)
         monkeypatch.setattr(backend, "get_device_count", lambda: 1)
-        monkeypatch.setattr(backend, "_on_device", lambda operation, *tensors: tensors)
+        monkeypatch.setattr(backend, "_on_device", lambda operation, function, *tensors: function(*tensors))
     product = backend.matmul(a, b)
     assert product.dtype.name == {"fp16": "float16", "bf16": "bfloat16"}.get(precision, "float32")
     exact = a.double() @ b.double()
