@@ -2,7 +2,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use phynexus::{
@@ -33,6 +36,14 @@ use crate::{
     routine::Routine,
     times::{Mark, Times},
 };
+
+static ROUND_HALVES: AtomicBool = AtomicBool::new(false);
+
+/// For tests: whether DirectML computes in `float16` on devices without 16-bit arithmetic too.
+#[doc(hidden)]
+pub fn round_halves(always: bool) {
+    ROUND_HALVES.store(always, Ordering::Relaxed);
+}
 
 /// What runs on the device.
 pub(crate) enum Module {
@@ -298,7 +309,8 @@ impl Driver for DirectMl {
 
     fn compile_routine(&self, step: &Step) -> Result<Option<Module>> {
         // Without 16-bit arithmetic, DirectML's shaders round towards zero.
-        let rounds_well = |graph: &Graph| self.found.half || !graph.rounds_to_half();
+        let half = self.found.half || ROUND_HALVES.load(Ordering::Relaxed);
+        let rounds_well = |graph: &Graph| half || !graph.rounds_to_half();
         let Some(graph) = library::graph(step).filter(rounds_well) else { return Ok(None) };
         let open = self.open()?;
         let Open { connection, routines, .. } = &*open;

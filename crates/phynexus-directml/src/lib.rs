@@ -82,6 +82,8 @@ mod times;
 #[cfg(all(windows, feature = "driver"))]
 pub use connection::{references_left, remove_device};
 #[cfg(all(windows, feature = "driver"))]
+pub use driver::round_halves;
+#[cfg(all(windows, feature = "driver"))]
 pub use memory::limit_memory;
 #[cfg(all(windows, feature = "driver"))]
 pub use queue::repeated_lists;

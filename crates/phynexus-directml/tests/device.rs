@@ -10,7 +10,6 @@ mod windows {
         oracle::{Comparison, compare, evaluate, generate::random_case, reference_device},
         schedule::execute_ir,
     };
-    use phynexus_directml::dispatched_routines;
 
     fn device() -> Device {
         phynexus_directml::register();
@@ -67,85 +66,6 @@ mod windows {
             a.matmul(&b)
         });
         assert_eq!(own, expected);
-    }
-
-    /// The same, with at least so many steps computed by DirectML.
-    fn routines(least: u64, compute: impl Fn(Device) -> Result<Tensor>) -> [Vec<f32>; 2] {
-        let _turn = turn();
-        let before = dispatched_routines();
-        let results = both(compute);
-        let count = dispatched_routines() - before;
-        assert!(count >= least, "{count} of {least} steps were computed by DirectML");
-        results
-    }
-
-    #[test]
-    fn directml_computes_products_and_their_epilogues() {
-        for (m, k, n) in [(2, 3, 4), (33, 70, 41), (64, 64, 64)] {
-            let [own, expected] = routines(1, |device| {
-                let a = Tensor::from_slice(&numbers(m * k), &[m, k], device)?;
-                let b = Tensor::from_slice(&numbers(k * n), &[k, n], device)?;
-                a.matmul(&b)
-            });
-            assert_eq!(own, expected);
-        }
-        // Several products, transposed factors, and a bias.
-        let [own, expected] = routines(1, |device| {
-            let a = Tensor::from_slice(&numbers(3 * 17 * 20), &[3, 20, 17], device)?.transpose(1, 2)?;
-            let b = Tensor::from_slice(&numbers(3 * 20 * 9), &[3, 9, 20], device)?.transpose(1, 2)?;
-            a.matmul(&b)?.add(&Tensor::from_slice(&numbers(9), &[9], device)?)?.abs()
-        });
-        assert_eq!(own, expected);
-    }
-
-    #[test]
-    fn directml_computes_convolutions() {
-        for stride in [1, 2] {
-            let [own, expected] = routines(1, |device| {
-                let x = Tensor::from_slice(&numbers(2 * 4 * 9 * 11), &[2, 4, 9, 11], device)?;
-                let w = Tensor::from_slice(&numbers(6 * 2 * 3 * 3), &[6, 2, 3, 3], device)?;
-                x.conv2d(&w, None, [stride; 2], [1; 2], [1; 2], 2)
-            });
-            assert_eq!(own, expected);
-        }
-    }
-
-    #[test]
-    fn directml_computes_elementwise_kernels() {
-        let [own, expected] = routines(1, |device| {
-            let mut values = numbers(64 * 100);
-            values[..6].copy_from_slice(&[f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.0, 1e-40, 3e38]);
-            let x = Tensor::from_slice(&values, &[64, 100], device)?;
-            let y = Tensor::from_slice(&numbers(100), &[100], device)?;
-            let sum = x.add(&y)?.mul(&x)?.sub(&y)?.abs()?.sqrt()?;
-            let chosen = sum.lt(&x)?.where_(&x.floor()?, &sum)?;
-            // The kernel would otherwise store the result over one of its operands.
-            chosen.to_vec::<f32>()?;
-            Ok(chosen)
-        });
-        let differ = own
-            .iter()
-            .zip(&expected)
-            .filter(|(a, b)| a.to_bits() != b.to_bits() && !(a.is_nan() && b.is_nan()));
-        let differ: Vec<_> = differ.take(10).collect();
-        assert!(differ.is_empty(), "{differ:?}");
-    }
-
-    #[test]
-    fn equal_graphs_are_compiled_once_and_new_memory_is_bound() {
-        let product = |value: f32| {
-            routines(1, |device| {
-                let a = Tensor::full(&[8, 8], value, DType::F32, device)?;
-                a.matmul(&Tensor::from_slice(&numbers(64), &[8, 8], device)?)
-            })
-        };
-        let mut kept = Vec::new();
-        for value in 0..12u8 {
-            let [own, expected] = product(f32::from(value));
-            assert_eq!(own, expected);
-            kept.push(Tensor::zeros(&[usize::from(value) + 1, 64], DType::F32, device()).unwrap());
-            kept.last().unwrap().to_vec::<f32>().unwrap();
-        }
     }
 
     #[test]
