@@ -19,6 +19,7 @@ const FORWARD: u32 = 0;
 const BACKWARD: u32 = 1;
 
 /// A window over two or three dimensions; one over a single dimension is one over images of height 1.
+#[derive(Clone)]
 pub(crate) struct Window {
     pub(crate) kernel: Vec<usize>,
     pub(crate) stride: Vec<usize>,
@@ -147,13 +148,17 @@ fn input_gradient(
     of: &IrNode,
 ) -> Option<Seen> {
     let (x_shape, y_shape) = (window.images(&of.shape), window.images(&y.layout.shape));
-    let mut extra = Vec::new();
+    let (mut extra, mut padding) = (Vec::new(), Vec::new());
     for (d, &(before, after)) in window.padding.iter().enumerate() {
-        // What no window reaches.
+        // What no window reaches. DirectML adds zeros there, after it has cut off the padding.
         let reached =
             (y_shape[d + 2] - 1) * window.stride[d] + window.dilation[d] * (window.kernel[d] - 1) + 1;
-        extra.push((x_shape[d + 2] + before + after).checked_sub(reached)?);
+        let unreached = (x_shape[d + 2] + before + after).checked_sub(reached)?;
+        let both = unreached.min(after);
+        extra.push(unreached - both);
+        padding.push((before, after - both));
     }
+    let window = &Window { padding, ..window.clone() };
     let (y, w) = (window.operand(graph, 0, y)?, window.operand(graph, 1, w)?);
     let output = Tensor::new(of.dtype, &x_shape, None)?;
     convolve(graph, BACKWARD, window, groups, [y, w], output, &extra)

@@ -310,7 +310,9 @@ impl Driver for DirectMl {
     fn compile_routine(&self, step: &Step) -> Result<Option<Module>> {
         // Without 16-bit arithmetic, DirectML's shaders round towards zero.
         let half = self.found.half || ROUND_HALVES.load(Ordering::Relaxed);
-        let rounds_well = |graph: &Graph| half || !graph.rounds_to_half();
+        let divisions = self.found.arithmetic.divisions;
+        let rounds_well =
+            |graph: &Graph| (half || !graph.rounds_to_half()) && (divisions || !graph.divides());
         let Some(graph) = library::graph(step).filter(rounds_well) else { return Ok(None) };
         let open = self.open()?;
         let Open { connection, routines, .. } = &*open;

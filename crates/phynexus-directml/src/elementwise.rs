@@ -28,6 +28,10 @@ pub(crate) fn unary(graph: &mut Graph, function: Unary, a: Seen) -> Option<Seen>
             let zero = constant(graph, Scalar::Int(0), dtype)?;
             return binary(graph, Binary::Sub, zero, a);
         }
+        Unary::Rsqrt => {
+            let root = unary(graph, Unary::Sqrt, a)?;
+            return unary(graph, Unary::Recip, root);
+        }
         Unary::Abs => (&operator::ABS, vec![], dtype),
         Unary::Sign => (&operator::SIGN, vec![], dtype),
         Unary::Sqrt => (&operator::SQRT, vec![], dtype),

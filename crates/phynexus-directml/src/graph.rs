@@ -43,6 +43,9 @@ static EXACT: [&Row; 9] = [
     &operator::SIGN,
 ];
 
+/// Operators for which Direct3D asks for less than correct rounding.
+static INEXACT: [&Row; 3] = [&operator::DIVIDE, &operator::RECIPROCAL, &operator::SQRT];
+
 /// The fewest and the most dimensions of a tensor: the first versions of DirectML take at least 4.
 const RANKS: (usize, usize) = (4, 8);
 
@@ -184,9 +187,14 @@ pub(crate) struct Graph {
 impl Graph {
     /// Whether an operator rounds to `float16`.
     pub(crate) fn rounds_to_half(&self) -> bool {
-        let exact = |row: &Row| EXACT.iter().any(|known| known.number == row.number);
         let half = |tensor: &Tensor| tensor.dtype == DType::F16;
-        self.nodes.iter().any(|node| node.outputs.iter().flatten().any(half) && !exact(node.row))
+        let rounds = |node: &Node| node.outputs.iter().flatten().any(half) && !EXACT.contains(&node.row);
+        self.nodes.iter().any(rounds)
+    }
+
+    /// Whether results depend on how exactly the device divides.
+    pub(crate) fn divides(&self) -> bool {
+        self.nodes.iter().any(|node| INEXACT.contains(&node.row))
     }
 
     /// An input, once for equal ones.

@@ -14,12 +14,14 @@ use crate::{
 
 /// The graph of a step, if DirectML has all of its operations.
 pub(crate) fn graph(step: &Step) -> Option<Graph> {
-    match step {
+    let graph = match step {
         Step::Fused(fusion) => fused::graph(fusion),
         // Updates of parameters are in place, and DirectML may write before it has read everything.
         Step::Batch(_) => None,
         Step::Library(library) => routine(library),
-    }
+    };
+    // DirectML crashes on some graphs without inputs.
+    graph.filter(|graph| !graph.inputs.is_empty())
 }
 
 fn routine(library: &Library) -> Option<Graph> {
