@@ -35,7 +35,7 @@ use crate::{
     connection::{Connection, Parts},
     hlsl::{Translated, translate},
     libraries::{Compile, Libraries, blob, blob_bytes},
-    object::{BUFFERS, Made, Pipeline},
+    object::{BUFFERS, Held, Made, Pipeline},
 };
 
 /// The size of the largest buffer: kernels compute addresses as signed integers.
@@ -74,19 +74,26 @@ pub(crate) fn compile(
     let buffers = kernel.buffers.len();
     let made = code(found, cache, source).and_then(|code| {
         let made = pipeline(connection, buffers, &code)?;
-        Ok(Pipeline::new(connection, code, buffers, made)?)
+        let pipeline = Arc::new(Pipeline { code, buffers, made: Held::new(made) });
+        connection.holds(&pipeline)?;
+        Ok(pipeline)
     });
     made.map_err(|reason| reason.doing(&format!("compiling kernel {}", kernel.name)))
 }
 
 /// The pipeline on this device, which may have been opened again since it was compiled.
 pub(crate) fn made(connection: &Connection, pipeline: &Arc<Pipeline>) -> phynexus::Result<Made> {
-    pipeline.on(connection, |of| {
-        self::pipeline(connection, of.buffers, &of.code).map_err(|reason| match reason {
+    if let Some(made) = pipeline.made.get().filter(|made| made.connection == connection.number) {
+        return Ok(made);
+    }
+    let made =
+        self::pipeline(connection, pipeline.buffers, &pipeline.code).map_err(|reason| match reason {
             NotCompiled::Failed(error) => error,
             NotCompiled::Refused(message) => Error::Device { device: connection.name.clone(), message },
-        })
-    })
+        })?;
+    drop(pipeline.made.replace(made.clone()));
+    connection.holds(pipeline)?;
+    Ok(made)
 }
 
 /// The machine-independent code of a kernel, from the disk or the compiler.

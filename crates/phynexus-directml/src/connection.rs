@@ -32,8 +32,8 @@ use crate::{
     debug::Messages,
     descriptors::Descriptors,
     libraries::Libraries,
+    lists::{Dropped, State},
     object::{BUFFERS, Held, Holder, Mapped},
-    queue::{Dropped, State},
     slabs::Slabs,
 };
 
@@ -263,6 +263,11 @@ impl Connection {
         self.removal.get().is_some()
     }
 
+    /// Whether the objects of the removed device were dropped.
+    pub(crate) fn is_released(&self) -> bool {
+        self.is_removed() && self.parts.get().is_none()
+    }
+
     /// Registers what has objects of the device. They are dropped when it was removed.
     pub(crate) fn holds<H: Holder + 'static>(&self, holder: &Arc<H>) -> Result<()> {
         let weak: Weak<H> = Arc::downgrade(holder);
@@ -272,10 +277,10 @@ impl Connection {
         }
         holders.push(weak);
         drop(holders);
-        if self.parts.get().is_some() {
+        if !self.is_released() {
             return Ok(());
         }
-        // The device was removed in the meantime.
+        // In the meantime.
         holder.release();
         Err(self.lost())
     }

@@ -1,17 +1,14 @@
 //! DirectML's GPUs as drivers of the engine's GPU layer.
 
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+use std::sync::{
+    PoisonError,
+    atomic::{AtomicBool, Ordering},
 };
 
 use phynexus::{
-    DType, Error, Result,
+    DType, Result,
     device::{DeviceInfo, HostRead, register_missing},
-    gpu::{BlockAddress, DiskCache, Driver, Gpu, NotCompiled, Progress, Staging, Submission},
+    gpu::{BlockAddress, Driver, Gpu, NotCompiled, Progress, Submission},
     kernel::{
         loops::Kernel,
         lower::Target,
@@ -20,21 +17,19 @@ use phynexus::{
     },
     op::Op,
 };
-use smallvec::SmallVec;
 
 use crate::{
-    adapters::{Found, adapters, available_memory, describe},
-    compile::{accept, compile, made},
+    adapters::{adapters, available_memory, describe},
+    compile::{accept, compile},
     connection::Connection,
+    gpu::{DirectMl, Module, Open, work},
     graph::Graph,
     libraries::Libraries,
     library,
     memory::Block,
-    object::Pipeline,
-    queue::{What, Work},
     recording::Recording,
     routine::Routine,
-    times::{Mark, Times},
+    times::Mark,
 };
 
 static ROUND_HALVES: AtomicBool = AtomicBool::new(false);
@@ -43,12 +38,6 @@ static ROUND_HALVES: AtomicBool = AtomicBool::new(false);
 #[doc(hidden)]
 pub fn round_halves(always: bool) {
     ROUND_HALVES.store(always, Ordering::Relaxed);
-}
-
-/// What runs on the device.
-pub(crate) enum Module {
-    Kernel(Arc<Pipeline>),
-    Routine(Arc<Routine>),
 }
 
 /// Registers every GPU that DXGI reports, or the reason why there is none.
@@ -73,122 +62,6 @@ pub(crate) fn register() {
             Err(reason) => register_missing(name, reason),
         }
     }
-}
-
-/// An open GPU.
-pub(crate) struct Open {
-    pub(crate) connection: Arc<Connection>,
-    staging: Arc<Staging<Connection>>,
-    times: Times,
-    cache: DiskCache,
-    /// Compiled graphs; `None` if DirectML refuses one. Compiling takes so long that they are kept for the life of the
-    /// device.
-    routines: Mutex<HashMap<Graph, Option<Arc<Routine>>>>,
-}
-
-/// A GPU, opened on first use, and again if it was removed.
-pub(crate) struct DirectMl {
-    libraries: &'static Libraries,
-    found: Found,
-    open: Mutex<Option<Arc<Open>>>,
-    /// Held while opening.
-    opening: Mutex<()>,
-}
-
-// SAFETY: DXGI's adapters may be used from any thread.
-unsafe impl Send for DirectMl {}
-// SAFETY: as above.
-unsafe impl Sync for DirectMl {}
-
-impl DirectMl {
-    fn new(libraries: &'static Libraries, found: Found) -> DirectMl {
-        DirectMl { libraries, found, open: Mutex::default(), opening: Mutex::new(()) }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Arc<Open>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The device, if it is open.
-    fn known(&self) -> Option<Arc<Open>> {
-        self.lock().clone()
-    }
-
-    fn intact(&self) -> Option<Arc<Open>> {
-        self.known().filter(|open| !open.connection.is_removed())
-    }
-
-    pub(crate) fn open(&self) -> Result<Arc<Open>> {
-        if let Some(open) = self.intact() {
-            return Ok(open);
-        }
-        // One thread at a time. A failure is not cached: the next attempt may succeed.
-        let _turn = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(open) = self.intact() {
-            return Ok(open);
-        }
-        let removed = self.lock().take();
-        if let Some(removed) = removed {
-            let connection = removed.connection.clone();
-            connection.settle();
-            drop(removed);
-            connection.release();
-        }
-        let connection = Connection::new(self.libraries, &self.found)?;
-        let staging = Staging::new(connection.clone(), self.name());
-        let cache = DiskCache::new("directml", "RNN_DIRECTML_CACHE_PATH");
-        let (times, routines) = (Times::default(), Mutex::default());
-        let open = Arc::new(Open { connection, staging, times, cache, routines });
-        *self.lock() = Some(open.clone());
-        Ok(open)
-    }
-
-    fn connection(&self) -> Result<Arc<Connection>> {
-        Ok(self.open()?.connection.clone())
-    }
-
-    /// No host memory can be pinned for a copy.
-    fn no_room(&self, bytes: usize) -> Error {
-        Error::OutOfMemory {
-            device: self.name().to_owned(),
-            requested: bytes,
-            in_use: 0,
-            limit: usize::MAX,
-            hint: "there is no host memory that the device can access".to_owned(),
-        }
-    }
-}
-
-/// A launch as a command. One that is to be repeated uses no descriptors of others.
-pub(crate) fn work<'a>(
-    connection: &Arc<Connection>,
-    submission: &Submission<'a, DirectMl>,
-    is_repeated: bool,
-) -> Result<Work<'a>> {
-    submission.arguments.iter().try_for_each(|(block, _)| block.check(connection))?;
-    let name = submission.kernel.name.as_str();
-    let pipeline = match submission.module {
-        Module::Kernel(pipeline) => pipeline,
-        Module::Routine(routine) => {
-            let what = routine.run(connection, &submission.arguments, is_repeated)?;
-            return Ok(Work { name, what });
-        }
-    };
-    let mut addresses = SmallVec::new();
-    let mut starts = SmallVec::new();
-    for (&(block, start), parameter) in submission.arguments.iter().zip(&submission.kernel.buffers) {
-        // The start of an empty parameter is irrelevant.
-        let alignment = DirectMl::ALIGNMENT as u64;
-        let offset = u64::try_from(start).unwrap_or(0) / alignment * alignment;
-        let offset = if offset < block.bytes { offset } else { 0 };
-        starts.push(((start - offset as i64) / parameter.dtype.size() as i64) as i32);
-        addresses.push(block.address() + offset);
-    }
-    // The zero that printed kernels expect.
-    starts.push(0);
-    let grid = submission.kernel.grid().map(|extent| extent as u32);
-    let made = made(connection, pipeline)?;
-    Ok(Work { name, what: What::Kernel { pipeline: pipeline.clone(), made, addresses, starts, grid } })
 }
 
 impl Driver for DirectMl {
@@ -358,7 +231,7 @@ impl Driver for DirectMl {
     }
 
     fn synchronize(&self) -> Result<()> {
-        match self.known() {
+        match self.known_again()? {
             Some(open) => open.connection.synchronize(),
             None => Ok(()),
         }

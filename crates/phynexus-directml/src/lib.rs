@@ -18,12 +18,13 @@
 //! | `adapters` | the GPUs that DXGI reports, and the features that their kernels may use |
 //! | `object` | what commands use |
 //! | `connection` | an open GPU: its objects, its errors, and its removal |
-//! | `queue` | command lists and their order |
+//! | `queue`, `lists` | command lists and their order |
 //! | `recording` | steps that repeat, as lists that run again and again |
 //! | `times` | timestamps of the device |
 //! | `memory`, `slabs`, `ranges` | blocks of device memory, and host memory that the device reads and writes |
 //! | `debug` | what `RNN_GPU_DEBUG` shows |
 //! | `compile` | from a loop tree to a pipeline |
+//! | `gpu` | a GPU, opened on first use, and how its launches become commands |
 //! | `driver` | the engine's trait |
 
 #[cfg(all(windows, feature = "driver"))]
@@ -48,6 +49,8 @@ mod elementwise;
 mod encode;
 #[cfg(any(test, all(windows, feature = "driver")))]
 mod fused;
+#[cfg(all(windows, feature = "driver"))]
+mod gpu;
 #[cfg(any(test, all(windows, feature = "driver")))]
 mod graph;
 #[cfg(any(test, all(windows, feature = "driver")))]
@@ -56,6 +59,8 @@ mod hlsl;
 mod libraries;
 #[cfg(any(test, all(windows, feature = "driver")))]
 mod library;
+#[cfg(all(windows, feature = "driver"))]
+mod lists;
 #[cfg(all(windows, feature = "driver"))]
 mod memory;
 #[cfg(all(windows, feature = "driver"))]
@@ -80,15 +85,12 @@ mod slabs;
 mod times;
 
 #[cfg(all(windows, feature = "driver"))]
-pub use connection::{references_left, remove_device};
-#[cfg(all(windows, feature = "driver"))]
-pub use driver::round_halves;
-#[cfg(all(windows, feature = "driver"))]
-pub use memory::limit_memory;
-#[cfg(all(windows, feature = "driver"))]
-pub use queue::repeated_lists;
-#[cfg(all(windows, feature = "driver"))]
-pub use routine::dispatched_routines;
+pub use {
+    connection::{references_left, remove_device},
+    driver::round_halves,
+    memory::limit_memory,
+    queue::{dispatched_routines, repeated_lists},
+};
 
 use std::sync::Once;
 

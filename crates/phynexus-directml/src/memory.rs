@@ -22,7 +22,7 @@ use windows::Win32::Graphics::{
 
 use crate::{
     connection::Connection,
-    object::{Held, Holder, Mapped},
+    object::{Held, Mapped, Memory},
     slabs::{SLAB, SMALL},
 };
 
@@ -35,53 +35,23 @@ pub fn limit_memory(bytes: Option<u64>) {
     LIMIT.store(bytes.unwrap_or(u64::MAX), Ordering::Relaxed);
 }
 
-/// A buffer of the device.
-pub(crate) struct Memory {
-    /// Bytes of all buffers of the device, and of this one.
-    all: Arc<AtomicU64>,
-    bytes: u64,
-    resource: Held<ID3D12Resource>,
-    /// Its address on the device.
-    address: u64,
-    /// Other buffers may get its address after it, but not its number.
-    number: u64,
-}
-
-impl Memory {
-    fn new(connection: &Connection, bytes: u64) -> Result<Arc<Memory>> {
-        if connection.bytes.load(Ordering::Relaxed).saturating_add(bytes) > LIMIT.load(Ordering::Relaxed) {
-            return Err(connection.no_room("allocating memory", bytes as usize));
-        }
-        let heap = D3D12_HEAP_PROPERTIES { Type: D3D12_HEAP_TYPE_DEFAULT, ..Default::default() };
-        let resource = buffer(connection, bytes, &heap, D3D12_RESOURCE_FLAG_ALLOW_UNORDERED_ACCESS)?;
-        // SAFETY: the resource is a buffer.
-        let address = unsafe { resource.GetGPUVirtualAddress() };
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let all = connection.bytes.clone();
-        all.fetch_add(bytes, Ordering::Relaxed);
-        let memory = Arc::new(Memory { all, bytes, resource: Held::new(resource), address, number });
-        connection.holds(&memory)?;
-        Ok(memory)
+/// A new buffer of the device.
+fn memory(connection: &Connection, bytes: u64) -> Result<Arc<Memory>> {
+    if connection.bytes.load(Ordering::Relaxed).saturating_add(bytes) > LIMIT.load(Ordering::Relaxed) {
+        return Err(connection.no_room("allocating memory", bytes as usize));
     }
+    let heap = D3D12_HEAP_PROPERTIES { Type: D3D12_HEAP_TYPE_DEFAULT, ..Default::default() };
+    let resource = buffer(connection, bytes, &heap, D3D12_RESOURCE_FLAG_ALLOW_UNORDERED_ACCESS)?;
+    // SAFETY: the resource is a buffer.
+    let address = unsafe { resource.GetGPUVirtualAddress() };
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let all = connection.bytes.clone();
+    all.fetch_add(bytes, Ordering::Relaxed);
+    let memory = Arc::new(Memory { all, bytes, resource: Held::new(resource), address, number });
+    connection.holds(&memory)?;
+    Ok(memory)
 }
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
-
-impl Holder for Memory {
-    fn release(&self) {
-        drop(self.resource.take());
-    }
-}
-
-// SAFETY: Direct3D's resources may be used from any thread.
-unsafe impl Send for Memory {}
-// SAFETY: as above.
-unsafe impl Sync for Memory {}
 
 /// Device memory.
 pub(crate) struct Block {
@@ -106,14 +76,14 @@ impl Block {
             if let Some((memory, start)) = connection.slabs.take(bytes) {
                 return Ok(Block { connection: connection.clone(), memory, start, bytes, is_part: true });
             }
-            match Memory::new(connection, SLAB) {
+            match memory(connection, SLAB) {
                 Ok(slab) => connection.slabs.add(slab),
                 // There may be room for the block alone.
                 Err(Error::OutOfMemory { .. }) => break,
                 Err(error) => return Err(error),
             }
         }
-        let memory = Memory::new(connection, bytes)?;
+        let memory = memory(connection, bytes)?;
         Ok(Block { connection: connection.clone(), memory, start: 0, bytes, is_part: false })
     }
 

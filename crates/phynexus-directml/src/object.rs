@@ -2,13 +2,14 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use phynexus::{Error, Result};
 use windows::Win32::Graphics::Direct3D12::{ID3D12PipelineState, ID3D12Resource, ID3D12RootSignature};
-
-use crate::connection::Connection;
 
 /// The most buffers of a kernel: a root signature has 64 words, of which a buffer takes two, and its start one.
 pub(crate) const BUFFERS: usize = 20;
@@ -51,7 +52,7 @@ pub(crate) struct Pipeline {
     /// What the compiler returned, and the kernel's number of buffers.
     pub(crate) code: Vec<u8>,
     pub(crate) buffers: usize,
-    made: Held<Made>,
+    pub(crate) made: Held<Made>,
 }
 
 /// A kernel on an open device.
@@ -61,34 +62,6 @@ pub(crate) struct Made {
     pub(crate) signature: ID3D12RootSignature,
     /// The number of its connection.
     pub(crate) connection: u64,
-}
-
-impl Pipeline {
-    pub(crate) fn new(
-        connection: &Connection,
-        code: Vec<u8>,
-        buffers: usize,
-        made: Made,
-    ) -> Result<Arc<Pipeline>> {
-        let pipeline = Arc::new(Pipeline { code, buffers, made: Held::new(made) });
-        connection.holds(&pipeline)?;
-        Ok(pipeline)
-    }
-
-    /// The kernel on this device. `make` makes it if the device was opened again.
-    pub(crate) fn on(
-        self: &Arc<Pipeline>,
-        connection: &Connection,
-        make: impl FnOnce(&Pipeline) -> Result<Made>,
-    ) -> Result<Made> {
-        if let Some(made) = self.made.get().filter(|made| made.connection == connection.number) {
-            return Ok(made);
-        }
-        let made = make(self)?;
-        drop(self.made.replace(made.clone()));
-        connection.holds(self)?;
-        Ok(made)
-    }
 }
 
 impl Holder for Pipeline {
@@ -101,6 +74,35 @@ impl Holder for Pipeline {
 unsafe impl Send for Pipeline {}
 // SAFETY: as above.
 unsafe impl Sync for Pipeline {}
+
+/// A buffer of the device.
+pub(crate) struct Memory {
+    /// Bytes of all buffers of the device, and of this one.
+    pub(crate) all: Arc<AtomicU64>,
+    pub(crate) bytes: u64,
+    pub(crate) resource: Held<ID3D12Resource>,
+    /// Its address on the device.
+    pub(crate) address: u64,
+    /// Other buffers may get its address after it, but not its number.
+    pub(crate) number: u64,
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+impl Holder for Memory {
+    fn release(&self) {
+        drop(self.resource.take());
+    }
+}
+
+// SAFETY: Direct3D's resources may be used from any thread.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
 
 /// Mapped buffers, by the addresses where they begin.
 #[derive(Clone, Default)]

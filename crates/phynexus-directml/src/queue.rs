@@ -2,7 +2,6 @@
 
 use std::{
     any::Any,
-    collections::VecDeque,
     mem::{self, ManuallyDrop},
     sync::{
         Arc, MutexGuard, PoisonError,
@@ -29,12 +28,20 @@ use crate::{
     binding::Table,
     connection::{Connection, Parts},
     debug::named,
+    lists::{Commands, Dropped, Kept, Recording, Repeated, State},
     object::{Made, Pipeline},
-    routine::count_dispatched,
 };
 
 /// Maximum number of launches per command list.
 const TOGETHER: usize = 64;
+
+/// Routines that DirectML has computed in this process.
+static DISPATCHED: AtomicU64 = AtomicU64::new(0);
+
+/// Returns the number of times that DirectML has computed a step since the start of the process.
+pub fn dispatched_routines() -> u64 {
+    DISPATCHED.load(Ordering::Relaxed)
+}
 
 /// Runs of lists that repeat, in this process.
 static REPEATED: AtomicU64 = AtomicU64::new(0);
@@ -43,54 +50,6 @@ static REPEATED: AtomicU64 = AtomicU64::new(0);
 pub fn repeated_lists() -> u64 {
     REPEATED.load(Ordering::Relaxed)
 }
-
-/// The lists of a device. The thread that has the lock records and submits: all later work comes after it.
-#[derive(Default)]
-pub(crate) struct State {
-    /// Launches that are not submitted yet.
-    open: Option<Recording>,
-    /// The fence's value after everything submitted.
-    pub(crate) submitted: u64,
-    /// What the device has yet to finish, and the fence's value after it.
-    flying: VecDeque<(u64, Recording)>,
-    spare: Vec<Commands>,
-    /// What is dropped once the lock is free.
-    trash: (Vec<Kept>, Vec<(u64, Dropped)>),
-}
-
-/// A command list with its memory.
-pub(crate) struct Commands {
-    allocator: ID3D12CommandAllocator,
-    list: ID3D12GraphicsCommandList,
-}
-
-/// A list and what it uses: Direct3D does not keep it.
-struct Recording {
-    commands: Commands,
-    kept: Vec<Kept>,
-}
-
-/// What a command uses until the device has finished it.
-pub(crate) type Kept = SmallVec<[Arc<dyn Any + Send + Sync>; 2]>;
-
-/// What the device may still use.
-pub(crate) enum Dropped {
-    Memory(#[expect(dead_code, reason = "kept")] ID3D12Resource),
-    List(#[expect(dead_code, reason = "kept")] Arc<Repeated>),
-}
-
-/// A closed list that runs again and again.
-pub(crate) struct Repeated {
-    recording: Recording,
-    /// The fence's value after its last run.
-    last: AtomicU64,
-    routines: u64,
-}
-
-// SAFETY: a closed list is only used by the thread that has the lock of the state.
-unsafe impl Send for Repeated {}
-// SAFETY: as above.
-unsafe impl Sync for Repeated {}
 
 /// A command with the name of its step.
 pub(crate) struct Work<'a> {
@@ -134,9 +93,11 @@ impl Connection {
         let mut state = self.state();
         let result = work(&mut state);
         let trash = mem::take(&mut state.trash);
+        // Another thread may have released the device during the call.
+        let stale = self.is_released().then(|| mem::take(&mut *state));
         self.latest.store(state.submitted + u64::from(state.open.is_some()), Ordering::Release);
         drop(state);
-        drop(trash);
+        drop((trash, stale));
         result
     }
 
@@ -267,7 +228,7 @@ impl Connection {
             recording.kept.push(work.kept());
             self.pause(&parts, state, recording, TOGETHER)
         })?;
-        count_dispatched(u64::from(work.is_routine()));
+        DISPATCHED.fetch_add(u64::from(work.is_routine()), Ordering::Relaxed);
         Ok(after)
     }
 
@@ -356,7 +317,7 @@ impl Connection {
             self.collect(&parts, state);
             Ok(())
         })?;
-        count_dispatched(repeated.routines);
+        DISPATCHED.fetch_add(repeated.routines, Ordering::Relaxed);
         REPEATED.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }

@@ -71,8 +71,9 @@ mod tests {
         let (mut taken, mut seed) = (Vec::<(u64, u64)>::new(), 1u64);
         for _ in 0..2000 {
             seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            let (choice, length) = (seed >> 60, 1 + (seed >> 40) % 90);
-            match ranges.take(length).filter(|_| choice < 10) {
+            let length = 1 + (seed >> 40) % 90;
+            let start = if seed >> 63 == 0 { ranges.take(length) } else { None };
+            match start {
                 Some(start) => {
                     assert!(start + length <= 1000);
                     assert!(taken.iter().all(|&(a, n)| a + n <= start || start + length <= a));
@@ -84,10 +85,9 @@ mod tests {
                 }
                 None => {}
             }
-            if choice >= 10 {
-                taken.drain(..).for_each(|(start, length)| ranges.give_back(start, length));
-                ranges = Ranges::new(1000);
-            }
         }
+        assert!(!taken.is_empty() && !ranges.is_free());
+        taken.drain(..).for_each(|(start, length)| ranges.give_back(start, length));
+        assert!(ranges.is_free());
     }
 }

@@ -7,14 +7,15 @@ use std::{
 
 use phynexus::{
     Result,
-    gpu::{Addresses, LaunchGraph, Repeated, Submission},
+    gpu::{Addresses, BlockAddress, LaunchGraph, Repeated, Submission},
 };
 
 use crate::{
     connection::Connection,
-    driver::{DirectMl, work},
+    gpu::{DirectMl, work},
+    lists,
+    memory::Block,
     object::Holder,
-    queue,
 };
 
 /// The launches that repeat together.
@@ -29,11 +30,11 @@ pub(crate) struct Lists {
 struct Shared {
     connection: Arc<Connection>,
     /// Empty if the device was removed.
-    lists: Mutex<Vec<Arc<queue::Repeated>>>,
+    lists: Mutex<Vec<Arc<lists::Repeated>>>,
 }
 
 impl Shared {
-    fn take(&self) -> Vec<Arc<queue::Repeated>> {
+    fn take(&self) -> Vec<Arc<lists::Repeated>> {
         std::mem::take(&mut *self.lists.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -58,7 +59,7 @@ impl LaunchGraph for Lists {
 
     /// Not addresses: another buffer may get that of a buffer that was freed, but descriptors are of one buffer.
     fn addresses(submission: &Submission<'_, DirectMl>) -> Addresses {
-        let identity = |&(block, start): &(&crate::memory::Block, i64)| {
+        let identity = |&(block, start): &BlockAddress<'_, Block>| {
             let (number, own) = block.identity();
             [number, own.wrapping_add_signed(start)]
         };

@@ -4,10 +4,7 @@ use std::{
     ffi::c_void,
     mem::ManuallyDrop,
     ptr,
-    sync::{
-        Arc, Mutex, PoisonError, Weak,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError, Weak, atomic::Ordering},
 };
 
 use phynexus::{Error, Result};
@@ -35,23 +32,10 @@ use crate::{
     queue::{What, Work},
 };
 
-/// Routines that DirectML has computed in this process.
-static DISPATCHED: AtomicU64 = AtomicU64::new(0);
-
-/// Returns the number of times that DirectML has computed a step since the start of the process.
-pub fn dispatched_routines() -> u64 {
-    DISPATCHED.load(Ordering::Relaxed)
-}
-
 /// The alignment of bindings in bytes: `DML_MINIMUM_BUFFER_TENSOR_ALIGNMENT`.
 const ALIGNMENT: u64 = 16;
 /// So many tables of bindings are kept for each graph.
 const TABLES: usize = 8;
-
-/// Counts what DirectML has computed.
-pub(crate) fn count_dispatched(routines: u64) {
-    DISPATCHED.fetch_add(routines, Ordering::Relaxed);
-}
 
 /// A graph that DirectML takes. It is compiled again for a device that was opened again.
 pub(crate) struct Routine {

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::{memory::Memory, ranges::Ranges};
+use crate::{object::Memory, ranges::Ranges};
 
 /// Blocks up to this size are parts of a slab.
 pub(crate) const SMALL: u64 = 64 << 10;
