@@ -183,12 +183,12 @@ pub(crate) fn reduce(graph: &mut Graph, combine: Combine, a: Seen, axes: &[u32])
     /// Values of `DML_REDUCE_FUNCTION`.
     const MAX: u32 = 7;
     const MIN: u32 = 8;
-    const MULTIPLY: u32 = 9;
     const SUM: u32 = 10;
     let dtype = a.tensor.dtype;
     let function = match combine {
+        // What is fused decides whether DirectML or a kernel adds floats; they must not differ in the order.
+        Combine::Sum | Combine::Prod if dtype.is_float() => return None,
         Combine::Sum => SUM,
-        Combine::Prod if dtype.is_float() => MULTIPLY,
         Combine::Prod => return None,
         Combine::Max => MAX,
         Combine::Min => MIN,

@@ -51,7 +51,7 @@ fn with_wide_literals(source: &str) -> String {
     for (at, _) in source.match_indices('L') {
         let ends = bytes.get(at + 1).is_none_or(|&next| !is_word(next));
         let start = bytes[..at].iter().rposition(|&byte| !is_word(byte)).map_or(0, |before| before + 1);
-        let number = source[start..at].trim_end_matches('U');
+        let number = source[start..at].trim_end_matches(['U', 'u']);
         if ends && !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) {
             text += &source[rest..=at];
             text.push('L');

@@ -274,12 +274,12 @@ mod tests {
                 fusion.stores[0].value = 1;
             })
         };
-        let sum = graph(&Step::Fused(rows(Combine::Sum))).unwrap();
-        assert_eq!(numbers(&sum), [operator::REDUCE.number]);
-        assert_eq!(sum.nodes[0].outputs[0].as_ref().unwrap().sizes, [1, 1, 3, 1]);
         // NaN is the greatest.
         let greatest = graph(&Step::Fused(rows(Combine::Max))).unwrap();
+        assert_eq!(numbers(&greatest)[0], operator::REDUCE.number);
+        assert_eq!(greatest.nodes[0].outputs[0].as_ref().unwrap().sizes, [1, 1, 3, 1]);
         assert!(numbers(&greatest).contains(&operator::IS_NAN.number), "{:?}", numbers(&greatest));
+        assert!(graph(&Step::Fused(rows(Combine::Sum))).is_none(), "the order of additions");
     }
 
     fn geometry(groups: usize) -> Geometry {
@@ -331,12 +331,18 @@ mod tests {
 
     #[test]
     fn sums_of_windows_are_averages_times_their_elements() {
-        let pool = |kind| {
-            let op = Op::Pool(Pool(kind, geometry(1)));
-            graph(&Step::Library(library(op, &[2, 4, 4], vec![operand(DType::F32, &[2, 4, 9])])))
+        let pool = |kind, size| {
+            let window = Geometry {
+                kernel: [size].into_iter().collect(),
+                padding: [(0, 0)].into_iter().collect(),
+                ..geometry(1)
+            };
+            let op = Op::Pool(Pool(kind, window));
+            graph(&Step::Library(library(op, &[2, 4, 4], vec![operand(DType::F32, &[2, 4, 6 + size])])))
         };
         let rows = [&operator::AVERAGE_POOLING, &operator::FILL, &operator::MULTIPLY];
-        assert_eq!(numbers(&pool(PoolKind::Sum).unwrap()), rows.map(|row| row.number));
-        assert!(pool(PoolKind::Max).is_none(), "NaN is the greatest");
+        assert_eq!(numbers(&pool(PoolKind::Sum, 2).unwrap()), rows.map(|row| row.number));
+        assert!(pool(PoolKind::Sum, 3).is_none(), "an average is rounded");
+        assert!(pool(PoolKind::Max, 2).is_none(), "NaN is the greatest");
     }
 }
