@@ -275,6 +275,22 @@ mod tests {
     }
 
     #[test]
+    fn graphs_that_need_exact_arithmetic_are_known() {
+        let graph = |row: &'static Row, dtype, inputs| {
+            let mut graph = Graph::default();
+            let x = Tensor::new(dtype, &[4], None).unwrap();
+            let part = |binding| Part { binding, offset: 0, tensor: x.clone() };
+            let inputs = (0..inputs).map(|binding| Some(graph.input(part(binding)))).collect();
+            graph.node(Node { row, inputs, outputs: vec![Some(x.clone())], values: vec![] });
+            (graph.rounds_to_half(), graph.divides())
+        };
+        assert_eq!(graph(&operator::ADD, DType::F16, 2), (true, false));
+        assert_eq!(graph(&operator::ADD, DType::F32, 2), (false, false));
+        assert_eq!(graph(&operator::IDENTITY, DType::F16, 1), (false, false));
+        assert_eq!(graph(&operator::DIVIDE, DType::F32, 2), (false, true));
+    }
+
+    #[test]
     fn a_value_is_seen_again_along_dimensions_of_one_element() {
         let rows = tensor(&[3, 1], None).unwrap().broadcast(&[1, 1, 3, 5]);
         assert_eq!((rows.sizes.as_slice(), &rows.strides), (&[1, 1, 3, 5][..], &Some(vec![0, 0, 1, 0])));
