@@ -100,6 +100,7 @@ def test_what_does_not_fit_into_memory_is_a_memory_error(tmp_path: Path) -> None
         nx.load(path)
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such names")
 def test_control_characters_in_names_are_escaped(tmp_path: Path) -> None:
     path = tmp_path / "a\x1b[2J"
     path.write_bytes(b"no tensors")
@@ -135,15 +136,38 @@ def test_a_process_trains_twice_and_keeps_its_handlers(tmp_path: Path) -> None:
     assert (tmp_path / "second" / "report.html").exists()
 
 
+# The command, interrupted when its standard input ends: Windows has no signals between processes.
+INTERRUPTED = """
+import signal, sys, threading
+from neurenix.__main__ import main
+
+def wait():
+    sys.stdin.read()
+    signal.raise_signal(signal.SIGINT)
+
+threading.Thread(target=wait, daemon=True).start()
+sys.exit(main())
+"""
+
+
 def test_the_first_ctrl_c_stops_a_training_run(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "neurenix", "train", "digits", "--epochs", "100000", "--device", "cpu", "--out", "run"]
+    program = ["-c", INTERRUPTED] if os.name == "nt" else ["-m", "neurenix"]
+    arguments = ["train", "digits", "--epochs", "100000", "--device", "cpu", "--out", "run"]
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    process = subprocess.Popen(
+        [sys.executable, *program, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+    )
     assert process.stdout is not None
     # Wait for the first epoch.
     while not process.stdout.readline().startswith("epoch"):
         assert process.poll() is None
-    process.send_signal(signal.SIGINT)
+    if os.name != "nt":
+        process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130 and "train --resume run" in errors, errors

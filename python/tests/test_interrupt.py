@@ -93,6 +93,15 @@ QUEUE = """
     kept = [a]
 """
 
+# The beginning of every program.
+INTERRUPT = """
+import os, signal
+
+def interrupt(number):
+    # On Windows, `os.kill` ends the process.
+    signal.raise_signal(number) if os.name == "nt" else os.kill(os.getpid(), number)
+"""
+
 PROGRAM = """
 import os, signal, sys, threading, time
 import neurenix as nx
@@ -107,7 +116,7 @@ for _ in range({tries}):
     sent = []
     def send():
         sent.append(time.perf_counter())
-        os.kill(os.getpid(), signal.SIGINT)
+        interrupt(signal.SIGINT)
     timer = threading.Timer(0.4, send)
     timer.start()
     try:
@@ -131,7 +140,7 @@ def heard() -> None:
 def run(case: str, tries: int) -> float:
     """Interrupts the computation several times; the shortest time in seconds that one took to end."""
     program = PROGRAM.format(case=textwrap.dedent(case), tries=tries)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", INTERRUPT + program], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     return float(done.stdout.split()[-1])
 
@@ -163,7 +172,7 @@ def test_the_same_computation_works_afterwards() -> None:
     program = PROGRAM.format(case=textwrap.dedent(case), tries=1).replace("0.4", "0.1").replace(
         "print(min(late))", "print(compute() > 0)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", INTERRUPT + program], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0 and done.stdout.split()[-1] == "True", done.stdout + done.stderr
 
 
@@ -177,7 +186,7 @@ def test_a_handler_of_the_users_own_is_run_and_its_exception_arrives() -> None:
         class Stop(Exception):
             pass
         def send():
-            threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+            threading.Timer(0.2, lambda: interrupt(signal.SIGINT)).start()
         def handler(number, frame):
             # A handler may compute, but not with tensors that are being computed.
             seen.append((nx.ones(3) * 2).sum().item())
@@ -194,7 +203,7 @@ def test_a_handler_of_the_users_own_is_run_and_its_exception_arrives() -> None:
         except Stop as stop:
             print(seen, stop)
     """)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", INTERRUPT + program], capture_output=True, text=True, timeout=300)
     assert done.stdout.strip() == "[6.0, 6.0] enough", done.stdout + done.stderr
 
 
@@ -224,7 +233,7 @@ def test_a_handler_that_saves_runs_between_the_steps() -> None:
         def send():
             for number in range(5):
                 time.sleep(0.05 + 0.013 * number)
-                os.kill(os.getpid(), signal.SIGTERM)
+                interrupt(signal.SIGTERM)
                 while len(saved) <= number:
                     time.sleep(0.01)
         sender = threading.Thread(target=send, daemon=True)
@@ -233,7 +242,7 @@ def test_a_handler_that_saves_runs_between_the_steps() -> None:
             step()
         print("saved", len(saved))
     """)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", INTERRUPT + program], capture_output=True, text=True, timeout=120)
     assert done.stdout.strip() == "saved 5", done.stdout + done.stderr
 
 
@@ -254,10 +263,11 @@ def test_threads_that_read_a_training_optimizer_wait_and_none_for_ever() -> None
         stop.set(); [thread.join() for thread in threads]
         print("read", set(read) == {64})
     """)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", INTERRUPT + program], capture_output=True, text=True, timeout=120)
     assert done.stdout.strip() == "read True", done.stdout + done.stderr
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no signals between processes")
 def test_the_command_is_interrupted() -> None:
     command = [sys.executable, "-m", "neurenix", "verify", "--device", "cpu", "--all"]
     # If this variable is unset, Mesa's device selection layer writes a line with `error:`.
@@ -290,7 +300,7 @@ def test_a_loader_that_waits_for_workers_is_interrupted_and_stops_them() -> None
         def send():
             begun.wait()
             time.sleep(0.3)
-            os.kill(os.getpid(), signal.SIGINT)
+            interrupt(signal.SIGINT)
 
         threading.Thread(target=send, daemon=True).start()
         try:
@@ -306,7 +316,7 @@ def test_a_loader_that_waits_for_workers_is_interrupted_and_stops_them() -> None
         # Each worker ends after its current sample.
         print(len(made) <= 2)
     """)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", INTERRUPT + program], capture_output=True, text=True, timeout=120)
     assert done.stdout.split("\n")[:2] == ["interrupted []", "True"], done.stdout + done.stderr
 
 

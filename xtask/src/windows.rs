@@ -3,6 +3,8 @@
 //! Everything is kept in `target/windows`. Rust's distribution for Windows is not needed: the standard library is built
 //! from Debian's package of its sources.
 
+mod python;
+
 use std::{
     fs,
     io::{BufRead, BufReader},
@@ -29,10 +31,11 @@ const HOST_PACKAGES: [&str; 7] = [
 const CHROOT_PACKAGES: &str = "wine,wine64,xvfb,mesa-vulkan-drivers,libvulkan1,libegl1,libgl1,fonts-liberation,\
     libxrandr2,libxi6,libxcomposite1,libxcursor1,libxinerama1,libxrender1,libxfixes3";
 
-/// Python packages for Windows that contain DirectML and Microsoft's compiler of HLSL, and where.
-const LIBRARIES: [(&str, &str); 2] = [
-    ("onnxruntime-directml==1.24.4", "onnxruntime/capi/DirectML.dll"),
-    ("kivy-deps.angle==0.5.0", "share/angle/bin/d3dcompiler_47.dll"),
+/// Python packages for Windows that contain DirectML and Microsoft's two compilers of HLSL, and where.
+const LIBRARIES: [(&str, &[&str]); 3] = [
+    ("onnxruntime-directml==1.24.4", &["onnxruntime/capi/DirectML.dll"]),
+    ("kivy-deps.angle==0.5.0", &["share/angle/bin/d3dcompiler_47.dll"]),
+    ("compushady==0.17.5", &["compushady/backends/dxcompiler.dll", "compushady/backends/dxil.dll"]),
 ];
 
 /// Crates whose tests need no device but the CPU.
@@ -45,7 +48,8 @@ pub(crate) fn check() -> Result<(), String> {
     for name in CRATES {
         test.args(["--package", name]);
     }
-    succeed(test.args(["--lib", "--tests", "--quiet"]))
+    succeed(test.args(["--lib", "--tests", "--quiet"]))?;
+    python::check(&windows)
 }
 
 /// A running environment: Wine and its X server.
@@ -69,7 +73,8 @@ impl Windows {
             let script = root().join("xtask/src/windows/wined3d.sh");
             succeed(Command::new(script).arg(folder.join("debian/sources")).arg(path))
         })?;
-        once(&folder.join("libraries"), libraries)?;
+        let packages = LIBRARIES.map(|(package, _)| package);
+        made_of(&folder.join("libraries"), &packages.join("\n"), |path| install_packages(path, &packages))?;
         let mut screen = enter(&folder);
         screen.args(["Xvfb", "-displayfd", "1", "-nolisten", "tcp"]);
         screen.stdout(Stdio::piped()).stderr(Stdio::null());
@@ -89,17 +94,19 @@ impl Windows {
     /// Makes Wine's folder `C:`, with the libraries among those of the system.
     fn make_prefix(&self) -> Result<(), String> {
         let prefix = self.folder.join("prefix");
-        if prefix.join("installed").exists() {
-            return Ok(());
+        let done = prefix.join("installed");
+        if !done.exists() {
+            succeed(self.wine(Path::new("wineboot")).arg("--init"))?;
+            fs::write(&done, "").map_err(|e| format!("{}: {e}", done.display()))?;
         }
-        succeed(self.wine(Path::new("wineboot")).arg("--init"))?;
-        let found = LIBRARIES.map(|(_, path)| self.folder.join("libraries").join(path));
-        for library in found.into_iter().chain([self.folder.join("wined3d/wined3d.dll")]) {
+        let found = LIBRARIES.iter().flat_map(|(_, paths)| *paths);
+        let found = found.map(|path| self.folder.join("libraries").join(path));
+        for library in found.chain([self.folder.join("wined3d/wined3d.dll")]) {
             let name = library.file_name().unwrap_or_default();
             let copied = fs::copy(&library, prefix.join("drive_c/windows/system32").join(name));
             copied.map_err(|e| format!("{}: {e}", library.display()))?;
         }
-        fs::write(prefix.join("installed"), "").map_err(|e| format!("{}: {e}", prefix.display()))
+        Ok(())
     }
 
     /// A program of the repository, run by Wine.
@@ -115,14 +122,19 @@ impl Windows {
         let words: Vec<_> = [entry.get_program()].into_iter().chain(entry.get_args()).collect();
         let runner: Vec<_> = words.iter().map(|word| word.to_string_lossy()).chain(["wine".into()]).collect();
         let mut command = cargo();
-        command.args([task, "--target", TARGET, "-Zbuild-std=std,panic_unwind,test,proc_macro"]);
+        command.arg(task).arg("--config").arg(format!("target.{TARGET}.runner={runner:?}"));
+        self.set_target(&mut command);
+        self.set_environment(&mut command);
+        command
+    }
+
+    /// Options of cargo and maturin that build for Windows.
+    fn set_target(&self, command: &mut Command) {
+        command.args(["--target", TARGET, "-Zbuild-std=std,panic_unwind,test,proc_macro"]);
         command.arg("--target-dir").arg(self.folder.join("build"));
-        command.arg("--config").arg(format!("target.{TARGET}.runner={runner:?}"));
         // Wine shows no lines of sources, and linking takes long.
         command.env("RUSTC_BOOTSTRAP", "1").env("CARGO_PROFILE_DEV_DEBUG", "false");
         command.env("__CARGO_TESTS_ONLY_SRC_ROOT", self.folder.join("debian/usr/src/rust/library"));
-        self.set_environment(&mut command);
-        command
     }
 
     fn command(&self) -> Command {
@@ -152,6 +164,22 @@ fn enter(folder: &Path) -> Command {
     let mut command = Command::new(root().join("xtask/src/windows/enter.sh"));
     command.arg(folder.join("debian")).arg(root());
     command
+}
+
+/// Makes a folder of these packages, unless it is there.
+fn made_of(
+    path: &Path,
+    packages: &str,
+    make: impl FnOnce(&Path) -> Result<(), String>,
+) -> Result<(), String> {
+    let (list, failed) = (path.join("packages"), |e| format!("{}: {e}", path.display()));
+    if path.exists() && fs::read_to_string(&list).ok().as_deref() != Some(packages) {
+        fs::remove_dir_all(path).map_err(failed)?;
+    }
+    once(path, |path| {
+        make(path)?;
+        fs::write(path.join("packages"), packages).map_err(failed)
+    })
 }
 
 /// Makes a folder, unless it is there.
@@ -195,13 +223,16 @@ fn debian(path: &Path) -> Result<(), String> {
     ]))
 }
 
-/// Downloads Python packages for Windows.
-fn libraries(path: &Path) -> Result<(), String> {
-    let python = install::environment("windows-python", &["pip"])?;
-    let mut pip = Command::new(python.join("bin/python"));
+/// Installs Python packages for Windows, without their dependencies, into a folder.
+fn install_packages(path: &Path, packages: &[&str]) -> Result<(), String> {
+    let mut pip = Command::new(tools()?.join("bin/python"));
     pip.args(["-m", "pip", "install", "--quiet", "--no-deps", "--only-binary=:all:", "--platform=win_amd64"]);
-    pip.args(["--python-version=3.11", "--target"]).arg(path);
-    succeed(pip.args(LIBRARIES.map(|(package, _)| package)))
+    succeed(pip.args(["--python-version=3.11", "--target"]).arg(path).args(packages))
+}
+
+/// This system's Python environment with what downloads and builds Python packages.
+fn tools() -> Result<PathBuf, String> {
+    install::environment("windows-python", &["pip>=26", "maturin>=1.16,<2"])
 }
 
 /// What a command prints.

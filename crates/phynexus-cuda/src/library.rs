@@ -17,7 +17,10 @@ pub(crate) fn open_driver() -> Result<(), String> {
     // SAFETY: opening NVIDIA's libraries only runs their initialisers.
     match unsafe { cudarc::driver::sys::is_culib_present() } {
         true => Ok(()),
-        false => Err("NVIDIA's driver (libcuda) is not installed".to_owned()),
+        false => {
+            let library = if cfg!(windows) { "nvcuda.dll" } else { "libcuda" };
+            Err(format!("NVIDIA's driver ({library}) is not installed"))
+        }
     }
 }
 
@@ -34,13 +37,15 @@ fn folders() -> Vec<PathBuf> {
     let mut roots: Vec<PathBuf> =
         ["CUDA_HOME", "CUDA_PATH"].iter().filter_map(env::var_os).map(PathBuf::from).collect();
     roots.push(PathBuf::from("/usr/local/cuda"));
-    let mut folders: Vec<PathBuf> = roots
-        .iter()
-        .flat_map(|root| ["lib64", "targets/x86_64-linux/lib"].map(|lib| root.join(lib)))
-        .collect();
+    let (of_toolkit, of_package) = match cfg!(windows) {
+        true => (["bin", "bin/x64"], ["bin", "bin/x86_64"].as_slice()),
+        false => (["lib64", "targets/x86_64-linux/lib"], ["lib"].as_slice()),
+    };
+    let mut folders: Vec<PathBuf> =
+        roots.iter().flat_map(|root| of_toolkit.map(|libraries| root.join(libraries))).collect();
     for packages in python_packages() {
         for part in children(&packages.join("nvidia")) {
-            folders.push(part.join("lib"));
+            folders.extend(of_package.iter().map(|libraries| part.join(libraries)));
         }
     }
     folders
@@ -50,6 +55,9 @@ fn folders() -> Vec<PathBuf> {
 fn python_packages() -> Vec<PathBuf> {
     let mut roots: Vec<PathBuf> =
         ["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(env::var_os).map(PathBuf::from).collect();
+    if cfg!(windows) {
+        return roots.iter().map(|root| root.join("Lib").join("site-packages")).collect();
+    }
     roots.extend(env::var_os("HOME").map(|home| PathBuf::from(home).join(".local")));
     roots.extend(["/usr/local", "/usr"].map(PathBuf::from));
     let mut found = Vec::new();
@@ -70,17 +78,17 @@ fn children(folder: &Path) -> Vec<PathBuf> {
 
 /// Opens NVRTC and its dependencies from this folder, if present, and keeps them open. Returns whether anything was
 /// opened.
-#[cfg(unix)]
 fn preload(folder: &Path) -> bool {
-    use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
-
     let name = |path: &Path| path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     let files = children(folder);
     let mut opened = false;
-    for wanted in ["libnvrtc-builtins.so", "libnvrtc.so"] {
+    let names = match cfg!(windows) {
+        true => ["nvrtc-builtins64_", "nvrtc64_"],
+        false => ["libnvrtc-builtins.so", "libnvrtc.so"],
+    };
+    for wanted in names {
         for file in files.iter().filter(|file| name(file).starts_with(wanted)) {
-            // SAFETY: opening NVIDIA's compiler only runs its initialisers.
-            if let Ok(library) = unsafe { Library::open(Some(file), RTLD_NOW | RTLD_GLOBAL) } {
+            if let Ok(library) = open(file) {
                 std::mem::forget(library);
                 opened = true;
             }
@@ -89,10 +97,18 @@ fn preload(folder: &Path) -> bool {
     opened
 }
 
-/// On Windows, the loader's search path is used.
-#[cfg(not(unix))]
-fn preload(_: &Path) -> bool {
-    false
+#[cfg(unix)]
+fn open(file: &Path) -> Result<libloading::os::unix::Library, libloading::Error> {
+    use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
+    // SAFETY: opening NVIDIA's compiler only runs its initialisers.
+    unsafe { Library::open(Some(file), RTLD_NOW | RTLD_GLOBAL) }
+}
+
+#[cfg(windows)]
+fn open(file: &Path) -> Result<libloading::os::windows::Library, libloading::Error> {
+    use libloading::os::windows::{LOAD_WITH_ALTERED_SEARCH_PATH, Library};
+    // SAFETY: opening NVIDIA's compiler only runs its initialisers.
+    unsafe { Library::load_with_flags(file, LOAD_WITH_ALTERED_SEARCH_PATH) }
 }
 
 /// The folder of CUDA's headers, which user-written kernels may include.

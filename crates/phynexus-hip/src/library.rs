@@ -138,6 +138,11 @@ const GRAPHS: c_int = 50_300_000;
 const RELEASES: [&str; 4] = ["so.7", "so.6", "so.5", "so"];
 
 fn open() -> Result<Hip, String> {
+    if cfg!(windows) {
+        return Err(
+            "HIP is only used on Linux; on Windows AMD's GPUs are Vulkan and DirectML devices".to_owned()
+        );
+    }
     let missing = "AMD's HIP runtime (libamdhip64) is not installed: install ROCm, or Debian's libamdhip64-5";
     let runtime = library("libamdhip64").ok_or(missing)?;
     let mut libraries = vec![runtime];

@@ -11,10 +11,20 @@ use crate::{
 };
 
 /// The reasons when OpenCL's loader is missing or finds no platform.
-const NO_LOADER: &str = "OpenCL's loader is not installed: install the driver of your device, or the package \
-                         ocl-icd-libopencl1 (Debian, Ubuntu) or ocl-icd (Fedora, Arch)";
-const NO_PLATFORM: &str = "OpenCL's loader is installed, but no platform: install the OpenCL driver of your device, or \
-                           pocl-opencl-icd for the processor";
+const NO_LOADER: &str = match cfg!(windows) {
+    true => "OpenCL's loader (OpenCL.dll) is not installed: install the driver of your device",
+    false => {
+        "OpenCL's loader is not installed: install the driver of your device, or the package ocl-icd-libopencl1 \
+         (Debian, Ubuntu) or ocl-icd (Fedora, Arch)"
+    }
+};
+const NO_PLATFORM: &str = match cfg!(windows) {
+    true => "OpenCL's loader is installed, but no platform: install the OpenCL driver of your device",
+    false => {
+        "OpenCL's loader is installed, but no platform: install the OpenCL driver of your device, or pocl-opencl-icd \
+         for the processor"
+    }
+};
 /// Error codes: the bindings' for a missing loader, and the loader's for a missing platform.
 const LOADER_MISSING: i32 = -2000;
 const PLATFORM_MISSING: i32 = -1001;

@@ -7,7 +7,7 @@ use phynexus::{
     device::{DeviceInfo, DeviceNature},
     kernel::{check::Limits, lower::Target, print::WgslArithmetic},
 };
-use wgpu::{Adapter, Backends, DeviceType, Features, Instance, InstanceDescriptor};
+use wgpu::{Adapter, Backend, Backends, DeviceType, Features, Instance, InstanceDescriptor};
 
 use crate::{
     float_controls::float_controls,
@@ -56,11 +56,12 @@ pub(crate) fn describe(adapter: &Adapter, name: String) -> Found {
     let (about, limits) = (adapter.get_info(), adapter.limits());
     let features = adapter.features() & USED;
     let software = about.device_type == DeviceType::Cpu;
+    let emulated = software || about.backend == Backend::Dx12 && is_wine();
     let words = [about.driver, about.driver_info];
     let info = DeviceInfo {
         name: name.clone(),
         model: about.name,
-        nature: if software { DeviceNature::Emulator } else { DeviceNature::Hardware },
+        nature: if emulated { DeviceNature::Emulator } else { DeviceNature::Hardware },
         compute_units: None,
         total_memory: memory(adapter).total,
         features: words.into_iter().filter(|word| !word.is_empty()).collect(),
@@ -106,6 +107,21 @@ pub(crate) fn describe(adapter: &Adapter, name: String) -> Found {
     let subnormals = software || float_controls.contains(&keeps);
     let arithmetic = WgslArithmetic { divisions: software, subnormals };
     Found { adapter: adapter.clone(), info, target, features, float_controls, arithmetic }
+}
+
+/// Whether Wine runs this process. Its Direct3D adapters do not tell whether there is hardware.
+fn is_wine() -> bool {
+    #[cfg(windows)]
+    {
+        use libloading::os::windows::Library;
+        let system = Library::open_already_loaded("ntdll.dll");
+        // SAFETY: the function is looked up and not called.
+        system.is_ok_and(|library| {
+            unsafe { library.get::<unsafe extern "C" fn()>(b"wine_get_version") }.is_ok()
+        })
+    }
+    #[cfg(not(windows))]
+    false
 }
 
 #[cfg(test)]

@@ -41,7 +41,7 @@ pub(super) fn get(search: &Search) -> Result<&'static Environment, String> {
         return Ok(environment);
     }
     let path = search.library(&["onnxruntime/capi"], "onnxruntime").ok_or_else(|| {
-        "libonnxruntime was not found; install the Python package onnxruntime (1.24 or newer) and name its \
+        "its library was not found; install the Python package onnxruntime (1.24 or newer) and name its \
          site-packages folder in RNN_NPU_PATH"
             .to_owned()
     })?;

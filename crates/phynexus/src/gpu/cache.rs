@@ -32,8 +32,9 @@ impl DiskCache {
     pub fn new(family: &str, variable: &str) -> DiskCache {
         let set = |name: &str| env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
         let usual = || {
-            let home = || set("HOME").map(|home| home.join(".cache")).or_else(|| set("LOCALAPPDATA"));
-            Some(set("XDG_CACHE_HOME").or_else(home)?.join("neurenix").join(family))
+            let local = || if cfg!(windows) { set("LOCALAPPDATA") } else { None };
+            let home = || set("HOME").map(|home| home.join(".cache"));
+            Some(set("XDG_CACHE_HOME").or_else(local).or_else(home)?.join("neurenix").join(family))
         };
         let named = set(variable);
         let is_named = named.is_some();
