@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from .. import _engine
@@ -15,6 +16,20 @@ class HardwareBackend(Backend):
     """Operations on one kind of hardware. What it does not compute runs on the CPU, with a warning and an entry in the
     report.
     """
+
+    def apply(self, function: Callable[..., Tensor], *operands: Tensor) -> Tensor:
+        """Any function of tensors that returns a tensor and leaves its operands as they are.
+
+        >>> import warnings
+        >>> import neurenix as nx
+        >>> backend = nx.hardware.DirectMLBackend()
+        >>> with warnings.catch_warnings():
+        ...     warnings.simplefilter("ignore")
+        ...     backend.apply(lambda x: x.relu().sum(), nx.Tensor([1.0, -2.0, 3.0])).item()
+        4.0
+        """
+        name = getattr(function, "__name__", type(function).__name__)
+        return self._computed(name, function, *operands, attributes=(function,))
 
     def matmul(self, a: Tensor, b: Tensor) -> Tensor:
         """The product of two matrices, or batches of matrices. The result is on the device that computed it."""
@@ -129,16 +144,6 @@ class HardwareBackend(Backend):
 
         return self._computed("layer_norm", normalize, input, weight, bias, attributes=(normalized_shape, eps))
 
-    def group_norm(
-        self, input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
-    ) -> Tensor:
-        """Normalises over groups of channels."""
-
-        def normalize(x: Tensor, w: Tensor | None, b: Tensor | None) -> Tensor:
-            return F.group_norm(x, num_groups, w, b, eps)
-
-        return self._computed("group_norm", normalize, input, weight, bias, attributes=(num_groups, eps))
-
     def softmax(self, input: Tensor, dim: int = -1) -> Tensor:
         """``exp(x) / sum(exp(x))`` along ``dim``."""
         return self._computed("softmax", lambda x: F.softmax(x, dim), input, attributes=(dim,))
@@ -167,10 +172,6 @@ class HardwareBackend(Backend):
     def silu(self, input: Tensor) -> Tensor:
         """``x * sigmoid(x)``."""
         return self._computed("silu", F.silu, input)
-
-    def mish(self, input: Tensor) -> Tensor:
-        """``x * tanh(softplus(x))``."""
-        return self._computed("mish", F.mish, input)
 
     def softplus(self, input: Tensor) -> Tensor:
         """``log(1 + exp(x))``."""
