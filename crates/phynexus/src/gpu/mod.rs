@@ -40,6 +40,8 @@ mod sequence;
 mod spill;
 mod staging;
 mod step;
+#[cfg(test)]
+mod tests;
 
 pub use cache::{DiskCache, may_include};
 pub use compile::NotCompiled;

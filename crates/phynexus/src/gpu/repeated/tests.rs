@@ -143,12 +143,24 @@ fn done(
     modules: &[&'static u8],
     launches: &[[u64; 2]],
 ) -> Vec<Done> {
+    done_with(driver, recording, modules, launches, None)
+}
+
+/// The same, with a launch that is a routine.
+fn done_with(
+    driver: &Noting,
+    recording: &Repeated<NotingGraph>,
+    modules: &[&'static u8],
+    launches: &[[u64; 2]],
+    routine: Option<usize>,
+) -> Vec<Done> {
     let buffer = |written| BufferParameter { dtype: DType::F32, length: 4, written, exclusive: false };
     let kernel = Kernel { buffers: vec![buffer(false), buffer(true)], ..Kernel::default() };
     let mut submissions: Vec<Submission<'_, Noting>> = Vec::new();
     for (&module, places) in modules.iter().zip(launches) {
         let arguments = places.iter().map(|place| (place, 0)).collect();
-        submissions.push(Submission { module, kernel: &kernel, arguments, is_routine: false });
+        let is_routine = routine == Some(submissions.len());
+        submissions.push(Submission { module, kernel: &kernel, arguments, is_routine });
     }
     recording.launch(driver, &submissions).unwrap();
     mem::take(&mut *driver.log.lock().unwrap())
@@ -176,6 +188,22 @@ fn what_is_repeated_becomes_a_graph_that_is_launched_again() {
     assert_eq!(run(), one_by_one(&LAUNCHES));
     assert_eq!(run(), [Made(expected()), Graph]);
     assert_eq!(run(), [Graph]);
+}
+
+#[test]
+fn a_routine_runs_alone() {
+    let (driver, recording) = (Noting::default(), Repeated::default());
+    let run = |launches: &[[u64; 2]]| done_with(&driver, &recording, &modules(3), launches, Some(2));
+    run(&LAUNCHES);
+    let alone = vec![vec![], vec![0], vec![1], vec![2]];
+    assert_eq!(run(&LAUNCHES), [Made(alone), Graph]);
+    for turn in 1..GRAPHS as u64 {
+        run(&moved(4096 * turn));
+    }
+    // Its addresses are patched like those of others.
+    let mut launches = LAUNCHES;
+    launches[2][1] = 1400;
+    assert_eq!(run(&launches), [Patched(2, vec![1000, 1400]), Graph]);
 }
 
 #[test]
@@ -262,6 +290,7 @@ fn dependencies_are_found_again_unless_buffers_only_moved() {
                 module: &MODULES[0],
                 kernel: &kernel,
                 arguments: places.iter().map(|place| (place, 0)).collect(),
+                is_routine: false,
             });
             each.collect::<Vec<_>>()
         };
