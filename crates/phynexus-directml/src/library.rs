@@ -1,13 +1,15 @@
 //! Operations with an operator of their own as graphs.
 
 use phynexus::{
-    DType,
+    DType, Scalar,
     kernel::step::{Library, Operand, Step},
-    op::{ArgReduce, Combine, Conv, Gather, IndexRange, Op, Pool, Scan},
+    op::{ArgReduce, Binary, Combine, Conv, Gather, IndexRange, Op, Pool, Scan, Unary},
 };
 
 use crate::{
-    convolution, fused,
+    convolution,
+    elementwise::{binary, cast, constant, reduce, select, unary},
+    fused,
     graph::{Edge, Graph, Node, Part, Seen, Tensor, Value},
     operator, pooling, product,
 };
@@ -81,17 +83,31 @@ fn dimension(seen: &Seen, x: &Operand, axis: usize) -> u32 {
 fn arg_reduce(graph: &mut Graph, of: &ArgReduce, x: &Operand) -> Option<Seen> {
     /// `DML_AXIS_DIRECTION_INCREASING`: of equal elements, the first.
     const INCREASING: u32 = 0;
-    // DirectML leaves NaN out, and compares 64-bit numbers inexactly.
-    if x.dtype.is_float() || x.dtype.size() == 8 {
+    // DirectML compares 64-bit numbers inexactly.
+    if x.dtype.size() == 8 {
         return None;
     }
     let seen = only(graph, x)?;
     let axis = dimension(&seen, x, of.axis);
-    let mut output = seen.tensor.like(DType::I64);
-    *output.sizes.get_mut(axis as usize)? = 1;
+    let place = |graph: &mut Graph, row, seen: Seen| {
+        let mut output = seen.tensor.like(DType::I64);
+        output.sizes[axis as usize] = 1;
+        let values = vec![Value::Number(1), Value::List(vec![axis]), Value::Number(INCREASING)];
+        graph.apply(row, [seen], output, values)
+    };
     let row = if of.combine == Combine::Min { &operator::ARGMIN } else { &operator::ARGMAX };
-    let values = vec![Value::Number(1), Value::List(vec![axis]), Value::Number(INCREASING)];
-    Some(graph.apply(row, [seen], output, values))
+    let found = place(graph, row, seen.clone());
+    if !x.dtype.is_float() {
+        return Some(found);
+    }
+    // DirectML leaves NaN out.
+    let nan = unary(graph, Unary::IsNan, seen)?;
+    let nan = cast(graph, nan, DType::I32)?;
+    let first = place(graph, &operator::ARGMAX, nan.clone());
+    let any = reduce(graph, Combine::Max, nan, &[axis])?;
+    let none = constant(graph, Scalar::Int(0), DType::I32)?;
+    let clean = binary(graph, Binary::Eq, any, none)?;
+    select(graph, clean, found, first)
 }
 
 fn scan(graph: &mut Graph, of: &Scan, x: &Operand) -> Option<Seen> {
@@ -136,12 +152,11 @@ pub(crate) fn node(
 #[cfg(test)]
 mod tests {
     use phynexus::{
-        Scalar,
         kernel::{
             Index, Mask, Ranges,
             fused::{FusedOp, Fusion, Instruction, Parameter, Store},
         },
-        op::{Binary, ConvKind, Geometry, PoolKind, Unary, ir::IrNode},
+        op::{ConvKind, Geometry, PoolKind, ir::IrNode},
         shape::Layout,
     };
 
@@ -343,6 +358,8 @@ mod tests {
         let rows = [&operator::AVERAGE_POOLING, &operator::FILL, &operator::MULTIPLY];
         assert_eq!(numbers(&pool(PoolKind::Sum, 2).unwrap()), rows.map(|row| row.number));
         assert!(pool(PoolKind::Sum, 3).is_none(), "an average is rounded");
-        assert!(pool(PoolKind::Max, 2).is_none(), "NaN is the greatest");
+        // NaN is the greatest.
+        assert!(numbers(&pool(PoolKind::Max, 2).unwrap()).contains(&operator::IS_NAN.number));
+        assert!(numbers(&pool(PoolKind::ArgMax, 2).unwrap()).contains(&operator::SEQUENCE.number));
     }
 }

@@ -3,12 +3,12 @@
 use phynexus::{
     DType, Scalar,
     kernel::step::Operand,
-    op::{Binary, Geometry, PoolKind, ir::IrNode},
+    op::{Binary, Geometry, PoolKind, Unary, ir::IrNode},
 };
 
 use crate::{
     convolution::{Window, list},
-    elementwise::{binary, cast, constant, sequence},
+    elementwise::{binary, cast, constant, select, sequence, unary},
     graph::{Edge, Graph, Node, Seen, Tensor, Value},
     operator::{self, Row},
 };
@@ -22,22 +22,65 @@ pub(crate) fn pool(
 ) -> Option<Seen> {
     let window = Window::new(geometry)?;
     match kind {
-        // DirectML leaves NaN out, and clamps numbers to 32 bits.
-        PoolKind::Max | PoolKind::ArgMax if x.dtype.is_float() || x.dtype.size() == 8 => None,
-        PoolKind::Max => maximum(graph, &window, x, of, false),
-        PoolKind::ArgMax => maximum(graph, &window, x, of, true),
+        // DirectML clamps numbers to 32 bits.
+        PoolKind::Max | PoolKind::ArgMax if x.dtype.size() == 8 => None,
+        PoolKind::Max => {
+            let image = window.operand(graph, 0, x)?;
+            let [greatest, _] = maximum(graph, &window, image.clone(), of, false)?;
+            if !x.dtype.is_float() {
+                return Some(greatest);
+            }
+            let [clean, _] = nan_free(graph, &window, image, of, false)?;
+            let nan = constant(graph, Scalar::Float(f64::NAN), x.dtype)?;
+            select(graph, clean, greatest, nan)
+        }
+        PoolKind::ArgMax => {
+            let image = window.operand(graph, 0, x)?;
+            let [_, mut counted] = maximum(graph, &window, image.clone(), of, true)?;
+            if x.dtype.is_float() {
+                let [clean, nan] = nan_free(graph, &window, image, of, true)?;
+                counted = select(graph, clean, counted, nan)?;
+            }
+            // DirectML counts from the first element of the whole image.
+            let planes: Vec<usize> =
+                of.shape[..2].iter().copied().chain(window.kernel.iter().map(|_| 1)).collect();
+            let plane = x.layout.shape[2..].iter().product::<usize>();
+            let first = sequence(graph, DType::U64, &planes, 0, i64::try_from(plane).ok()?)?;
+            let place = binary(graph, Binary::Sub, counted, first)?;
+            cast(graph, place, DType::I64)
+        }
         PoolKind::Sum => sum(graph, &operator::AVERAGE_POOLING, &window, x, of),
         PoolKind::SumBackward => sum(graph, &operator::AVERAGE_POOLING_GRADIENT, &window, x, of),
     }
 }
 
-/// The greatest elements, or their places in the plane.
-fn maximum(graph: &mut Graph, window: &Window, x: &Operand, of: &IrNode, places: bool) -> Option<Seen> {
+/// Whether a window has no NaN, which DirectML leaves out, and the place of the first.
+fn nan_free(
+    graph: &mut Graph,
+    window: &Window,
+    image: Seen,
+    of: &IrNode,
+    with_places: bool,
+) -> Option<[Seen; 2]> {
+    let nan = unary(graph, Unary::IsNan, image)?;
+    let nan = cast(graph, nan, DType::F32)?;
+    let [any, place] = maximum(graph, window, nan, of, with_places)?;
+    let zero = constant(graph, Scalar::Float(0.0), DType::F32)?;
+    Some([binary(graph, Binary::Eq, any, zero)?, place])
+}
+
+/// The greatest elements and their places, which are only computed on request.
+fn maximum(
+    graph: &mut Graph,
+    window: &Window,
+    image: Seen,
+    of: &IrNode,
+    with_places: bool,
+) -> Option<[Seen; 2]> {
     let shape = window.images(&of.shape);
-    let values = Tensor::new(x.dtype, &shape, None)?;
-    let found = if places { Some(Tensor::new(DType::U64, &shape, None)?) } else { None };
+    let tensors = [Tensor::new(image.tensor.dtype, &shape, None)?, Tensor::new(DType::U64, &shape, None)?];
     let [before, after] = window.sides()?;
-    let fields = vec![
+    let values = vec![
         window.count(),
         list(window.stride.iter().copied())?,
         list(window.kernel.iter().copied())?,
@@ -45,21 +88,10 @@ fn maximum(graph: &mut Graph, window: &Window, x: &Operand, of: &IrNode, places:
         after,
         list(window.dilation.iter().copied())?,
     ];
-    let inputs = vec![Some(window.operand(graph, 0, x)?)];
-    let outputs = vec![Some(values.clone()), found.clone()];
-    let node = graph.node(Node { row: &operator::MAX_POOLING, inputs, outputs, values: fields });
-    match found {
-        Some(tensor) => {
-            // DirectML counts from the first element of the whole image.
-            let (planes, plane) = (shape[..2].to_vec(), x.layout.shape[2..].iter().product::<usize>());
-            let planes: Vec<usize> = planes.into_iter().chain(window.kernel.iter().map(|_| 1)).collect();
-            let first = sequence(graph, DType::U64, &planes, 0, i64::try_from(plane).ok()?)?;
-            let counted = Seen { edge: Edge::Node(node, 1), tensor };
-            let place = binary(graph, Binary::Sub, counted, first)?;
-            cast(graph, place, DType::I64)
-        }
-        None => Some(Seen { edge: Edge::Node(node, 0), tensor: values }),
-    }
+    let outputs = vec![Some(tensors[0].clone()), with_places.then(|| tensors[1].clone())];
+    let node = graph.node(Node { row: &operator::MAX_POOLING, inputs: vec![Some(image)], outputs, values });
+    let mut output = 0..;
+    Some(tensors.map(|tensor| Seen { edge: Edge::Node(node, output.next().unwrap_or(0)), tensor }))
 }
 
 /// Sums of windows, or their adjoint: averages times the elements of a window.
