@@ -47,7 +47,8 @@ pub(crate) fn pool(
             let plane = x.layout.shape[2..].iter().product::<usize>();
             let first = sequence(graph, DType::U64, &planes, 0, i64::try_from(plane).ok()?)?;
             let place = binary(graph, Binary::Sub, counted, first)?;
-            cast(graph, place, DType::I64)
+            // The same bits.
+            Some(Seen { edge: place.edge, tensor: place.tensor.like(DType::I64) })
         }
         PoolKind::Sum => sum(graph, &operator::AVERAGE_POOLING, &window, x, of),
         PoolKind::SumBackward => sum(graph, &operator::AVERAGE_POOLING_GRADIENT, &window, x, of),
