@@ -193,7 +193,7 @@ pub(crate) fn reduce(graph: &mut Graph, combine: Combine, a: Seen, axes: &[u32])
         Combine::Max => MAX,
         Combine::Min => MIN,
     };
-    // DirectML reduces no narrower integers, and 64-bit ones inexactly.
+    // DirectML reduces no narrower integers, and orders signed 64-bit ones by their lower halves.
     if !matches!(dtype, DType::F32 | DType::I32 | DType::U32) {
         return None;
     }

@@ -83,7 +83,7 @@ fn dimension(seen: &Seen, x: &Operand, axis: usize) -> u32 {
 fn arg_reduce(graph: &mut Graph, of: &ArgReduce, x: &Operand) -> Option<Seen> {
     /// `DML_AXIS_DIRECTION_INCREASING`: of equal elements, the first.
     const INCREASING: u32 = 0;
-    // DirectML compares 64-bit numbers inexactly.
+    // DirectML orders signed 64-bit numbers by their lower halves.
     if x.dtype.size() == 8 {
         return None;
     }
@@ -116,7 +116,7 @@ fn scan(graph: &mut Graph, of: &Scan, x: &Operand) -> Option<Seen> {
         Combine::Prod => &operator::CUMULATIVE_PRODUCT,
         Combine::Max | Combine::Min => return None,
     };
-    // DirectML's sums of 64-bit numbers have 32 bits.
+    // DirectML has no sums of 64-bit numbers.
     if x.dtype.size() == 8 {
         return None;
     }
