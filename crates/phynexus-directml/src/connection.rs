@@ -109,7 +109,7 @@ fn connections() -> MutexGuard<'static, Vec<Weak<Connection>>> {
 pub fn remove_device(name: &str) -> bool {
     let all: Vec<Arc<Connection>> = connections().iter().filter_map(Weak::upgrade).collect();
     let open = all.iter().filter(|connection| connection.name == name && !connection.is_removed());
-    open.map(|connection| connection.remove()).fold(false, |any, done| any || done)
+    open.filter(|connection| connection.remove()).count() > 0
 }
 
 /// References that others had to a removed device when it was dropped last.

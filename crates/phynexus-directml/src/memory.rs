@@ -63,6 +63,20 @@ pub(crate) struct Block {
     is_part: bool,
 }
 
+/// A part of a slab, and where it begins. `None` if there is no room for another slab: there may be for the block alone.
+fn part(connection: &Connection, bytes: u64) -> Result<Option<(Arc<Memory>, u64)>> {
+    loop {
+        if let Some(part) = connection.slabs.take(bytes) {
+            return Ok(Some(part));
+        }
+        match memory(connection, SLAB) {
+            Ok(slab) => connection.slabs.add(slab),
+            Err(Error::OutOfMemory { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 impl Block {
     /// A block of so many bytes.
     ///
@@ -72,16 +86,10 @@ impl Block {
         // Kernels access whole vectors of four words.
         let no_room = || connection.no_room("allocating memory", bytes);
         let bytes = (bytes as u64).max(1).checked_next_multiple_of(16).ok_or_else(no_room)?;
-        while bytes <= SMALL {
-            if let Some((memory, start)) = connection.slabs.take(bytes) {
-                return Ok(Block { connection: connection.clone(), memory, start, bytes, is_part: true });
-            }
-            match memory(connection, SLAB) {
-                Ok(slab) => connection.slabs.add(slab),
-                // There may be room for the block alone.
-                Err(Error::OutOfMemory { .. }) => break,
-                Err(error) => return Err(error),
-            }
+        if bytes <= SMALL
+            && let Some((memory, start)) = part(connection, bytes)?
+        {
+            return Ok(Block { connection: connection.clone(), memory, start, bytes, is_part: true });
         }
         let memory = memory(connection, bytes)?;
         Ok(Block { connection: connection.clone(), memory, start: 0, bytes, is_part: false })

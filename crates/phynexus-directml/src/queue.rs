@@ -57,6 +57,10 @@ pub(crate) struct Work<'a> {
     pub(crate) what: What,
 }
 
+#[expect(
+    clippy::large_enum_variant,
+    reason = "launches of kernels are frequent, and a command is not moved often"
+)]
 pub(crate) enum What {
     Kernel {
         pipeline: Arc<Pipeline>,

@@ -2,6 +2,14 @@
 
 #![cfg(windows)]
 
+use std::{
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+};
+
 use phynexus::{Device, Error, Result, Tensor};
 use phynexus_directml::{references_left, remove_device};
 
@@ -32,11 +40,17 @@ fn vary(device: Device) -> Result<Vec<f32>> {
     Ok([16, 24, 40, 56].map(of).into_iter().collect::<Result<Vec<_>>>()?.concat())
 }
 
+/// One test at a time: it removes the device of others.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[test]
 fn a_removed_device_is_opened_again() {
+    let _turn = turn();
     phynexus_directml::register();
     let device = Device::find("directml:0").unwrap();
-    assert!(!remove_device("directml:0"), "it is opened on first use");
     let upload = || Tensor::from_slice(&numbers(64 * 70), &[64, 70], device);
     let expected = compute(&upload().unwrap()).unwrap();
     let varied = vary(device).unwrap();
@@ -78,4 +92,39 @@ fn a_removed_device_is_opened_again() {
         // Numbers of kernels are left.
         assert!(now.allocated <= 256 && now.cached == 0, "{round}: {now:?}");
     }
+}
+
+#[test]
+fn threads_get_results_or_the_reason() {
+    let _turn = turn();
+    phynexus_directml::register();
+    let device = Device::find("directml:0").unwrap();
+    let run = || compute(&Tensor::from_slice(&numbers(64 * 70), &[64, 70], device)?);
+    let expected = run().unwrap();
+    let (ended, failed) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let work = || {
+        while !ended.load(Ordering::Relaxed) {
+            match run() {
+                Ok(result) => assert_eq!(result, expected),
+                Err(error) => {
+                    assert!(is_removal(&error), "{error}");
+                    failed.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..3).map(|_| scope.spawn(work)).collect();
+        for round in 1..6 {
+            while !remove_device("directml:0") {
+                thread::yield_now();
+            }
+            while failed.load(Ordering::Relaxed) < round && !threads.iter().any(|thread| thread.is_finished())
+            {
+                thread::yield_now();
+            }
+        }
+        ended.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(run().unwrap(), expected);
 }
