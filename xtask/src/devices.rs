@@ -121,7 +121,7 @@ fn suite(program: &Path, device: &Software, full: bool) -> Result<(), String> {
 }
 
 /// Chooses a part by hashing the sources, counted from 1: it stays the same until they change.
-fn turn(parts: usize) -> Result<usize, String> {
+pub(crate) fn turn(parts: usize) -> Result<usize, String> {
     let mut folders = vec![root().join("crates")];
     let mut files = Vec::new();
     while let Some(folder) = folders.pop() {

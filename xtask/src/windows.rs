@@ -3,6 +3,7 @@
 //! Everything is kept in `target/windows`. Rust's distribution for Windows is not needed: the standard library is built
 //! from Debian's package of its sources.
 
+mod device;
 mod python;
 
 use std::{
@@ -49,6 +50,7 @@ pub(crate) fn check() -> Result<(), String> {
         test.args(["--package", name]);
     }
     succeed(test.args(["--lib", "--tests", "--quiet"]))?;
+    device::check(&windows)?;
     python::check(&windows)
 }
 
