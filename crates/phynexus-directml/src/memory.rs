@@ -63,7 +63,8 @@ pub(crate) struct Block {
     is_part: bool,
 }
 
-/// A part of a slab, and where it begins. `None` if there is no room for another slab: there may be for the block alone.
+/// A part of a slab, and where it begins. `None` if there is no room for another slab. There may be room for the block
+/// alone.
 fn part(connection: &Connection, bytes: u64) -> Result<Option<(Arc<Memory>, u64)>> {
     loop {
         if let Some(part) = connection.slabs.take(bytes) {

@@ -198,8 +198,8 @@ impl Connection {
             What::Dispatch { .. } => Some(self.directml(parts)?),
         };
         // SAFETY: the list is being recorded, and what the command uses is kept until it is finished. A pipeline's root
-        // signature has the constants first and then a buffer for each address. The table's descriptors are in its heap.
-        // Buffers need no transition: they become writable on first use in a list.
+        // signature has the constants first and then a buffer for each address. The table's descriptors are in its
+        // heap. Buffers need no transition: they become writable on first use in a list.
         named(list, work.name, || unsafe {
             match &work.what {
                 What::Kernel { made, addresses, starts, grid: [x, y, z], .. } => {
@@ -271,7 +271,8 @@ impl Connection {
         })
     }
 
-    /// Submits commands after everything before, in a list of their own: between two lists, buffers need no transitions.
+    /// Submits commands after everything before, in a list of their own: between two lists, buffers need no
+    /// transitions.
     pub(crate) fn with_list(&self, record: impl FnOnce(&ID3D12GraphicsCommandList)) -> Result<()> {
         let parts = self.parts()?;
         self.locked(|state| {
@@ -291,8 +292,8 @@ impl Connection {
         (source, from): (&ID3D12Resource, u64),
         bytes: usize,
     ) -> Result<()> {
-        // SAFETY: the list is being recorded. The engine's parts lie within their blocks, those of the host in the mapped
-        // memory.
+        // SAFETY: the list is being recorded. The engine's parts lie within their blocks, those of the host in the
+        // mapped memory.
         self.with_list(|list| unsafe { list.CopyBufferRegion(target, to, source, from, bytes as u64) })
     }
 

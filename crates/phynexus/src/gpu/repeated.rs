@@ -253,8 +253,8 @@ struct Touched {
 
 /// Returns, for each launch, the earlier launches that access the same memory where at least one of the two writes, and
 /// of kernels whose groups wait for each other, the earlier ones of that kind: side by side they could keep each other
-/// from beginning. A routine runs alone, because what it accesses is not known. Launches already reached through another
-/// dependency are omitted.
+/// from beginning. A routine runs alone, because what it accesses is not known. Launches already reached through
+/// another dependency are omitted.
 fn dependencies<D: Driver>(submissions: &[Submission<'_, D>], all: &[Addresses]) -> Vec<Vec<usize>> {
     let touched: Vec<Vec<Touched>> = submissions
         .iter()
