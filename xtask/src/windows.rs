@@ -39,6 +39,10 @@ const LIBRARIES: [(&str, &[&str]); 3] = [
     ("compushady==0.17.5", &["compushady/backends/dxcompiler.dll", "compushady/backends/dxil.dll"]),
 ];
 
+/// Runs a program and ends with its exit code. Wine's server kills a process that takes more than a second to end: on
+/// a busy machine, only `start` learns the code.
+const WINE: [&str; 5] = ["wine", "start", "/wait", "/b", "/unix"];
+
 /// Crates whose tests need no device but the CPU.
 const CRATES: [&str; 1] = ["neurenix-onnx"];
 
@@ -98,7 +102,7 @@ impl Windows {
         let prefix = self.folder.join("prefix");
         let done = prefix.join("installed");
         if !done.exists() {
-            succeed(self.wine(Path::new("wineboot")).arg("--init"))?;
+            succeed(self.command().args(["wine", "wineboot", "--init"]))?;
             fs::write(&done, "").map_err(|e| format!("{}: {e}", done.display()))?;
         }
         let found = LIBRARIES.iter().flat_map(|(_, paths)| *paths);
@@ -114,7 +118,7 @@ impl Windows {
     /// A program of the repository, run by Wine.
     pub(crate) fn wine(&self, program: &Path) -> Command {
         let mut command = self.command();
-        command.arg("wine").arg(program);
+        command.args(WINE).arg(program);
         command
     }
 
@@ -122,7 +126,8 @@ impl Windows {
     pub(crate) fn cargo(&self, task: &str) -> Command {
         let entry = enter(&self.folder);
         let words: Vec<_> = [entry.get_program()].into_iter().chain(entry.get_args()).collect();
-        let runner: Vec<_> = words.iter().map(|word| word.to_string_lossy()).chain(["wine".into()]).collect();
+        let runner: Vec<_> =
+            words.iter().map(|word| word.to_string_lossy()).chain(WINE.map(Into::into)).collect();
         let mut command = cargo();
         command.arg(task).arg("--config").arg(format!("target.{TARGET}.runner={runner:?}"));
         self.set_target(&mut command);
