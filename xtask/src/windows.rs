@@ -79,8 +79,9 @@ impl Windows {
             let script = root().join("xtask/src/windows/wined3d.sh");
             succeed(Command::new(script).arg(folder.join("debian/sources")).arg(path))
         })?;
-        let packages = LIBRARIES.map(|(package, _)| package);
-        made_of(&folder.join("libraries"), &packages.join("\n"), |path| install_packages(path, &packages))?;
+        made_of(&folder.join("libraries"), &packages(), |path| {
+            install_packages(path, &LIBRARIES.map(|(package, _)| package))
+        })?;
         let mut screen = enter(&folder);
         screen.args(["Xvfb", "-displayfd", "1", "-nolisten", "tcp"]);
         screen.stdout(Stdio::piped()).stderr(Stdio::null());
@@ -100,11 +101,11 @@ impl Windows {
     /// Makes Wine's folder `C:`, with the libraries among those of the system.
     fn make_prefix(&self) -> Result<(), String> {
         let prefix = self.folder.join("prefix");
-        let done = prefix.join("installed");
-        if !done.exists() {
-            succeed(self.command().args(["wine", "wineboot", "--init"]))?;
-            fs::write(&done, "").map_err(|e| format!("{}: {e}", done.display()))?;
+        let (done, wanted) = (prefix.join("installed"), packages());
+        if fs::read_to_string(&done).ok().as_ref() == Some(&wanted) {
+            return Ok(());
         }
+        succeed(self.command().args(["wine", "wineboot", "--init"]))?;
         let found = LIBRARIES.iter().flat_map(|(_, paths)| *paths);
         let found = found.map(|path| self.folder.join("libraries").join(path));
         for library in found.chain([self.folder.join("wined3d/wined3d.dll")]) {
@@ -112,7 +113,7 @@ impl Windows {
             let copied = fs::copy(&library, prefix.join("drive_c/windows/system32").join(name));
             copied.map_err(|e| format!("{}: {e}", library.display()))?;
         }
-        Ok(())
+        fs::write(&done, wanted).map_err(|e| format!("{}: {e}", done.display()))
     }
 
     /// A program of the repository, run by Wine.
@@ -171,6 +172,11 @@ fn enter(folder: &Path) -> Command {
     let mut command = Command::new(root().join("xtask/src/windows/enter.sh"));
     command.arg(folder.join("debian")).arg(root());
     command
+}
+
+/// The packages of the libraries.
+fn packages() -> String {
+    LIBRARIES.map(|(package, _)| package).join("\n")
 }
 
 /// Makes a folder of these packages, unless it is there.

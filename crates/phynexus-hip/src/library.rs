@@ -140,7 +140,8 @@ const RELEASES: [&str; 4] = ["so.7", "so.6", "so.5", "so"];
 fn open() -> Result<Hip, String> {
     if cfg!(windows) {
         return Err(
-            "HIP is only used on Linux; on Windows AMD's GPUs are Vulkan and DirectML devices".to_owned()
+            "HIP (ROCm) is only used on Linux; on Windows AMD's GPUs are Vulkan and DirectML devices"
+                .to_owned(),
         );
     }
     let missing = "AMD's HIP runtime (libamdhip64) is not installed: install ROCm, or Debian's libamdhip64-5";

@@ -62,7 +62,7 @@ fn interpreter(folder: &Path) -> Result<(), String> {
     install_packages(&packages(folder), &PACKAGES)
 }
 
-/// Builds the wheel.
+/// Builds the wheel, with the dependencies' features of the other tests, so that little is compiled twice.
 fn build(windows: &Windows) -> Result<PathBuf, String> {
     let folder = windows.folder.join("wheels");
     let failed = |e| format!("{}: {e}", folder.display());
@@ -70,7 +70,7 @@ fn build(windows: &Windows) -> Result<PathBuf, String> {
         fs::remove_dir_all(&folder).map_err(failed)?;
     }
     let mut maturin = Command::new(tools()?.join("bin/maturin"));
-    maturin.args(["build", "--quiet", "--profile", "dev", "--out"]).arg(&folder);
+    maturin.args(["build", "--quiet", "--profile", "dev", "--features", "development", "--out"]).arg(&folder);
     windows.set_target(&mut maturin);
     succeed(maturin.current_dir(root().join("python")))?;
     let mut wheels = fs::read_dir(&folder).map_err(failed)?;

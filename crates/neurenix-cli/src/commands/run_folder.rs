@@ -246,7 +246,7 @@ impl RunFolder {
 
     /// Cleans up after a failure. A run without a checkpoint cannot be continued, so its files are removed. Keeps files
     /// that no run writes, and the folder itself unless this run created it.
-    pub(super) fn leave_unless_begun(&self) {
+    pub(super) fn leave_unless_begun(mut self) {
         if self.checkpoint_path().exists() {
             return;
         }
@@ -255,6 +255,8 @@ impl RunFolder {
         for name in names.iter().filter(|name| is_of_a_run(name)) {
             let _ = fs::remove_file(self.path.join(name));
         }
+        // Windows may keep the lock file's name until the file is closed.
+        self.lock = None;
         if self.is_new {
             let _ = fs::remove_dir(&self.path);
         }

@@ -224,7 +224,6 @@ fn patience_keeps_the_best_model() -> Outcome {
     Ok(())
 }
 
-#[cfg(unix)]
 #[test]
 fn a_closed_pipe_ends_the_command_quietly() -> Outcome {
     let folder = tempfile::tempdir()?;
