@@ -33,6 +33,12 @@ pub(crate) fn unary(graph: &mut Graph, function: Unary, a: Seen) -> Option<Seen>
             return unary(graph, Unary::Recip, root);
         }
         Unary::Abs => (&operator::ABS, vec![], dtype),
+        // DirectML's of NaN is 0.
+        Unary::Sign if dtype.is_float() => {
+            let sign = graph.apply(&operator::SIGN, [a.clone()], a.tensor.like(dtype), Vec::new());
+            let nan = unary(graph, Unary::IsNan, a.clone())?;
+            return select(graph, nan, a, sign);
+        }
         Unary::Sign => (&operator::SIGN, vec![], dtype),
         Unary::Sqrt => (&operator::SQRT, vec![], dtype),
         Unary::Recip => (&operator::RECIPROCAL, vec![], dtype),
