@@ -46,6 +46,9 @@ const WINE: [&str; 5] = ["wine", "start", "/wait", "/b", "/unix"];
 /// Crates whose tests need no device but the CPU.
 const CRATES: [&str; 1] = ["neurenix-onnx"];
 
+/// Crates whose unit tests run. Their other tests were not tried.
+const UNITS: [&str; 2] = ["neurenix", "phynexus"];
+
 /// Runs tests under Wine.
 pub(crate) fn check() -> Result<(), String> {
     let windows = Windows::open()?;
@@ -54,6 +57,11 @@ pub(crate) fn check() -> Result<(), String> {
         test.args(["--package", name]);
     }
     succeed(test.args(["--lib", "--tests", "--quiet"]))?;
+    let mut test = windows.cargo("test");
+    for name in UNITS {
+        test.args(["--package", name]);
+    }
+    succeed(test.args(["--lib", "--quiet"]))?;
     device::check(&windows)?;
     python::check(&windows)
 }

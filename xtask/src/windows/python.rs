@@ -27,8 +27,8 @@ const PACKAGES: [&str; 9] = [
     "sortedcontainers==2.4.0",
 ];
 
-/// Tests that need no package but these. The others test what does not depend on the system.
-const TESTS: [&str; 1] = ["tests/test_hardware.py"];
+/// Tests that were tried under Wine. They need no package but these.
+const TESTS: [&str; 3] = ["tests/test_hardware.py", "tests/test_documents.py", "tests/test_files.py"];
 
 /// Builds the wheel, installs it and runs its tests under Wine.
 pub(super) fn check(windows: &Windows) -> Result<(), String> {
