@@ -15,8 +15,10 @@ use windows::{
         Foundation::{E_OUTOFMEMORY, HANDLE},
         Graphics::{
             Direct3D12::{
-                D3D12_COMMAND_LIST_TYPE_COMPUTE, D3D12_COMMAND_QUEUE_DESC, D3D12_FENCE_FLAG_NONE,
-                ID3D12CommandQueue, ID3D12Device, ID3D12Device5, ID3D12Fence, ID3D12RootSignature,
+                D3D12_COMMAND_LIST_TYPE_COMPUTE, D3D12_COMMAND_QUEUE_DESC,
+                D3D12_COMMAND_QUEUE_FLAG_DISABLE_GPU_TIMEOUT, D3D12_COMMAND_QUEUE_FLAG_NONE,
+                D3D12_FENCE_FLAG_NONE, ID3D12CommandQueue, ID3D12Device, ID3D12Device5, ID3D12Fence,
+                ID3D12RootSignature,
             },
             Dxgi::{
                 DXGI_ERROR_DEVICE_HUNG, DXGI_ERROR_DEVICE_REMOVED, DXGI_ERROR_DEVICE_RESET,
@@ -53,7 +55,7 @@ pub(crate) struct Connection {
     /// What has objects of the device.
     holders: Mutex<Vec<Weak<dyn Holder>>>,
     /// The reason why the device was removed.
-    removal: OnceLock<String>,
+    pub(crate) removal: OnceLock<String>,
     /// True if a test wants the device to be removed.
     is_test: AtomicBool,
     /// Memory of small blocks.
@@ -152,10 +154,19 @@ impl Connection {
             message: format!("opening the device: {error}"),
         };
         let device: ID3D12Device = found.open(libraries).map_err(failed)?;
-        let description =
-            D3D12_COMMAND_QUEUE_DESC { Type: D3D12_COMMAND_LIST_TYPE_COMPUTE, ..Default::default() };
-        // SAFETY: the description is valid during the call.
-        let queue = unsafe { device.CreateCommandQueue(&description) }.map_err(failed)?;
+        // A list may take longer than the two seconds after which Windows removes the device.
+        let queue = |flags| {
+            let description = D3D12_COMMAND_QUEUE_DESC {
+                Type: D3D12_COMMAND_LIST_TYPE_COMPUTE,
+                Flags: flags,
+                ..Default::default()
+            };
+            // SAFETY: the description is valid during the call.
+            unsafe { device.CreateCommandQueue(&description) }
+        };
+        let queue = queue(D3D12_COMMAND_QUEUE_FLAG_DISABLE_GPU_TIMEOUT)
+            .or_else(|_| queue(D3D12_COMMAND_QUEUE_FLAG_NONE))
+            .map_err(failed)?;
         // SAFETY: the call has no preconditions.
         let fence = unsafe { device.CreateFence(0, D3D12_FENCE_FLAG_NONE) }.map_err(failed)?;
         static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -340,7 +351,9 @@ impl Connection {
 
     /// Waits until all work has finished.
     pub(crate) fn synchronize(&self) -> Result<()> {
-        self.wait_for(self.flush()?)
+        self.wait_for(self.flush()?)?;
+        self.free_finished();
+        Ok(())
     }
 }
 

@@ -7,8 +7,7 @@ use phynexus::{
 };
 
 use crate::{
-    graph::{Graph, Seen, Tensor, Value},
-    library::{node, operand, strides},
+    graph::{Graph, Seen, Tensor, Value, strides},
     operator,
 };
 
@@ -61,7 +60,7 @@ impl Window {
     /// An operand as images.
     pub(crate) fn operand(&self, graph: &mut Graph, binding: usize, of: &Operand) -> Option<Seen> {
         let (shape, steps) = (self.images(&of.layout.shape), self.with(&strides(of), 0));
-        operand(graph, binding, of.dtype, &shape, &steps)
+        graph.operand(binding, of.dtype, &shape, &steps)
     }
 
     pub(crate) fn count(&self) -> Value {
@@ -135,7 +134,7 @@ fn convolve(
         Value::Number(u32::try_from(groups).ok()?),
     ];
     let inputs = vec![Some(image), Some(filter), None];
-    Some(node(graph, &operator::CONVOLUTION, inputs, output, values))
+    Some(graph.result(&operator::CONVOLUTION, inputs, output, values))
 }
 
 /// The operands are the result's gradient and the filter.
@@ -191,11 +190,11 @@ fn filter_gradient(
     let with_steps = |leading: &[i64]| -> Vec<i64> { leading.iter().chain(&x_steps[2..]).copied().collect() };
     let together = with_extents(&[channels, groups * batch]);
     let image = if groups == 1 {
-        operand(graph, 0, x.dtype, &together, &with_steps(&[x_steps[1], x_steps[0]]))?
+        graph.operand(0, x.dtype, &together, &with_steps(&[x_steps[1], x_steps[0]]))?
     } else {
         // Only in a copy are groups and batch one dimension.
         let steps = with_steps(&[x_steps[1], x_steps[1] * channels as i64, x_steps[0]]);
-        let apart = operand(graph, 0, x.dtype, &with_extents(&[channels, groups, batch]), &steps)?;
+        let apart = graph.operand(0, x.dtype, &with_extents(&[channels, groups, batch]), &steps)?;
         let packed = apart.tensor.like(x.dtype);
         let copied = graph.apply(&operator::IDENTITY, [apart], packed, Vec::new());
         Seen { edge: copied.edge, tensor: Tensor::new(x.dtype, &together, None)? }
@@ -204,7 +203,7 @@ fn filter_gradient(
     let mut filter_steps = y_steps;
     filter_shape.swap(0, 1);
     filter_steps.swap(0, 1);
-    let filter = operand(graph, 1, y.dtype, &filter_shape, &filter_steps)?;
+    let filter = graph.operand(1, y.dtype, &filter_shape, &filter_steps)?;
     let exchanged = Window {
         kernel: y_shape[2..].to_vec(),
         stride: window.dilation.clone(),
@@ -246,5 +245,5 @@ fn integer(
         Value::Number(u32::try_from(groups).ok()?),
     ];
     let output = Tensor::new(of.dtype, &window.images(&of.shape), None)?;
-    Some(node(graph, &operator::CONVOLUTION_INTEGER, vec![Some(x), None, Some(w), None], output, values))
+    Some(graph.result(&operator::CONVOLUTION_INTEGER, vec![Some(x), None, Some(w), None], output, values))
 }

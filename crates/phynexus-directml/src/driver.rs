@@ -12,7 +12,7 @@ use phynexus::{
     kernel::{
         loops::Kernel,
         lower::Target,
-        print::{Variable, print_wgsl, print_wgsl_variable, wgsl_refuses},
+        print::{Variable, WgslArithmetic, print_wgsl, print_wgsl_variable, wgsl_refuses},
         step::Step,
     },
     op::Op,
@@ -183,10 +183,13 @@ impl Driver for DirectMl {
     fn compile_routine(&self, step: &Step) -> Result<Option<Module>> {
         // Without 16-bit arithmetic, DirectML's shaders round towards zero.
         let half = self.found.half || ROUND_HALVES.load(Ordering::Relaxed);
-        let divisions = self.found.arithmetic.divisions;
-        let rounds_well =
-            |graph: &Graph| (half || !graph.rounds_to_half()) && (divisions || !graph.divides());
-        let Some(graph) = library::graph(step).filter(rounds_well) else { return Ok(None) };
+        let WgslArithmetic { divisions, subnormals } = self.found.arithmetic;
+        let is_exact = |graph: &Graph| {
+            (half || !graph.rounds_to_half())
+                && (divisions || !graph.divides())
+                && (subnormals || !graph.chooses())
+        };
+        let Some(graph) = library::graph(step).filter(is_exact) else { return Ok(None) };
         let open = self.open()?;
         let Open { connection, routines, .. } = &*open;
         let lock = || routines.lock().unwrap_or_else(PoisonError::into_inner);

@@ -189,11 +189,17 @@ impl Space {
 fn pad(graph: &mut Graph, value: Seen, padding: &[(u32, u32)], fill: Scalar) -> Option<Seen> {
     /// `DML_PADDING_MODE_CONSTANT`.
     const CONSTANT: u32 = 0;
-    let fill = fill.as_f64();
     // The value is given as a float.
-    if f64::from(fill as f32) != fill && !fill.is_nan() {
+    let is_exact = match fill {
+        Scalar::Float(fill) => f64::from(fill as f32) == fill || fill.is_nan(),
+        Scalar::Int(fill) => fill.unsigned_abs() <= 1 << f32::MANTISSA_DIGITS,
+        Scalar::UInt(fill) => fill <= 1 << f32::MANTISSA_DIGITS,
+        Scalar::Bool(_) => true,
+    };
+    if !is_exact {
         return None;
     }
+    let fill = fill.as_f64();
     let lacking = value.tensor.sizes.len() - padding.len();
     let side = |of: &dyn Fn(&(u32, u32)) -> u32| -> Vec<u32> {
         std::iter::repeat_n(0, lacking).chain(padding.iter().map(of)).collect()

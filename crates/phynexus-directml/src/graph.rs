@@ -1,6 +1,6 @@
 //! Graphs of DirectML's operators.
 
-use phynexus::{DType, shape::element_count};
+use phynexus::{DType, kernel::step::Operand, shape::element_count};
 
 use crate::operator::{self, Field, IDENTITY, Row};
 
@@ -19,6 +19,11 @@ pub(crate) fn data_type(dtype: DType) -> Option<u32> {
         DType::I64 => Some(11),
         _ => None,
     }
+}
+
+/// The strides of an operand.
+pub(crate) fn strides(operand: &Operand) -> Vec<i64> {
+    operand.layout.strides.iter().map(|&step| step as i64).collect()
 }
 
 /// How an operator sees a buffer.
@@ -45,6 +50,22 @@ static EXACT: [&Row; 9] = [
 
 /// Operators for which Direct3D asks for less than correct rounding.
 static INEXACT: [&Row; 3] = [&operator::DIVIDE, &operator::RECIPROCAL, &operator::SQRT];
+
+/// Operators that choose between elements, for which a subnormal number may be zero.
+static CHOOSING: [&Row; 12] = [
+    &operator::ABS,
+    &operator::ARGMAX,
+    &operator::ARGMIN,
+    &operator::CAST,
+    &operator::EQUAL,
+    &operator::LESS,
+    &operator::LESS_OR_EQUAL,
+    &operator::MAX,
+    &operator::MAX_POOLING,
+    &operator::MIN,
+    &operator::REDUCE,
+    &operator::SIGN,
+];
 
 /// The fewest and the most dimensions of a tensor: the first versions of DirectML take at least 4.
 const RANKS: (usize, usize) = (4, 8);
@@ -197,6 +218,15 @@ impl Graph {
         self.nodes.iter().any(|node| INEXACT.contains(&node.row))
     }
 
+    /// Whether it only chooses between floats or compares them. With a product or a convolution, results may be rounded
+    /// anyway.
+    pub(crate) fn chooses(&self) -> bool {
+        let float = |seen: &Seen| seen.tensor.dtype.is_float();
+        let chooses = |node: &Node| CHOOSING.contains(&node.row) && node.inputs.iter().flatten().any(float);
+        let rounds = |node: &Node| [&operator::GEMM, &operator::CONVOLUTION].contains(&node.row);
+        self.nodes.iter().any(chooses) && !self.nodes.iter().any(rounds)
+    }
+
     /// An input, once for equal ones.
     pub(crate) fn input(&mut self, part: Part) -> Seen {
         let tensor = part.tensor.clone();
@@ -228,9 +258,31 @@ impl Graph {
         output: Tensor,
         values: Vec<Value>,
     ) -> Seen {
-        let inputs = inputs.into_iter().map(Some).collect();
+        self.result(row, inputs.into_iter().map(Some).collect(), output, values)
+    }
+
+    /// The same, with inputs that may be absent.
+    pub(crate) fn result(
+        &mut self,
+        row: &'static Row,
+        inputs: Vec<Option<Seen>>,
+        output: Tensor,
+        values: Vec<Value>,
+    ) -> Seen {
         let node = self.node(Node { row, inputs, outputs: vec![Some(output.clone())], values });
         Seen { edge: Edge::Node(node, 0), tensor: output }
+    }
+
+    /// An operand of the step as a tensor of this shape.
+    pub(crate) fn operand(
+        &mut self,
+        binding: usize,
+        dtype: DType,
+        shape: &[usize],
+        strides: &[i64],
+    ) -> Option<Seen> {
+        let tensor = Tensor::new(dtype, shape, Some(strides))?;
+        Some(self.input(Part { binding, offset: 0, tensor }))
     }
 
     /// Stores a value. DirectML's outputs come from nodes, each of another output and with all of its elements.
@@ -282,12 +334,14 @@ mod tests {
             let part = |binding| Part { binding, offset: 0, tensor: x.clone() };
             let inputs = (0..inputs).map(|binding| Some(graph.input(part(binding)))).collect();
             graph.node(Node { row, inputs, outputs: vec![Some(x.clone())], values: vec![] });
-            (graph.rounds_to_half(), graph.divides())
+            [graph.rounds_to_half(), graph.divides(), graph.chooses()]
         };
-        assert_eq!(graph(&operator::ADD, DType::F16, 2), (true, false));
-        assert_eq!(graph(&operator::ADD, DType::F32, 2), (false, false));
-        assert_eq!(graph(&operator::IDENTITY, DType::F16, 1), (false, false));
-        assert_eq!(graph(&operator::DIVIDE, DType::F32, 2), (false, true));
+        assert_eq!(graph(&operator::ADD, DType::F16, 2), [true, false, false]);
+        assert_eq!(graph(&operator::ADD, DType::F32, 2), [false; 3]);
+        assert_eq!(graph(&operator::IDENTITY, DType::F16, 1), [false; 3]);
+        assert_eq!(graph(&operator::DIVIDE, DType::F32, 2), [false, true, false]);
+        assert_eq!(graph(&operator::LESS, DType::F32, 2), [false, false, true]);
+        assert_eq!(graph(&operator::LESS, DType::I32, 2), [false; 3]);
     }
 
     #[test]

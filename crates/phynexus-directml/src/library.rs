@@ -10,7 +10,7 @@ use crate::{
     convolution,
     elementwise::{binary, cast, constant, reduce, select, unary},
     fused,
-    graph::{Edge, Graph, Node, Part, Seen, Tensor, Value},
+    graph::{Graph, Part, Seen, Tensor, Value, strides},
     operator, pooling, product,
 };
 
@@ -53,26 +53,9 @@ fn routine(library: &Library) -> Option<Graph> {
     Some(graph)
 }
 
-/// An operand as a tensor of this shape.
-pub(crate) fn operand(
-    graph: &mut Graph,
-    binding: usize,
-    dtype: DType,
-    shape: &[usize],
-    strides: &[i64],
-) -> Option<Seen> {
-    let tensor = Tensor::new(dtype, shape, Some(strides))?;
-    Some(graph.input(Part { binding, offset: 0, tensor }))
-}
-
-/// The strides of an operand.
-pub(crate) fn strides(operand: &Operand) -> Vec<i64> {
-    operand.layout.strides.iter().map(|&step| step as i64).collect()
-}
-
 /// The first operand as it is.
 fn only(graph: &mut Graph, x: &Operand) -> Option<Seen> {
-    operand(graph, 0, x.dtype, &x.layout.shape, &strides(x))
+    graph.operand(0, x.dtype, &x.layout.shape, &strides(x))
 }
 
 /// The dimension of a tensor that is this axis of an operand.
@@ -130,23 +113,11 @@ fn scan(graph: &mut Graph, of: &Scan, x: &Operand) -> Option<Seen> {
 fn gather(graph: &mut Graph, x: &Operand, index: &Operand) -> Option<Seen> {
     let [_, width] = x.layout.shape[..] else { return None };
     let (rows, count) = (only(graph, x)?, index.layout.shape[0]);
-    let index = operand(graph, 1, index.dtype, &index.layout.shape, &strides(index))?;
+    let index = graph.operand(1, index.dtype, &index.layout.shape, &strides(index))?;
     let axis = dimension(&rows, x, 0);
     let output = Tensor::new(x.dtype, &[count, width], None)?;
     let values = vec![Value::Number(axis), Value::Number(1)];
     Some(graph.apply(&operator::GATHER, [rows, index], output, values))
-}
-
-/// An operator's only output, with inputs that may be absent.
-pub(crate) fn node(
-    graph: &mut Graph,
-    row: &'static operator::Row,
-    inputs: Vec<Option<Seen>>,
-    output: Tensor,
-    values: Vec<Value>,
-) -> Seen {
-    let node = graph.node(Node { row, inputs, outputs: vec![Some(output.clone())], values });
-    Seen { edge: Edge::Node(node, 0), tensor: output }
 }
 
 #[cfg(test)]
@@ -161,6 +132,7 @@ mod tests {
     };
 
     use super::*;
+    use crate::graph::Edge;
 
     fn operand(dtype: DType, shape: &[usize]) -> Operand {
         Operand { dtype, layout: Layout::contiguous(shape) }

@@ -3,8 +3,7 @@
 use phynexus::{DType, kernel::step::Operand, op::ir::IrNode};
 
 use crate::{
-    graph::{Graph, Seen, Tensor, Value},
-    library::{node, operand, strides},
+    graph::{Graph, Seen, Tensor, Value, strides},
     operator,
 };
 
@@ -24,13 +23,13 @@ pub(crate) fn product(graph: &mut Graph, a: &Operand, b: &Operand, of: &IrNode) 
             let number = |transposed| Value::Number(u32::from(transposed));
             let factors = [1.0f32, 0.0].map(|factor| Value::Float(factor.to_bits()));
             let values = [number(a_transposed), number(b_transposed)].into_iter().chain(factors).collect();
-            Some(node(graph, &operator::GEMM, vec![Some(a), Some(b), None], output, values))
+            Some(graph.result(&operator::GEMM, vec![Some(a), Some(b), None], output, values))
         }
         DType::I32 if is(a, &[DType::I8, DType::U8]) && is(b, &[DType::I8, DType::U8]) => {
-            let a = operand(graph, 0, a.dtype, &a.layout.shape, &strides(a))?;
-            let b = operand(graph, 1, b.dtype, &b.layout.shape, &strides(b))?;
+            let a = graph.operand(0, a.dtype, &a.layout.shape, &strides(a))?;
+            let b = graph.operand(1, b.dtype, &b.layout.shape, &strides(b))?;
             let inputs = vec![Some(a), None, Some(b), None];
-            Some(node(graph, &operator::MATRIX_MULTIPLY_INTEGER, inputs, output, Vec::new()))
+            Some(graph.result(&operator::MATRIX_MULTIPLY_INTEGER, inputs, output, Vec::new()))
         }
         _ => None,
     }
@@ -46,5 +45,5 @@ fn factor(graph: &mut Graph, binding: usize, of: &Operand) -> Option<(Seen, bool
         shape.swap(row, last);
         steps.swap(row, last);
     }
-    Some((operand(graph, binding, of.dtype, &shape, &steps)?, transposed))
+    Some((graph.operand(binding, of.dtype, &shape, &steps)?, transposed))
 }

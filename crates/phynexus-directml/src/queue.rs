@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use phynexus::Result;
+use phynexus::{Error, Result};
 use smallvec::SmallVec;
 use windows::{
     Win32::{
@@ -134,6 +134,12 @@ impl Connection {
         unsafe { list.Close() }.map_err(|error| self.error("ending a command list", &error))
     }
 
+    /// Nothing that was recorded, or is recorded later, can be trusted if commands are lost: the device counts as removed.
+    fn lose(&self, error: Error) -> Error {
+        self.removal.get_or_init(|| format!("commands were lost: {error}"));
+        error
+    }
+
     /// Submits a closed list, and returns the fence's value after it. What the list uses must be kept until then.
     fn submit_list(&self, parts: &Parts, state: &mut State, list: &ID3D12GraphicsCommandList) -> Result<u64> {
         let failed = |error| self.error("submitting commands", &error);
@@ -147,12 +153,12 @@ impl Connection {
             parts.queue.ExecuteCommandLists(&[Some(list)]);
             parts.queue.Signal(&parts.fence, state.submitted)
         }
-        .map_err(failed)?;
+        .map_err(|error| self.lose(failed(error)))?;
         Ok(state.submitted)
     }
 
     fn execute(&self, parts: &Parts, state: &mut State, recording: Recording) -> Result<()> {
-        self.close(&recording.commands.list)?;
+        self.close(&recording.commands.list).map_err(|error| self.lose(error))?;
         let list = recording.commands.list.clone();
         state.flying.push_back((state.submitted + 1, recording));
         self.submit_list(parts, state, &list)?;
@@ -190,6 +196,13 @@ impl Connection {
             self.submit(&parts, state)?;
             Ok(state.submitted)
         })
+    }
+
+    /// Frees what the device has finished using.
+    pub(crate) fn free_finished(&self) {
+        if let Ok(parts) = self.parts() {
+            self.locked(|state| self.collect(&parts, state));
+        }
     }
 
     fn record(&self, parts: &Parts, list: &ID3D12GraphicsCommandList, work: &Work<'_>) -> Result<()> {

@@ -19,6 +19,7 @@ use windows::{
         DML_TENSOR_DESC, DML_TENSOR_TYPE_BUFFER, IDMLCompiledOperator, IDMLDevice1, IDMLDispatchable,
         IDMLOperator, IDMLOperatorInitializer,
     },
+    Win32::Foundation::{E_INVALIDARG, E_OUTOFMEMORY},
     core::{Interface, PCSTR},
 };
 
@@ -85,8 +86,8 @@ fn pointer<T>(to: &T) -> *const c_void {
     ptr::from_ref(to).cast()
 }
 
-/// The operators of a graph. `None` if DirectML refuses one.
-fn operators(device: &IDMLDevice1, graph: &Graph) -> Option<Vec<IDMLOperator>> {
+/// The operators of a graph.
+fn operators(device: &IDMLDevice1, graph: &Graph) -> windows::core::Result<Vec<IDMLOperator>> {
     let mut operators = Vec::with_capacity(graph.nodes.len());
     for node in &graph.nodes {
         let inputs = node.inputs.iter().map(|input| input.as_ref().map(|seen| &seen.tensor));
@@ -96,7 +97,8 @@ fn operators(device: &IDMLDevice1, graph: &Graph) -> Option<Vec<IDMLOperator>> {
                 Some(tensor) => described(tensor).map(Some),
                 None => Some(None),
             })
-            .collect::<Option<_>>()?;
+            .collect::<Option<_>>()
+            .ok_or(E_INVALIDARG)?;
         let tensors: Vec<DML_TENSOR_DESC> = buffers
             .iter()
             .map(|buffer| DML_TENSOR_DESC {
@@ -118,14 +120,14 @@ fn operators(device: &IDMLDevice1, graph: &Graph) -> Option<Vec<IDMLOperator>> {
         let mut made: Option<IDMLOperator> = None;
         // SAFETY: the descriptor has the layout of the operator's structure. It and what it points to are valid during
         // the call.
-        unsafe { device.CreateOperator(&descriptor, &mut made) }.ok()?;
-        operators.push(made?);
+        unsafe { device.CreateOperator(&descriptor, &mut made) }?;
+        operators.push(made.ok_or(E_INVALIDARG)?);
     }
-    Some(operators)
+    Ok(operators)
 }
 
-/// Compiles a graph. `None` if DirectML refuses it.
-fn compiled(device: &IDMLDevice1, graph: &Graph) -> Option<IDMLCompiledOperator> {
+/// Compiles a graph.
+fn compiled(device: &IDMLDevice1, graph: &Graph) -> windows::core::Result<IDMLCompiledOperator> {
     let operators: Vec<DML_OPERATOR_GRAPH_NODE_DESC> = operators(device, graph)?
         .into_iter()
         .map(|made| DML_OPERATOR_GRAPH_NODE_DESC {
@@ -193,7 +195,7 @@ fn compiled(device: &IDMLDevice1, graph: &Graph) -> Option<IDMLCompiledOperator>
     let result = unsafe { device.CompileGraph(&description, DML_EXECUTION_FLAG_NONE, &mut made) };
     // The references of the descriptions.
     operators.into_iter().for_each(|node| drop(ManuallyDrop::into_inner(node.Operator)));
-    result.ok().and(made)
+    result.and_then(|()| made.ok_or(E_INVALIDARG.into()))
 }
 
 fn edges<T>(kind: DML_GRAPH_EDGE_TYPE, of: &[T]) -> Vec<DML_GRAPH_EDGE_DESC> {
@@ -205,9 +207,13 @@ impl Compiled {
     fn new(connection: &Arc<Connection>, graph: &Graph) -> Result<Option<Arc<Compiled>>> {
         let parts = connection.parts()?;
         let device = &connection.directml(&parts)?.device;
-        let Some(operator) = compiled(device, graph) else {
+        let operator = match compiled(device, graph) {
+            Ok(operator) => operator,
+            Err(error) if error.code() == E_OUTOFMEMORY => {
+                return Err(connection.error("compiling a DirectML graph", &error));
+            }
             // A refusal of an intact device.
-            return connection.sound().map(|()| None);
+            Err(_) => return connection.sound().map(|()| None),
         };
         let failed = |error| connection.error("initialising a DirectML graph", &error);
         // SAFETY: the operator is compiled for this device.

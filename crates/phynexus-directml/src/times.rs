@@ -1,9 +1,6 @@
 //! Timestamps of the device.
 
-use std::sync::{
-    Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-    atomic::{AtomicU32, Ordering},
-};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use phynexus::{Error, Result};
 use smallvec::SmallVec;
@@ -35,10 +32,10 @@ type Read<'a> = dyn Fn(&Block, &mut [u8]) -> Result<()> + 'a;
 struct Batch {
     queries: Held<ID3D12QueryHeap>,
     connection: Arc<Connection>,
-    /// So many were taken.
-    taken: AtomicU32,
+    /// The numbers of those that were taken.
+    taken: Mutex<Vec<u32>>,
     /// Ticks, once they were read.
-    ticks: OnceLock<Vec<u64>>,
+    ticks: OnceLock<Vec<Option<u64>>>,
 }
 
 impl Holder for Batch {
@@ -85,7 +82,7 @@ impl Times {
         };
         let queries = batch.queries.get().ok_or_else(|| connection.lost())?;
         connection.note(&queries, at, SmallVec::from_iter([batch.clone() as _]))?;
-        batch.taken.fetch_max(at + 1, Ordering::Release);
+        batch.taken().push(at);
         Ok(Mark { batch, at })
     }
 
@@ -118,7 +115,7 @@ impl Times {
             }
         };
         let missing = || Error::internal("phynexus_directml", "a timestamp was not taken");
-        ticks.get(mark.at as usize).copied().ok_or_else(missing)
+        ticks.get(mark.at as usize).copied().flatten().ok_or_else(missing)
     }
 }
 
@@ -135,27 +132,38 @@ impl Batch {
             .map_err(|error| connection.error("preparing timestamps", &error))?;
         let made = made.ok_or_else(|| Error::internal("phynexus_directml", "no heap was made"))?;
         let (queries, connection) = (Held::new(made), connection.clone());
-        let batch = Arc::new(Batch { queries, connection, taken: AtomicU32::new(0), ticks: OnceLock::new() });
+        let batch = Arc::new(Batch { queries, connection, taken: Mutex::default(), ticks: OnceLock::new() });
         batch.connection.holds(&batch)?;
         Ok(batch)
     }
 
+    fn taken(&self) -> MutexGuard<'_, Vec<u32>> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Reads the timestamps.
-    fn read(&self, read: &Read<'_>) -> Result<Vec<u64>> {
+    fn read(&self, read: &Read<'_>) -> Result<Vec<Option<u64>>> {
         let connection = &self.connection;
-        // Those that were not taken never finish.
-        let count = self.taken.load(Ordering::Acquire);
-        let mut bytes = vec![0; count as usize * BYTES];
+        let taken = self.taken().clone();
+        let mut bytes = vec![0; TOGETHER as usize * BYTES];
         let values = Block::new(connection, bytes.len())?;
         let (resource, start) = values.place()?;
         let queries = self.queries.get().ok_or_else(|| connection.lost())?;
-        // SAFETY: the list is being recorded, and the block has room for the values.
+        // SAFETY: the list is being recorded, and the block has room for the values. Those that were not taken, which
+        // would never finish, are left out.
         connection.with_list(|list| unsafe {
-            list.ResolveQueryData(&queries, D3D12_QUERY_TYPE_TIMESTAMP, 0, count, &resource, start);
+            for &at in &taken {
+                let to = start + u64::from(at) * BYTES as u64;
+                list.ResolveQueryData(&queries, D3D12_QUERY_TYPE_TIMESTAMP, at, 1, &resource, to);
+            }
         })?;
         read(&values, &mut bytes)?;
         // The device's byte order is the host's.
         let (words, _) = bytes.as_chunks::<BYTES>();
-        Ok(words.iter().map(|word| u64::from_ne_bytes(*word)).collect())
+        let value = |at: u32| {
+            let word = words.get(at as usize).copied().unwrap_or_default();
+            taken.contains(&at).then(|| u64::from_ne_bytes(word))
+        };
+        Ok((0..TOGETHER).map(value).collect())
     }
 }

@@ -416,8 +416,8 @@ impl Plan {
         let in_place = |step: &PlannedStep| step.stores().any(|index| overwritten[index]);
         let end = self.steps.iter().position(in_place).unwrap_or(self.steps.len());
         interrupt::catch(|| self.submit(&bindings, end, begun)).inspect_err(|error| {
-            // Working memory was refused, after a step had overwritten something or in the middle of it.
-            if begun.get() && matches!(error, Error::HostMemory { .. }) {
+            // After a step had overwritten something, or in the middle of it. What was interrupted runs to its end.
+            if begun.get() && !matches!(error, Error::Interrupted) {
                 ruined::note((0..owned.len()).filter(|&index| overwritten[index]).map(|index| &owned[index]));
             }
         })?;

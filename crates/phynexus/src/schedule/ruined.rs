@@ -1,5 +1,5 @@
-//! Tracks memory that a plan had begun to overwrite when the system refused working memory to it or to a later step.
-//! Tensors that still depend on it are pending and would be computed wrongly.
+//! Tracks memory that a plan had begun to overwrite when it failed. Tensors that still depend on it are pending and would
+//! be computed wrongly, and an update would be applied twice.
 
 use std::sync::{
     Arc, Mutex, PoisonError, Weak,
@@ -35,7 +35,7 @@ pub(crate) fn check(leaves: &[&Storage]) -> Result<()> {
     if leaves.iter().copied().any(is_lost) {
         return Err(Error::argument(
             "evaluate",
-            "an earlier computation ran out of memory while it overwrote this tensor: load or compute it again",
+            "an earlier computation failed while it overwrote this tensor: load or compute it again",
         ));
     }
     Ok(())
