@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import sys
 import warnings
@@ -11,6 +12,7 @@ from typing import Any
 from .. import _engine
 from .._engine import Device, Tensor
 from ..nn import Module
+from ._optimize import computing_in
 
 
 class FallbackWarning(RuntimeWarning):
@@ -69,6 +71,7 @@ class Backend:
 
     def get_device_info(self, device_index: int = 0) -> dict[str, Any]:
         """The properties of a device; empty if it does not exist."""
+        device_index = _index("get_device_info", device_index)
         if not 0 <= device_index < self.get_device_count():
             return {}
         return self._describe(self._devices[device_index])
@@ -87,35 +90,46 @@ class Backend:
                 told[ours] = info[theirs]
         return told
 
-    def select_device(self, device_index: int) -> None:
-        """Runs operations on this device from now on. Without a selection, they run where their first operand is, if
-        that is such a device, otherwise on the first one. Without any device, it has no effect.
+    def select_device(self, device_index: int | Device | None) -> None:
+        """Runs operations on this device from now on: its index, or the device itself. Without a selection, and after
+        ``None``, they run where their first operand is, if that is such a device, otherwise on the first one. Without
+        any device, it has no effect.
         """
-        count = self.get_device_count()
-        if device_index < 0 or device_index >= max(count, 1):
-            raise ValueError(f"select_device: there is no device {device_index}: {count} found for {self.title}")
-        self._selected = device_index
+        names = [device.name for device in self._devices] if self.get_device_count() else []
+        if isinstance(device_index, Device):
+            index = names.index(device_index.name) if device_index.name in names else -1
+        else:
+            index = None if device_index is None else _index("select_device", device_index)
+        if names and index is not None and not 0 <= index < len(names):
+            raise ValueError(f"select_device: there is no device {device_index}: {', '.join(names)} found for {self.title}")
+        self._selected = index if names else None
 
     def placement_report(self) -> list[dict[str, Any]]:
         """For each kind of operation so far: its name, where it ran, how often, and the reason if it did not run on the
         hardware, or not all of it; the last one if there were several."""
         return [dict(entry) for entry in self._report]
 
-    def _device(self, operation: str, beside: Device) -> Device:
-        """The device on which an operation runs. Records it if it is the CPU."""
+    def _device(self, operation: str, beside: Device) -> tuple[Device, str | None]:
+        """The device on which an operation runs, and if it is the CPU, the reason. In strict mode that is an error."""
         if self.get_device_count() > 0:
             if self._selected is not None:
-                return self._devices[self._selected]
-            return beside if beside.type == self.kind else self._devices[0]
-        self._record(operation, "cpu", self._reason())
-        return Device("cpu")
+                return self._devices[self._selected], None
+            return beside if beside.type == self.kind else self._devices[0], None
+        return self._on_cpu(operation, self._reason())
+
+    @staticmethod
+    def _on_cpu(operation: str, reason: str) -> tuple[Device, str]:
+        """The CPU, for this reason. In strict mode that is an error."""
+        if _engine.is_strict_placement():
+            raise RuntimeError(_excluded(operation, reason))
+        return Device("cpu"), reason
 
     def _record(self, operation: str, device: str, reason: str | None) -> None:
         """Adds to the report. With a reason, the CPU computes instead of the hardware: warns once, at the line that
         called this package. In strict mode that is an error.
         """
         if reason is not None and _engine.is_strict_placement():
-            raise RuntimeError(f"{operation}: strict mode excludes the CPU, and {reason}")
+            raise RuntimeError(_excluded(operation, reason))
         if reason is not None and not self._warned:
             self._warned = True
             what = f"{operation} runs" if self._devices else f"{self.missing}, operations run"
@@ -132,12 +146,11 @@ class Backend:
         when this returns: a failure is noticed while the operands are still there.
         """
         check_operands(operation, operands)
-        device = self._device(operation, next(operand for operand in operands if operand is not None).device)
-        if device.type == "cpu":
-            return function(*_moved(operands, device))
-        if _engine.is_recording():
-            self._record(operation, device.name, None)
-            return function(*_moved(operands, device))
+        device, reason = self._device(operation, next(operand for operand in operands if operand is not None).device)
+        if device.type == "cpu" or _engine.is_recording():
+            result = function(*_moved(operands, device))
+            self._record(operation, device.name, reason)
+            return result
 
         def compute() -> Any:
             result = function(*_moved(operands, device))
@@ -147,7 +160,9 @@ class Backend:
 
         try:
             result, fallbacks = _engine.recovering(compute)
-        except (MemoryError, RuntimeError):
+        except (MemoryError, RuntimeError) as error:
+            if _engine.is_strict_placement() and isinstance(error, MemoryError):
+                raise MemoryError(_excluded(operation, str(error))) from error
             if _engine.is_strict_placement() or all(o is None or o.device == device for o in operands):
                 raise
             # The copies of the operands may have been lost with the device: the next ones stay in host memory.
@@ -166,6 +181,23 @@ class Backend:
         result: Tensor = self._on_device(operation, function, *operands)
         return result
 
+    def _optimized(self, model: Module, way: tuple[str, str] | None, device: Device, reason: str | None) -> bool:
+        """Moves a model and sets how it computes. If that fails on the hardware, returns False: the model is as it was.
+        Records where it is.
+        """
+        try:
+            computing_in(model, way, device)
+        except (MemoryError, RuntimeError) as error:
+            if device.type == "cpu":
+                raise
+            if _engine.is_strict_placement():
+                raise type(error)(_excluded("optimize_model", str(error))) from error
+            place = self._model_device(model).name
+            self._record("optimize_model", place, f"{error}; the model stays on {place} as it was")
+            return False
+        self._record("optimize_model", device.name, reason)
+        return True
+
     @staticmethod
     def _model_device(model: Any) -> Device:
         """The device of a model's parameters."""
@@ -180,11 +212,31 @@ class Backend:
         return f"{type(self).__name__}({state})"
 
 
+#: How many operands an operation must have; the others may be None. Operations that are not here need all.
+_REQUIRED = {"linear": 2, "conv2d": 2, "batch_norm": 1, "layer_norm": 1}
+
+
 def check_operands(operation: str, operands: tuple[Any, ...]) -> None:
     """Refuses operands that are not tensors."""
-    for operand in operands:
-        if operand is not None and not isinstance(operand, Tensor):
-            raise TypeError(f"{operation}: expected a tensor, got {type(operand).__name__}; convert it with neurenix.Tensor")
+    required = _REQUIRED.get(operation, len(operands))
+    for number, operand in enumerate(operands):
+        if isinstance(operand, Tensor) or (operand is None and number >= required):
+            continue
+        hint = "" if operand is None else "; convert it with neurenix.Tensor"
+        raise TypeError(f"{operation}: expected a tensor, got {type(operand).__name__}{hint}")
+
+
+def _index(name: str, value: Any) -> int:
+    """An index that was given to the method of this name."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name}: expected an integer index, got {type(value).__name__}") from None
+
+
+def _excluded(operation: str, reason: str) -> str:
+    """The message if strict mode prevents that the CPU computes."""
+    return f"{operation}: strict mode excludes the CPU, and {reason}"
 
 
 def _moved(operands: tuple[Tensor | None, ...], device: Device) -> tuple[Tensor | None, ...]:

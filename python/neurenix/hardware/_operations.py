@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from .. import _engine
 from .._engine import Tensor
 from ..nn import functional as F
 from ..nn._windows import Sizes
-from ._backend import Backend
+from ._backend import Backend, check_operands
 
 
 class HardwareBackend(Backend):
@@ -18,7 +21,7 @@ class HardwareBackend(Backend):
     """
 
     def apply(self, function: Callable[..., Tensor], *operands: Tensor) -> Tensor:
-        """Any function of tensors that returns a tensor and leaves its operands as they are.
+        """Any function of tensors that returns a tensor, or a tuple of tensors, and leaves its operands as they are.
 
         >>> import warnings
         >>> import neurenix as nx
@@ -28,8 +31,20 @@ class HardwareBackend(Backend):
         ...     backend.apply(lambda x: x.relu().sum(), nx.Tensor([1.0, -2.0, 3.0])).item()
         4.0
         """
+        if not callable(function):
+            raise TypeError(f"apply: expected a function as the first argument, got {type(function).__name__}")
+        if not operands:
+            raise TypeError("apply: expected a tensor after the function, got none")
         name = getattr(function, "__name__", type(function).__name__)
-        return self._computed(name, function, *operands, attributes=(function,))
+
+        def checked(*tensors: Tensor) -> Tensor:
+            result: Any = function(*tensors)
+            for each in result if isinstance(result, tuple) else (result,):
+                if not isinstance(each, Tensor):
+                    raise TypeError(f"apply: expected {name} to return a tensor or a tuple of them, got {type(each).__name__}")
+            return result  # type: ignore[no-any-return]
+
+        return self._computed(name, checked, *operands, attributes=(function,))
 
     def matmul(self, a: Tensor, b: Tensor) -> Tensor:
         """The product of two matrices, or batches of matrices. The result is on the device that computed it."""
@@ -45,14 +60,16 @@ class HardwareBackend(Backend):
         weight: Tensor,
         bias: Tensor | None = None,
         stride: int | tuple[int, int] = (1, 1),
-        padding: int | tuple[int, int] = (0, 0),
+        padding: int | tuple[int, int] | str = (0, 0),
         dilation: int | tuple[int, int] = (1, 1),
         groups: int = 1,
     ) -> Tensor:
-        """A convolution of ``(N, C, H, W)`` with ``weight`` of ``(out, C / groups, kernel height, kernel width)``."""
+        """A convolution of ``(N, C, H, W)`` with ``weight`` of ``(out, C / groups, kernel height, kernel width)``.
+        ``padding`` may be ``"same"`` or ``"valid"``.
+        """
 
         def convolve(x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
-            return _engine.conv2d(x, w, b, stride, padding, dilation, groups)
+            return F.conv2d(x, w, b, stride, padding, dilation, groups)  # type: ignore[no-any-return]
 
         attributes = (stride, padding, dilation, groups)
         return self._computed("conv2d", convolve, input, weight, bias, attributes=attributes)
@@ -99,8 +116,8 @@ class HardwareBackend(Backend):
     def batch_norm(
         self,
         input: Tensor,
-        running_mean: Tensor,
-        running_var: Tensor,
+        running_mean: Tensor | None,
+        running_var: Tensor | None,
         weight: Tensor | None = None,
         bias: Tensor | None = None,
         training: bool = False,
@@ -112,22 +129,30 @@ class HardwareBackend(Backend):
         """
         if not training:
 
-            def normalize(x: Tensor, mean: Tensor, variance: Tensor, w: Tensor | None, b: Tensor | None) -> Tensor:
+            def normalize(
+                x: Tensor, mean: Tensor | None, variance: Tensor | None, w: Tensor | None, b: Tensor | None
+            ) -> Tensor:
                 return _engine.batch_norm(x, mean, variance, w, b, False, momentum, eps)
 
             operands = (input, running_mean, running_var, weight, bias)
             return self._computed("batch_norm", normalize, *operands, attributes=(eps,))
 
-        def train(
-            x: Tensor, mean: Tensor, variance: Tensor, w: Tensor | None, b: Tensor | None
-        ) -> tuple[Tensor, Tensor, Tensor]:
-            mean, variance = mean.detach().clone(), variance.detach().clone()
-            return _engine.batch_norm(x, mean, variance, w, b, True, momentum, eps), mean, variance
+        check_operands("batch_norm", (input, running_mean, running_var, weight, bias))
+        places = () if running_mean is None or running_var is None else (running_mean, running_var)
+        if _engine.is_grad_enabled() and any(each.requires_grad and each.is_leaf for each in places):
+            raise RuntimeError(
+                "a leaf that requires gradients cannot be changed in place: change it under `with neurenix.no_grad():`"
+            )
 
-        result, mean, variance = self._on_device("batch_norm", train, input, running_mean, running_var, weight, bias)
-        for place, value in ((running_mean, mean), (running_var, variance)):
-            place.data = value.to(place.device)
-        return result
+        def train(x: Tensor, w: Tensor | None, b: Tensor | None, *statistics: Tensor) -> tuple[Tensor, ...]:
+            moved = [each.detach().clone() for each in statistics]
+            mean, variance = moved or (None, None)
+            return _engine.batch_norm(x, mean, variance, w, b, True, momentum, eps), *moved
+
+        result, *moved = self._on_device("batch_norm", train, input, weight, bias, *places)
+        for place, value in zip(places, moved, strict=True):
+            place.copy_(value)
+        return result  # type: ignore[no-any-return]
 
     def layer_norm(
         self,
@@ -165,17 +190,18 @@ class HardwareBackend(Backend):
         """``x`` where positive, else ``alpha * (exp(x) - 1)``."""
         return self._computed("elu", lambda x: F.elu(x, alpha), input, attributes=(alpha,))
 
-    def gelu(self, input: Tensor, approximate: str = "none") -> Tensor:
-        """The Gaussian error linear unit; ``approximate`` is ``"none"`` or ``"tanh"``."""
+    def gelu(self, input: Tensor, approximate: bool | str = "none") -> Tensor:
+        """The Gaussian error linear unit; ``approximate`` is ``"none"`` or ``"tanh"``, or ``False`` or ``True``."""
         return self._computed("gelu", lambda x: F.gelu(x, approximate), input, attributes=(approximate,))
 
     def silu(self, input: Tensor) -> Tensor:
         """``x * sigmoid(x)``."""
         return self._computed("silu", F.silu, input)
 
-    def softplus(self, input: Tensor) -> Tensor:
-        """``log(1 + exp(x))``."""
-        return self._computed("softplus", F.softplus, input)
+    def softplus(self, input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+        """``log(1 + exp(beta * x)) / beta``; ``x`` where ``beta * x`` exceeds ``threshold``."""
+        attributes = (beta, threshold)
+        return self._computed("softplus", lambda x: F.softplus(x, beta, threshold), input, attributes=attributes)
 
     def sigmoid(self, input: Tensor) -> Tensor:
         """``1 / (1 + exp(-x))``."""
@@ -201,16 +227,16 @@ class HardwareBackend(Backend):
         """``a / b``."""
         return self._combined("div", lambda left, right: left / right, a, b)
 
-    def maximum(self, a: Tensor, b: Tensor) -> Tensor:
+    def maximum(self, a: Tensor, b: Tensor | float) -> Tensor:
         """The greater of two elements."""
-        return self._computed("maximum", Tensor.maximum, a, b)
+        return self._combined("maximum", Tensor.maximum, a, b)
 
-    def minimum(self, a: Tensor, b: Tensor) -> Tensor:
+    def minimum(self, a: Tensor, b: Tensor | float) -> Tensor:
         """The lesser of two elements."""
-        return self._computed("minimum", Tensor.minimum, a, b)
+        return self._combined("minimum", Tensor.minimum, a, b)
 
     def _combined(self, operation: str, function: Any, a: Tensor, b: Tensor | float) -> Tensor:
         """A function of two tensors, or of a tensor and a number."""
-        if isinstance(b, (int, float)):
+        if isinstance(b, (numbers.Real, np.bool_)):
             return self._computed(operation, lambda left: function(left, b), a, attributes=(b,))
         return self._computed(operation, function, a, b)

@@ -6,22 +6,19 @@ import math
 from typing import Any
 
 from .. import _engine
-from .._engine import Tensor
+from .._engine import Device, Tensor
 from ..nn import Module
 from ..nn import functional as F
 
 _MOST = 127
 
 
-def computing_in(model: Module, way: tuple[str, str] | None) -> Module:
-    """``model``, which computes in this way from now on: see ``Module.computation_dtype``. Dtypes of inputs are also
-    those of the weights.
+def computing_in(model: Module, way: tuple[str, str] | None, device: Device) -> None:
+    """Moves the model, which computes in this way from now on: see ``Module.computation_dtype``. Dtypes of inputs are
+    also those of the weights; other ways have weights of ``float32``. If it fails, the model is as it was.
     """
-    if way is not None and way[0] == "inputs":
-        model.to(way[1])
+    model.to(device=device, dtype=way[1] if way is not None and way[0] == "inputs" else "float32")
     model.computation_dtype = way
-    return model
-
 
 
 def _rounded(x: Tensor, scale: Tensor) -> Tensor:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import warnings
-from typing import Any
+from typing import Any, cast
 
-from .._engine import Device
+from .._engine import Device, dtype
 from ..nn import Module
-from ._backend import _calls_above
+from ._backend import FallbackWarning, _calls_above
 from ._operations import HardwareBackend
-from ._optimize import computing_in
+
+__all__ = ["DirectMLBackend", "FallbackWarning", "is_directml_available"]
 
 #: How a model computes in each precision: see ``Module.computation_dtype``.
 _PRECISIONS: dict[str, tuple[str, str] | None] = {
@@ -75,23 +76,30 @@ class DirectMLBackend(HardwareBackend):
         told = super()._describe(device)
         return {**told, **_properties(told["features"])}
 
-    def optimize_model(self, model: Any, precision: str = "float16") -> Module:
+    def optimize_model(self, model: Any, precision: str | dtype = "float16") -> Module:
         """``model`` on the device, computing in this precision. The model is changed in place and returned.
 
-        ``"float16"`` (or ``"fp16"``) converts the weights, and the inputs of each call. ``"mixed"`` keeps weights in
-        ``float32`` and runs products and convolutions in ``float16``, for training. ``"float32"`` (or ``"fp32"``) only
-        moves the model. On a device that does not compute in ``float16`` the model stays in ``float32``, with a warning.
+        ``"float16"`` (or ``"fp16"``, or the dtype) converts the weights, and the inputs of each call. ``"mixed"`` has
+        weights of ``float32`` and runs products and convolutions in ``float16``, for training. ``"float32"`` (or
+        ``"fp32"``, or the dtype) has weights of ``float32``; digits that ``float16`` rounded away do not come back. On a
+        device that does not compute in ``float16`` the model is in ``float32``, with a warning.
+
+        Inputs must be moved to the device too. Create the optimiser afterwards: the state that one has from earlier
+        steps does not move with the model. If the model does not fit on the device, it stays where it is, as it was,
+        with a ``FallbackWarning`` and an entry in the report.
         """
+        if isinstance(precision, dtype):
+            precision = precision.name
+        if not isinstance(precision, str):
+            raise TypeError(f"optimize_model: precision must be a string or a dtype, got {type(precision).__name__}")
         if precision not in _PRECISIONS:
             known = ", ".join(map(repr, _PRECISIONS))
             raise ValueError(f"optimize_model: precision is {precision!r}, it must be one of {known}")
-        device = self._device("optimize_model", self._model_device(model))
-        model.to(device)
+        device, reason = self._device("optimize_model", self._model_device(model))
         way = _PRECISIONS[precision]
-        if device.type == self.kind:
-            self._record("optimize_model", device.name, None)
-            if way is not None and not self._describe(device)["float16"]:
-                message = f"optimize_model: {device.name} does not compute in float16: the model stays in float32"
-                warnings.warn(message, UserWarning, stacklevel=_calls_above())
-                way = None
-        return computing_in(model, way)
+        if device.type == self.kind and way is not None and not self._describe(device)["float16"]:
+            message = f"optimize_model: {device.name} does not compute in float16: the model is in float32"
+            warnings.warn(message, UserWarning, stacklevel=_calls_above())
+            way = None
+        self._optimized(model, way, device, reason)
+        return cast(Module, model)

@@ -75,12 +75,11 @@ class NPUBackend(HardwareBackend):
     def _describe(self, device: Any) -> dict[str, Any]:
         return {"type": "NPU", **device.properties()}
 
-    def _device(self, operation: str, beside: _engine.Device) -> Any:
+    def _device(self, operation: str, beside: _engine.Device) -> tuple[_engine.Device, str | None]:
         """Without a unit, and for operations that are no network."""
         if self.get_device_count() == 0:
             return super()._device(operation, beside)
-        self._record(operation, "cpu", "it changes its operands, and a unit only computes results")
-        return _engine.Device("cpu")
+        return self._on_cpu(operation, "it changes its operands, and a unit only computes results")
 
     def _unit(self, operation: str, strict: bool) -> tuple[Any, str | None]:
         """The unit, or ``None`` and the reason, which is recorded; ``strict`` makes it an error."""
@@ -88,7 +87,7 @@ class NPUBackend(HardwareBackend):
             return self._devices[0], None
         if strict:
             raise RuntimeError(f"{operation}: strict mode excludes the CPU, and {self._reason()}")
-        self._device(operation, _engine.Device("cpu"))
+        self._record(operation, "cpu", self._reason())
         return None, self._reason()
 
     def _place(self, operation: str, nodes: list[dict[str, Any]]) -> None:
@@ -120,8 +119,10 @@ class NPUBackend(HardwareBackend):
         given = [operand for operand in operands if operand is not None]
         if not all(operand.dtype.is_floating_point for operand in given):
             # A unit computes with floats of 16 bits.
-            self._record(operation, "cpu", "a unit would round or clip these integers; give floats")
-            return function(*(None if operand is None else operand.to("cpu") for operand in operands))
+            device, reason = self._on_cpu(operation, "a unit would round or clip these integers; give floats")
+            result = function(*(None if operand is None else operand.to(device) for operand in operands))
+            self._record(operation, device.name, reason)
+            return result
         places = [operand is not None for operand in operands]
         key = (operation, str(attributes), tuple(places), tuple((tuple(o.shape), o.dtype.name) for o in given))
         program = self._programs.pop(key, None)
@@ -155,8 +156,8 @@ class NPUBackend(HardwareBackend):
     def batch_norm(
         self,
         input: Tensor,
-        running_mean: Tensor,
-        running_var: Tensor,
+        running_mean: Tensor | None,
+        running_var: Tensor | None,
         weight: Tensor | None = None,
         bias: Tensor | None = None,
         training: bool = False,
@@ -167,7 +168,9 @@ class NPUBackend(HardwareBackend):
         if training or self.get_device_count() == 0:
             return super().batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
 
-        def normalize(x: Tensor, mean: Tensor, variance: Tensor, w: Tensor | None, b: Tensor | None) -> Tensor:
+        def normalize(
+            x: Tensor, mean: Tensor | None, variance: Tensor | None, w: Tensor | None, b: Tensor | None
+        ) -> Tensor:
             return _engine.batch_norm(x, mean, variance, w, b, False, momentum, eps)
 
         operands = (input, running_mean, running_var, weight, bias)

@@ -9,7 +9,7 @@ from .. import _engine
 from .._engine import Device, Tensor
 from ..nn._precision import precision_of
 from ._operations import HardwareBackend
-from ._optimize import computing_in, integer_product, quantized, scales
+from ._optimize import integer_product, quantized, scales
 
 #: How a model computes in each precision: see ``Module.computation_dtype``.
 _PRECISIONS: dict[str, tuple[str, str] | None] = {
@@ -129,18 +129,18 @@ class TensorCoresBackend(HardwareBackend):
     def optimize_model(self, model: Any, precision: str = "mixed") -> Any:
         """``model`` on the device, computing in this precision.
 
-        ``"mixed"`` keeps weights in ``float32`` and runs products and convolutions in ``float16``; ``"fp8"`` does so in
+        ``"mixed"`` has weights of ``float32`` and runs products and convolutions in ``float16``; ``"fp8"`` does so in
         ``bfloat16``, and the products of linear layers in 8 bits; ``"tf32"`` rounds the factors of ``float32``
-        products, and ``"split"`` splits them; ``"fp16"`` and ``"bf16"`` convert the weights; ``"fp32"`` only moves the
-        model. For these, the model is changed in place and returned, so an existing optimiser of its parameters remains
-        valid. ``"int8"`` is for inference: linear layers and convolutions in the model are replaced by ones with
+        products, and ``"split"`` splits them; ``"fp16"`` and ``"bf16"`` convert the weights; ``"fp32"`` has weights of
+        ``float32``. For these, the model is changed in place and returned. ``"int8"`` is for inference: linear layers and convolutions in the model are replaced by ones with
         integer weights, and linear layers round their inputs, each row by a scale of its own, and multiply integers. A
         model that is such a layer itself is not changed; use what is returned.
+
+        Inputs must be moved to the device too. Create the optimiser afterwards: the state that one has from earlier
+        steps does not move with the model. If the model does not fit on the device, it stays where it is, as it was,
+        with a ``FallbackWarning`` and an entry in the report.
         """
         _checked(precision)
-        device = self._device("optimize_model", self._model_device(model))
-        model.to(device)
-        if device.type == self.kind:
-            self._record("optimize_model", device.name, None)
-        model = computing_in(model, _PRECISIONS[precision])
-        return quantized(model) if precision == "int8" else model
+        device, reason = self._device("optimize_model", self._model_device(model))
+        done = self._optimized(model, _PRECISIONS[precision], device, reason)
+        return quantized(model) if done and precision == "int8" else model
