@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import neurenix as nx
+import numpy as np
 import pytest
 from neurenix import _engine
 from neurenix.hardware import (
@@ -45,13 +46,12 @@ OPERATIONS: dict[str, tuple[Any, ...]] = {
     "elu": (nx.randn(9), 0.5),
     "gelu": (nx.randn(9), "tanh"),
     "silu": (nx.randn(9),),
-    "softplus": (nx.randn(9),),
+    "softplus": (nx.randn(9), 2.0, 1.0),
     "sigmoid": (nx.randn(9),),
     "tanh": (nx.randn(9),),
-    "maximum": (nx.randn(2, 3), nx.randn(3)),
-    "minimum": (nx.randn(2, 3), nx.randn(3)),
 }
 ARITHMETIC: dict[str, Any] = {"add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv}
+ARITHMETIC |= {"maximum": nx.maximum, "minimum": nx.minimum}
 
 
 @pytest.mark.parametrize(("backend", "available"), BACKENDS)
@@ -66,9 +66,12 @@ def test_every_operation_equals_the_function_of_its_name(backend: type, availabl
         assert nx.allclose(result.cpu(), expected(*arguments), rtol=tolerance, atol=tolerance), name
     a, b = nx.randn(2, 3), nx.rand(3) + 0.5
     for name, function in ARITHMETIC.items():
-        for other in (b, 3, 0.5):
+        for other in (b, 3, 0.5, np.float32(0.5), np.int64(3), np.bool_(True)):
             result = getattr(one, name)(a, other).cpu()
             assert nx.allclose(result, function(a, other), rtol=tolerance, atol=tolerance), name
+    same = one.conv2d(OPERATIONS["conv2d"][0], nx.ones(1, 4, 3, 2), padding="same").cpu()
+    expected = nx.functional.conv2d(OPERATIONS["conv2d"][0], nx.ones(1, 4, 3, 2), padding="same")
+    assert nx.allclose(same, expected, rtol=tolerance, atol=tolerance)
     report = {entry["operation"] for entry in one.placement_report()}
     assert report == {*OPERATIONS, *ARITHMETIC}
     public = {name for name in vars(HardwareBackend) if not name.startswith("_")}
@@ -84,10 +87,19 @@ def test_every_operation_equals_the_function_of_its_name(backend: type, availabl
 def test_a_selected_device_must_exist(backend: type, available: object) -> None:
     one = backend()
     count = one.get_device_count()
-    for index in (-1, max(count, 1)):
+    for index in (-1, max(count, 1), nx.Device("cpu")):
+        if count == 0:
+            one.select_device(index)
+            continue
         with pytest.raises(ValueError, match=f"no device {index}"):
             one.select_device(index)
-    one.select_device(max(count - 1, 0))
+    for index in ("0", 0.0):
+        with pytest.raises(TypeError, match=f"select_device: expected an integer index, got {type(index).__name__}"):
+            one.select_device(index)
+    for index in ("0", 0.0, None, nx.Device("cpu")):
+        with pytest.raises(TypeError, match=f"get_device_info: expected an integer index, got {type(index).__name__}"):
+            one.get_device_info(index)
+    one.select_device(np.int64(max(count - 1, 0)))
     assert one.matmul(nx.ones(1, 2), nx.ones(2, 1)).item() == 2.0
     if count and backend is not NPUBackend:
         assert one.placement_report()[0]["device"] == one.get_device_info(count - 1)["device"]
@@ -108,6 +120,57 @@ def test_strict_mode_makes_missing_hardware_an_error(backend: type, available: o
     assert one.placement_report() == []
     with pytest.warns(FallbackWarning):
         one.relu(nx.ones(2))
+
+
+def refused(one: HardwareBackend) -> None:
+    """Arguments that a backend refuses, wherever it computes."""
+    a = nx.ones(2, 2)
+    calls = [
+        ("relu", (None,)), ("matmul", (None, None)), ("matmul", (None, a)), ("matmul", (a, None)), ("add", (a, None)),
+        ("add", (None, 1)), ("linear", (a, None)), ("conv2d", (None, a)), ("batch_norm", (None, a, a)), ("layer_norm", (None, 2)),
+    ]  # fmt: skip
+    for name, arguments in calls:
+        with pytest.raises(TypeError, match=f"^{name}: expected a tensor, got NoneType$"):
+            getattr(one, name)(*arguments)
+    with pytest.raises(TypeError, match="batch_norm: expected a tensor, got list"):
+        one.batch_norm(a, [0.0], None, training=True)
+    with pytest.raises(TypeError, match="apply: expected a function as the first argument, got str"):
+        one.apply("relu", a)
+    with pytest.raises(TypeError, match="apply: expected a tensor after the function, got none"):
+        one.apply(nx.relu)
+    with pytest.raises(ValueError, match="2, 3"):
+        one.matmul(nx.ones(2, 3), nx.ones(2, 3))
+    for result in (3, (a, 3), None):
+        with pytest.raises(TypeError, match="apply: expected <lambda> to return a tensor or a tuple of them, got (int|None)"):
+            one.apply(lambda x: result, a)  # noqa: B023
+    for leaf in (0, 1):
+        statistics = [nx.zeros(2), nx.ones(2)]
+        statistics[leaf].requires_grad_()
+        with pytest.raises(RuntimeError) as expected:
+            nx.functional.batch_norm(a, statistics[0].clone().detach().requires_grad_(), nx.ones(2), training=True)
+        with pytest.raises(RuntimeError) as error:
+            one.batch_norm(a, *statistics, training=True)
+        assert str(error.value) == str(expected.value) and "a leaf that requires gradients" in str(error.value)
+        assert statistics[0].tolist() == [0.0, 0.0], "nothing moved"
+    assert one.placement_report() == [], "calls that raise are not counted"
+
+
+@pytest.mark.parametrize("backend", [DirectMLBackend, TensorCoresBackend])
+@pytest.mark.filterwarnings("ignore::neurenix.hardware.FallbackWarning")
+def test_wrong_arguments(backend: type) -> None:
+    refused(backend())
+
+
+@pytest.mark.parametrize(("backend", "available"), BACKENDS)
+@pytest.mark.filterwarnings("ignore::neurenix.hardware.FallbackWarning")
+def test_running_statistics_are_optional(backend: type, available: object) -> None:
+    one, x = backend(), nx.randn(6, 3)
+    expected = nx.functional.batch_norm(x, None, None, training=True)
+    for mean, variance in ((None, None), (nx.zeros(3), None), (None, nx.ones(3))):
+        result = one.batch_norm(x, mean, variance, training=True)
+        assert nx.allclose(result.cpu(), expected, rtol=1e-4, atol=1e-4)
+        assert mean is None or mean.tolist() == [0.0] * 3
+        assert variance is None or variance.tolist() == [1.0] * 3
 
 
 SOFTWARE = [device.name for device in nx.devices() if device.type != "cpu"]
@@ -151,7 +214,7 @@ def test_a_full_device_is_helped_by_the_cpu(on_device: tuple[HardwareBackend, nx
     assert report["matmul", "cpu"]["count"] == 2 and "out of memory" in report["matmul", "cpu"]["reason"]
     assert report["matmul", device.name]["reason"] is None
     nx.set_strict_placement(True)
-    with pytest.raises(MemoryError):
+    with pytest.raises(MemoryError, match="^matmul: strict mode excludes the CPU, and .*out of memory"):
         backend.matmul(there, there.T)
     nx.set_strict_placement(False)
     with pytest.raises(MemoryError):
@@ -219,11 +282,56 @@ def test_running_statistics_move_once_on_a_full_device(on_device: tuple[Hardware
         assert nx.allclose(mean.cpu(), expected_mean, rtol=1e-4) and nx.allclose(variance, expected_variance, rtol=1e-4)
 
 
-def test_a_recorded_function_may_use_a_backend(on_device: tuple[HardwareBackend, nx.Device]) -> None:
+def test_a_device_refuses_wrong_arguments(on_device: tuple[HardwareBackend, nx.Device]) -> None:
+    refused(on_device[0])
+
+
+def test_a_device_is_selected_by_itself_too(on_device: tuple[HardwareBackend, nx.Device]) -> None:
     backend, device = on_device
-    step = nx.compile(lambda x: backend.relu(backend.mul(x, -2.0)))
-    for value in (-1.0, -3.0, 5.0):
-        assert step(nx.full((4,), value).to(device)).tolist() == [max(-2 * value, 0.0)] * 4
+    backend.select_device(None)
+    assert backend.relu(nx.ones(2)).device == nx.Device(backend.get_device_info(0)["device"])
+    backend.select_device(device)
+    assert backend.relu(nx.ones(2)).device == device
+    with pytest.raises(ValueError, match=f"no device cpu: .*{device.name}.* found for"):
+        backend.select_device(nx.Device("cpu"))
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_compiled_function_refuses_a_backend_whose_report_changes(
+    on_device: tuple[HardwareBackend, nx.Device], there: bool
+) -> None:
+    backend, device = on_device
+    x = nx.ones(4).to(device if there else "cpu")
+    backend.relu(x)
+    with pytest.raises(RuntimeError, match=r"compile: .*\._report changes while the function runs"):
+        nx.compile(lambda x: backend.relu(x))(x)
+
+
+def test_a_model_stays_where_it_is_if_the_device_is_full(
+    on_device: tuple[HardwareBackend, nx.Device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = on_device[1]
+    monkeypatch.setattr(DirectMLBackend, "kind", device.type)
+    monkeypatch.setattr(DirectMLBackend, "_describe", lambda self, device: {"float16": True})
+    backend = DirectMLBackend()
+    backend.select_device(device)
+    model, x = nx.nn.Sequential(nx.nn.Linear(67, 65), nx.nn.Linear(65, 3)), nx.randn(2, 67)
+    expected = model(x)
+    device.empty_cache()
+    device.set_memory_limit(device.memory()["allocated"] + 4096)
+    with pytest.warns(FallbackWarning, match="optimize_model runs on the CPU: .*out of memory.*stays on cpu as it was") as noted:
+        assert backend.optimize_model(model) is model
+    assert len(noted) == 1 and noted[0].filename == __file__
+    assert {(p.device, p.dtype) for p in model.parameters()} == {(nx.Device("cpu"), nx.float32)}
+    assert model.computation_dtype is None and nx.array_equal(model(x), expected)
+    [entry] = backend.placement_report()
+    assert (entry["operation"], entry["device"]) == ("optimize_model", "cpu") and "out of memory" in entry["reason"]
+    nx.set_strict_placement(True)
+    with pytest.raises(MemoryError, match="^optimize_model: strict mode excludes the CPU, and .*out of memory"):
+        backend.optimize_model(model)
+    device.set_memory_limit(None)
+    backend.optimize_model(model, "mixed")
+    assert {(p.device, p.dtype) for p in model.parameters()} == {(device, nx.float32)}
 
 
 FEATURES = [
@@ -261,9 +369,23 @@ def test_a_model_for_directml_has_the_precision() -> None:
         assert optimized is model and all(p.dtype == weights for p in model.parameters())
         result = optimized(x.to(model[0].weight.device))
         assert nx.allclose(result.float().cpu(), expected, rtol=1e-2, atol=1e-2)
-    with pytest.raises(ValueError, match="'float32', 'float16', 'mixed'"):
-        backend.optimize_model(nx.nn.Linear(1, 1), precision="int3")
+    for precision in ("int3", nx.float64):
+        with pytest.raises(ValueError, match="'float32', 'float16', 'mixed'"):
+            backend.optimize_model(nx.nn.Linear(1, 1), precision=precision)
+    with pytest.raises(TypeError, match="optimize_model: precision must be a string or a dtype, got list"):
+        backend.optimize_model(nx.nn.Linear(1, 1), precision=["float16"])
     with pytest.raises(TypeError, match=r"expected neurenix.nn.Module"):
         backend.optimize_model(3)
     [entry] = backend.placement_report()
     assert entry["operation"] == "optimize_model" and entry["count"] == 4
+
+
+@pytest.mark.filterwarnings("ignore::neurenix.hardware.FallbackWarning", "ignore::UserWarning")
+def test_a_model_may_change_its_precision_again() -> None:
+    directml, tensor_cores = DirectMLBackend(), TensorCoresBackend()
+    for backend, half, full in ((directml, nx.float16, nx.float32), (directml, "fp16", "mixed"), (tensor_cores, "bf16", "mixed")):
+        model = nx.nn.Linear(4, 4)
+        backend.optimize_model(model, half)
+        result = backend.optimize_model(model, full)(nx.ones(1, 4).to(model.weight.device))
+        assert model.weight.dtype == nx.float32
+        assert result.dtype == nx.float32 or full == "mixed"

@@ -42,7 +42,7 @@ class HardwareBackend(Backend):
             for each in result if isinstance(result, tuple) else (result,):
                 if not isinstance(each, Tensor):
                     raise TypeError(f"apply: expected {name} to return a tensor or a tuple of them, got {type(each).__name__}")
-            return result  # type: ignore[no-any-return]
+            return result
 
         return self._computed(name, checked, *operands, attributes=(function,))
 
@@ -69,7 +69,7 @@ class HardwareBackend(Backend):
         """
 
         def convolve(x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
-            return F.conv2d(x, w, b, stride, padding, dilation, groups)  # type: ignore[no-any-return]
+            return F.conv2d(x, w, b, stride, padding, dilation, groups)
 
         attributes = (stride, padding, dilation, groups)
         return self._computed("conv2d", convolve, input, weight, bias, attributes=attributes)
@@ -152,7 +152,7 @@ class HardwareBackend(Backend):
         result, *moved = self._on_device("batch_norm", train, input, weight, bias, *places)
         for place, value in zip(places, moved, strict=True):
             place.copy_(value)
-        return result  # type: ignore[no-any-return]
+        return result
 
     def layer_norm(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from typing import Any, cast
+from typing import Any
 
 from .._engine import Device, dtype
 from ..nn import Module
@@ -102,4 +102,4 @@ class DirectMLBackend(HardwareBackend):
             warnings.warn(message, UserWarning, stacklevel=_calls_above())
             way = None
         self._optimized(model, way, device, reason)
-        return cast(Module, model)
+        return model
