@@ -254,7 +254,7 @@ def test_operands_of_the_host_are_copied_again_if_a_call_fails(
     def failing(function: Any) -> Any:
         result = recovering(function)
         if next(failures):
-            raise RuntimeError("the device was lost")
+            raise RuntimeError(f"{device.name}: the device was lost")
         return result
 
     monkeypatch.setattr(_engine, "recovering", failing)
@@ -264,6 +264,17 @@ def test_operands_of_the_host_are_copied_again_if_a_call_fails(
     with pytest.raises(RuntimeError, match="lost"):
         backend.relu(x.to(device))
     assert [entry["count"] for entry in backend.placement_report()] == [1]
+    # A function that fails itself is called once.
+    calls = []
+
+    def wrong(x: nx.Tensor) -> nx.Tensor:
+        calls.append(x)
+        raise RuntimeError("wrong")
+
+    monkeypatch.undo()
+    with pytest.raises(RuntimeError, match="wrong"):
+        backend.apply(wrong, x)
+    assert len(calls) == 1
 
 
 def test_running_statistics_move_once_on_a_full_device(on_device: tuple[HardwareBackend, nx.Device]) -> None:

@@ -163,7 +163,10 @@ class Backend:
         except (MemoryError, RuntimeError) as error:
             if _engine.is_strict_placement() and isinstance(error, MemoryError):
                 raise MemoryError(_excluded(operation, str(error))) from error
-            if _engine.is_strict_placement() or all(o is None or o.device == device for o in operands):
+            # An error of the function itself does not name the device; nothing is gained by calling it again.
+            is_of_device = device.name in str(error)
+            on_host = any(operand is not None and operand.device != device for operand in operands)
+            if _engine.is_strict_placement() or not is_of_device or not on_host:
                 raise
             # The copies of the operands may have been lost with the device: the next ones stay in host memory.
             result, fallbacks = _engine.recovering(compute)
