@@ -96,6 +96,7 @@ class Backend:
         any device, it has no effect.
         """
         names = [device.name for device in self._devices] if self.get_device_count() else []
+        index: int | None
         if isinstance(device_index, Device):
             index = names.index(device_index.name) if device_index.name in names else -1
         else:

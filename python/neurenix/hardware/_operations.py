@@ -237,6 +237,6 @@ class HardwareBackend(Backend):
 
     def _combined(self, operation: str, function: Any, a: Tensor, b: Tensor | float) -> Tensor:
         """A function of two tensors, or of a tensor and a number."""
-        if isinstance(b, (numbers.Real, np.bool_)):
+        if isinstance(b, (int, float, numbers.Real, np.bool_)):
             return self._computed(operation, lambda left: function(left, b), a, attributes=(b,))
         return self._computed(operation, function, a, b)
