@@ -81,8 +81,8 @@ class DirectMLBackend(HardwareBackend):
 
         ``"float16"`` (or ``"fp16"``, or the dtype) converts the weights, and the inputs of each call. ``"mixed"`` has
         weights of ``float32`` and runs products and convolutions in ``float16``, for training. ``"float32"`` (or
-        ``"fp32"``, or the dtype) has weights of ``float32``; digits that ``float16`` rounded away do not come back. On a
-        device that does not compute in ``float16`` the model is in ``float32``, with a warning.
+        ``"fp32"``, or the dtype) has weights of ``float32``; digits that ``float16`` rounded away do not come back.
+        On a device that does not compute in ``float16`` the model is in ``float32``, with a warning.
 
         Inputs must be moved to the device too. Create the optimiser afterwards: the state that one has from earlier
         steps does not move with the model. If the model does not fit on the device, it stays where it is, as it was,

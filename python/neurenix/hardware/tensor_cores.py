@@ -132,9 +132,10 @@ class TensorCoresBackend(HardwareBackend):
         ``"mixed"`` has weights of ``float32`` and runs products and convolutions in ``float16``; ``"fp8"`` does so in
         ``bfloat16``, and the products of linear layers in 8 bits; ``"tf32"`` rounds the factors of ``float32``
         products, and ``"split"`` splits them; ``"fp16"`` and ``"bf16"`` convert the weights; ``"fp32"`` has weights of
-        ``float32``. For these, the model is changed in place and returned. ``"int8"`` is for inference: linear layers and convolutions in the model are replaced by ones with
-        integer weights, and linear layers round their inputs, each row by a scale of its own, and multiply integers. A
-        model that is such a layer itself is not changed; use what is returned.
+        ``float32``. For these, the model is changed in place and returned. ``"int8"`` is for inference: linear layers
+        and convolutions in the model are replaced by ones with integer weights, and linear layers round their inputs,
+        each row by a scale of its own, and multiply integers. A model that is such a layer itself is not changed; use
+        what is returned.
 
         Inputs must be moved to the device too. Create the optimiser afterwards: the state that one has from earlier
         steps does not move with the model. If the model does not fit on the device, it stays where it is, as it was,
