@@ -32,6 +32,8 @@ pub(crate) fn unary(graph: &mut Graph, function: Unary, a: Seen) -> Option<Seen>
             let root = unary(graph, Unary::Sqrt, a)?;
             return unary(graph, Unary::Recip, root);
         }
+        // DirectML's of -128 is 127.
+        Unary::Abs if dtype == DType::I8 => return None,
         Unary::Abs => (&operator::ABS, vec![], dtype),
         // DirectML's of NaN is 0.
         Unary::Sign if dtype.is_float() => {
