@@ -37,11 +37,12 @@ class HardwareBackend(Backend):
             raise TypeError("apply: expected a tensor after the function, got none")
         name = getattr(function, "__name__", type(function).__name__)
 
-        def checked(*tensors: Tensor) -> Tensor:
-            result: Any = function(*tensors)
+        def checked(*tensors: Tensor) -> Any:
+            result = function(*tensors)
             for each in result if isinstance(result, tuple) else (result,):
                 if not isinstance(each, Tensor):
-                    raise TypeError(f"apply: expected {name} to return a tensor or a tuple of them, got {type(each).__name__}")
+                    kind = type(each).__name__
+                    raise TypeError(f"apply: expected {name} to return a tensor or a tuple of them, got {kind}")
             return result
 
         return self._computed(name, checked, *operands, attributes=(function,))
