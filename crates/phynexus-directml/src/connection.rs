@@ -338,10 +338,15 @@ impl Connection {
     /// Waits for a submission.
     pub(crate) fn wait_for(&self, value: u64) -> Result<()> {
         let parts = self.parts()?;
-        if parts.completed() < value {
-            // SAFETY: without an event, the call returns once the fence has the value.
+        while parts.completed() < value {
+            // SAFETY: without an event, the call returns once the fence has the value; under Wine at once if another
+            // thread waits for the same.
             unsafe { parts.fence.SetEventOnCompletion(value, HANDLE::default()) }
                 .map_err(|error| self.error("waiting for the device", &error))?;
+            if parts.completed() < value {
+                self.sound()?;
+                std::thread::yield_now();
+            }
         }
         self.tell();
         let completed = parts.completed();
