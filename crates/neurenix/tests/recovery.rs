@@ -248,7 +248,8 @@ fn the_callback_follows_the_computation_and_may_read_it() -> Result<()> {
     let (device, control) = device("told:0", true);
     let x = Tensor::from_slice(&[1.0f32, 3.0], &[2], device)?;
     let y = x.square()?;
-    let told: Arc<Mutex<Vec<(Placement, Vec<f32>)>>> = Arc::default();
+    type Told = (Placement, Vec<f32>);
+    let told: Arc<Mutex<Vec<Told>>> = Arc::default();
     let (notes, own) = (told.clone(), y.clone());
     on_fallback(Some(Arc::new(move |placement| {
         notes.lock().unwrap().push((placement.clone(), own.to_vec::<f32>().unwrap()));

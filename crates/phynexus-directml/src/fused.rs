@@ -106,7 +106,7 @@ impl Space {
     fn all(&self, value: &Seen) -> Option<Seen> {
         let tensor = Tensor::new(value.tensor.dtype, &self.shape, None)?;
         let same = value.tensor.strides.is_none() && value.tensor.bytes() == tensor.bytes();
-        same.then(|| Seen { edge: value.edge, tensor })
+        same.then_some(Seen { edge: value.edge, tensor })
     }
 
     /// The elements of a binding at an index. Where the mask does not hold, there are none.

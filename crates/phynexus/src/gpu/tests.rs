@@ -21,6 +21,9 @@ use crate::{
 /// Bytes of memory that a routine needs.
 const MEMORY: usize = 100;
 
+/// The bytes of a launch's buffers, and whether it is a routine.
+type Launched = (Vec<usize>, bool);
+
 /// What the driver was asked for, and how it answers.
 #[derive(Default)]
 struct Control {
@@ -28,13 +31,13 @@ struct Control {
     removals: AtomicUsize,
     refuses_bindings: AtomicBool,
     /// The launches of each submission: the bytes of their buffers, and whether they are routines.
-    launches: Mutex<Vec<Vec<(Vec<usize>, bool)>>>,
+    launches: Mutex<Vec<Vec<Launched>>>,
     blocks: AtomicUsize,
 }
 
 impl Control {
     /// The submissions since the last call.
-    fn take(&self) -> Vec<Vec<(Vec<usize>, bool)>> {
+    fn take(&self) -> Vec<Vec<Launched>> {
         std::mem::take(&mut *self.launches.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
