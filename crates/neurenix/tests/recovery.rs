@@ -101,6 +101,10 @@ fn a_step_that_has_begun_to_overwrite_is_not_repeated() -> neurenix::Result<()> 
             Err(error) => {
                 errors += 1;
                 assert!(told.is_empty() && error.to_string().contains("too many resources"), "{error}");
+                // What was overwritten in part is neither read nor updated again.
+                let lost = training.values().map(drop).unwrap_err().to_string();
+                assert!(lost.contains("failed while it overwrote"), "{lost}");
+                assert!(training.step().is_err());
             }
         }
         if !fired {

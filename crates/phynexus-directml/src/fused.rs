@@ -8,6 +8,7 @@ use phynexus::{
         index::Atom,
         view::Mask,
     },
+    op::Binary,
 };
 
 use crate::{
@@ -153,7 +154,7 @@ impl Space {
             let first = if sum.is_none() { offset } else { 0 };
             let term = sequence(graph, dtype, &shape, first, step)?;
             sum = Some(match sum {
-                Some(sum) => binary(graph, phynexus::op::Binary::Add, sum, term)?,
+                Some(sum) => binary(graph, Binary::Add, sum, term)?,
                 None => term,
             });
         }

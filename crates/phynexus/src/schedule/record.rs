@@ -108,8 +108,8 @@ impl Tensor {
 
     /// Like [`Tensor::evaluate_all`], but the results may take over the memory of `replaced` if nothing else holds
     /// those tensors. Use this for updates that overwrite their inputs. On success `replaced` is empty; on an error its
-    /// tensors are unchanged. The exception is working memory that the system refuses after a step has begun to
-    /// overwrite them. Reading the overwritten tensors is then an error.
+    /// tensors are unchanged. The exception is a failure after a step has begun to overwrite them. Reading the
+    /// overwritten tensors is then an error.
     pub fn evaluate_replacing(tensors: &[&Tensor], replaced: &mut Vec<Tensor>) -> Result<()> {
         evaluate(tensors, replaced)
     }
