@@ -1,7 +1,7 @@
 //! Functions of one operand.
 
 use phynexus::DType;
-use phynexus::op::Unary;
+use phynexus::op::{Unary, special};
 
 use super::UnaryKernel;
 use super::instruction_set::InstructionSet;
@@ -82,8 +82,8 @@ fn float32(set: InstructionSet, op: Unary) -> Option<UnaryKernel> {
         Unary::Log => elementary!(set, single::log),
         Unary::Log2 => elementary!(set, single::log2),
         Unary::Log1p => elementary!(set, single::log1p),
-        Unary::Sin => elementary!(set, single::sin, slow beyond, f32::sin),
-        Unary::Cos => elementary!(set, single::cos, slow beyond, f32::cos),
+        Unary::Sin => elementary!(set, single::sin, slow beyond, |x: f32| special::sin(f64::from(x)) as f32),
+        Unary::Cos => elementary!(set, single::cos, slow beyond, |x: f32| special::cos(f64::from(x)) as f32),
         Unary::Tan => elementary!(set, single::tan, slow beyond, f32::tan),
         Unary::Asin => elementary!(set, single::asin),
         Unary::Acos => elementary!(set, single::acos),
@@ -140,8 +140,8 @@ fn float64(set: InstructionSet, op: Unary) -> Option<UnaryKernel> {
         Unary::Log => elementary!(set, double::log),
         Unary::Log2 => elementary!(set, double::log2),
         Unary::Log1p => elementary!(set, double::log1p),
-        Unary::Sin => elementary!(set, double::sin, slow beyond, f64::sin),
-        Unary::Cos => elementary!(set, double::cos, slow beyond, f64::cos),
+        Unary::Sin => elementary!(set, double::sin, slow beyond, special::sin),
+        Unary::Cos => elementary!(set, double::cos, slow beyond, special::cos),
         Unary::Tanh => elementary!(set, double::tanh),
         Unary::Erf => elementary!(set, double::erf),
         Unary::Floor => loops::unary(set, f64::floor),

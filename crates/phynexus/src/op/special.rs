@@ -2,6 +2,9 @@
 
 use std::f64::consts::{FRAC_2_SQRT_PI, LN_2, PI};
 
+/// MinGW's C library, which the standard library calls, has 66 bits of pi: its sines of large angles are wrong.
+pub use libm::{cos, sin};
+
 /// The error function, within 2 ULP. Uses the Taylor series near 0 and, farther out, one minus the continued fraction
 /// of the complement (Abramowitz and Stegun 7.1.5 and 7.1.14).
 pub fn erf(x: f64) -> f64 {
@@ -84,5 +87,20 @@ pub fn remainder(a: f64, b: f64) -> f64 {
         remainder + b
     } else {
         remainder
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// mpmath's values.
+    #[test]
+    fn large_angles() {
+        let near = |x: f64, y: f64| assert!((x - y).abs() < 1e-15, "{x} is not {y}");
+        near(sin(2f64.powi(63)), 0.9999303766734422);
+        near(cos(2f64.powi(63)), 0.011800076512800236);
+        near(sin(1e22), -0.8522008497671888);
+        near(cos(1e300), -0.5753861119571491);
     }
 }

@@ -112,7 +112,7 @@ macro_rules! unary_functions {
                 domain: (-0.7, 1.9),
             }
             /// The sine of radians.
-            Sin sin "sin" floats(f64::sin) {
+            Sin sin "sin" floats($crate::op::special::sin) {
                 ulps: 4.0,
                 range: (-1.0, 1.0),
                 keeps_zero: true,
@@ -120,7 +120,7 @@ macro_rules! unary_functions {
                 reads: Reads::OPERANDS,
             }
             /// The cosine of radians.
-            Cos cos "cos" floats(f64::cos) {
+            Cos cos "cos" floats($crate::op::special::cos) {
                 ulps: 4.0,
                 range: (-1.0, 1.0),
                 gradient: |g, x, _| -(g * x.sin()),

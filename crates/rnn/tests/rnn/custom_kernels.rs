@@ -60,7 +60,8 @@ fn everywhere(
     let mut manager = GpuManager::new();
     for device in manager.devices().to_vec() {
         let source = match device.engine_name.split(':').next().unwrap_or_default() {
-            "cpu" => continue,
+            // These take no kernels.
+            "cpu" | "directml" => continue,
             "cuda" | "hip" => sources.cuda,
             "opencl" => sources.opencl,
             _ => sources.wgsl,
