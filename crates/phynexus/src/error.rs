@@ -205,6 +205,18 @@ pub enum Error {
         /// The device's message.
         message: String,
     },
+    /// A collective failed: a rank ended, is too late, or runs something else.
+    #[error("{op} on rank {rank} of {size}: {message}")]
+    Collective {
+        /// The collective.
+        op: &'static str,
+        /// The rank in its group that reports this.
+        rank: usize,
+        /// The number of ranks.
+        size: usize,
+        /// What happened, and to which rank.
+        message: String,
+    },
     /// The computation was interrupted, see [`interrupt`](crate::interrupt). Tensors are unchanged.
     #[error("the computation was interrupted")]
     Interrupted,

@@ -37,6 +37,7 @@
 //! | [`custom`] | kernels written by users |
 //! | `linalg` | decompositions of matrices, on the host |
 //! | [`gpu`] | the part of the engine that all GPU families share |
+//! | [`distributed`] | groups of processes, and what connects them |
 //! | [`host_memory`] | host memory of user-controlled size |
 //! | [`interrupt`] | interrupting a long computation |
 //! | [`profile`] | what ran where, how often and for how long |
@@ -50,6 +51,7 @@ extern crate self as phynexus;
 
 pub mod custom;
 pub mod device;
+pub mod distributed;
 pub mod dtype;
 pub mod error;
 pub mod gpu;

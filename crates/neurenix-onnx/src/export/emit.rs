@@ -187,6 +187,7 @@ impl<'a> Emitter<'a> {
             Op::Pool(pool) => self.pool(node, pool),
             Op::Composite(composite) => self.composite(node, composite),
             Op::Custom(_) => Err(Error::unsupported("kernels written by users")),
+            Op::Collective(_) => Err(Error::unsupported("collectives of several processes")),
             Op::RandomBits => Err(Error::unsupported(
                 "random numbers (call eval() on layers such as dropout, and evaluate() on tensors that were drawn before)",
             )),

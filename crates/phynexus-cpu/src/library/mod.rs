@@ -2,6 +2,7 @@
 
 mod attention;
 mod class_index;
+mod collective;
 mod convolution;
 mod custom;
 mod dot;
@@ -81,6 +82,7 @@ pub(crate) fn support(node: &IrNode, operands: &[DType]) -> Support {
         Op::Pool(Pool(kind, geometry)) => pooling::support(*kind, geometry, operands),
         Op::Composite(composite) => composite_support(composite, operands),
         Op::Custom(call) if call.kernel().has_cpu_function() => Support::Routine,
+        Op::Collective(_) => Support::Routine,
         Op::Custom(call) => {
             let refusal = call.kernel().no_source_for(NAME, "a function for the CPU");
             Support::Unsupported(refusal.to_string())
@@ -165,6 +167,9 @@ pub(crate) fn compile(step: &Library) -> Result<Arc<dyn Executable>> {
             Box::new(class_index::ClassIndex::new(loss, *classes, *ignore_index, &step.node, &step.operands)?)
         }
         Op::Custom(call) => Box::new(custom::Custom::new(call, &step.operands)?),
+        Op::Collective(collective) => {
+            Box::new(collective::Collective::new(collective, &step.node, &step.operands))
+        }
         _ => Box::new(indexing::Indexing::new(&step.node, &step.operands)?),
     };
     let operands = step

@@ -104,6 +104,7 @@ impl Support {
             | Op::Dot
             | Op::Conv(_)
             | Op::Pool(_)
+            | Op::Collective(_)
             | Op::Custom(_) => Support::Routine,
         }
     }

@@ -7,8 +7,8 @@ use std::ops::{Add, Div, Mul, Neg, Sub};
 use smallvec::SmallVec;
 
 use super::{
-    Axes, Binary, Cat, Combine, Constant, Gather, IndexRange, Iota, Op, Pad, Permute, Reduce, Scan, Scatter,
-    ScatterMode, Slice, Unary,
+    Axes, Binary, Cat, Collective, Combine, Constant, Gather, IndexRange, Iota, Op, Pad, Permute, Reduce,
+    Scan, Scatter, ScatterMode, Slice, Unary,
     composite::precision::{self, MatmulPrecision},
     term::Term,
 };
@@ -143,6 +143,11 @@ impl Formula {
     /// The cumulative combination along an axis.
     pub(crate) fn scan(&self, combine: Combine, axis: usize, reverse: bool) -> Formula {
         self.node(Op::Scan(Scan { combine, axis, reverse }), |t| t.shape().into())
+    }
+
+    /// A collective with a result of this shape.
+    pub(crate) fn collective(&self, collective: Collective, shape: &[usize]) -> Formula {
+        self.node(Op::Collective(collective), |_| shape.into())
     }
 
     /// Changes the shape; elements keep their row-major order.

@@ -26,10 +26,12 @@ pub(crate) mod term;
 pub(crate) mod view;
 
 pub use composite::Composite;
+pub(crate) use primitive::combines;
 pub use primitive::{
-    ArgReduce, ArgSort, Axes, Bitcast, Buffer, Cast, Cat, Constant, Contiguous, Conv, ConvKind, Copy, Dot,
-    Expand, Gather, Geometry, IndexRange, Iota, Op, Pad, Permute, Pool, PoolKind, RandomBits, Reduce,
-    Reshape, Scan, Scatter, ScatterMode, SearchSorted, Slice, Where, samples,
+    ArgReduce, ArgSort, Axes, Bitcast, Buffer, Cast, Cat, Collective, CollectiveKind, Constant, Contiguous,
+    Conv, ConvKind, Copy, Dot, Expand, Gather, Geometry, GroupMember, IndexRange, Iota, Loss, Op, Pad,
+    Permute, Pool, PoolKind, RandomBits, Reduce, Reshape, Scan, Scatter, ScatterMode, SearchSorted, Slice,
+    Where, samples,
 };
 pub use sample::{ELEMENTWISE, Sample, SampleDType, SampleOperand, SampleValues};
 pub use term::TensorType;

@@ -5,6 +5,7 @@
 mod advanced_tests;
 mod binary;
 mod blend;
+mod collective;
 mod convert;
 #[cfg(test)]
 mod core_tests;

@@ -6,6 +6,7 @@ mod arg_sort;
 mod buffer;
 mod cast;
 mod cat;
+mod collective;
 mod constant;
 pub(super) mod conv;
 mod copy;
@@ -27,6 +28,8 @@ mod search_sorted;
 mod select;
 mod slice;
 
+pub(crate) use collective::combines;
+pub use collective::{CollectiveKind, GroupMember, Loss};
 pub use conv::ConvKind;
 pub use gather::IndexRange;
 pub use geometry::Geometry;
@@ -110,8 +113,8 @@ macro_rules! primitives {
                     $((stringify!($name), $name::samples()),)*
                 ];
                 for (name, samples) in primitives {
-                    // A buffer computes nothing.
-                    assert_eq!(samples.is_empty(), name == "Buffer", "{name}");
+                    // A buffer computes nothing, and a collective needs several processes.
+                    assert_eq!(samples.is_empty(), ["Buffer", "Collective"].contains(&name), "{name}");
                 }
             }
         }
@@ -138,6 +141,7 @@ primitives! {
         pad::Pad,
         slice::Slice,
         cat::Cat,
+        collective::Collective,
         reduce::Reduce,
         arg_reduce::ArgReduce,
         scan::Scan,

@@ -1,0 +1,110 @@
+//! Ranks that are threads of one process.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use super::transport::{Incoming, Outgoing, Transport};
+use crate::{Error, Result, interrupt};
+
+/// Messages between threads.
+struct Shared {
+    state: Mutex<State>,
+    arrived: Condvar,
+}
+
+struct State {
+    /// By sender and receiver.
+    messages: Vec<VecDeque<Vec<u8>>>,
+    ended: Vec<bool>,
+}
+
+struct Threads {
+    shared: Arc<Shared>,
+    rank: usize,
+    size: usize,
+    timeout: Duration,
+}
+
+/// Connects `size` threads of this process, one for each of the results, in order. A rank that waits longer than
+/// `timeout` for another one gets an error.
+pub fn threads(size: usize, timeout: Duration) -> Vec<Arc<dyn Transport>> {
+    let messages = vec![VecDeque::new(); size * size];
+    let state = Mutex::new(State { messages, ended: vec![false; size] });
+    let shared = Arc::new(Shared { state, arrived: Condvar::new() });
+    let one =
+        |rank| -> Arc<dyn Transport> { Arc::new(Threads { shared: shared.clone(), rank, size, timeout }) };
+    (0..size).map(one).collect()
+}
+
+impl Threads {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn failed(&self, message: String) -> Error {
+        Error::Collective { op: "exchange", rank: self.rank, size: self.size, message }
+    }
+
+    fn receive(&self, from: usize) -> Result<Vec<u8>> {
+        let begun = Instant::now();
+        let mut found = None;
+        loop {
+            let mut ended = false;
+            interrupt::wait(&mut || {
+                let mut state = self.state();
+                found = state.messages[from * self.size + self.rank].pop_front();
+                ended = state.ended[from];
+                if found.is_none() && !ended {
+                    let waited = self.shared.arrived.wait_timeout(state, interrupt::PATIENCE);
+                    drop(waited.unwrap_or_else(PoisonError::into_inner));
+                }
+            });
+            match found.take() {
+                Some(message) => return Ok(message),
+                None if ended => return Err(self.failed(format!("rank {from} has ended"))),
+                None if begun.elapsed() > self.timeout => {
+                    let seconds = self.timeout.as_secs_f64();
+                    return Err(self.failed(format!("rank {from} sent nothing for {seconds} s")));
+                }
+                None => interrupt::check()?,
+            }
+        }
+    }
+}
+
+impl Transport for Threads {
+    fn name(&self) -> &'static str {
+        "threads"
+    }
+    fn rank(&self) -> usize {
+        self.rank
+    }
+    fn size(&self) -> usize {
+        self.size
+    }
+    fn exchange(&self, send: Option<Outgoing<'_>>, receive: Option<Incoming<'_>>) -> Result<()> {
+        if let Some(send) = send {
+            let message = send.bytes.to_vec();
+            self.state().messages[self.rank * self.size + send.to].push_back(message);
+            self.shared.arrived.notify_all();
+        }
+        let Some(receive) = receive else { return Ok(()) };
+        let message = self.receive(receive.from)?;
+        if message.len() != receive.bytes.len() {
+            let (sent, wanted) = (message.len(), receive.bytes.len());
+            return Err(self.failed(super::transport::other_length(receive.from, sent, wanted)));
+        }
+        receive.bytes.copy_from_slice(&message);
+        Ok(())
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.state().ended[self.rank] = true;
+        self.shared.arrived.notify_all();
+    }
+}
