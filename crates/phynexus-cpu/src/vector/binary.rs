@@ -207,7 +207,7 @@ macro_rules! float_kernel {
     };
     // A power that is known to be 2 is a product.
     ($set:ident f64 Pow $($_:tt)+) => {
-        plain_binary(|x: f64, y: f64| if y == 2.0 { x * x } else { x.powf(y) })
+        plain_binary(|x: f64, y: f64| if y == 2.0 { x * x } else { phynexus::op::special::pow(x, y) })
     };
     ($set:ident f32 Atan2 $($_:tt)+) => {
         elementary!($set, atan2)

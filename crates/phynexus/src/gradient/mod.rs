@@ -1,6 +1,7 @@
 //! Reverse-mode differentiation: the sweep that applies each operation's gradient rule from a loss to its leaves.
 
 mod accumulate;
+mod reduce;
 mod segment;
 mod sweep;
 #[cfg(test)]

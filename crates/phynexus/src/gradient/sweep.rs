@@ -5,7 +5,11 @@ use std::{cmp::Reverse, sync::Arc};
 
 use smallvec::SmallVec;
 
-use super::{accumulate, segment::Running};
+use super::{
+    accumulate,
+    reduce::{Found, reduce, store},
+    segment::Running,
+};
 use crate::{
     Error, Result, Tensor,
     graph::{hooks_of, node::Node},
@@ -109,7 +113,7 @@ impl Tensor {
         let gradients = self.sweep_to_leaves(output_gradient, retain_graph, false)?;
         // The graph may already be released, so an interruption must not leave some leaves without their gradients.
         let _shield = Shield::new();
-        gradients.iter().try_for_each(|(leaf, gradient)| leaf.add_grad(gradient))
+        store(reduce(gradients, true)?)
     }
 
     /// Like [`Tensor::backward_from`], but the collected gradients can be differentiated again. `output_gradient`
@@ -121,33 +125,7 @@ impl Tensor {
         let _guard = record_gradients(true);
         let gradients = self.sweep_to_leaves(&unit, true, true)?;
         let _shield = Shield::new();
-        gradients.iter().try_for_each(|(leaf, gradient)| leaf.add_grad(gradient))
-    }
-
-    /// Adds to the collected gradient. If another thread replaces it in the meantime, the sum is computed again.
-    fn add_grad(&self, gradient: &Tensor) -> Result<()> {
-        if self.node().body().replaced {
-            let hint =
-                "its value was replaced after the forward pass (by an update or an in-place change), so \
-                        the gradient would be lost: call backward() first, or compute the loss again"
-                    .to_owned();
-            return Err(Error::NoGradient { op: "a replaced leaf", hint });
-        }
-        let number = |grad: &Option<Tensor>| grad.as_ref().map(|t| t.node().number);
-        loop {
-            let before = self.grad();
-            let sum = match &before {
-                Some(before) => (Formula::of(before) + Formula::of(gradient)).tensor()?,
-                None => gradient.clone(),
-            };
-            let mut body = self.node().body();
-            if number(&body.grad) == number(&before) {
-                let old = body.grad.replace(sum);
-                drop(body);
-                drop(old);
-                return Ok(());
-            }
-        }
+        store(reduce(gradients, true)?)
     }
 
     /// Returns the leaves that require gradients and on which this tensor depends.
@@ -178,7 +156,10 @@ impl Tensor {
     /// Like [`Tensor::backward`], but returns the gradients instead of storing them.
     pub fn leaf_gradients(&self) -> Result<Gradients> {
         let swept = self.sweep_to_leaves(&self.unit_gradient("leaf_gradients")?, false, false)?;
-        let mut leaves: Vec<_> = swept.into_iter().map(|(leaf, g)| (leaf.node().number, Some(g))).collect();
+        let _guard = no_grad();
+        let Found { own, reduced } = reduce(swept, false)?;
+        let mut leaves: Vec<_> =
+            own.into_iter().chain(reduced).map(|(leaf, g)| (leaf.node().number, Some(g))).collect();
         leaves.sort_unstable_by_key(|(number, _)| *number);
         Ok(Gradients { leaves })
     }

@@ -27,6 +27,22 @@ impl<F: Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync + 'static> HookFunct
 /// A hook, shared with the backward passes that call it.
 pub type Hook = Arc<dyn HookFunction>;
 
+/// Combines the gradients of several leaves, such as over the processes that train a network together, once a backward
+/// pass has all of them.
+pub trait GradientReducer: Send + Sync {
+    /// Returns whether backward passes call it now.
+    fn is_active(&self) -> bool;
+    /// Returns the leaves with the gradients that they get, given each leaf's number, the leaf and its gradient. It may
+    /// add leaves that the loss does not depend on.
+    ///
+    /// # Errors
+    /// Those of the combination. The leaves' gradients then stay as they were.
+    fn reduce(&self, gradients: Vec<(usize, Tensor, Tensor)>) -> Result<Vec<(Tensor, Tensor)>>;
+}
+
+/// A reducer, and the number that it has given to a leaf.
+type Reduced = (Arc<dyn GradientReducer>, usize);
+
 /// Identifies a hook of a tensor. It does not keep the hooks alive.
 #[derive(Debug)]
 pub struct HookHandle {
@@ -54,6 +70,7 @@ struct Shared {
     next: AtomicU64,
     list: Mutex<Vec<(u64, Hook)>>,
     retains: AtomicBool,
+    reducer: Mutex<Option<Reduced>>,
 }
 
 impl fmt::Debug for Hooks {
@@ -70,9 +87,15 @@ impl Hooks {
         number
     }
 
-    /// Returns whether there is no function, and the gradient is not retained.
+    /// Returns whether there is no function and no reducer, and the gradient is not retained.
     pub fn is_empty(&self) -> bool {
-        self.0.list.lock().unwrap_or_else(PoisonError::into_inner).is_empty() && !self.retains()
+        self.0.list.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+            && !self.retains()
+            && self.reducer().is_none()
+    }
+
+    pub(crate) fn reducer(&self) -> Option<Reduced> {
+        self.0.reducer.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Visits the functions that only these hooks hold, if these hooks have a single owner. Never blocks, so a garbage
@@ -148,6 +171,18 @@ impl Tensor {
         {
             look(hooks);
         }
+    }
+
+    /// Lets a reducer combine this leaf's gradients, under a number of its own; `None` ends that.
+    ///
+    /// # Errors
+    /// [`Error::NoGradient`] if the tensor does not require gradients.
+    pub fn set_reducer(&self, reducer: Option<(Arc<dyn GradientReducer>, usize)>) -> Result<()> {
+        let hooks = self.hooks("set_reducer")?;
+        let old =
+            std::mem::replace(&mut *hooks.0.reducer.lock().unwrap_or_else(PoisonError::into_inner), reducer);
+        drop(old);
+        Ok(())
     }
 
     /// Makes [`Tensor::backward`] store this tensor's gradient in [`Tensor::grad`], as it does for leaves.

@@ -7,5 +7,5 @@ mod tensor;
 
 pub(crate) use extremes::{Extremes, Reliance};
 pub(crate) use hooks::of as hooks_of;
-pub use hooks::{Hook, HookFunction, HookHandle, Hooks};
+pub use hooks::{GradientReducer, Hook, HookFunction, HookHandle, Hooks};
 pub use tensor::Tensor;

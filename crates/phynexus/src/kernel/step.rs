@@ -77,6 +77,14 @@ impl Step {
         }
     }
 
+    /// The operation that a routine computes.
+    pub fn routine(&self) -> Option<&Op> {
+        match self {
+            Step::Library(library) => Some(&library.node.op),
+            Step::Fused(_) | Step::Batch(_) => None,
+        }
+    }
+
     /// The kernel of a fused step.
     pub fn fused(&self) -> Option<&Fusion> {
         match self {

@@ -76,7 +76,7 @@ macro_rules! binary_functions {
             }
             /// ``self`` to the power ``other``, as C's ``pow``. Integers wrap; a negative exponent truncates the quotient: 1 or -1
             /// for such bases, else 0.
-            Pow pow pow_scalar "pow" numbers(f64::powf, |x: i128, y: i128, _| $crate::op::integer::power(x, y)) {
+            Pow pow pow_scalar "pow" numbers($crate::op::special::pow, |x: i128, y: i128, _| $crate::op::integer::power(x, y)) {
                 ulps: 16.0,
                 gradient: [base_gradient, exponent_gradient],
                 reads: Reads::EVERYTHING,

@@ -66,6 +66,7 @@ impl Op {
                 | Op::Pad(_)
                 | Op::Cat(_)
                 | Op::Gather(_)
+                | Op::Collective(_)
         );
         moves || self.is_view() || matches!(self, Op::Where | Op::Cast | Op::Bitcast | Op::Dot)
     }

@@ -5,6 +5,11 @@ use std::f64::consts::{FRAC_2_SQRT_PI, LN_2, PI};
 /// MinGW's C library, which the standard library calls, has 66 bits of pi: its sines of large angles are wrong.
 pub use libm::{cos, sin};
 
+/// The power. That of MinGW's C library is wrong by up to hundreds of units in the last place.
+pub fn pow(x: f64, y: f64) -> f64 {
+    if cfg!(all(windows, target_env = "gnu")) { libm::pow(x, y) } else { x.powf(y) }
+}
+
 /// The error function, within 2 ULP. Uses the Taylor series near 0 and, farther out, one minus the continued fraction
 /// of the complement (Abramowitz and Stegun 7.1.5 and 7.1.14).
 pub fn erf(x: f64) -> f64 {

@@ -211,11 +211,7 @@ impl Backend for Reference {
     fn compile(&self, step: &Step) -> Result<Arc<dyn Executable>> {
         match &self.target {
             // Here a custom kernel runs its CPU function.
-            Some(_)
-                if matches!(step, Step::Library(Library { node: IrNode { op: Op::Custom(_), .. }, .. })) =>
-            {
-                Ok(Arc::new(step.clone()))
-            }
+            Some(_) if matches!(step.routine(), Some(Op::Custom(_))) => Ok(Arc::new(step.clone())),
             None => Ok(Arc::new(step.clone())),
             Some(target) => Ok(Arc::new(LoweredStep::new(self.name(), step, target)?)),
         }

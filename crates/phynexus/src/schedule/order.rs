@@ -9,7 +9,10 @@ use crate::kernel::step::Step;
 use crate::{
     Error, Result,
     hash::{FastMap, FastSet},
-    op::ir::{Id, Ir},
+    op::{
+        Op,
+        ir::{Id, Ir},
+    },
 };
 
 /// Orders the pieces so that each follows the pieces it depends on.
@@ -40,6 +43,11 @@ pub(super) fn order(ir: &Ir, pieces: &[Piece]) -> Vec<usize> {
     }
     for output in &ir.outputs {
         unread.remove(output);
+    }
+    // Sizes may differ from rank to rank, and with them the order below.
+    for [before, after] in in_turn(pieces, &readers, &waits) {
+        readers[before].push(after);
+        waits[after] += 1;
     }
     let last = |index: usize| match (readers[index].is_empty(), &pieces[index].step) {
         (false, _) => 0,
@@ -99,6 +107,33 @@ pub(super) fn order(ir: &Ir, pieces: &[Piece]) -> Vec<usize> {
     when_needed(order, pieces, &producer, &readers)
 }
 
+fn is_collective(piece: &Piece) -> bool {
+    matches!(piece.step.routine(), Some(Op::Collective(_)))
+}
+
+/// Returns pairs of collectives, the first of which must run before the second: in an order that depends only on the
+/// graph, so that every rank has it.
+fn in_turn(pieces: &[Piece], readers: &[SmallVec<[usize; 4]>], waits: &[usize]) -> Vec<[usize; 2]> {
+    if pieces.iter().filter(|piece| is_collective(piece)).count() < 2 {
+        return Vec::new();
+    }
+    let mut waits = waits.to_vec();
+    let mut ready: BTreeSet<usize> = (0..pieces.len()).filter(|&index| waits[index] == 0).collect();
+    let mut collectives = Vec::new();
+    while let Some(index) = ready.pop_first() {
+        if is_collective(&pieces[index]) {
+            collectives.push(index);
+        }
+        for &reader in &readers[index] {
+            waits[reader] -= 1;
+            if waits[reader] == 0 {
+                ready.insert(reader);
+            }
+        }
+    }
+    collectives.windows(2).map(|pair| [pair[0], pair[1]]).collect()
+}
+
 /// Checks that the order contains each piece once, after the pieces that store what it reads, and that every result is
 /// stored.
 ///
@@ -146,8 +181,10 @@ fn when_needed(
         sources.dedup();
         sources
     };
-    let mut waits: Vec<bool> =
-        (0..pieces.len()).map(|index| !readers[index].is_empty() && sources(index).is_empty()).collect();
+    let waits = |index: usize| {
+        !readers[index].is_empty() && sources(index).is_empty() && !is_collective(&pieces[index])
+    };
+    let mut waits: Vec<bool> = (0..pieces.len()).map(waits).collect();
     let mut moved = Vec::with_capacity(order.len());
     for index in order {
         if waits[index] {

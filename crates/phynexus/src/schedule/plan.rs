@@ -217,7 +217,7 @@ impl PlannedStep {
 
     /// Returns whether it launches a user-written kernel.
     fn is_custom(&self) -> bool {
-        matches!(&self.step, Step::Library(library) if matches!(library.node.op, Op::Custom(_)))
+        matches!(self.step.routine(), Some(Op::Custom(_)))
     }
 
     /// Returns whether it is a fused kernel that takes long and is bound by arithmetic rather than by loads and stores.
