@@ -13,6 +13,7 @@ mod capture;
 mod create;
 mod custom;
 mod device;
+mod distributed;
 mod dtype;
 mod error;
 mod functional;
@@ -81,6 +82,9 @@ mod _engine {
             PyDevice, devices, get_default_device, get_float32_matmul_precision, missing_devices,
             reference_device, set_default_device, set_float32_matmul_precision, set_num_threads,
             set_thread_matmul_precision,
+        },
+        distributed::{
+            PyDataParallel, PyProcessGroup, broadcast_variables, collective, end_world, init_world,
         },
         dtype::{PyDType, all_dtypes, dtype_or_device, promote_types},
         error::_translated,
