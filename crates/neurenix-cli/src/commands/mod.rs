@@ -24,14 +24,13 @@ mod devices;
 mod explain;
 mod export;
 mod import;
+mod launch;
 mod predict;
 mod quantize;
 mod run_folder;
 mod run_lock;
 mod train;
 mod verify;
-
-pub use train::stop_training;
 
 #[derive(Parser)]
 #[command(
@@ -62,6 +61,8 @@ enum Command {
     Verify(verify::Arguments),
     /// Measure speed on this machine
     Bench(bench::Arguments),
+    /// Start a program in several processes that compute together
+    Launch(launch::Arguments),
     /// Show the kernels of a computation
     Explain(explain::Arguments),
     /// Print shell completions
@@ -167,6 +168,7 @@ pub fn run(program: &[OsString], arguments: impl IntoIterator<Item = OsString>) 
         Command::Quantize(arguments) => quantize::run(&arguments),
         Command::Verify(arguments) => verify::run(&arguments, program),
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::Launch(arguments) => launch::run(&arguments, program),
         Command::Explain(arguments) => explain::run(&arguments),
         Command::Completions { shell } => completions(shell),
     };
@@ -182,6 +184,12 @@ pub fn run(program: &[OsString], arguments: impl IntoIterator<Item = OsString>) 
         let _ = writeln!(std::io::stderr(), "error: {error}");
         FAILURE
     })
+}
+
+/// Asks running training to finish its step and write a checkpoint, and launched processes to end. Returns false if
+/// nothing is running, or it was asked before.
+pub fn stop_training() -> bool {
+    launch::stop() || train::stop_training()
 }
 
 /// Whether an option was given on the command line, as opposed to its default.

@@ -5,13 +5,16 @@ mod early_stopping;
 mod history;
 mod hooks;
 mod objective;
+mod parallel;
 mod recorded;
 mod step;
 
-use std::{collections::BTreeMap, path::PathBuf, time::Instant};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Instant};
 
 use phynexus::{
-    DType, Device, Tensor, no_grad,
+    DType, Device, Tensor,
+    distributed::Group,
+    no_grad,
     tensor::{Generator, GeneratorState},
 };
 
@@ -25,6 +28,7 @@ pub use objective::Objective;
 pub use recorded::{Recorded, Recordings, Replay};
 pub use step::{NotFinite, Pass, Step, take_step};
 
+use parallel::Parallel;
 use step::Measured;
 
 use crate::{
@@ -143,6 +147,8 @@ pub struct Trainer<'a> {
     progress: Progress,
     /// With `patience`, the model's state after the best epoch.
     best: Option<BTreeMap<String, Tensor>>,
+    /// The processes that train together.
+    group: Option<Arc<Group>>,
 }
 
 /// The loss and accuracy over a data set.
@@ -165,7 +171,17 @@ impl<'a> Trainer<'a> {
         options: TrainOptions,
     ) -> Trainer<'a> {
         let progress = Progress::default();
-        Trainer { model, optimizer, objective, generator, device, options, progress, best: None }
+        Trainer { model, optimizer, objective, generator, device, options, progress, best: None, group: None }
+    }
+
+    /// Trains together with the other ranks of a group, each of which does the same: a batch is divided among them, and
+    /// the losses are those of whole batches. The model becomes that of rank 0. Batch normalisation uses the statistics
+    /// of a rank's rows; the running ones are those of rank 0. Rank 0 writes the checkpoints, and all ranks stop if one
+    /// is told to.
+    #[must_use]
+    pub fn with_group(mut self, group: Arc<Group>) -> Trainer<'a> {
+        self.group = Some(group);
+        self
     }
 
     /// Continues from a checkpoint. The same steps follow as if the run had not been interrupted, bit for bit; only the
@@ -245,7 +261,9 @@ impl<'a> Trainer<'a> {
         let buffers = step::buffers(self.model);
         let (measured, started) = (Measured::default(), Instant::now());
         let recordings = self.options.replay.then(Recordings::default);
+        let parallel = self.group.as_ref().map(|group| Parallel::new(self.model, group)).transpose()?;
         let mut session = Session {
+            parallel,
             trainer: self,
             training,
             validation,
@@ -348,6 +366,8 @@ impl<'a> Trainer<'a> {
 
 /// A trainer's run over data.
 struct Session<'s, 't> {
+    /// If several processes train together.
+    parallel: Option<Parallel>,
     trainer: &'s mut Trainer<'t>,
     training: &'s Dataset,
     validation: Option<&'s Dataset>,
@@ -410,15 +430,21 @@ impl Hooks for Session<'_, '_> {
             loss: done.loss_sum / done.rows as f64,
             accuracy: self.trainer.accuracy(),
         };
-        if self.observer.step(&report) {
+        let stops = !self.observer.step(&report);
+        // All ranks take the same steps.
+        let stops = self.parallel.as_ref().map_or(Ok(stops), |parallel| parallel.any(stops))?;
+        if !stops {
             return Ok(After::Next);
         }
         self.trainer.progress.seconds += self.started.elapsed().as_secs_f64();
-        self.trainer.checkpoint()?;
+        self.checkpoint()?;
         Ok(After::Interruption)
     }
 
     fn end_epoch(&mut self) -> Result<f64> {
+        if let Some(parallel) = &self.parallel {
+            parallel.share(&self.buffers)?;
+        }
         let evaluation = self.validation.map(|data| self.trainer.evaluate(data)).transpose()?;
         let done = &self.trainer.progress;
         let record = EpochRecord {
@@ -445,7 +471,19 @@ impl Hooks for Session<'_, '_> {
         }
         let rate = options.schedule.after_epoch(optimizer.learning_rate(), progress.waited);
         optimizer.set_learning_rate(rate)?;
-        self.trainer.checkpoint()?;
+        self.checkpoint()?;
         Ok(true)
+    }
+}
+
+impl Session<'_, '_> {
+    /// Writes a checkpoint, which all ranks can read when this returns.
+    fn checkpoint(&mut self) -> Result<()> {
+        let Some(parallel) = &self.parallel else { return self.trainer.checkpoint() };
+        // The others learn of a failure by the rank's end.
+        if parallel.writes() {
+            self.trainer.checkpoint()?;
+        }
+        parallel.barrier()
     }
 }

@@ -75,9 +75,16 @@ pub trait Step {
         false
     }
 
-    /// The recordings of the run's steps, if steps of one batch are replayed. A replay calls `upload` and `read` only.
-    fn recordings(&self) -> Option<Recordings> {
+    /// The recordings of the run's steps, if steps of this batch alone are replayed. A replay calls `upload` and `read`
+    /// only.
+    fn recordings(&self, batch: &Self::Batch) -> Option<Recordings> {
+        let _ = batch;
         None
+    }
+
+    /// Whether the gradients of the next batch are only accumulated, and not yet those of all processes.
+    fn set_accumulating(&mut self, accumulating: bool) {
+        let _ = accumulating;
     }
 
     /// The inputs and targets of a batch on the device.
@@ -154,7 +161,7 @@ fn single<S: Step>(
 ) -> Result<Option<NotFinite>, S::Error> {
     let data = step.upload(batch)?;
     let mut refused = None;
-    if let Some(recordings) = step.recordings().filter(|_| step.optimizer().has_state()) {
+    if let Some(recordings) = step.recordings(batch).filter(|_| step.optimizer().has_state()) {
         match replayed(step, batch, &data, clip_norm, &recordings)? {
             (true, loss, measured) => return step.read(batch, loss, measured).map(|()| None),
             (false, loss, _) => refused = Some(loss),
@@ -229,9 +236,10 @@ fn accumulated<S: Step>(
 ) -> Result<Option<NotFinite>, S::Error> {
     let total: f64 = batches.iter().map(|batch| step.weight(batch)).sum();
     let leaves: Vec<Tensor> = step.optimizer().parameters().map(Parameter::leaf).collect::<Result<_>>()?;
-    for batch in batches {
+    for (at, batch) in batches.iter().enumerate() {
         let data = step.upload(batch)?;
         let pass = step.forward(batch, &data)?;
+        step.set_accumulating(at + 1 < batches.len());
         let share = if total > 0.0 { step.weight(batch) / total } else { 0.0 };
         step.backward(&pass.minimized().mul_scalar(share)?)?;
         let gradients = leaves.iter().filter_map(Tensor::grad);
@@ -295,20 +303,41 @@ impl Step for Session<'_, '_> {
         batch.indices.len() as f64
     }
 
-    /// A replay would not see another mode.
-    fn recordings(&self) -> Option<Recordings> {
-        self.recordings.clone().filter(|_| self.trainer.model.is_training())
+    /// A replay would see neither another mode nor another weight of this rank's rows.
+    fn recordings(&self, batch: &Batch) -> Option<Recordings> {
+        let rows = batch.indices.len();
+        let is_even = self.parallel.as_ref().is_none_or(|parallel| parallel.is_even(rows));
+        self.recordings.clone().filter(|_| is_even && self.trainer.model.is_training())
+    }
+
+    fn set_accumulating(&mut self, accumulating: bool) {
+        if let Some(parallel) = &self.parallel {
+            parallel.set_paused(accumulating);
+        }
     }
 
     fn upload(&self, batch: &Batch) -> Result<[Tensor; 2]> {
-        self.trainer.upload(batch)
+        let [inputs, targets] = self.trainer.upload(batch)?;
+        let Some(parallel) = &self.parallel else { return Ok([inputs, targets]) };
+        let own = parallel.rows(batch.indices.len());
+        Ok([inputs.narrow(0, own.start, own.len())?, targets.narrow(0, own.start, own.len())?])
     }
 
-    fn forward(&mut self, _: &Batch, [inputs, targets]: &[Tensor; 2]) -> Result<Pass> {
+    fn forward(&mut self, batch: &Batch, [inputs, targets]: &[Tensor; 2]) -> Result<Pass> {
         let outputs = self.trainer.model.forward(inputs)?;
         let objective = &self.trainer.objective;
         let loss = objective.loss(&outputs, targets)?;
-        Ok(Pass { loss, penalized: None, measured: objective.correct(&outputs, targets)? })
+        let correct = objective.correct(&outputs, targets)?;
+        let Some(parallel) = &self.parallel else {
+            return Ok(Pass { loss, penalized: None, measured: correct });
+        };
+        let rows = batch.indices.len();
+        let weighted = loss.mul_scalar(parallel.weight(rows))?;
+        Ok(Pass {
+            loss: parallel.mean(&weighted)?,
+            penalized: Some(weighted),
+            measured: correct.map(|correct| parallel.sum(&correct, rows)).transpose()?,
+        })
     }
 
     fn read(&mut self, batch: &Batch, loss: f64, measured: Option<Tensor>) -> Result<()> {

@@ -34,7 +34,7 @@ impl Step for Session<'_, '_, '_> {
         self.model.twin.is_some()
     }
 
-    fn recordings(&self) -> Option<Recordings> {
+    fn recordings(&self, _: &Self::Batch) -> Option<Recordings> {
         self.recordings.clone()
     }
 
