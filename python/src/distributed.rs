@@ -94,7 +94,8 @@ pub(crate) fn init_world(
     master_addr: Option<String>,
     master_port: Option<u16>,
 ) -> Result<PyProcessGroup> {
-    let mut options = InitOptions { rank, world_size, master_addr, master_port, ..InitOptions::default() };
+    let mut options =
+        InitOptions { rank, world_size, address: master_addr, port: master_port, ..InitOptions::default() };
     if let Some(backend) = backend {
         options.backend = backend.parse()?;
     }
@@ -194,4 +195,16 @@ pub(crate) fn broadcast_variables(
     let variables: Vec<Parameter> = tensors.iter().map(|tensor| tensor.variable().clone()).collect();
     let group = &group.0;
     Ok(compute(py, || distributed::broadcast(variables.iter(), group))?)
+}
+
+/// Whether an MPI library is found.
+#[pyfunction]
+pub(crate) fn has_mpi() -> bool {
+    distributed::has_mpi()
+}
+
+/// Whether NCCL is found.
+#[pyfunction]
+pub(crate) fn has_nccl() -> bool {
+    distributed::has_nccl()
 }

@@ -84,7 +84,8 @@ mod _engine {
             set_thread_matmul_precision,
         },
         distributed::{
-            PyDataParallel, PyProcessGroup, broadcast_variables, collective, end_world, init_world,
+            PyDataParallel, PyProcessGroup, broadcast_variables, collective, end_world, has_mpi, has_nccl,
+            init_world,
         },
         dtype::{PyDType, all_dtypes, dtype_or_device, promote_types},
         error::_translated,

@@ -31,7 +31,7 @@ def is_initialized() -> bool:
 
 def is_mpi_available() -> bool:
     """Whether an MPI library is found."""
-    return _engine.mpi_library() is not None
+    return _engine.has_mpi()
 
 
 def is_gloo_available() -> bool:
@@ -41,7 +41,7 @@ def is_gloo_available() -> bool:
 
 def is_nccl_available() -> bool:
     """Whether NCCL is found, which carries the tensors of NVIDIA GPUs."""
-    return _engine.nccl_version() is not None
+    return _engine.has_nccl()
 
 
 def is_torchelastic_launched() -> bool:

@@ -27,7 +27,7 @@ use super::{
 };
 use crate::report;
 use parts::Parts;
-pub use progress::stop_training;
+pub(super) use progress::stop_training;
 use progress::{Progress, measure_peaks};
 use settings::Settings;
 

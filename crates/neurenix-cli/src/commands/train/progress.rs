@@ -24,7 +24,7 @@ static STOPPED: AtomicBool = AtomicBool::new(false);
 
 /// Lets the training runs of this process end their step and write a checkpoint. False if there are none, or they were asked
 /// before: then a program that was interrupted should end at once.
-pub fn stop_training() -> bool {
+pub(in crate::commands) fn stop_training() -> bool {
     RUNS.load(Ordering::SeqCst) > 0 && !STOPPED.swap(true, Ordering::SeqCst)
 }
 
