@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use neurenix::{Error, Result, phynexus::text::counted};
+use neurenix::{Error, Result};
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
@@ -66,6 +66,13 @@ pub(super) fn run(arguments: &Arguments, own: &[OsString]) -> Result<u8> {
     result
 }
 
+/// Starts a command in several processes of this machine.
+pub(super) fn copies(command: &[OsString], processes: usize) -> Result<u8> {
+    let program = command.to_vec();
+    let (master_addr, master_port) = ("127.0.0.1".to_owned(), None);
+    run(&Arguments { processes, nodes: 1, node_rank: 0, master_addr, master_port, restarts: 0, program }, &[])
+}
+
 fn attempts(arguments: &Arguments, words: &[OsString]) -> Result<u8> {
     for attempt in 0..=arguments.restarts {
         let failed = match attempt_once(arguments, words, attempt)? {
@@ -73,10 +80,9 @@ fn attempts(arguments: &Arguments, words: &[OsString]) -> Result<u8> {
             Outcome::Stopped => return Ok(super::INTERRUPTED),
             Outcome::Failed(failed) => failed,
         };
-        let left = arguments.restarts - attempt;
-        let next = match left {
-            0 => String::new(),
-            _ => format!("; starting again ({} left)", counted(left, "restart")),
+        let next = match attempt < arguments.restarts {
+            true => format!("; starting again, restart {} of {}", attempt + 1, arguments.restarts),
+            false => String::new(),
         };
         // If standard error is closed, the exit code still tells.
         let _ = writeln!(std::io::stderr(), "rank {} ended with {}{next}", failed.rank, failed.status);
@@ -133,6 +139,9 @@ fn attempt_once(arguments: &Arguments, words: &[OsString], attempt: usize) -> Re
         ];
         command.envs(numbers.map(|(name, number)| (name, number.to_string())));
         command.env("MASTER_ADDR", &arguments.master_addr).env_remove("TORCHELASTIC_USE_AGENT_STORE");
+        // Ctrl-C reaches this process alone, which tells the others once.
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let child = command.spawn().map_err(|error| Error::io("start", Path::new(&words[0]), error))?;
         processes.0.push((rank, child));
     }

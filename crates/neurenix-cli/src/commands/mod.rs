@@ -147,6 +147,8 @@ const CLOSED_PIPE: u8 = 141;
 ///
 /// The caller handles Ctrl-C: call [`stop_training`] at the first one.
 pub fn run(program: &[OsString], arguments: impl IntoIterator<Item = OsString>) -> u8 {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let command: Vec<OsString> = program.iter().chain(arguments.iter().skip(1)).cloned().collect();
     let matches = match Arguments::command().try_get_matches_from(arguments) {
         Ok(matches) => matches,
         Err(told) => {
@@ -160,7 +162,7 @@ pub fn run(program: &[OsString], arguments: impl IntoIterator<Item = OsString>) 
         Command::Devices(arguments) => devices::run(&arguments),
         Command::Train(arguments) => {
             let given = matches.subcommand_matches("train");
-            train::run(&arguments, &|name| given.is_some_and(|given| is_given(given, name)))
+            train::run(&arguments, &command, &|name| given.is_some_and(|given| is_given(given, name)))
         }
         Command::Predict(arguments) => predict::run(&arguments),
         Command::Export(arguments) => export::run(&arguments),

@@ -1,11 +1,13 @@
 //! `neurenix train`.
 
+mod member;
 mod parts;
 mod progress;
 pub(in crate::commands) mod settings;
 mod summary;
 
 use std::{
+    ffi::OsString,
     io::Write,
     path::{Path, PathBuf},
     sync::Arc,
@@ -22,10 +24,11 @@ use neurenix::{
 use serde::Serialize;
 
 use super::{
-    counted, described, nature, print_json,
+    counted, described, launch, nature, print_json,
     run_folder::{RunConfig, RunFolder, StoredColumns, StoredNormalization},
 };
 use crate::report;
+use member::Member;
 use parts::Parts;
 pub(super) use progress::stop_training;
 use progress::{Progress, measure_peaks};
@@ -38,6 +41,9 @@ pub(super) struct Arguments {
     /// Number of CPU threads; default: all cores
     #[arg(long, value_parser = super::positive::<usize>, allow_negative_numbers = true)]
     threads: Option<usize>,
+    /// Train on this many devices of the chosen kind, with a process for each: every batch is divided among them
+    #[arg(long, value_parser = super::positive::<usize>, allow_negative_numbers = true)]
+    devices: Option<usize>,
     /// The run's folder; default: runs/DATA-MODEL, with a number appended if it exists
     #[arg(long)]
     out: Option<PathBuf>,
@@ -76,12 +82,26 @@ struct Outcome<'a> {
     device_nature: &'static str,
 }
 
-/// `is_given` returns whether an option was given on the command line.
-pub(super) fn run(arguments: &Arguments, is_given: &dyn Fn(&str) -> bool) -> Result<u8> {
+/// `command` starts this command again; `is_given` returns whether an option was given on the command line.
+pub(super) fn run(
+    arguments: &Arguments,
+    command: &[OsString],
+    is_given: &dyn Fn(&str) -> bool,
+) -> Result<u8> {
+    let member = Member::join(arguments)?;
+    if let Some(devices) = arguments.devices.filter(|devices| *devices > 1 && member.is_none()) {
+        return launch::copies(command, devices);
+    }
     if let Some(threads) = arguments.threads {
         neurenix::set_threads(threads)?;
     }
-    let resumed = arguments.resume.as_deref().map(RunFolder::to_resume).transpose()?;
+    let begun = arguments.resume.clone().or_else(|| member.as_ref()?.begun(arguments));
+    let follows = member.as_ref().is_some_and(|member| !member.leads());
+    let open = |path: PathBuf| match follows {
+        false => RunFolder::to_resume(&path),
+        true => Ok((RunFolder::at(&path), RunFolder::at(&path).read_config()?)),
+    };
+    let resumed = begun.map(open).transpose()?;
     let mut settings = match &resumed {
         Some((_, config)) => {
             arguments.settings.must_agree(&config.settings, is_given)?;
@@ -92,6 +112,7 @@ pub(super) fn run(arguments: &Arguments, is_given: &dyn Fn(&str) -> bool) -> Res
     settings.check()?;
     let device = super::device(settings.device.as_deref())?;
     settings.device = Some(device.name().to_owned());
+    let device = member.as_ref().map_or(Ok(device), |member| member.device(device))?;
     if arguments.spill {
         spill(device)?;
     }
@@ -130,6 +151,15 @@ pub(super) fn run(arguments: &Arguments, is_given: &dyn Fn(&str) -> bool) -> Res
     let mut trainer = Trainer::new(model.as_ref(), optimizer, objective, &generator, device, options);
     for part in [&parts.training, &parts.validation, &parts.test] {
         trainer.check(part)?;
+    }
+    if let Some(member) = &member {
+        trainer = trainer.with_group(member.group.clone());
+        if !member.leads() {
+            if let Some((folder, _)) = resumed {
+                trainer.resume(&folder.checkpoint_path())?;
+            }
+            return member.follow(&mut trainer, &parts);
+        }
     }
     // All options are valid at this point: create the folder only now.
     let folder = match resumed {

@@ -5,6 +5,7 @@ mod command;
 mod devices;
 mod documents;
 mod imports;
+mod launch;
 mod quantize;
 mod report;
 mod run_folders;

@@ -28,11 +28,16 @@ pub(in crate::commands) fn stop_training() -> bool {
     RUNS.load(Ordering::SeqCst) > 0 && !STOPPED.swap(true, Ordering::SeqCst)
 }
 
+/// Whether the training runs of this process were asked to stop.
+pub(super) fn is_stopped() -> bool {
+    STOPPED.load(Ordering::SeqCst)
+}
+
 /// A training run that goes on.
-struct Run;
+pub(super) struct Run;
 
 impl Run {
-    fn begin() -> Run {
+    pub(super) fn begin() -> Run {
         if RUNS.fetch_add(1, Ordering::SeqCst) == 0 {
             STOPPED.store(false, Ordering::SeqCst);
         }
@@ -163,7 +168,7 @@ impl Observer for Progress<'_> {
             self.bar.set_message(format!("loss {:.4}{accuracy}", report.loss));
             self.bar.set_position(report.batch as u64);
         }
-        !STOPPED.load(Ordering::SeqCst) && self.failure.is_none()
+        !is_stopped() && self.failure.is_none()
     }
 
     fn epoch(&mut self, record: &EpochRecord) {
