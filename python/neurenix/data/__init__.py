@@ -24,6 +24,7 @@ from .dataset import (
     WeightedRandomSampler,
     random_split,
 )
+from .distributed import DistributedSampler
 from .history import History
 from .loader import DataLoader, default_collate, default_convert, get_worker_info
 
@@ -40,6 +41,7 @@ __all__ = [
     "ConcatDataset",
     "DataLoader",
     "Dataset",
+    "DistributedSampler",
     "History",
     "IterableDataset",
     "RandomSampler",

@@ -12,6 +12,7 @@ from typing import Any
 from .. import _engine
 from .._engine import Tensor
 from ._collectives import ReduceOp, _reduction, joined
+from ._gradient import with_hook
 from ._groups import group_or_world, place
 
 __all__ = ["all_gather", "all_reduce", "all_to_all", "broadcast", "copy", "receive", "reduce", "reduce_scatter", "send"]
@@ -75,8 +76,6 @@ def receive(like: Tensor, src: int, group: Any = None) -> Tensor:
 def copy(tensor: Tensor, group: Any = None) -> Tensor:
     """The tensor itself, whose gradient is summed over the ranks: what each computes a part of the result from."""
     group = group_or_world(group, "copy")
-    if group.size() == 1 or not tensor.requires_grad:
+    if group.size() == 1:
         return tensor
-    result = tensor.view_as(tensor)
-    result.register_hook(lambda gradient: _engine.collective(gradient, "all_reduce", group))
-    return result
+    return with_hook(tensor, lambda gradient: _engine.collective(gradient, "all_reduce", group))

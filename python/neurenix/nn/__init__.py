@@ -22,11 +22,13 @@ from . import (
     module,
     normalization,
     padding,
+    parallel,
     parameter,
     pooling,
     rnn,
     sampling,
     sparse,
+    synchronized,
     transformer,
     utils,
 )
@@ -46,9 +48,10 @@ from .pooling import *
 from .rnn import *
 from .sampling import *
 from .sparse import *
+from .synchronized import *
 from .transformer import *
 
-__all__ = ["functional", "init", "utils"]
+__all__ = ["functional", "init", "parallel", "utils"]
 __all__ += activation.__all__
 __all__ += cache.__all__
 __all__ += container.__all__
@@ -65,4 +68,5 @@ __all__ += pooling.__all__
 __all__ += rnn.__all__
 __all__ += sampling.__all__
 __all__ += sparse.__all__
+__all__ += synchronized.__all__
 __all__ += transformer.__all__

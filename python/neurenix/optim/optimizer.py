@@ -138,7 +138,11 @@ class Optimizer:
         _effects.note_step(self)
         native, rates = self._stepping()
         native.step(rates, self._condition)
+        self._updated()
         return loss
+
+    def _updated(self) -> None:
+        """Called after each update of the parameters."""
 
     def _is_repeated(self) -> bool:
         """Whether a replay repeats its steps: its class belongs to this package, and none of its methods was replaced."""
