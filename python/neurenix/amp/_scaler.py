@@ -9,6 +9,7 @@ from .. import _engine
 from .._autograd import no_grad
 from .._effects import NotReady, is_recording, note_change
 from .._engine import Tensor
+from ..distributed._split import by_groups, over_all_parts
 from ..optim.optimizer import Optimizer
 
 
@@ -71,6 +72,9 @@ class GradScaler:
                 wide = gradient.float() if gradient.itemsize < 4 else gradient
                 divided.append((wide * factor.to(wide.device, wide.dtype)).to(gradient.dtype))
             finite = _all([each.isfinite().all() for each in divided], self._scale.device)
+            for places in by_groups(parameters):
+                # All ranks take the step, or none.
+                finite = over_all_parts(finite.to("uint8"), parameters[places[0]], "min").bool()
             # Compute everything before replacing anything: an error leaves every gradient unchanged.
             _engine.evaluate([*divided, finite])
         for parameter, gradient in zip(parameters, divided, strict=True):

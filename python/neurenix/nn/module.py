@@ -342,7 +342,12 @@ class Module:
         values, differing = fitting(dict(self._state("")), state_dict, strict, type(self).__name__)
         for place, value in values:
             place.data = value
+        for module in self.modules():
+            module._loaded()
         return differing
+
+    def _loaded(self) -> None:
+        """Called after a state was loaded into this module or one that contains it."""
 
     # Modes, devices, dtypes.
     def train(self: T, mode: bool = True) -> T:

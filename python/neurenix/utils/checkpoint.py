@@ -144,11 +144,18 @@ def checkpoint(
         raise TypeError(f"checkpoint: expected a function, got {type(function).__name__}")
     if context_fn is not None:
         raise ValueError("checkpoint: context_fn is not supported: enter the contexts in the function")
+    return through_segment(_Segment, function, args, kwargs, preserve_rng_state)
+
+
+def through_segment(
+    kind: type[_Segment], function: Callable[..., Any], args: Any, kwargs: Any, preserve_rng_state: bool = True
+) -> Any:
+    """A call whose intermediate results are not kept: see :func:`checkpoint`."""
     if not _engine.is_grad_enabled():
         return function(*args, **kwargs)
     inputs: list[Tensor] = []
     arguments = _flatten((args, kwargs), inputs)
-    segment = _Segment(function, arguments, inputs)
+    segment = kind(function, arguments, inputs)
     copies = [value.detach().requires_grad_(at is not None) for value, at in zip(segment.values, segment.attached)]
     boundary = _engine.recorded_number(_engine.zeros(()))
     draws = _engine.recorded_draws()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ... import _engine
 from ..._autograd import no_grad
 from ..._engine import Tensor
+from ...distributed._split import by_groups, over_all_parts
 from ...utils.checkpoint import checkpoint as checkpoint
 from .. import init as _init
 from . import rnn as rnn
@@ -48,7 +49,8 @@ def clip_grad_norm_(
     foreach: bool | None = None,
 ) -> Tensor:
     """Scales all gradients so that their joint norm is at most ``max_norm``. Returns the norm before scaling, on the
-    device of the first gradient. ``foreach`` is accepted and has no effect: the engine computes all gradients together.
+    device of the first gradient. The norm includes the parts that other ranks have of parameters that are divided among
+    ranks; every rank must then call it. ``foreach`` is accepted and has no effect: the engine computes all gradients together.
 
     >>> import neurenix as nx
     >>> w = nx.nn.Parameter([3.0, 4.0])
@@ -64,11 +66,18 @@ def clip_grad_norm_(
     with no_grad():
         sizes = [gradient.float() if gradient.itemsize < 4 else gradient for _, gradient in pairs]
         device = sizes[0].device
-        if math.isinf(norm_type):
-            total = _engine.stack([size.abs().max().to(device) for size in sizes]).max()
-        else:
-            powers = [(size.abs() ** norm_type).sum().to(device) for size in sizes]
-            total = _engine.stack(powers).sum() ** (1.0 / norm_type)
+        parameters = [parameter for parameter, _ in pairs]
+        totals = []
+        for places in by_groups(parameters):
+            if math.isinf(norm_type):
+                part = _engine.stack([sizes[place].abs().max().to(device) for place in places]).max()
+            else:
+                part = _engine.stack([(sizes[place].abs() ** norm_type).sum().to(device) for place in places]).sum()
+            totals.append(over_all_parts(part, parameters[places[0]], "max" if math.isinf(norm_type) else "sum"))
+        total = totals[0]
+        for other in totals[1:]:
+            total = total.maximum(other) if math.isinf(norm_type) else total + other
+        total = total if math.isinf(norm_type) else total ** (1.0 / norm_type)
         if error_if_nonfinite and not math.isfinite(total.item()):
             raise RuntimeError(f"clip_grad_norm_: the norm is {total.item()}: no gradient was scaled")
         factor = (max_norm / (total + 1e-6)).clamp(max=1.0)

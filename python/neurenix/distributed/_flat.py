@@ -1,0 +1,248 @@
+"""Parameters as one vector, of which each rank keeps a part."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from .. import _engine
+from .._autograd import no_grad
+from .._engine import ProcessGroup, Tensor
+from ..nn.module import Module
+from ..nn.parameter import Parameter
+from . import functional
+from ._gradient import with_gradient, with_hook
+from ._split import groups_of, split_over
+from .checkpoint import Shard
+
+
+@dataclass(frozen=True)
+class MixedPrecision:
+    """The dtypes in which a sharded network computes. ``param_dtype`` is that of gathered weights, and of the inputs of the
+    network (``cast_root_forward_inputs``) or of every unit (``cast_forward_inputs``); ``reduce_dtype`` that in which
+    gradients are summed, by default ``param_dtype``; ``buffer_dtype`` that of buffers. The shards keep their dtype, and so
+    does the optimiser.
+    """
+
+    param_dtype: Any = None
+    reduce_dtype: Any = None
+    buffer_dtype: Any = None
+    keep_low_precision_grads: bool = False
+    cast_forward_inputs: bool = False
+    cast_root_forward_inputs: bool = True
+
+
+class FlatParameter(Parameter):
+    """This rank's part of the parameters of a unit, as a vector."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """A parameter of the network: where it is, its shape, and its first element in the vector. A shared parameter has
+    several places; the name is that of the first.
+    """
+
+    name: str
+    places: list[tuple[Module, str]]
+    shape: tuple[int, ...]
+    start: int
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+
+def _settle(gradient: Tensor) -> None:
+    """Computes a gradient now: its collective has the same place in the order on every rank, and the whole gradient need
+    not be kept.
+    """
+    _engine.evaluate([gradient])
+
+
+def _copied(tensor: Tensor) -> Tensor:
+    """The values in memory of their own: a slice would keep the whole tensor."""
+    # The engine does not know the number, so it does not remove the product.
+    one = _engine.ones((1,), dtype=tensor.dtype, device=tensor.device).evaluate()
+    return (tensor * one).evaluate()
+
+
+class Flat:
+    """Parameters of one dtype as one vector, of which each rank keeps an equal part. Zeros fill up the last one."""
+
+    def __init__(
+        self,
+        found: Sequence[tuple[str, list[tuple[Module, str]], Tensor]],
+        group: ProcessGroup,
+        is_sharded: bool,
+        precision: MixedPrecision,
+        is_from_rank_0: bool,
+    ) -> None:
+        self.group, self.precision = group, precision
+        self.parts = group.size() if is_sharded else 1
+        self.synchronizes = True
+        # The sum of the whole gradients of passes that were not synchronised.
+        self.waiting: Tensor | None = None
+        # New values of items, until all of them are there.
+        self.loaded: dict[int, Tensor] = {}
+        self.items: list[Item] = []
+        start = 0
+        for name, places, parameter in found:
+            self.items.append(Item(name, places, tuple(parameter.shape), start))
+            start += parameter.numel()
+        self.total = start
+        self.length = math.ceil(start / self.parts)
+        tensors = [parameter for _, _, parameter in found]
+        with no_grad():
+            part = self.part_of([parameter.detach() for parameter in tensors], is_from_rank_0)
+        self.parameter = FlatParameter(part, requires_grad=tensors[0].requires_grad)
+        split_over(self.parameter, *groups_of(tensors[0]), *([group] if self.parts > 1 else []))
+
+    @property
+    def first(self) -> int:
+        """The first element of this rank's part."""
+        return self.group.rank() * self.length if self.parts > 1 else 0
+
+    def part_of(self, values: Sequence[Tensor], is_from_rank_0: bool = False) -> Tensor:
+        """This rank's part of these values of the items, in memory of its own."""
+        pieces = [value.reshape(-1) for value in values]
+        fill = self.length * self.parts - self.total
+        if fill:
+            pieces.append(_engine.zeros((fill,), dtype=pieces[0].dtype, device=pieces[0].device))
+        whole = _engine.cat(pieces, 0)
+        if is_from_rank_0 and self.group.size() > 1:
+            whole = _engine.collective(whole, "broadcast", self.group)
+        return _copied(whole.narrow(0, self.first, self.length))
+
+    def _low(self, tensor: Tensor) -> Tensor:
+        return tensor if self.precision.param_dtype is None else tensor.to(self.precision.param_dtype)
+
+    def whole(self, settles: bool = True) -> Tensor:
+        """All elements, gathered. The gradient is the mean over the ranks; with ``settles`` it is computed as soon as the
+        backward pass has reached it.
+        """
+        parameter, n = self.parameter, self.group.size()
+        if self.parts == 1:
+            low = self._low(parameter)
+            return low if n == 1 else with_hook(low, self._averaged)
+        if not (parameter.requires_grad and _engine.is_grad_enabled()):
+            return functional.all_gather(self._low(parameter.detach()), self.group)
+        reduce_dtype = self.precision.reduce_dtype
+        if self.synchronizes and (reduce_dtype is None or _engine.dtype(reduce_dtype) == self._low(parameter).dtype):
+            source = with_hook(parameter, _settle) if settles else parameter
+            gathered = functional.all_gather(self._low(source), self.group)
+            # Divided first, so that a sum of 16-bit numbers stays in their range.
+            gathered.register_hook(lambda gradient: self._with_waiting(gradient) / n)
+            return gathered
+        gathered = with_gradient(self._joined(), parameter, self._reduced)
+        # In place, before anything else refers to it.
+        return gathered.evaluate() if not _engine.is_recording() else gathered
+
+    def _joined(self) -> Tensor:
+        with no_grad():
+            return functional.all_gather(self._low(self.parameter.detach()), self.group)
+
+    def _with_waiting(self, gradient: Tensor) -> Tensor:
+        waiting, self.waiting = self.waiting, None
+        return gradient if waiting is None else gradient + waiting.to(gradient.dtype)
+
+    def _summand(self, gradient: Tensor) -> Tensor | None:
+        """This rank's share of the mean; None if gradients only accumulate, which are then kept."""
+        dtype = self.precision.reduce_dtype
+        total = self._with_waiting(gradient if dtype is None else gradient.to(dtype))
+        if self.synchronizes:
+            return total / self.group.size()
+        _engine.evaluate([total])
+        self.waiting = total
+        return None
+
+    def _reduced(self, gradient: Tensor) -> Tensor:
+        """The gradient of this rank's part, given that of the whole."""
+        share = self._summand(gradient)
+        if share is None:
+            return _engine.full_like(self.parameter.detach(), 0)
+        return _engine.collective(share, "reduce_scatter", self.group).to(self.parameter.dtype)
+
+    def _averaged(self, gradient: Tensor) -> Tensor:
+        """The mean over the ranks of the gradient of parameters that are not divided."""
+        share = self._summand(gradient)
+        if share is None:
+            return _engine.full_like(gradient, 0)
+        return _engine.collective(share, "all_reduce", self.group).to(gradient.dtype)
+
+    def views(self, whole: Tensor) -> Iterator[tuple[Item, Tensor]]:
+        """The items' parts of the whole vector, in their shapes."""
+        for item in self.items:
+            yield item, whole.narrow(0, item.start, item.size).reshape(item.shape)
+
+    def own_parts(self, vector: Tensor) -> Iterator[tuple[Item, Shard]]:
+        """What this rank has of each item in a vector that is divided like the parameters. Most items are on one rank or
+        two; the others get empty parts.
+        """
+        for item in self.items:
+            first = max(item.start, self.first)
+            last = max(min(item.start + item.size, self.first + self.length), first)
+            inside = min(first - self.first, self.length)
+            part = vector.narrow(0, inside, last - first).clone()
+            yield item, Shard(part, min(first - item.start, item.size), item.size)
+
+    # Loading.
+    def put(self, number: int, value: Tensor) -> None:
+        """Keeps the new value of an item until :meth:`take_up`."""
+        self.loaded[number] = value.detach().to(self.parameter.dtype).to(self.parameter.device)
+
+    def take_up(self) -> None:
+        """Stores the new values of items in this rank's part."""
+        if not self.loaded:
+            return
+        with no_grad():
+            pieces = []
+            for number, (item, old) in enumerate(self.own_parts(self.parameter.detach())):
+                new = self.loaded.get(number)
+                length = old.tensor.numel()
+                if length:
+                    pieces.append(old.tensor if new is None else new.reshape(-1).narrow(0, old.start, length))
+            self.loaded = {}
+            self.parameter.data = self.part_from(pieces)
+
+    def part_from(self, pieces: Sequence[Tensor]) -> Tensor:
+        """This rank's part, from what it has of the items, as :meth:`own_parts` gives it."""
+        place = {"dtype": self.parameter.dtype, "device": self.parameter.device}
+        given = [piece.detach().reshape(-1).to(**place) for piece in pieces]
+        fill = self.length - sum(piece.numel() for piece in given)
+        if fill:
+            given.append(_engine.zeros((fill,), **place))
+        return _copied(_engine.cat(given, 0))
+
+
+class Gathered(Tensor):
+    """The values of an item, in a state: new ``data`` goes to the flat parameter."""
+
+    _flat: Flat
+    _number: int
+
+    @property
+    def data(self) -> Tensor:
+        """The values without gradients."""
+        return super().data
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        self._flat.put(self._number, value)
+
+
+@contextmanager
+def lent(views: Sequence[tuple[Item, Tensor]]) -> Iterator[None]:
+    """Gives layers their parameters, as long as it lasts."""
+    before = [(module, name, module._parameters[name]) for item, _ in views for module, name in item.places]
+    for item, view in views:
+        for module, name in item.places:
+            module._parameters[name] = view
+    try:
+        yield
+    finally:
+        for module, name, value in reversed(before):
+            module._parameters[name] = value

@@ -1,0 +1,361 @@
+"""Units of a sharded network: modules whose parameters are gathered together."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from .. import _engine
+from .._autograd import no_grad
+from .._compile import _flatten, _unflatten
+from .._engine import ProcessGroup, Tensor
+from ..nn.module import Module
+from ..nn.parameter import Parameter
+from ..utils.checkpoint import _Segment, through_segment
+from ._flat import Flat, FlatParameter, Gathered, Item, MixedPrecision, lent
+from ._split import groups_of
+from .checkpoint import Shard
+
+
+class ShardingStrategy(enum.Enum):
+    """What is divided among the ranks. See :class:`FullyShardedDataParallel`."""
+
+    FULL_SHARD = 1
+    SHARD_GRAD_OP = 2
+    NO_SHARD = 3
+
+
+@dataclass
+class Settings:
+    """How the parameters of units are divided and gathered."""
+
+    group: ProcessGroup
+    strategy: ShardingStrategy = ShardingStrategy.FULL_SHARD
+    precision: MixedPrecision = field(default_factory=MixedPrecision)
+    is_from_rank_0: bool = False
+    # Modules whose parameters stay as they are.
+    ignored: frozenset[Module] = frozenset()
+    # Whether weights are gathered again in the backward pass; by default except for the outermost unit.
+    gathers_again: bool | None = None
+
+
+class Unit:
+    """A module whose parameters, except those of units inside it, are gathered while it computes. ``owner`` is the module
+    that has the flat parameters: a wrapper, or the module itself.
+    """
+
+    def __init__(self, owner: Module, module: Module, call: Callable[..., Any], settings: Settings) -> None:
+        self.module, self.call, self.settings = module, call, settings
+        inner = [unit for _, unit in units_in(module, "")]
+        for unit in inner:
+            unit.is_outermost = False
+        self.is_outermost, self.has_units = True, bool(inner)
+        # Whether the layers have whole parameters now.
+        self.is_open = False
+        precision = settings.precision
+        is_sharded = settings.strategy is not ShardingStrategy.NO_SHARD
+        self.flats = [
+            Flat(found, settings.group, is_sharded, precision, settings.is_from_rank_0)
+            for found in _by_kind(_own_parameters(module, settings.ignored))
+        ]
+        for number, flat in enumerate(self.flats):
+            owner.register_parameter("flat_param" if number == 0 else f"flat_param_{number}", flat.parameter)
+            for item in flat.items:
+                for place, name in item.places:
+                    place._parameters[name] = None
+        if settings.is_from_rank_0 and settings.group.size() > 1:
+            buffers = [buffer for _, _, buffer in _own_buffers(module, settings.ignored)]
+            if buffers:
+                _engine.broadcast_variables(buffers, settings.group)
+        if precision.buffer_dtype is not None:
+            for place, name, buffer in _own_buffers(module, settings.ignored):
+                if buffer.is_floating_point():
+                    place._buffers[name] = buffer.to(precision.buffer_dtype)
+
+    def forward(self, args: Any, kwargs: Any) -> Any:
+        """Calls the module with gathered parameters."""
+        args, kwargs = self._cast(args, kwargs)
+        if self.is_open:
+            return self.call(*args, **kwargs)
+        again = self.settings.gathers_again
+        again = not self.is_outermost if again is None else again
+        is_sharded = self.settings.strategy is not ShardingStrategy.NO_SHARD and self.settings.group.size() > 1
+        if not (is_sharded and _engine.is_grad_enabled()):
+            result = self._with([flat.whole() for flat in self.flats], args, kwargs)
+            return _computed(result) if is_sharded else result
+        if self.settings.strategy is ShardingStrategy.SHARD_GRAD_OP or not again or self.has_units:
+            return self._with([flat.whole() for flat in self.flats], args, kwargs)
+        # Until its results are computed, whatever is pending keeps the whole weights in memory.
+        return _computed(through_segment(_UnitSegment, self.gathered_call, args, kwargs))
+
+    def gathered_call(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the module with parameters that are gathered for this call."""
+        return self._with([flat.whole(settles=False) for flat in self.flats], args, kwargs)
+
+    def _with(self, wholes: Sequence[Tensor], args: Any, kwargs: Any) -> Any:
+        views = [each for flat, whole in zip(self.flats, wholes, strict=True) for each in flat.views(whole)]
+        with lent(views):
+            return self.call(*args, **kwargs)
+
+    def _cast(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        precision = self.settings.precision
+        wanted = precision.cast_root_forward_inputs if self.is_outermost else precision.cast_forward_inputs
+        if precision.param_dtype is None or not wanted:
+            return args, kwargs
+        tensors: list[Tensor] = []
+        shape = _flatten((args, kwargs), tensors)
+        cast = [each.to(precision.param_dtype) if each.is_floating_point() else each for each in tensors]
+        args, kwargs = _unflatten(shape, cast)
+        return args, kwargs
+
+    # The state.
+    def state(self, entries: Callable[[str], Iterator[tuple[str, Tensor]]], prefix: str) -> Iterator[tuple[str, Tensor]]:
+        """The module's state, with whole parameters. Every rank must ask for it."""
+        with no_grad():
+            views = []
+            for flat in self.flats:
+                for number, (item, view) in enumerate(flat.views(self._in_full(flat))):
+                    gathered = Gathered(view)
+                    gathered._flat, gathered._number = flat, number
+                    views.append((item, gathered))
+        with lent(views):
+            found = [(name, tensor) for name, tensor in entries(prefix) if not isinstance(tensor, FlatParameter)]
+        yield from found
+
+    def _in_full(self, flat: Flat) -> Tensor:
+        """All elements, in the dtype of the shards."""
+        own = flat.parameter.detach()
+        return own if flat.parts == 1 else _engine.collective(own, "all_gather", flat.group)
+
+    def take_up(self) -> None:
+        """Stores what a state has brought."""
+        for flat in self.flats:
+            flat.take_up()
+
+    def parts(self, prefix: str) -> dict[str, Any]:
+        """This rank's part of each parameter, and the buffers, by their names."""
+        state: dict[str, Any] = {}
+        for flat in self.flats:
+            for item, part in flat.own_parts(flat.parameter.detach()):
+                state[prefix + item.name] = part
+        for name, tensor in _entries(self.module, prefix, self.settings.ignored):
+            state.setdefault(name, tensor.detach())
+        return state
+
+    @contextmanager
+    def summoned(self, owner: Module, writeback: bool) -> Iterator[None]:
+        """Gives the module whole parameters, which can be changed if ``writeback``, as long as it lasts."""
+        with no_grad():
+            views = []
+            for flat in self.flats:
+                for item, view in flat.views(self._in_full(flat)):
+                    views.append((item, Parameter(view, flat.parameter.requires_grad)))
+        hidden = [(name, each) for name, each in owner._parameters.items() if isinstance(each, FlatParameter)]
+        for name, _ in hidden:
+            del owner._parameters[name]
+        self.is_open = True
+        try:
+            with lent(views):
+                yield
+        finally:
+            self.is_open = False
+            owner._parameters.update(hidden)
+        if writeback:
+            values = iter(views)
+            for flat in self.flats:
+                for number in range(len(flat.items)):
+                    flat.put(number, next(values)[1])
+                flat.take_up()
+
+
+class _UnitSegment(_Segment):
+    """A call of a unit. The second call, in the backward pass, leaves the buffers as the first one has left them."""
+
+    def recompute(self, received: dict[int, Tensor]) -> list[Tensor]:
+        unit: Unit = self.function.__self__  # type: ignore[attr-defined]
+        before = [(buffer, buffer.detach().clone()) for buffer in unit.module.buffers()]
+        try:
+            found = super().recompute(received)
+        finally:
+            for buffer, value in before:
+                buffer.data = value
+        # Together, so that the whole weights and gradients are needed once.
+        _engine.evaluate(found)
+        return found
+
+
+def _computed(result: Any) -> Any:
+    tensors: list[Tensor] = []
+    _flatten(result, tensors)
+    _engine.evaluate(tensors)
+    return result
+
+
+def unit_of(module: Module) -> Unit | None:
+    """The unit that a wrapper, or a module itself, has."""
+    unit: Unit | None = module.__dict__.get("_unit")
+    return unit
+
+
+def is_wrapper(module: Module) -> bool:
+    """Whether a module only wraps another one, whose parameters keep their names."""
+    unit = unit_of(module)
+    return unit is not None and unit.module is not module
+
+
+def units_in(module: Module, prefix: str) -> Iterator[tuple[str, Unit]]:
+    """The units of a module, with the prefixes of their parameters' names, from outside to inside."""
+    for _, name, unit in owners_in(module, prefix):
+        yield name, unit
+
+
+def owners_in(module: Module, prefix: str) -> Iterator[tuple[Module, str, Unit]]:
+    """The modules that have the units, too."""
+    seen: set[Module] = set()
+
+    def walk(module: Module, prefix: str) -> Iterator[tuple[Module, str, Unit]]:
+        if module in seen:
+            return
+        seen.add(module)
+        unit = unit_of(module)
+        if unit is not None:
+            yield module, prefix, unit
+        for name, child in module._modules.items():
+            if child is not None:
+                yield from walk(child, prefix if is_wrapper(module) else f"{prefix}{name}.")
+
+    return walk(module, prefix)
+
+
+def _outside_units(
+    module: Module, prefix: str, ignored: frozenset[Module], seen: set[Module]
+) -> Iterator[tuple[str, Module]]:
+    """A module and those in it that belong to no unit yet."""
+    if module in seen or module in ignored:
+        return
+    seen.add(module)
+    yield prefix, module
+    for name, child in module._modules.items():
+        if child is not None and unit_of(child) is None:
+            yield from _outside_units(child, f"{prefix}{name}.", ignored, seen)
+
+
+def _own_parameters(
+    module: Module, ignored: frozenset[Module]
+) -> Iterable[tuple[str, list[tuple[Module, str]], Tensor]]:
+    """The parameters that a new unit takes, with their names and places."""
+    found: dict[int, tuple[str, list[tuple[Module, str]], Tensor]] = {}
+    for prefix, each in _outside_units(module, "", ignored, set()):
+        for name, parameter in each._parameters.items():
+            if parameter is None or isinstance(parameter, FlatParameter):
+                continue
+            if getattr(parameter, "_is_flattened", False):
+                raise ValueError(
+                    f"FullyShardedDataParallel: {prefix}{name} is shared with a module that is a unit already: shared "
+                    "parameters must be in one unit"
+                )
+            entry = found.setdefault(id(parameter), (prefix + name, [], parameter))
+            entry[1].append((each, name))
+    for _, _, parameter in found.values():
+        if not parameter.is_leaf or not parameter.is_floating_point():
+            raise ValueError("FullyShardedDataParallel: parameters must be leaves of a floating-point dtype")
+        setattr(parameter, "_is_flattened", True)
+    return found.values()
+
+
+def _by_kind(
+    found: Iterable[tuple[str, list[tuple[Module, str]], Tensor]],
+) -> list[list[tuple[str, list[tuple[Module, str]], Tensor]]]:
+    """Parameters that can share a vector, together."""
+    kinds: dict[Any, list[tuple[str, list[tuple[Module, str]], Tensor]]] = {}
+    for entry in found:
+        parameter = entry[2]
+        groups = tuple(map(id, groups_of(parameter)))
+        key = (parameter.dtype.name, str(parameter.device), parameter.requires_grad, groups)
+        kinds.setdefault(key, []).append(entry)
+    return list(kinds.values())
+
+
+def _own_buffers(module: Module, ignored: frozenset[Module]) -> list[tuple[Module, str, Tensor]]:
+    return [
+        (each, name, buffer)
+        for _, each in _outside_units(module, "", ignored, set())
+        for name, buffer in each._buffers.items()
+        if buffer is not None
+    ]
+
+
+def _entries(module: Module, prefix: str, ignored: frozenset[Module]) -> Iterator[tuple[str, Tensor]]:
+    """What a module has in its state besides the parameters of units: buffers, and parameters of ignored modules."""
+    for path, each in _outside_units(module, prefix, frozenset(), set()):
+        for name, tensor in each._parameters.items():
+            if tensor is not None and not isinstance(tensor, FlatParameter):
+                yield path + name, tensor
+        for name, tensor in each._buffers.items():
+            if tensor is not None and name not in each._not_saved:
+                yield path + name, tensor
+
+
+@contextmanager
+def all_summoned(module: Module, recurse: bool, writeback: bool) -> Iterator[None]:
+    """Gives the units in a module whole parameters."""
+    with ExitStack() as stack:
+        for owner, _, unit in owners_in(module, ""):
+            if recurse or owner is module:
+                stack.enter_context(unit.summoned(owner, writeback))
+        yield
+
+
+@contextmanager
+def unsynchronized(module: Module) -> Iterator[None]:
+    """Gradients accumulate in each rank, as long as it lasts."""
+    flats = [flat for _, unit in units_in(module, "") for flat in unit.flats]
+    before = [flat.synchronizes for flat in flats]
+    for flat in flats:
+        flat.synchronizes = False
+    try:
+        yield
+    finally:
+        for flat, value in zip(flats, before, strict=True):
+            flat.synchronizes = value
+
+
+def sharded_state(module: Module) -> dict[str, Any]:
+    """This rank's part of each parameter (:class:`neurenix.distributed.checkpoint.Shard`), and what is not divided."""
+    state = {name: tensor.detach() for name, tensor in _entries(module, "", frozenset())} if unit_of(module) is None else {}
+    for prefix, unit in units_in(module, ""):
+        state.update(unit.parts(prefix))
+    return state
+
+
+def load_sharded_state(module: Module, state: dict[str, Any]) -> None:
+    """Stores what :func:`sharded_state` has given, on the same number of ranks."""
+    own = sharded_state(module)
+    differing = sorted(own.keys() ^ state.keys())
+    if differing:
+        raise ValueError(f"load_sharded_state_dict: {differing[0]} is only in one of the state and the network")
+    for name, value in own.items():
+        given = state[name]
+        if isinstance(value, Shard) != isinstance(given, Shard):
+            raise ValueError(f"load_sharded_state_dict: {name} is a Shard in one of the state and the network only")
+        if isinstance(value, Shard):
+            if (value.start, value.size, value.tensor.numel()) != (given.start, given.size, given.tensor.numel()):
+                raise ValueError(f"load_sharded_state_dict: {name} is divided in another way: load it with checkpoint.load")
+        elif value.shape != given.shape:
+            raise ValueError(f"load_sharded_state_dict: {name} has shape {tuple(given.shape)}, not {tuple(value.shape)}")
+    for prefix, unit in units_in(module, ""):
+        for flat in unit.flats:
+            with no_grad():
+                flat.parameter.data = flat.part_from([state[prefix + item.name].tensor for item in flat.items])
+    for name, value in own.items():
+        if not isinstance(value, Shard):
+            value.copy_(state[name])
+
+
+__all__ = [
+    "Item", "Settings", "ShardingStrategy", "Unit", "all_summoned", "is_wrapper", "load_sharded_state", "owners_in",
+    "sharded_state", "unit_of", "units_in", "unsynchronized",
+]  # fmt: skip
