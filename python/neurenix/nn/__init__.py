@@ -22,6 +22,7 @@ from . import (
     module,
     normalization,
     padding,
+    parallel,
     parameter,
     pooling,
     rnn,
