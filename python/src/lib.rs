@@ -85,7 +85,7 @@ mod _engine {
         },
         distributed::{
             PyDataParallel, PyProcessGroup, broadcast_variables, collective, end_world, has_mpi, has_nccl,
-            init_world,
+            init_world, store_result,
         },
         dtype::{PyDType, all_dtypes, dtype_or_device, promote_types},
         error::_translated,

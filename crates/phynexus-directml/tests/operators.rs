@@ -62,6 +62,13 @@ fn directml_computes_convolutions() {
         });
         assert_eq!(own, expected);
     }
+    // An image with 3 channels.
+    let [own, expected] = routines(1, |device| {
+        let image = Tensor::from_slice(&numbers(3 * 32 * 32), &[1, 3, 32, 32], device)?;
+        let w = Tensor::from_slice(&numbers(16 * 3 * 3 * 3), &[16, 3, 3, 3], device)?;
+        image.conv2d(&w, None, [1; 2], [1; 2], [1; 2], 1)
+    });
+    assert_eq!(own, expected);
 }
 
 #[test]

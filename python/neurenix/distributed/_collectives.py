@@ -63,7 +63,7 @@ def joined(tensor: Tensor, group: ProcessGroup) -> Tensor:
 def _store(target: Tensor, value: Tensor, caller: str) -> None:
     if target.numel() != value.numel():
         raise ValueError(f"{caller}: {tuple(value.shape)} elements do not fit a tensor of shape {tuple(target.shape)}")
-    target.copy_(value.reshape(target.shape))
+    _engine.store_result(target, value)
 
 
 def _check_list(tensors: Sequence[Tensor] | None, group: ProcessGroup, caller: str) -> Sequence[Tensor]:

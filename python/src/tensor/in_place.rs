@@ -54,7 +54,7 @@ impl PyTensor {
     }
 
     /// As `assign`, without the warning about views.
-    pub(super) fn replace(&self, value: Tensor) -> Result<()> {
+    pub(crate) fn replace(&self, value: Tensor) -> Result<()> {
         let variable = self.variable();
         let old = variable.tensor();
         if value.shape() != old.shape() {

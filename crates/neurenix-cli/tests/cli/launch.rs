@@ -49,6 +49,26 @@ fn two_processes_train_as_one() {
     }
 }
 
+/// The checks install Open MPI; without it there is nothing to test.
+#[test]
+fn processes_of_mpirun_train_as_one() {
+    if Command::new("mpirun").arg("--version").output().is_err() {
+        println!("skipped: there is no mpirun");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (one, two) = (folder.path().join("one"), folder.path().join("two"));
+    run(neurenix().args(training(&one, "2")));
+    let mut mpirun = Command::new("mpirun");
+    // Open MPI refuses to run as root, and more processes than cores, unless it is told to.
+    mpirun.envs(["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"].map(|name| (name, "1")));
+    mpirun.env("OMPI_MCA_rmaps_base_oversubscribe", "1").args(["-n", "2", env!("CARGO_BIN_EXE_neurenix")]);
+    run(mpirun.args(training(&two, "2")));
+    let (found, expected) = (losses(&two), losses(&one));
+    let near = found.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-4);
+    assert!(near && found.len() == 4, "{found:?} is not {expected:?}");
+}
+
 #[test]
 fn arguments_that_contradict_are_refused() {
     let refused = |arguments: &[&str]| {
