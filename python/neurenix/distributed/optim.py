@@ -56,16 +56,16 @@ class ZeroRedundancyOptimizer(Optimizer):
         if not (isinstance(optimizer_class, type) and issubclass(optimizer_class, Optimizer)):
             raise TypeError(f"ZeroRedundancyOptimizer: optimizer_class is {optimizer_class!r}, it must be an Optimizer")
         self.process_group = group_or_world(process_group, "ZeroRedundancyOptimizer")
-        self._class, self._defaults = optimizer_class, dict(defaults)
+        # Not an attribute of its own: an optimiser with a function among its attributes is not recorded.
+        self._recipe = (optimizer_class, dict(defaults))
         # An optimiser of all parameters checks the arguments. It never takes a step, so it keeps no state.
-        whole = optimizer_class(params, **defaults)
+        whole = self._made(params)
         self.defaults = whole.defaults
         self._groups = [dict(group) for group in whole._groups]
         # For each group and each of its parameters, the rank that updates it.
         self._owners: list[list[int]] = []
         self._elements = [0] * self.process_group.size()
         self._gathered: dict[str, Any] | None = None
-        self.optim: Optimizer | None = None
         for group in self._groups:
             self._give_out(group)
         self._build()
@@ -94,11 +94,24 @@ class ZeroRedundancyOptimizer(Optimizer):
         for number in self._own_groups():
             members = self._groups[number]["params"]
             groups.append({**self._groups[number], "params": [members[place] for place in self._own(number)]})
-        self.optim = self._class(groups, **self._defaults) if groups else None
+        # Under the base class's name for what steps change, so that compiled functions do not watch it.
+        self._native: Any = self._made(groups) if groups else None
         # The loop of a compiled function takes the steps of rules that the engine has.
         self._rule = self.optim._rule if self.optim is not None else ""
         if not self._rule:
             self.step = self._step_in_python  # type: ignore[method-assign]
+
+    def _made(self, params: Params) -> Optimizer:
+        optimizer_class, defaults = self._recipe
+        made: Any = optimizer_class
+        optimizer: Optimizer = made(params, **defaults)
+        return optimizer
+
+    @property
+    def optim(self) -> Optimizer | None:
+        """The optimiser of this rank's parameters; None if it has none."""
+        optimizer: Optimizer | None = self._native
+        return optimizer
 
     def _synchronized(self) -> Optimizer:
         """The optimiser of this rank's parameters, with the current settings of the groups."""
@@ -149,12 +162,12 @@ class ZeroRedundancyOptimizer(Optimizer):
                 flat = _engine.collective(flat, "broadcast", self.process_group, peer=owner)
                 start = 0
                 for parameter in parameters if owner != self.process_group.rank() else []:
-                    parameter.data = flat.narrow(0, start, parameter.numel()).reshape(parameter.shape)
+                    parameter.copy_(flat.narrow(0, start, parameter.numel()).reshape(parameter.shape))
                     start += parameter.numel()
 
     def add_param_group(self, param_group: Mapping[str, Any]) -> None:
         """Adds parameters with their own settings. Every rank must add the same ones."""
-        whole = self._class([dict(param_group)], **self._defaults)
+        whole = self._made([dict(param_group)])
         group = dict(whole._groups[0])
         known = {id(parameter) for each in self._groups for parameter in each["params"]}
         if any(id(parameter) in known for parameter in group["params"]):
