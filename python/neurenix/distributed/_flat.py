@@ -15,6 +15,7 @@ from ..nn.module import Module
 from ..nn.parameter import Parameter
 from . import functional
 from ._gradient import with_gradient, with_hook
+from ._memory import copied
 from ._split import groups_of, split_over
 from .checkpoint import Shard
 
@@ -63,13 +64,6 @@ def _settle(gradient: Tensor) -> None:
     _engine.evaluate([gradient])
 
 
-def _copied(tensor: Tensor) -> Tensor:
-    """The values in memory of their own: a slice would keep the whole tensor."""
-    # The engine does not know the number, so it does not remove the product.
-    one = _engine.ones((1,), dtype=tensor.dtype, device=tensor.device).evaluate()
-    return (tensor * one).evaluate()
-
-
 class Flat:
     """Parameters of one dtype as one vector, of which each rank keeps an equal part. Zeros fill up the last one."""
 
@@ -115,7 +109,7 @@ class Flat:
         whole = _engine.cat(pieces, 0)
         if is_from_rank_0 and self.group.size() > 1:
             whole = _engine.collective(whole, "broadcast", self.group)
-        return _copied(whole.narrow(0, self.first, self.length))
+        return copied(whole.narrow(0, self.first, self.length))
 
     def _low(self, tensor: Tensor) -> Tensor:
         return tensor if self.precision.param_dtype is None else tensor.to(self.precision.param_dtype)
@@ -215,7 +209,7 @@ class Flat:
         fill = self.length - sum(piece.numel() for piece in given)
         if fill:
             given.append(_engine.zeros((fill,), **place))
-        return _copied(_engine.cat(given, 0))
+        return copied(_engine.cat(given, 0))
 
 
 class Gathered(Tensor):

@@ -12,24 +12,13 @@ from .._engine import Tensor
 from ..nn.module import Module
 from ..optim.optimizer import Optimizer
 from ._flat import Flat, FlatParameter
-from ._units import is_wrapper, units_in
+from ._units import named_in, units_in
 from .checkpoint import Shard
 
 
 def _named(model: Module) -> dict[int, str]:
     """The names of parameters that are not divided."""
-    named: dict[int, str] = {}
-
-    def walk(module: Module, prefix: str) -> None:
-        for name, parameter in module._parameters.items():
-            if parameter is not None and not isinstance(parameter, FlatParameter):
-                named.setdefault(id(parameter), prefix + name)
-        for name, child in module._modules.items():
-            if child is not None:
-                walk(child, prefix if is_wrapper(module) else f"{prefix}{name}.")
-
-    walk(model, "")
-    return named
+    return {id(each): name for name, each in named_in(model, "") if not isinstance(each, FlatParameter)}
 
 
 def _flats(model: Module) -> dict[int, tuple[str, Flat]]:

@@ -14,6 +14,7 @@ from ..nn.normalization import LayerNorm, RMSNorm
 from ..nn.parameter import Parameter
 from . import functional
 from ._groups import group_or_world
+from ._memory import copied
 from ._regions import gather_from_sequence, own_part, part_of, scatter_to_sequence, whole
 from ._split import split_over
 
@@ -47,10 +48,7 @@ class Divider:
                 values = parameter.detach()
                 if self.is_from_rank_0 and self.group.size() > 1:
                     values = _engine.collective(values, "broadcast", self.group)
-                values = part(values)
-                # In memory of its own: a slice would keep the whole tensor.
-                one = _engine.ones((1,), dtype=values.dtype, device=values.device).evaluate()
-                self._made[key] = (parameter, Parameter((values * one).evaluate(), parameter.requires_grad))
+                self._made[key] = (parameter, Parameter(copied(part(values)), parameter.requires_grad))
         return self._made[key][1]
 
     def divided(self) -> list[Tensor]:

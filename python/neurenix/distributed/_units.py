@@ -55,6 +55,8 @@ class Unit:
         self.is_outermost, self.has_units = True, bool(inner)
         # Whether the layers have whole parameters now.
         self.is_open = False
+        # Whether the backward pass calls the module.
+        self.is_repeating = False
         precision = settings.precision
         is_sharded = settings.strategy is not ShardingStrategy.NO_SHARD
         self.flats = [
@@ -88,12 +90,17 @@ class Unit:
             return _computed(result) if is_sharded else result
         if self.settings.strategy is ShardingStrategy.SHARD_GRAD_OP or not again or self.has_units:
             return self._with([flat.whole() for flat in self.flats], args, kwargs)
-        # Until its results are computed, whatever is pending keeps the whole weights in memory.
-        return _computed(through_segment(_UnitSegment, self.gathered_call, args, kwargs))
+        if _engine.is_recording():
+            raise RuntimeError(
+                "FullyShardedDataParallel: nx.compile cannot record units that are computed again: pass "
+                "sharding_strategy=ShardingStrategy.SHARD_GRAD_OP, or to fully_shard reshard_after_forward=False"
+            )
+        return through_segment(_UnitSegment, self.gathered_call, args, kwargs)
 
     def gathered_call(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the module with parameters that are gathered for this call."""
-        return self._with([flat.whole(settles=False) for flat in self.flats], args, kwargs)
+        result = self._with([flat.whole(settles=False) for flat in self.flats], args, kwargs)
+        return result if self.is_repeating else _computed(result)
 
     def _with(self, wholes: Sequence[Tensor], args: Any, kwargs: Any) -> Any:
         views = [each for flat, whole in zip(self.flats, wholes, strict=True) for each in flat.views(whole)]
@@ -177,9 +184,11 @@ class _UnitSegment(_Segment):
     def recompute(self, received: dict[int, Tensor]) -> list[Tensor]:
         unit: Unit = self.function.__self__  # type: ignore[attr-defined]
         before = [(buffer, buffer.detach().clone()) for buffer in unit.module.buffers()]
+        unit.is_repeating = True
         try:
             found = super().recompute(received)
         finally:
+            unit.is_repeating = False
             for buffer, value in before:
                 buffer.data = value
         # Together, so that the whole weights and gradients are needed once.
@@ -188,6 +197,7 @@ class _UnitSegment(_Segment):
 
 
 def _computed(result: Any) -> Any:
+    """A result whose tensors are computed: pending ones would keep the whole weights in memory."""
     tensors: list[Tensor] = []
     _flatten(result, tensors)
     _engine.evaluate(tensors)
@@ -223,6 +233,22 @@ def owners_in(module: Module, prefix: str) -> Iterator[tuple[Module, str, Unit]]
         unit = unit_of(module)
         if unit is not None:
             yield module, prefix, unit
+        for name, child in module._modules.items():
+            if child is not None:
+                yield from walk(child, prefix if is_wrapper(module) else f"{prefix}{name}.")
+
+    return walk(module, prefix)
+
+
+def named_in(module: Module, prefix: str) -> Iterator[tuple[str, Tensor]]:
+    """The parameters in a module, by the names that they have without wrappers."""
+    seen: set[int] = set()
+
+    def walk(module: Module, prefix: str) -> Iterator[tuple[str, Tensor]]:
+        for name, parameter in module._parameters.items():
+            if parameter is not None and id(parameter) not in seen:
+                seen.add(id(parameter))
+                yield prefix + name, parameter
         for name, child in module._modules.items():
             if child is not None:
                 yield from walk(child, prefix if is_wrapper(module) else f"{prefix}{name}.")
@@ -354,8 +380,3 @@ def load_sharded_state(module: Module, state: dict[str, Any]) -> None:
         if not isinstance(value, Shard):
             value.copy_(state[name])
 
-
-__all__ = [
-    "Item", "Settings", "ShardingStrategy", "Unit", "all_summoned", "is_wrapper", "load_sharded_state", "owners_in",
-    "sharded_state", "unit_of", "units_in", "unsynchronized",
-]  # fmt: skip

@@ -99,8 +99,8 @@ class FullyShardedDataParallel(_Sharded):
     - ``FULL_SHARD`` (the default) frees a unit's whole weights. The backward pass gathers them again, and computes the
       unit's intermediate results again, as :func:`neurenix.utils.checkpoint.checkpoint` does: gradients need the weights
       that the forward pass has used, and those are freed. That takes the time of a second forward pass, and the memory
-      of no intermediate results but the units' inputs. The outermost unit, and units that contain others, keep their
-      weights.
+      of no intermediate results but the units' inputs and results. The outermost unit, and units that contain others, keep
+      their weights. ``nx.compile`` cannot record it.
     - ``SHARD_GRAD_OP`` keeps all whole weights until the backward pass has used them. Nothing is computed twice.
     - ``NO_SHARD`` divides nothing: gradients are averaged as in ``DistributedDataParallel``.
 
@@ -188,6 +188,14 @@ class FullyShardedDataParallel(_Sharded):
 
     def __getitem__(self, key: Any) -> Any:
         return self.module[key]
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """The flat parameters of the units; within :meth:`summon_full_params` the parameters of the original network."""
+        if self._unit.is_open:
+            return _units.named_in(self, f"{prefix}." if prefix else "")
+        return super().named_parameters(prefix, recurse, remove_duplicate)
 
     def _state(self, prefix: str) -> Iterator[tuple[str, Tensor]]:
         return self._unit.state(self.module._state, prefix)
