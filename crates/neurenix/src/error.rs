@@ -69,6 +69,23 @@ pub enum Error {
         /// The number of free bytes; `None` if the system refused memory without saying how much is free.
         available: Option<u64>,
     },
+    /// An environment variable that describes a job of several processes is missing, contradicts another one, or is
+    /// not what it should be.
+    #[error("{variable}: {}", printable(message))]
+    Environment {
+        /// The variable.
+        variable: &'static str,
+        /// What is wrong and how to fix it.
+        message: String,
+    },
+    /// The [store](crate::distributed::Store) of a job cannot be reached, refused a request, or lacks a key.
+    #[error("store at {}: {}", printable(address), printable(&source.to_string()))]
+    Store {
+        /// Its host and port.
+        address: String,
+        /// The reason. [`io::ErrorKind::TimedOut`] if the time limit passed.
+        source: io::Error,
+    },
 }
 
 impl fmt::Debug for Error {
@@ -144,6 +161,17 @@ impl Error {
         message: impl Into<String>,
     ) -> Error {
         Error::Format { path: path.to_owned(), format, location, message: message.into() }
+    }
+    /// Creates an [`Error::Environment`].
+    pub fn environment(variable: &'static str, message: impl Into<String>) -> Error {
+        Error::Environment { variable, message: message.into() }
+    }
+    /// Creates an [`Error::Store`]. An engine error that passed through a socket is returned as it is.
+    pub fn store(address: impl Into<String>, source: io::Error) -> Error {
+        match source.downcast::<phynexus::Error>() {
+            Ok(error) => Error::Engine(error),
+            Err(source) => Error::Store { address: address.into(), source },
+        }
     }
     /// Creates an [`Error::Data`].
     pub fn data(subject: impl Into<String>, message: impl Into<String>) -> Error {

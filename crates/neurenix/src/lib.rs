@@ -37,6 +37,7 @@
 mod array;
 pub mod compile;
 pub mod data;
+pub mod distributed;
 pub mod error;
 pub mod io;
 pub mod languages;
