@@ -124,10 +124,7 @@ impl Peer {
 
     /// Says that this process failed, and which rank is at fault.
     pub(super) fn tell_failed(&mut self, culprit: usize, text: &str) {
-        let mut end = text.len().min(MOST_TEXT);
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
+        let end = text.floor_char_boundary(MOST_TEXT);
         self.tell(Kind::Failed, &[&(culprit as u32).to_le_bytes(), &text.as_bytes()[..end]].concat());
     }
 
