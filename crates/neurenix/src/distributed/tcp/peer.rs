@@ -109,10 +109,10 @@ impl Peer {
     fn flush(&mut self) {
         while !self.unsent.is_empty() {
             match self.control.write(&self.unsent) {
-                Ok(n) => drop(self.unsent.drain(..n)),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 // Not now, or the rank has ended, which reading tells.
-                Err(_) => return,
+                Ok(0) | Err(_) => return,
+                Ok(n) => drop(self.unsent.drain(..n)),
             }
         }
     }
