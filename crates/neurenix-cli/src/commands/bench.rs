@@ -1,5 +1,6 @@
 //! `neurenix bench`: time and memory of well-known workloads on this machine.
 
+mod collectives;
 mod host;
 mod large;
 #[cfg(test)]
@@ -32,6 +33,9 @@ pub(super) struct Arguments {
     /// Only workloads whose name contains this
     #[arg(long, default_value = "")]
     filter: String,
+    /// Measure collectives among the processes of a launcher: neurenix launch -n 2 neurenix bench --collectives
+    #[arg(long, conflicts_with_all = ["filter", "profile"])]
+    collectives: bool,
     /// Seconds to measure each workload
     #[arg(long, default_value_t = 1.5, value_parser = super::seconds, allow_negative_numbers = true)]
     seconds: f64,
@@ -67,6 +71,9 @@ struct Measured {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<u8> {
+    if arguments.collectives {
+        return collectives::run(arguments);
+    }
     if let Some(threads) = arguments.threads {
         neurenix::set_threads(threads)?;
     }

@@ -25,6 +25,7 @@ mod explain;
 mod export;
 mod import;
 mod launch;
+mod member;
 mod predict;
 mod quantize;
 mod run_folder;

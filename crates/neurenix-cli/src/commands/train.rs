@@ -1,6 +1,5 @@
 //! `neurenix train`.
 
-mod member;
 mod parts;
 mod progress;
 pub(in crate::commands) mod settings;
@@ -24,14 +23,15 @@ use neurenix::{
 use serde::Serialize;
 
 use super::{
-    counted, described, launch, nature, print_json,
+    counted, described, launch,
+    member::Member,
+    nature, print_json,
     run_folder::{RunConfig, RunFolder, StoredColumns, StoredNormalization},
 };
 use crate::report;
-use member::Member;
 use parts::Parts;
 pub(super) use progress::stop_training;
-use progress::{Progress, measure_peaks};
+use progress::{Follower, Progress, measure_peaks};
 use settings::Settings;
 
 #[derive(clap::Args)]
@@ -88,14 +88,14 @@ pub(super) fn run(
     command: &[OsString],
     is_given: &dyn Fn(&str) -> bool,
 ) -> Result<u8> {
-    let member = Member::join(arguments)?;
+    let member = Member::join(arguments.threads)?;
     if let Some(devices) = arguments.devices.filter(|devices| *devices > 1 && member.is_none()) {
         return launch::copies(command, devices);
     }
     if let Some(threads) = arguments.threads {
         neurenix::set_threads(threads)?;
     }
-    let begun = arguments.resume.clone().or_else(|| member.as_ref()?.begun(arguments));
+    let begun = arguments.resume.clone().or_else(|| begun(member.as_ref()?, arguments));
     let follows = member.as_ref().is_some_and(|member| !member.leads());
     let open = |path: PathBuf| match follows {
         false => RunFolder::to_resume(&path),
@@ -158,7 +158,8 @@ pub(super) fn run(
             if let Some((folder, _)) = resumed {
                 trainer.resume(&folder.checkpoint_path())?;
             }
-            return member.follow(&mut trainer, &parts);
+            let ending = trainer.run(&parts.training, Some(&parts.validation), &mut Follower::default())?;
+            return Ok(if ending == Ending::Interrupted { super::INTERRUPTED } else { super::SUCCESS });
         }
     }
     // All options are valid at this point: create the folder only now.
@@ -178,6 +179,12 @@ pub(super) fn run(
         Err(_) => folder.leave_unless_begun(),
     }
     result
+}
+
+/// The folder of the run that a failure ended, if the launcher has started its processes again.
+fn begun(member: &Member, arguments: &Arguments) -> Option<PathBuf> {
+    let out = arguments.out.as_ref().filter(|_| member.is_restarted())?;
+    RunFolder::at(out).checkpoint_path().exists().then(|| out.clone())
 }
 
 /// Writes the configuration and prints a summary of the task.

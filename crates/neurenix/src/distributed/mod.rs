@@ -11,8 +11,8 @@
 //! ```
 //!
 //! A launcher (`torchrun`, `mpirun`, `srun`) starts the same program several times and tells each process its rank:
-//! [`Environment`] has the variables. [`init`] opens the group of all of them, on which [`phynexus::distributed`] builds
-//! collectives and further groups. Rank 0 opens a [`Store`] at `MASTER_ADDR` and `MASTER_PORT` while the ranks connect
+//! [`Environment`] lists the variables. [`init`] opens the group of all processes. [`phynexus::distributed`] has its
+//! collectives and subgroups. Rank 0 opens a [`Store`] at `MASTER_ADDR` and `MASTER_PORT` while the ranks connect
 //! ([`Tcp`]); afterwards the port is free again.
 //!
 //! There is neither encryption nor authentication: use it in networks that you trust.

@@ -362,6 +362,7 @@ fn again(error: io::Error, until: Option<Instant>) -> io::Result<()> {
 fn send(stream: &mut TcpStream, mut bytes: &[u8], until: Option<Instant>) -> io::Result<()> {
     while !bytes.is_empty() {
         match stream.write(bytes) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
             Ok(n) => bytes = &bytes[n..],
             Err(error) => again(error, until)?,
         }

@@ -69,19 +69,20 @@ impl Tcp {
         timeout: Duration,
     ) -> Result<Arc<Tcp>> {
         let mesh = connect::connect(store, scope, rank, size, patience)?;
-        let tcp = Tcp::new(mesh, rank, size, timeout);
+        let mut tcp = Tcp::new(mesh, rank, size, patience);
         tcp.barrier()?;
-        Ok(tcp)
+        tcp.timeout = timeout;
+        Ok(Arc::new(tcp))
     }
 
     /// A job of one rank, which needs no connection.
     pub fn single(timeout: Duration) -> Arc<Tcp> {
-        Tcp::new(Mesh::new(0, "rank 0".to_owned(), vec![None]), 0, 1, timeout)
+        Arc::new(Tcp::new(Mesh::new(0, "rank 0".to_owned(), vec![None]), 0, 1, timeout))
     }
 
-    fn new(mesh: Mesh, rank: usize, size: usize, timeout: Duration) -> Arc<Tcp> {
+    fn new(mesh: Mesh, rank: usize, size: usize, timeout: Duration) -> Tcp {
         let shared = Mutex::new(Shared { mesh: Some(mesh), user: None, closed: None });
-        Arc::new(Tcp { rank, size, timeout, shared, freed: Condvar::new() })
+        Tcp { rank, size, timeout, shared, freed: Condvar::new() }
     }
 
     /// Leaves the job. The ranks that wait for this one get an error; the others go on. Later calls are errors.

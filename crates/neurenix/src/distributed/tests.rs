@@ -1,4 +1,10 @@
-use std::{net::TcpListener, thread, time::Instant};
+use std::{
+    env,
+    net::TcpListener,
+    process::{Command, Stdio},
+    thread,
+    time::Instant,
+};
 
 use phynexus::{DType, op::Combine};
 
@@ -146,4 +152,41 @@ fn ranks_that_contradict_each_other_are_refused() {
         assert_eq!(errors.iter().filter(|error| refused(error)).count(), 1, "{errors:?}");
         assert!(errors.iter().all(|error| error.to_string().contains("has rank 1, too")), "{errors:?}");
     });
+}
+
+/// Set in processes that a test, or a launcher, starts.
+const LAUNCHED: &str = "NEURENIX_TEST_LAUNCHED";
+
+#[test]
+fn launched_processes_are_a_world() {
+    const SIZE: usize = 3;
+    if env::var_os(LAUNCHED).is_some() {
+        // Twice, because each world has its own store at the same port.
+        for _ in 0..2 {
+            let group = init(&InitOptions { timeout: TIME, ..InitOptions::default() }).unwrap();
+            let mut values = [1 << group.rank()];
+            group.transport().all_reduce(&mut values, DType::U8, Combine::Sum).unwrap();
+            println!("rank {} of {}: {}", group.rank(), group.size(), values[0]);
+            destroy();
+        }
+        return;
+    }
+    let port = port().to_string();
+    let start = |rank: usize| {
+        let mut command = Command::new(env::current_exe().unwrap());
+        let test = "distributed::tests::launched_processes_are_a_world";
+        command.args([test, "--exact", "--nocapture", "--test-threads", "1"]);
+        command.env(LAUNCHED, "1").env("RANK", rank.to_string()).env("WORLD_SIZE", SIZE.to_string());
+        command.env("MASTER_ADDR", OWN).env("MASTER_PORT", &port);
+        for other in ["LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_USE_AGENT_STORE"] {
+            command.env_remove(other);
+        }
+        command.stdout(Stdio::piped()).spawn().unwrap()
+    };
+    for (rank, child) in [0, 1, 2].map(start).into_iter().enumerate() {
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{rank}");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(text.matches(&format!("rank {rank} of 3: 7")).count(), 2, "{text}");
+    }
 }

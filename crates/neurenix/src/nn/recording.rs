@@ -154,6 +154,9 @@ fn settled(parameter: &Parameter) -> Result<Tensor> {
 /// The leaves that stand for a value and for its gradient.
 fn stand_in(value: &Tensor) -> std::result::Result<(Tensor, Option<Tensor>), EngineError> {
     let start = adopt(value)?;
+    if let Some(reducer) = value.reducer().filter(|_| start.requires_grad()) {
+        start.set_reducer(Some(reducer))?;
+    }
     let gradient = value.grad().map(|gradient| adopt(&gradient)).transpose()?;
     start.set_grad(gradient.clone());
     Ok((start, gradient))

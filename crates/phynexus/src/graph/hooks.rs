@@ -87,11 +87,9 @@ impl Hooks {
         number
     }
 
-    /// Returns whether there is no function and no reducer, and the gradient is not retained.
+    /// Returns whether there is no function, and the gradient is not retained. There may be a reducer.
     pub fn is_empty(&self) -> bool {
-        self.0.list.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
-            && !self.retains()
-            && self.reducer().is_none()
+        self.0.list.lock().unwrap_or_else(PoisonError::into_inner).is_empty() && !self.retains()
     }
 
     pub(crate) fn reducer(&self) -> Option<Reduced> {
@@ -171,6 +169,11 @@ impl Tensor {
         {
             look(hooks);
         }
+    }
+
+    /// Returns what combines this leaf's gradients, and the leaf's number there.
+    pub fn reducer(&self) -> Option<(Arc<dyn GradientReducer>, usize)> {
+        of(self.node())?.reducer()
     }
 
     /// Lets a reducer combine this leaf's gradients, under a number of its own; `None` ends that.

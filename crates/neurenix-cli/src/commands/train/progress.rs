@@ -29,15 +29,15 @@ pub(in crate::commands) fn stop_training() -> bool {
 }
 
 /// Whether the training runs of this process were asked to stop.
-pub(super) fn is_stopped() -> bool {
+fn is_stopped() -> bool {
     STOPPED.load(Ordering::SeqCst)
 }
 
 /// A training run that goes on.
-pub(super) struct Run;
+struct Run;
 
 impl Run {
-    pub(super) fn begin() -> Run {
+    fn begin() -> Run {
         if RUNS.fetch_add(1, Ordering::SeqCst) == 0 {
             STOPPED.store(false, Ordering::SeqCst);
         }
@@ -48,6 +48,24 @@ impl Run {
 impl Drop for Run {
     fn drop(&mut self) {
         RUNS.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// The observer of a process that trains while another one writes the folder: it only watches for Ctrl-C.
+pub(super) struct Follower {
+    /// While it lives, [`stop_training`] has something to stop.
+    _run: Run,
+}
+
+impl Default for Follower {
+    fn default() -> Follower {
+        Follower { _run: Run::begin() }
+    }
+}
+
+impl Observer for Follower {
+    fn step(&mut self, _: &StepReport) -> bool {
+        !is_stopped()
     }
 }
 

@@ -142,9 +142,12 @@ fn the_first_host_of_a_list() {
     }
 }
 
+/// Variables, the one that is wrong, and a part of the message.
+type Case<'a> = (&'a [(&'a str, &'a str)], &'a str, &'a str);
+
 #[test]
 fn contradictions_name_the_variable_and_the_remedy() {
-    let cases: [(&[(&str, &str)], &str, &str); 12] = [
+    let cases: [Case<'_>; 12] = [
         (&[("RANK", "0")], "WORLD_SIZE", "set both"),
         (&[("WORLD_SIZE", "2")], "RANK", "set both"),
         (&[("RANK", "2"), ("WORLD_SIZE", "2")], "RANK", "expected 0 to 1"),

@@ -121,7 +121,16 @@ pub(super) fn connect(
     timeout: Duration,
 ) -> Result<Mesh> {
     let meeting = Meeting { store, scope, rank, size, timeout, until: deadline(timeout) };
-    meeting.connect().map_err(|error| meeting.fail(error))
+    let links = (0..size).map(|_| Default::default()).collect();
+    let mut setup = Setup { meeting: &meeting, job: 0, links, checked: Instant::now() };
+    // The connections are still open when a failure is told: a rank that sees them close finds it in the store.
+    let names = setup.connect().map_err(|error| meeting.fail(error))?;
+    let name = names[rank].clone();
+    let peers = names.into_iter().zip(setup.links).enumerate().map(|(other, (name, links))| {
+        let [Some(data), Some(control)] = links else { return None };
+        Some(Peer::new(other, name, data, control))
+    });
+    Ok(Mesh::new(rank, name, peers.collect()))
 }
 
 /// The ranks' meeting in the store.
@@ -135,41 +144,6 @@ struct Meeting<'a> {
 }
 
 impl Meeting<'_> {
-    fn connect(&self) -> Result<Mesh> {
-        let &Meeting { rank, size, .. } = self;
-        let listener = listen(self.store).map_err(|error| self.fault(format!("cannot listen: {error}")))?;
-        let address = listener.local_addr().map_err(|error| self.fault(error.to_string()))?;
-        let address = SocketAddr::new(self.store.local_ip(), address.port());
-        let host = host().unwrap_or(address.ip().to_string());
-        let own = Published { address, process: process::id(), host };
-        self.publish(&own)?;
-        let job = self.job()?;
-
-        let links = (0..size).map(|_| Default::default()).collect();
-        let mut setup = Setup { meeting: self, job, links, checked: Instant::now() };
-        let mut names = Vec::with_capacity(size);
-        for other in 0..rank {
-            let published = self.find(other)?;
-            for channel in 0..CHANNELS {
-                let stream = setup.open(&published, other, channel)?;
-                setup.links[other][channel] = Some(stream);
-            }
-            names.push(published.name(other));
-        }
-        setup.accept(&listener)?;
-        names.push(own.name(rank));
-        for other in rank + 1..size {
-            names.push(self.find(other)?.name(other));
-        }
-        setup.hear_replies(&names)?;
-        let name = names[rank].clone();
-        let peers = names.into_iter().zip(setup.links).enumerate().map(|(other, (name, links))| {
-            let [Some(data), Some(control)] = links else { return None };
-            Some(Peer::new(other, name, data, control))
-        });
-        Ok(Mesh::new(rank, name, peers.collect()))
-    }
-
     fn key(&self, name: &str) -> String {
         format!("{}/{name}", self.scope)
     }
@@ -322,6 +296,35 @@ struct Setup<'a> {
 }
 
 impl Setup<'_> {
+    /// Connects with all others. Returns the ranks' names.
+    fn connect(&mut self) -> Result<Vec<String>> {
+        let meeting = self.meeting;
+        let &Meeting { store, rank, size, .. } = meeting;
+        let listener = listen(store).map_err(|error| meeting.fault(format!("cannot listen: {error}")))?;
+        let address = listener.local_addr().map_err(|error| meeting.fault(error.to_string()))?;
+        let address = SocketAddr::new(store.local_ip(), address.port());
+        let host = host().unwrap_or(address.ip().to_string());
+        let own = Published { address, process: process::id(), host };
+        meeting.publish(&own)?;
+        self.job = meeting.job()?;
+        let mut names = Vec::with_capacity(size);
+        for other in 0..rank {
+            let published = meeting.find(other)?;
+            for channel in 0..CHANNELS {
+                let stream = self.open(&published, other, channel)?;
+                self.links[other][channel] = Some(stream);
+            }
+            names.push(published.name(other));
+        }
+        self.accept(&listener)?;
+        names.push(own.name(rank));
+        for other in rank + 1..size {
+            names.push(meeting.find(other)?.name(other));
+        }
+        self.hear_replies(&names)?;
+        Ok(names)
+    }
+
     fn hello(&self, to: usize, channel: usize) -> Hello {
         Hello { job: self.job, from: self.meeting.rank as u32, to: to as u32, channel: channel as u8 }
     }
@@ -434,7 +437,7 @@ impl Setup<'_> {
     /// Reads what the lower ranks reply.
     fn hear_replies(&mut self, names: &[String]) -> Result<()> {
         let until = self.meeting.until;
-        for other in 0..self.meeting.rank {
+        for (other, name) in names.iter().enumerate().take(self.meeting.rank) {
             for channel in 0..CHANNELS {
                 let Some(stream) = self.links[other][channel].take() else { continue };
                 let expected = self.hello(other, channel).reply().encode();
@@ -454,7 +457,7 @@ impl Setup<'_> {
                     sockets.read(&stranger.stream);
                     sockets.wait(rest(until));
                 };
-                said.map_err(|what| self.meeting.fault(format!("{} {what}", names[other])))?;
+                said.map_err(|what| self.meeting.fault(format!("{name} {what}")))?;
                 self.links[other][channel] = Some(stranger.stream);
             }
         }

@@ -2,7 +2,7 @@
 
 use std::{
     collections::VecDeque,
-    io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write},
+    io::{self, ErrorKind, IoSliceMut, Read, Write},
     thread,
     time::{Duration, Instant},
 };
@@ -25,6 +25,9 @@ const ACTIVE: Duration = Duration::from_micros(100);
 /// How long a rank goes on after another one ended without notice that it does not wait for. A program that ends
 /// without leaving its group ends its ranks at about the same time, and the last messages still arrive.
 const GRACE: Duration = Duration::from_millis(500);
+
+/// Bytes of a message that are written together with its header.
+const FIRST: usize = 1 << 14;
 
 /// Why an exchange stopped.
 #[derive(Debug)]
@@ -189,9 +192,12 @@ impl Mesh {
         let Some(peer) = self.peers.get_mut(sending.to).and_then(Option::as_mut) else {
             return Err(self.unknown(sending.to));
         };
-        let header = &sending.header[sending.done.min(HEADER)..];
         let bytes = &sending.bytes[sending.done.saturating_sub(HEADER)..];
-        let written = (&peer.data).write_vectored(&[IoSlice::new(header), IoSlice::new(bytes)]);
+        let written = match sending.header.get(sending.done..).filter(|header| !header.is_empty()) {
+            // One packet for a short message. A vectored write would raise SIGPIPE if the rank has ended.
+            Some(header) => peer.data.write(&[header, &bytes[..bytes.len().min(FIRST)]].concat()),
+            None => peer.data.write(bytes),
+        };
         match written {
             Ok(0) => Err(self.ended(sending.to)),
             Ok(n) => {

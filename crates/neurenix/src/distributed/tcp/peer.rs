@@ -109,10 +109,10 @@ impl Peer {
     fn flush(&mut self) {
         while !self.unsent.is_empty() {
             match self.control.write(&self.unsent) {
-                Ok(n) => drop(self.unsent.drain(..n)),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 // Not now, or the rank has ended, which reading tells.
-                Err(_) => return,
+                Ok(0) | Err(_) => return,
+                Ok(n) => drop(self.unsent.drain(..n)),
             }
         }
     }
@@ -124,10 +124,7 @@ impl Peer {
 
     /// Says that this process failed, and which rank is at fault.
     pub(super) fn tell_failed(&mut self, culprit: usize, text: &str) {
-        let mut end = text.len().min(MOST_TEXT);
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
+        let end = text.floor_char_boundary(MOST_TEXT);
         self.tell(Kind::Failed, &[&(culprit as u32).to_le_bytes(), &text.as_bytes()[..end]].concat());
     }
 

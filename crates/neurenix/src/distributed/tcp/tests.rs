@@ -197,9 +197,8 @@ fn ranks_go_on_without_one_that_left() {
             return;
         }
         let other = 2 - tcp.rank();
-        let begun = Instant::now();
         // Longer than the others' patience with a rank that ends without notice.
-        while begun.elapsed() < Duration::from_millis(800) {
+        for _ in 0..160 {
             let mut received = [0];
             let receive = Incoming { bytes: &mut received, from: other };
             tcp.exchange(Some(Outgoing { bytes: &[7], to: other }), Some(receive)).unwrap();
@@ -373,43 +372,5 @@ fn child(rank: usize, port: u16) {
             println!("failed: {error}");
             return;
         }
-    }
-}
-
-#[test]
-fn zz_speed() {
-    for size in [2, 4] {
-        ranks(size, TIME, |tcp| {
-            let n = 2000;
-            let t = Instant::now();
-            for _ in 0..n {
-                tcp.barrier().unwrap();
-            }
-            if tcp.rank() == 0 {
-                println!("{size}: barrier {:?}", t.elapsed() / n);
-            }
-            for count in [1usize << 8, 1 << 14, 1 << 21, 1 << 24] {
-                let (own, mut got) = (vec![1u8; 4 * count], vec![0u8; 4 * count]);
-                let (to, from) = ((tcp.rank() + 1) % size, (tcp.rank() + size - 1) % size);
-                tcp.barrier().unwrap();
-                let t = Instant::now();
-                for _ in 0..10 {
-                    tcp.exchange(
-                        Some(Outgoing { bytes: &own, to }),
-                        Some(Incoming { bytes: &mut got, from }),
-                    )
-                    .unwrap();
-                }
-                let s = t.elapsed().as_secs_f64() / 10.0;
-                if tcp.rank() == 0 {
-                    println!(
-                        "{size}: exchange {} B {:.1} us {:.2} GB/s",
-                        4 * count,
-                        s * 1e6,
-                        4.0 * count as f64 / s / 1e9
-                    );
-                }
-            }
-        });
     }
 }

@@ -1,0 +1,57 @@
+//! A process among several of one job.
+
+use std::{sync::Arc, thread};
+
+use neurenix::{
+    Result,
+    distributed::{self, Environment, InitOptions},
+    phynexus::{Device, distributed::Group},
+};
+
+/// This process among those that a launcher has started. It leaves when it is dropped.
+pub(super) struct Member {
+    pub(super) group: Arc<Group>,
+    environment: Environment,
+}
+
+impl Member {
+    /// Joins the others; `None` if there are none. Without a number of threads, the cores are divided.
+    pub(super) fn join(threads: Option<usize>) -> Result<Option<Member>> {
+        let environment = Environment::from_process()?;
+        if environment.world_size == 1 {
+            return Ok(None);
+        }
+        if threads.is_none() {
+            let cores = thread::available_parallelism().map_or(1, usize::from);
+            neurenix::set_threads((cores / environment.local_world_size.max(1)).max(1))?;
+        }
+        let group = distributed::init(&InitOptions::default())?;
+        Ok(Some(Member { group, environment }))
+    }
+
+    /// Whether this process writes files and prints.
+    pub(super) fn leads(&self) -> bool {
+        self.group.rank() == 0
+    }
+
+    /// Whether the launcher has started the processes again after a failure.
+    pub(super) fn is_restarted(&self) -> bool {
+        self.environment.restart_count > 0
+    }
+
+    /// The device of this process, of those of one kind: by its number on this machine.
+    pub(super) fn device(&self, first: Device) -> Result<Device> {
+        match first.name().split_once(':') {
+            Some((kind, _)) if self.environment.local_world_size > 1 => {
+                Ok(Device::find(&format!("{kind}:{}", self.environment.local_rank))?)
+            }
+            _ => Ok(first),
+        }
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        distributed::destroy();
+    }
+}
