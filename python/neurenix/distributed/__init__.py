@@ -22,6 +22,7 @@ gradients.
 
 from __future__ import annotations
 
+from .._engine import ProcessGroup
 from ._collectives import (
     ReduceOp,
     Work,
@@ -42,7 +43,6 @@ from ._collectives import (
 )
 from ._groups import (
     GroupMember,
-    ProcessGroup,
     destroy_process_group,
     get_backend,
     get_global_rank,

@@ -204,7 +204,7 @@ class Flat:
 
     def part_from(self, pieces: Sequence[Tensor]) -> Tensor:
         """This rank's part, from what it has of the items, as :meth:`own_parts` gives it."""
-        place = {"dtype": self.parameter.dtype, "device": self.parameter.device}
+        place: dict[str, Any] = {"dtype": self.parameter.dtype, "device": self.parameter.device}
         given = [piece.detach().reshape(-1).to(**place) for piece in pieces]
         fill = self.length - sum(piece.numel() for piece in given)
         if fill:

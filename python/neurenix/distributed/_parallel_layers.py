@@ -169,11 +169,11 @@ class RowParallelLinear(Module):
     def forward(self, input: Tensor) -> Tensor:
         group = self.process_group
         part = F.linear(input if self.input_is_parallel else own_part(input, -1, group), self.weight)
-        bias = self.bias
+        bias: Tensor | None = self.bias
         if self.sequence_parallel:
             result = scatter_to_sequence(part, 1, group)
             # It is added to this rank's positions only.
-            bias = None if bias is None else functional.copy(bias, group)
+            bias = _copied(bias, group)
         else:
             result = functional.all_reduce(part, group=group, shared=True)
         return result if bias is None else result + bias.to(result.dtype)

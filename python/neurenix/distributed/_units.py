@@ -52,7 +52,8 @@ class Unit:
         inner = [unit for _, unit in units_in(module, "")]
         for unit in inner:
             unit.is_outermost = False
-        self.is_outermost, self.has_units = True, bool(inner)
+        self.is_outermost: bool = True
+        self.has_units = bool(inner)
         # Whether the layers have whole parameters now.
         self.is_open = False
         # Whether the backward pass calls the module.

@@ -187,7 +187,8 @@ class FullyShardedDataParallel(_Sharded):
             return getattr(self._modules["module"], name)
 
     def __getitem__(self, key: Any) -> Any:
-        return self.module[key]
+        module: Any = self.module
+        return module[key]
 
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
