@@ -202,7 +202,7 @@ pub(crate) fn broadcast_variables(
 ) -> Result<()> {
     let variables: Vec<Parameter> = tensors.iter().map(|tensor| tensor.variable().clone()).collect();
     let group = &group.0;
-    Ok(compute(py, || distributed::broadcast(variables.iter(), group))?)
+    compute(py, || distributed::broadcast(variables.iter(), group))
 }
 
 /// Whether an MPI library is found.

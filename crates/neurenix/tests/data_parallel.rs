@@ -167,7 +167,7 @@ fn unused_parameters_are_named_or_found() {
         })
     };
     for error in unused(false) {
-        let error = error.err().expect("an error").to_string();
+        let error = error.expect_err("an error").to_string();
         assert!(error.contains("other.0.weight") && error.contains("find_unused_parameters"), "{error}");
     }
     for gradients in unused(true) {

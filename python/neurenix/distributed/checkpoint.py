@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -159,19 +160,12 @@ def latest(folder: str | os.PathLike[str]) -> Path | None:
     """The newest complete checkpoint in a folder: of names that end with numbers, the greatest. None without any."""
 
     def number(path: Path) -> int:
-        digits = "".join(reversed([c for c in _until_no_digit(reversed(path.name))]))
-        return int(digits) if digits else -1
+        digits = re.search(r"\d+$", path.name)
+        return int(digits.group()) if digits else -1
 
     found = [path.parent for path in Path(folder).glob(f"*/{_INDEX}")]
     found = [path for path in found if not path.name.endswith((".unfinished", ".old"))]
     return max(found, key=lambda path: (number(path), path.name), default=None)
-
-
-def _until_no_digit(characters: Iterator[str]) -> Iterator[str]:
-    for character in characters:
-        if not character.isdigit():
-            return
-        yield character
 
 
 class _Files:

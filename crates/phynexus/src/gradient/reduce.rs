@@ -11,6 +11,9 @@ use crate::{
 /// A leaf and its gradient.
 pub(super) type LeafGradient = (Tensor, Tensor);
 
+/// A leaf's number at its reducer, the leaf and its gradient.
+type NumberedGradient = (usize, Tensor, Tensor);
+
 /// What a sweep found.
 #[derive(Default)]
 pub(super) struct Found {
@@ -23,7 +26,7 @@ pub(super) struct Found {
 /// Hands gradients to the leaves' reducers, together with what the leaves have collected, if they do.
 pub(super) fn reduce(found: Vec<LeafGradient>, leaves_collect: bool) -> Result<Found> {
     let mut all = Found::default();
-    let mut reducers: Vec<(Arc<dyn GradientReducer>, Vec<(usize, Tensor, Tensor)>)> = Vec::new();
+    let mut reducers: Vec<(Arc<dyn GradientReducer>, Vec<NumberedGradient>)> = Vec::new();
     for (leaf, gradient) in found {
         let reducer = hooks_of(leaf.node()).and_then(|hooks| hooks.reducer());
         let Some((reducer, number)) = reducer.filter(|(reducer, _)| reducer.is_active()) else {

@@ -15,9 +15,11 @@ use serde::Serialize;
 use super::Arguments;
 use crate::commands::{SUCCESS, described, member::Member, print_json};
 
-/// A kind, and how many times a rank's bytes cross its link in an ideal algorithm, given the number of ranks: NCCL's tests
-/// call bytes times this, over time, the bus bandwidth.
-const KINDS: [(CollectiveKind, fn(f64) -> f64); 5] = [
+/// How many times a rank's bytes cross its link in an ideal algorithm, given the number of ranks. NCCL's tests call bytes
+/// times this, over time, the bus bandwidth.
+type Crossings = fn(f64) -> f64;
+
+const KINDS: [(CollectiveKind, Crossings); 5] = [
     (CollectiveKind::AllReduce(Combine::Sum, Loss::Summed), |n| 2.0 * (n - 1.0) / n),
     (CollectiveKind::ReduceScatter(Combine::Sum), |n| (n - 1.0) / n),
     (CollectiveKind::AllGather, |n| (n - 1.0) / n),
@@ -49,9 +51,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8> {
         say!("{} ranks by {}, float32 on {}", group.size(), group.transport().name(), described(device))?;
         say!("{:<16}{:>12}{:>12}{:>16}", "collective", "bytes", "µs", "bus GB/s")?;
     }
-    for (kind, factor) in KINDS {
+    for (kind, crossings) in KINDS {
         for exponent in [12, 16, 20, 24, 26] {
-            let measured = measure(kind, factor, 1 << exponent, group, device, arguments.seconds)?;
+            let measured = measure(kind, crossings, 1 << exponent, group, device, arguments.seconds)?;
             if shows {
                 say!(
                     "{:<16}{:>12}{:>12.1}{:>16.2}",
@@ -70,7 +72,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8> {
 
 fn measure(
     kind: CollectiveKind,
-    factor: fn(f64) -> f64,
+    crossings: Crossings,
     bytes: usize,
     group: &Group,
     device: Device,
@@ -104,6 +106,6 @@ fn measure(
         bytes: whole * 4,
         ranks,
         microseconds: median * 1e6,
-        bus_bandwidth: (whole * 4) as f64 * factor(ranks as f64) / median / 1e9,
+        bus_bandwidth: (whole * 4) as f64 * crossings(ranks as f64) / median / 1e9,
     })
 }

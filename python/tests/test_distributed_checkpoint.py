@@ -1,0 +1,113 @@
+"""Checkpoints that several processes write, and other numbers of processes read."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import neurenix as nx
+import neurenix.distributed as dist
+import pytest
+from neurenix.distributed import checkpoint
+
+SCRIPT = """
+import sys
+import neurenix as nx
+import neurenix.distributed as dist
+from neurenix.distributed import checkpoint
+
+mode, path = sys.argv[1:]
+group = dist.init_process_group("gloo")
+rank, size = group.rank(), group.size()
+whole = nx.arange(10.0)
+start, end = 10 * rank // size, 10 * (rank + 1) // size
+
+
+def state(filled):
+    number = 5.0 if filled else 0.0
+    own = whole[start:end].clone() if filled else nx.zeros(end - start)
+    return {
+        "divided": checkpoint.Shard(own, start, 10),
+        "model": {"x": nx.full((2, 3), number), "none": nx.zeros(0)},
+        "step": 7 if filled else 0,
+        "list": [1, "two", None] if filled else [0, "", 1],
+    }
+
+
+if mode == "save":
+    checkpoint.save(state(True), path)
+elif mode == "fail":
+    broken = state(True)
+    if rank == 1:
+        broken["list"][0] = object()
+    try:
+        checkpoint.save(broken, path)
+    except RuntimeError as error:
+        assert "rank 1" in str(error), error
+    else:
+        raise AssertionError("it was saved")
+else:
+    found, expected = checkpoint.load(state(False), path), state(True)
+    assert found["divided"].tensor.tolist() == expected["divided"].tensor.tolist()
+    assert found["model"]["x"].tolist() == expected["model"]["x"].tolist()
+    assert (found["step"], found["list"]) == (expected["step"], expected["list"])
+dist.destroy_process_group()
+"""
+
+
+def launched(processes: int, script: Path, *arguments: str) -> None:
+    command = [sys.executable, "-m", "neurenix", "launch", "-n", str(processes), str(script), *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_other_numbers_of_ranks_read_it(tmp_path: Path) -> None:
+    script, path = tmp_path / "program.py", str(tmp_path / "step-12")
+    script.write_text(SCRIPT)
+    launched(2, script, "save", path)
+    for ranks in (1, 2, 3):
+        launched(ranks, script, "load", path)
+    # A failure of one rank leaves the older checkpoint as it was.
+    launched(2, script, "fail", path)
+    launched(2, script, "load", path)
+    assert checkpoint.latest(tmp_path) == Path(path)
+
+
+@pytest.fixture
+def alone() -> object:
+    dist.init_process_group()
+    yield None
+    dist.destroy_process_group()
+
+
+def test_what_is_missing_or_incomplete_is_refused(alone: None, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no complete checkpoint"):
+        checkpoint.load({}, tmp_path)
+    checkpoint.save({"x": nx.ones(3)}, tmp_path / "one")
+    x = nx.zeros(4)
+    with pytest.raises(ValueError, match="x has 3 elements"):
+        checkpoint.load({"x": x}, tmp_path / "one")
+    with pytest.raises(ValueError, match="does not have y"):
+        checkpoint.load({"y": x}, tmp_path / "one")
+    assert x.tolist() == [0.0] * 4
+    index = tmp_path / "one" / "index.json"
+    content = json.loads(index.read_text())
+    content["tensors"]["x"]["parts"] = []
+    index.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="elements 0 to 3 of x are missing"):
+        checkpoint.load({"x": nx.zeros(3)}, tmp_path / "one")
+
+
+def test_the_latest_checkpoint(alone: None, tmp_path: Path) -> None:
+    assert checkpoint.latest(tmp_path) is None
+    for name in ("step-9", "step-100", "step-20"):
+        checkpoint.save({"step": name}, tmp_path / name)
+    (tmp_path / "step-500.unfinished").mkdir()
+    (tmp_path / "step-500.unfinished" / "index.json").write_text("{}")
+    assert checkpoint.latest(tmp_path) == tmp_path / "step-100"
+    # It is replaced as a whole.
+    checkpoint.save({"step": 1, "x": nx.ones(1)}, tmp_path / "step-9")
+    assert checkpoint.load({"step": 0}, tmp_path / "step-9") == {"step": 1}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-100", "step-20", "step-500.unfinished", "step-9"]
