@@ -145,7 +145,8 @@ impl<H: Handle> Transfer<H> {
         start: impl FnOnce(*mut u8, *mut H) -> c_int,
     ) -> Result<Transfer<H>, Fault> {
         let mut transfer = Transfer { api, request: H::default(), memory: Some(memory) };
-        let address = transfer.memory.as_mut().map_or(ptr::null_mut(), |memory| memory.bytes_mut().as_mut_ptr());
+        let address =
+            transfer.memory.as_mut().map_or(ptr::null_mut(), |memory| memory.bytes_mut().as_mut_ptr());
         let turn = turn();
         let code = start(address, &mut transfer.request);
         drop(turn);

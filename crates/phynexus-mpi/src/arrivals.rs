@@ -54,7 +54,15 @@ impl<H: Handle> Arrivals<H> {
                 let (count, byte) = (BYTES as c_int, api.dialect.byte);
                 // SAFETY: the transfer keeps the memory until the request is complete.
                 unsafe {
-                    (api.functions.MPI_Isend)(address.cast(), count, byte, to as c_int, TAG, communicator, request)
+                    (api.functions.MPI_Isend)(
+                        address.cast(),
+                        count,
+                        byte,
+                        to as c_int,
+                        TAG,
+                        communicator,
+                        request,
+                    )
                 }
             });
             sending.extend(begun);
@@ -88,14 +96,19 @@ impl<H: Handle> Arrivals<H> {
     }
 
     /// The ranks that have not begun as many collectives as this one, as far as is known.
-    pub(crate) fn late(&self, api: &'static Api<H>, communicator: H, size: usize, own: Arrival) -> Vec<usize> {
+    pub(crate) fn late(
+        &self,
+        api: &'static Api<H>,
+        communicator: H,
+        size: usize,
+        own: Arrival,
+    ) -> Vec<usize> {
         let mut late = Vec::new();
         for _ in 0..LOOKS {
             self.look(api, communicator);
             let seen = lock(&self.seen);
-            let has_come = |rank: &usize| {
-                *rank as u64 == own[0] || seen.get(rank).is_some_and(|&begun| begun >= own[1])
-            };
+            let has_come =
+                |rank: &usize| *rank as u64 == own[0] || seen.get(rank).is_some_and(|&begun| begun >= own[1]);
             late = (0..size).filter(|rank| !has_come(rank)).collect();
             drop(seen);
             if late.is_empty() {

@@ -3,6 +3,7 @@
 use std::ffi::{c_char, c_int};
 
 use libloading::os::unix::Library;
+use phynexus::{DType, DTypeKind, op::Combine};
 
 /// How an implementation represents communicators, dtypes and requests: MPICH as `int`, Open MPI as addresses, the
 /// standard ABI as integers of an address's size.
@@ -26,6 +27,28 @@ pub(crate) struct Dialect<H> {
     pub(crate) any_source: c_int,
     pub(crate) thread_serialized: c_int,
     pub(crate) thread_multiple: c_int,
+}
+
+impl<H: Handle> Dialect<H> {
+    /// MPI's dtype and operation, for what has the same result in any order.
+    ///
+    /// MPI adds floats in an order that depends on the implementation and on where the ranks run, and its maximum does
+    /// not keep NaN.
+    pub(crate) fn reduction(&self, dtype: DType, by: Combine) -> Option<(H, H)> {
+        let op = match by {
+            Combine::Sum => self.sum,
+            Combine::Prod => self.prod,
+            Combine::Max => self.max,
+            Combine::Min => self.min,
+        };
+        let integers = match (dtype.kind(), by) {
+            // Sums and products have the bits of unsigned ones, for which C defines overflow.
+            (DTypeKind::Unsigned, _) | (DTypeKind::Signed, Combine::Sum | Combine::Prod) => self.unsigned,
+            (DTypeKind::Signed, Combine::Max | Combine::Min) => self.signed,
+            (DTypeKind::Bool | DTypeKind::Float, _) => return None,
+        };
+        Some((integers[dtype.size().ilog2() as usize], op))
+    }
 }
 
 /// MPICH's `mpi.h`, which its ABI initiative keeps fixed since version 3.1, for derivatives such as Intel MPI too.

@@ -14,11 +14,10 @@ use phynexus::{
 use crate::{
     api::Transfer,
     dialect::Handle,
+    memory::PIECE,
     world::{Call, Channel, World},
 };
 
-/// Bytes of a piece. Two pieces fit into a core's second-level cache, so that the copies cost little.
-const PIECE: usize = 1 << 19;
 /// Bytes of the length before the first piece.
 const LENGTH: usize = size_of::<u64>();
 /// Pieces that are under way at a time, in each direction.
@@ -68,7 +67,10 @@ pub(crate) fn exchange<H: Handle>(
 ) -> Result<()> {
     let ranks = [send.as_ref().map(|send| send.to), receive.as_ref().map(|receive| receive.from)];
     if let Some(rank) = ranks.into_iter().flatten().find(|&rank| rank >= world.size) {
-        return Err(Error::argument("exchange", format!("there is no rank {rank}: use 0 to {}", world.size - 1)));
+        return Err(Error::argument(
+            "exchange",
+            format!("there is no rank {rank}: use 0 to {}", world.size - 1),
+        ));
     }
     let channels = ranks[0].map(Channel::SendTo).into_iter().chain(ranks[1].map(Channel::ReceiveFrom));
     let channels: Vec<Channel> = channels.collect();

@@ -55,7 +55,10 @@ impl Header {
             text += &format!(" by {}", by.name());
         }
         if op == "broadcast" {
-            text += &format!(" from rank {}", self.0[8..16].iter().rev().fold(0, |rank, &byte| rank << 8 | u64::from(byte)));
+            text += &format!(
+                " from rank {}",
+                self.0[8..16].iter().rev().fold(0, |rank, &byte| rank << 8 | u64::from(byte))
+            );
         }
         text
     }
@@ -63,7 +66,8 @@ impl Header {
     /// Finds the first rank that calls something else, and says what. `all` are the ranks' headers, in order.
     pub(crate) fn difference(&self, all: &[u8]) -> Option<String> {
         let headers = all.as_chunks::<{ Header::BYTES }>().0.iter();
-        let (rank, other) = headers.map(|bytes| Header(*bytes)).enumerate().find(|(_, other)| other != self)?;
+        let (rank, other) =
+            headers.map(|bytes| Header(*bytes)).enumerate().find(|(_, other)| other != self)?;
         if other.0[..16] == self.0[..16] {
             return Some(other_length(rank, other.length() as usize, self.length() as usize));
         }

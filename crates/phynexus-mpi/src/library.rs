@@ -50,7 +50,8 @@ impl Family {
             Family::OpenMpi => is_open_mpi,
             Family::Mpich => {
                 let of_mpich = ["MPICH", "Intel(R) MPI", "MVAPICH"];
-                !is_open_mpi && version(library).is_some_and(|text| of_mpich.iter().any(|name| text.contains(name)))
+                !is_open_mpi
+                    && version(library).is_some_and(|text| of_mpich.iter().any(|name| text.contains(name)))
             }
             Family::Standard => true,
         }

@@ -2,6 +2,10 @@
 
 use std::slice;
 
+/// Bytes of a message's piece. The memory of two pieces about fits into a core's second-level cache, so that the copies
+/// cost little.
+pub(crate) const PIECE: usize = 1 << 18;
+
 /// Bytes at an address that a number of 8 bytes may have.
 #[derive(Default)]
 pub(crate) struct Memory(Vec<u64>);

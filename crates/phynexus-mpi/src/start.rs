@@ -91,8 +91,9 @@ fn begin<H: Handle>(
     size: Option<usize>,
     limit: Duration,
 ) -> Result<&'static Api<H>> {
-    let api = Api::open(library, dialect)
-        .map_err(|error| wrong(format!("MPI 3.0 or later is needed: the library lacks a function ({error})")))?;
+    let api = Api::open(library, dialect).map_err(|error| {
+        wrong(format!("MPI 3.0 or later is needed: the library lacks a function ({error})"))
+    })?;
     let api: &'static Api<H> = Box::leak(Box::new(api));
     let functions = &api.functions;
     if api.number("MPI_Finalized", functions.MPI_Finalized).map_err(wrong)? != 0 {

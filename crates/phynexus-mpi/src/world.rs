@@ -23,7 +23,7 @@ use crate::{
 
 /// While it waits, a thread polls without a break for `SPIN`, then yields to others between polls for `ACTIVE`, which is
 /// longer than a piece of a message takes, and then polls every `NAP`.
-const SPIN: Duration = Duration::from_micros(50);
+const SPIN: Duration = Duration::from_micros(200);
 const ACTIVE: Duration = Duration::from_millis(10);
 const NAP: Duration = Duration::from_micros(100);
 
@@ -204,7 +204,9 @@ impl<H: Handle> World<H> {
         while transfer.test().map_err(failed)?.is_none() {
             clock.pass().map_err(|stop| match stop {
                 Stop::Interrupted(error) => error,
-                Stop::TooLate => failed(format!("a rank has not called it for {} s", self.limit.as_secs_f64())),
+                Stop::TooLate => {
+                    failed(format!("a rank has not called it for {} s", self.limit.as_secs_f64()))
+                }
             })?;
         }
         // SAFETY: MPI has written it.
