@@ -8,10 +8,7 @@ use std::{
 
 use libloading::os::unix::Library;
 
-use crate::{
-    dialect::{Dialect, Handle},
-    memory::Memory,
-};
+use crate::dialect::{Dialect, Handle};
 
 /// Room for any implementation's `MPI_Status`: the largest is the standard ABI's, of 32 bytes. Only MPI reads it.
 #[derive(Default)]
@@ -57,8 +54,6 @@ functions! {
     MPI_Ibcast(*mut c_void, c_int, H, c_int, H, *mut H);
     MPI_Iallgather(*const c_void, c_int, H, *mut c_void, c_int, H, H, *mut H);
     MPI_Ialltoall(*const c_void, c_int, H, *mut c_void, c_int, H, H, *mut H);
-    MPI_Iallreduce(*const c_void, *mut c_void, c_int, H, H, H, *mut H);
-    MPI_Ireduce_scatter_block(*const c_void, *mut c_void, c_int, H, H, H, *mut H);
 }
 
 /// One call of MPI at a time, so that `MPI_THREAD_SERIALIZED` is enough. None of the calls waits for another rank.
@@ -133,7 +128,7 @@ pub(crate) struct Transfer<H: Handle> {
     api: &'static Api<H>,
     request: H,
     /// `None` after the end.
-    memory: Option<Memory>,
+    memory: Option<Vec<u8>>,
 }
 
 impl<H: Handle> Transfer<H> {
@@ -141,12 +136,11 @@ impl<H: Handle> Transfer<H> {
     pub(crate) fn begin(
         api: &'static Api<H>,
         name: &str,
-        memory: Memory,
+        memory: Vec<u8>,
         start: impl FnOnce(*mut u8, *mut H) -> c_int,
     ) -> Result<Transfer<H>, Fault> {
         let mut transfer = Transfer { api, request: H::default(), memory: Some(memory) };
-        let address =
-            transfer.memory.as_mut().map_or(ptr::null_mut(), |memory| memory.bytes_mut().as_mut_ptr());
+        let address = transfer.memory.as_mut().map_or(ptr::null_mut(), |memory| memory.as_mut_ptr());
         let turn = turn();
         let code = start(address, &mut transfer.request);
         drop(turn);
@@ -155,7 +149,7 @@ impl<H: Handle> Transfer<H> {
     }
 
     /// Returns the memory once the operation is complete.
-    pub(crate) fn test(&mut self) -> Result<Option<(Memory, Status)>, Fault> {
+    pub(crate) fn test(&mut self) -> Result<Option<(Vec<u8>, Status)>, Fault> {
         let (mut is_complete, mut status) = (0, Status::default());
         let turn = turn();
         // SAFETY: the request is pending, or null once it is complete.

@@ -15,7 +15,6 @@ use std::{
 use crate::{
     api::{Api, Status, Transfer, turn},
     dialect::Handle,
-    memory::Memory,
 };
 
 /// The tag of these messages.
@@ -46,10 +45,7 @@ impl<H: Handle> Arrivals<H> {
         let mut sending = lock(&self.sending);
         sending.retain_mut(|transfer| matches!(transfer.test(), Ok(None)));
         for to in (0..size).filter(|&to| to as u64 != own[0]) {
-            let mut memory = Memory::default();
-            memory.grow(BYTES);
-            memory.bytes_mut()[..8].copy_from_slice(&own[0].to_ne_bytes());
-            memory.bytes_mut()[8..].copy_from_slice(&own[1].to_ne_bytes());
+            let memory = own.map(u64::to_ne_bytes).concat();
             let begun = Transfer::begin(api, "MPI_Isend", memory, |address, request| {
                 let (count, byte) = (BYTES as c_int, api.dialect.byte);
                 // SAFETY: the transfer keeps the memory until the request is complete.

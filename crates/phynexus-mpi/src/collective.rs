@@ -1,5 +1,4 @@
-//! Collectives of all ranks. MPI moves the bytes; it combines integers, and this crate combines floats, in the order of
-//! the ranks.
+//! Collectives of all ranks. MPI moves the bytes, which this crate combines in the order of the ranks.
 
 use std::{ffi::c_int, ops::Range};
 
@@ -25,25 +24,20 @@ fn run<H: Handle>(
     work: impl FnOnce(&mut Call<'_, H>) -> Result<()>,
 ) -> Result<()> {
     world.call(op, &[Channel::All], |call| {
-        let end = after(Header::BYTES) + Header::BYTES * world.size;
+        let end = Header::BYTES * (1 + world.size);
         let mut memory = world.memory(end);
-        memory.bytes_mut()[..Header::BYTES].copy_from_slice(header.bytes());
+        memory[..Header::BYTES].copy_from_slice(header.bytes());
         let transfer = Transfer::begin(world.api, "MPI_Iallgather", memory, |address, request| {
-            gather(world, Header::BYTES, [0, after(Header::BYTES)], address, request)
+            gather(world, Header::BYTES, [0, Header::BYTES], address, request)
         });
         let memory = wait(call, &mut call.check(transfer)?)?;
-        let difference = header.difference(&memory.bytes()[after(Header::BYTES)..end]);
+        let difference = header.difference(&memory[Header::BYTES..end]);
         world.recycle(memory);
         match difference {
             Some(difference) => Err(call.failed(difference)),
             None => work(call),
         }
     })
-}
-
-/// An offset in memory after this many bytes, aligned for every dtype.
-fn after(bytes: usize) -> usize {
-    bytes.next_multiple_of(64)
 }
 
 /// Starts to give every rank the `length` bytes that all have at the first offset, in order at the second.
@@ -63,41 +57,35 @@ fn gather<H: Handle>(
     }
 }
 
-/// Starts to send each rank `length` bytes of those at the start of the memory, and to receive as many from each at the
-/// offset.
-fn transpose<H: Handle>(
-    world: &World<H>,
-    length: usize,
-    offset: usize,
-    address: *mut u8,
-    request: *mut H,
-) -> c_int {
+/// Starts to send each rank `length` bytes of those at the start of the memory, and to receive as many from each after
+/// them.
+fn transpose<H: Handle>(world: &World<H>, length: usize, address: *mut u8, request: *mut H) -> c_int {
     let (count, byte) = (length as c_int, world.api.dialect.byte);
     // SAFETY: callers have memory for a part of each rank, twice, which do not overlap. It lives until the request is
     // complete.
     unsafe {
-        let (to, from) = (address.cast(), address.add(offset).cast());
+        let (to, from) = (address.cast(), address.add(length * world.size).cast());
         (world.api.functions.MPI_Ialltoall)(to, count, byte, from, count, byte, world.communicator, request)
     }
 }
 
-/// Copies the same range of each rank's part, out of parts of `width` bytes.
+/// Copies the same range of each rank's part, out of parts of `width` bytes, to the start of the memory.
 fn collect(values: &[u8], width: usize, range: &Range<usize>, memory: &mut [u8]) {
     for (part, piece) in values.chunks_exact(width).zip(memory.chunks_exact_mut(range.len())) {
         piece.copy_from_slice(&part[range.clone()]);
     }
 }
 
-/// The reverse of [`collect`].
+/// The reverse of [`collect`], from the start of the memory.
 fn distribute(memory: &[u8], width: usize, range: &Range<usize>, values: &mut [u8]) {
     for (part, piece) in values.chunks_exact_mut(width).zip(memory.chunks_exact(range.len())) {
         part[range.clone()].copy_from_slice(piece);
     }
 }
 
-/// Combines parts of all ranks, in their order.
-fn combine_parts(parts: &[u8], own: &mut [u8], dtype: DType, by: Combine) -> Result<()> {
-    let parts: Vec<&[u8]> = parts.chunks_exact(own.len()).collect();
+/// Combines the parts of all ranks at the start of the memory, in their order.
+fn combine_parts(memory: &[u8], size: usize, own: &mut [u8], dtype: DType, by: Combine) -> Result<()> {
+    let parts: Vec<&[u8]> = memory.chunks_exact(own.len()).take(size).collect();
     combine(&parts, own, dtype, by)
 }
 
@@ -156,14 +144,14 @@ pub(crate) fn all_gather<H: Handle>(world: &World<H>, own: &[u8], all: &mut [u8]
         ));
     }
     let steps = Steps {
-        room: &|length| after(length) + length * size,
+        room: &|length| length * (1 + size),
         fill: &|_: &[u8], range, memory| memory[..range.len()].copy_from_slice(&own[range]),
         start: ("MPI_Iallgather", &|length, address, request| {
-            gather(world, length, [0, after(length)], address, request)
+            gather(world, length, [0, length], address, request)
         }),
         then: None,
         take: &|all: &mut [u8], range, memory| {
-            distribute(&memory[after(range.len())..], width, &range, all);
+            distribute(&memory[range.len()..], width, &range, all);
             Ok(())
         },
     };
@@ -181,14 +169,12 @@ pub(crate) fn all_to_all<H: Handle>(world: &World<H>, values: &[u8], result: &mu
         ));
     }
     let steps = Steps {
-        room: &|length| 2 * after(length * size),
+        room: &|length| 2 * length * size,
         fill: &|_: &[u8], range, memory| collect(values, width, &range, memory),
-        start: ("MPI_Ialltoall", &|length, address, request| {
-            transpose(world, length, after(length * size), address, request)
-        }),
+        start: ("MPI_Ialltoall", &|length, address, request| transpose(world, length, address, request)),
         then: None,
         take: &|result: &mut [u8], range, memory| {
-            distribute(&memory[after(range.len() * size)..], width, &range, result);
+            distribute(&memory[range.len() * size..], width, &range, result);
             Ok(())
         },
     };
@@ -204,42 +190,21 @@ pub(crate) fn reduce_scatter<H: Handle>(
     dtype: DType,
     by: Combine,
 ) -> Result<()> {
-    let (width, size, element) = (own.len(), world.size, dtype.size());
-    if values.len() != width * size || !width.is_multiple_of(element) {
+    let (width, size) = (own.len(), world.size);
+    if values.len() != width * size || !width.is_multiple_of(dtype.size()) {
         return Err(Error::internal(
             "phynexus_mpi",
             "the values of a reduce_scatter cannot be divided among the ranks",
         ));
     }
     is_combined(dtype, by)?;
-    let (api, native) = (world.api, world.api.dialect.reduction(dtype, by));
     let steps = Steps {
-        room: &|length| 2 * after(length * size),
+        room: &|length| 2 * length * size,
         fill: &|_: &[u8], range, memory| collect(values, width, &range, memory),
-        start: match native {
-            Some((dtype, op)) => ("MPI_Ireduce_scatter_block", &move |length, address: *mut u8, request| {
-                let count = (length / element) as c_int;
-                // SAFETY: the memory has room for a part of each rank and the result after them, aligned for every dtype.
-                // It lives until the request is complete.
-                unsafe {
-                    let (to, own) = (address.cast(), address.add(after(length * size)).cast());
-                    let reduce_scatter = api.functions.MPI_Ireduce_scatter_block;
-                    reduce_scatter(to, own, count, dtype, op, world.communicator, request)
-                }
-            }),
-            None => ("MPI_Ialltoall", &|length, address, request| {
-                transpose(world, length, after(length * size), address, request)
-            }),
-        },
+        start: ("MPI_Ialltoall", &|length, address, request| transpose(world, length, address, request)),
         then: None,
         take: &|own: &mut [u8], range, memory| {
-            let length = range.len();
-            let arrived = &memory[after(length * size)..];
-            match native {
-                Some(_) => own[range].copy_from_slice(&arrived[..length]),
-                None => combine_parts(&arrived[..length * size], &mut own[range], dtype, by)?,
-            }
-            Ok(())
+            combine_parts(&memory[range.len() * size..], size, &mut own[range], dtype, by)
         },
     };
     let header = Header::new("reduce_scatter", values.len()).combining(dtype, by);
@@ -260,56 +225,25 @@ pub(crate) fn all_reduce<H: Handle>(
     }
     is_combined(dtype, by)?;
     let header = Header::new("all_reduce", values.len()).combining(dtype, by);
-    run(world, "all_reduce", header, |call| match world.api.dialect.reduction(dtype, by) {
-        Some(native) => reduce_by_mpi(call, values, dtype.size(), native),
-        None if values.len() * world.size <= SMALL => reduce_all(call, values, dtype, by),
-        None => reduce_shares(call, values, dtype, by),
+    run(world, "all_reduce", header, |call| match values.len() * world.size <= SMALL {
+        true => reduce_all(call, values, dtype, by),
+        false => reduce_shares(call, values, dtype, by),
     })
-}
-
-/// An all-reduce by MPI, for what gives the same result in any order.
-fn reduce_by_mpi<H: Handle>(
-    call: &mut Call<'_, H>,
-    values: &mut [u8],
-    element: usize,
-    (dtype, op): (H, H),
-) -> Result<()> {
-    let (api, communicator) = (call.world.api, call.world.communicator);
-    let steps = Steps {
-        room: &|length| 2 * after(length),
-        fill: &|values: &[u8], range, memory| memory[..range.len()].copy_from_slice(&values[range]),
-        start: ("MPI_Iallreduce", &|length, address, request| {
-            let count = (length / element) as c_int;
-            // SAFETY: the memory has room for the operand and the result after it, aligned for every dtype. It lives until
-            // the request is complete.
-            unsafe {
-                let (own, result) = (address.cast(), address.add(after(length)).cast());
-                (api.functions.MPI_Iallreduce)(own, result, count, dtype, op, communicator, request)
-            }
-        }),
-        then: None,
-        take: &|values: &mut [u8], range, memory| {
-            let length = range.len();
-            values[range].copy_from_slice(&memory[after(length)..][..length]);
-            Ok(())
-        },
-    };
-    pipeline(call, &Pieces::new(values.len(), 1), values, &steps)
 }
 
 /// An all-reduce in which every rank gets and combines everything.
 fn reduce_all<H: Handle>(call: &mut Call<'_, H>, values: &mut [u8], dtype: DType, by: Combine) -> Result<()> {
     let (world, size) = (call.world, call.world.size);
     let steps = Steps {
-        room: &|length| after(length) + length * size,
+        room: &|length| length * (1 + size),
         fill: &|values: &[u8], range, memory| memory[..range.len()].copy_from_slice(&values[range]),
         start: ("MPI_Iallgather", &|length, address, request| {
-            gather(world, length, [0, after(length)], address, request)
+            gather(world, length, [0, length], address, request)
         }),
         then: None,
         take: &|values: &mut [u8], range, memory| {
             let length = range.len();
-            combine_parts(&memory[after(length)..][..length * size], &mut values[range], dtype, by)
+            combine_parts(&memory[length..], size, &mut values[range], dtype, by)
         },
     };
     pipeline(call, &Pieces::new(values.len(), size), values, &steps)
@@ -325,26 +259,22 @@ fn reduce_shares<H: Handle>(
     let (world, size, element) = (call.world, call.world.size, dtype.size());
     // The last shares may end after the piece: what is there is not taken.
     let share = |length: usize| (length / element).div_ceil(size) * element;
-    // The memory has the shares for all ranks and later those of all, then those from all, then the own.
-    let offsets = |length| {
-        let shares = after(share(length) * size);
-        [shares, 2 * shares]
-    };
+    // The memory has the shares for all ranks, and later those of all; then those from all ranks; then the own.
     let steps = Steps {
-        room: &|length| offsets(length)[1] + share(length),
+        room: &|length| share(length) * (2 * size + 1),
         fill: &|values: &[u8], range, memory| memory[..range.len()].copy_from_slice(&values[range]),
         start: ("MPI_Ialltoall", &|length, address, request| {
-            transpose(world, share(length), offsets(length)[0], address, request)
+            transpose(world, share(length), address, request)
         }),
         then: Some(Then {
             work: &|length, memory| {
-                let [arrived, own] = offsets(length);
-                let (before, own) = memory.split_at_mut(own);
-                let shares = &before[arrived..][..share(length) * size];
-                combine_parts(shares, &mut own[..share(length)], dtype, by)
+                let share = share(length);
+                let (arrived, own) = memory[share * size..].split_at_mut(share * size);
+                combine_parts(arrived, size, &mut own[..share], dtype, by)
             },
             start: ("MPI_Iallgather", &|length, address, request| {
-                gather(world, share(length), [offsets(length)[1], 0], address, request)
+                let share = share(length);
+                gather(world, share, [share * size * 2, 0], address, request)
             }),
         }),
         take: &|values: &mut [u8], range, memory| {

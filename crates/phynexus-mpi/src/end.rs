@@ -19,7 +19,6 @@ use std::{
 use crate::{
     api::{Api, Transfer, turn},
     dialect::Handle,
-    memory::Memory,
 };
 
 /// What the end of a process calls.
@@ -87,7 +86,7 @@ fn finalise<H: Handle>(api: &'static Api<H>, limit: Duration) {
     if api.number("MPI_Finalized", functions.MPI_Finalized) != Ok(0) {
         return;
     }
-    let transfer = Transfer::begin(api, "MPI_Ibarrier", Memory::default(), |_, request| {
+    let transfer = Transfer::begin(api, "MPI_Ibarrier", Vec::new(), |_, request| {
         // SAFETY: the communicator exists until MPI is finalised.
         unsafe { (functions.MPI_Ibarrier)(api.dialect.world, request) }
     });

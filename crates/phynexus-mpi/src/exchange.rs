@@ -14,8 +14,7 @@ use phynexus::{
 use crate::{
     api::Transfer,
     dialect::Handle,
-    memory::PIECE,
-    world::{Call, Channel, World},
+    world::{Call, Channel, PIECE, World},
 };
 
 /// Bytes of the length before the first piece.
@@ -109,8 +108,8 @@ fn send_pieces<H: Handle>(call: &Call<'_, H>, direction: &mut Direction<H>, byte
         let (length, range) = piece(direction.begun, bytes.len());
         let mut memory = world.memory(length);
         let prefix = length - range.len();
-        memory.bytes_mut()[..prefix].copy_from_slice(&(bytes.len() as u64).to_le_bytes()[..prefix]);
-        memory.bytes_mut()[prefix..length].copy_from_slice(&bytes[range]);
+        memory[..prefix].copy_from_slice(&(bytes.len() as u64).to_le_bytes()[..prefix]);
+        memory[prefix..length].copy_from_slice(&bytes[range]);
         let to = direction.peer as c_int;
         let transfer = Transfer::begin(api, "MPI_Isend", memory, |address, request| {
             let (count, byte) = (length as c_int, api.dialect.byte);
@@ -156,7 +155,7 @@ fn receive_pieces<H: Handle>(
     }
     while let Some(first) = direction.under_way.front_mut() {
         let Some((memory, status)) = call.check(first.test())? else { break };
-        let arrived = &memory.bytes()[..call.check(api.count(&status))?];
+        let arrived = &memory[..call.check(api.count(&status))?];
         let index = direction.begun - direction.under_way.len();
         let other = |sent: usize| Err(call.failed(other_length(from, sent, bytes.len())));
         let (length, range) = piece(index, bytes.len());

@@ -36,20 +36,21 @@
 //! that names a rank; MPI would leave the behaviour undefined. A [subgroup](phynexus::distributed::Group::subgroup) uses
 //! the transport's default methods, which exchange messages between pairs.
 //!
-//! MPI moves bytes (`MPI_Ibcast`, `MPI_Iallgather`, `MPI_Ialltoall`) and combines integers (`MPI_Iallreduce`,
-//! `MPI_Ireduce_scatter_block`). Floats are combined by this crate, for these reasons:
+//! MPI moves bytes (`MPI_Ibcast`, `MPI_Iallgather`, `MPI_Ialltoall`), and this crate combines them. In an all-reduce, ranks
+//! send each other their shares, combine their own in the order of the ranks, and gather the results. The result depends
+//! only on the operands and the number of ranks: it has the same bits on all ranks, and with every other transport.
+//! `MPI_Allreduce` is not used, for these reasons:
 //!
 //! - The MPI standard requires that all ranks get the same bits, but only recommends that a repeated reduction gives
 //!   them again. The order of additions depends on the implementation, its version, the length, and where the ranks run:
 //!   implementations combine within a host first. A run that resumes on other hosts would get other bits.
-//! - Its maximum and minimum do not keep NaN, and `float16` and `bfloat16` are not part of the standard.
-//! - It costs no time. On two ranks of one host, an all-reduce of 64 MiB is as fast as `MPI_Allreduce` of Open MPI 4.1 and
-//!   MPICH 4.0, and that of 1 MiB as fast as `MPI_Iallreduce` of Open MPI.
+//! - Its results differ from the engine's. The maximum and minimum do not keep NaN. Sums of 8-bit and 16-bit integers
+//!   saturate in the vector code of Open MPI 4.1 and 5.0 and wrap in its other code. MPICH 4.0 compares `uint8` as signed
+//!   numbers. `float16` and `bfloat16` are not part of the standard.
+//! - It is not faster. On two ranks of one host, an all-reduce of 64 MiB takes no longer than `MPI_Allreduce` of Open MPI
+//!   4.1 and MPICH 4.0, and one of 1 MiB no longer than `MPI_Iallreduce` of Open MPI.
 //!
-//! Ranks send each other their shares (`MPI_Ialltoall`), combine their own in the order of the ranks, and gather the
-//! results (`MPI_Iallgather`). The result has the same bits on all ranks, and depends only on the operands and the number
-//! of ranks. It has the same bits as that of other transports. With several ranks on each of several hosts, more bytes
-//! cross the network than with a ring.
+//! With several ranks on each of several hosts, more bytes cross the network than with a reduction by hosts.
 //!
 //! # The end of the process
 //!
@@ -75,8 +76,6 @@ mod header;
 mod launcher;
 #[cfg(unix)]
 mod library;
-#[cfg(unix)]
-mod memory;
 #[cfg(unix)]
 mod pipeline;
 #[cfg(unix)]

@@ -10,8 +10,7 @@ use phynexus::Result;
 use crate::{
     api::Transfer,
     dialect::Handle,
-    memory::{Memory, PIECE},
-    world::Call,
+    world::{Call, PIECE},
 };
 
 /// The least bytes from one rank to another in a piece.
@@ -20,7 +19,7 @@ const SHARE: usize = 1 << 12;
 const DEPTH: usize = 2;
 
 /// Waits until MPI has moved a piece.
-pub(crate) fn wait<H: Handle>(call: &mut Call<'_, H>, transfer: &mut Transfer<H>) -> Result<Memory> {
+pub(crate) fn wait<H: Handle>(call: &mut Call<'_, H>, transfer: &mut Transfer<H>) -> Result<Vec<u8>> {
     loop {
         if let Some((memory, _)) = call.check(transfer.test())? {
             call.progressed();
@@ -104,7 +103,7 @@ pub(crate) fn pipeline<V: ?Sized, H: Handle>(
         while begun < pieces.count() && moving.len() < DEPTH {
             let range = pieces.range(begun);
             let mut memory = world.memory((steps.room)(range.len()));
-            (steps.fill)(values, range.clone(), memory.bytes_mut());
+            (steps.fill)(values, range.clone(), &mut memory);
             let transfer = begin(call, steps.start, range.len(), memory)?;
             moving.push_back(Moving { range, transfer, then: steps.then.as_ref() });
             begun += 1;
@@ -113,12 +112,12 @@ pub(crate) fn pipeline<V: ?Sized, H: Handle>(
         let mut memory = wait(call, &mut transfer)?;
         match then {
             Some(then) => {
-                (then.work)(range.len(), memory.bytes_mut())?;
+                (then.work)(range.len(), &mut memory)?;
                 let transfer = begin(call, then.start, range.len(), memory)?;
                 moving.push_back(Moving { range, transfer, then: None });
             }
             None => {
-                (steps.take)(values, range, memory.bytes())?;
+                (steps.take)(values, range, &memory)?;
                 world.recycle(memory);
             }
         }

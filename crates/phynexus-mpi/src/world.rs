@@ -18,7 +18,6 @@ use crate::{
     arrivals::Arrivals,
     dialect::Handle,
     end,
-    memory::Memory,
 };
 
 /// While it waits, a thread polls without a break for `SPIN`, then yields to others between polls for `ACTIVE`, which is
@@ -26,6 +25,10 @@ use crate::{
 const SPIN: Duration = Duration::from_micros(200);
 const ACTIVE: Duration = Duration::from_millis(10);
 const NAP: Duration = Duration::from_micros(100);
+
+/// Bytes of a message's piece. The memory of two pieces about fits into a core's second-level cache, so that the copies
+/// cost little.
+pub(crate) const PIECE: usize = 1 << 18;
 
 /// Pieces of memory that are kept for later messages.
 const SPARE: usize = 8;
@@ -50,7 +53,7 @@ pub(crate) struct World<H: Handle> {
     /// The first failure. Ranks then disagree on what comes next, so nothing follows it.
     failure: OnceLock<String>,
     claims: Mutex<Vec<Channel>>,
-    spare: Mutex<Vec<Memory>>,
+    spare: Mutex<Vec<Vec<u8>>>,
     /// The number of collectives of all ranks that this one has begun.
     begun: AtomicU64,
     arrivals: Arrivals<H>,
@@ -195,7 +198,7 @@ impl<H: Handle> World<H> {
         let failed = |message| self.failed("connect", message);
         // MPI writes it later, perhaps after this call failed: it is never freed.
         let address: *mut H = Box::into_raw(Box::default());
-        let mut transfer = Transfer::begin(api, "MPI_Comm_idup", Memory::default(), |_, request| {
+        let mut transfer = Transfer::begin(api, "MPI_Comm_idup", Vec::new(), |_, request| {
             // SAFETY: the addresses are valid until the request is complete.
             unsafe { (functions.MPI_Comm_idup)(api.dialect.world, address, request) }
         })
@@ -275,15 +278,17 @@ impl<H: Handle> World<H> {
         }
     }
 
-    /// Memory for a message, at least this large, of any contents.
-    pub(crate) fn memory(&self, bytes: usize) -> Memory {
+    /// Vec<u8> for a message, at least this large, of any contents.
+    pub(crate) fn memory(&self, bytes: usize) -> Vec<u8> {
         let mut memory = lock(&self.spare).pop().unwrap_or_default();
-        memory.grow(bytes);
+        if memory.len() < bytes {
+            memory.resize(bytes, 0);
+        }
         memory
     }
 
     /// Keeps memory for the next message.
-    pub(crate) fn recycle(&self, memory: Memory) {
+    pub(crate) fn recycle(&self, memory: Vec<u8>) {
         let mut spare = lock(&self.spare);
         if spare.len() < SPARE {
             spare.push(memory);

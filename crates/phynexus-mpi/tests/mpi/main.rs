@@ -86,8 +86,8 @@ fn rank() {
 
 #[test]
 fn without_a_launcher_it_says_how_to_start() {
-    let of_launchers = ["OMPI_", "PMI_", "PMIX_"];
-    if env::vars().any(|(name, _)| of_launchers.iter().any(|prefix| name.starts_with(prefix))) {
+    let of_launchers = ["OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "PMI_FD", "PMIX_RANK"];
+    if of_launchers.iter().any(|name| env::var_os(name).is_some()) {
         println!("SKIPPED: a launcher started this test");
         return;
     }
@@ -115,7 +115,8 @@ impl Launcher {
             return;
         };
         for (case, _, end) in CASES {
-            for ranks in [2, 3, 4] {
+            let counts: &[usize] = if end == End::Well { &[2, 3, 4] } else { &[3] };
+            for &ranks in counts {
                 let folder = Folder::new(&format!("{}-{case}-{ranks}", self.package));
                 let (status, said) = self.run(program, case, ranks, &folder.0);
                 let passed = fs::read_dir(&folder.0).unwrap().count();
