@@ -89,6 +89,14 @@ use std::{sync::Arc, time::Duration};
 
 use phynexus::{Result, distributed::Transport};
 
+/// Returns whether a library of MPI is found.
+pub fn is_found() -> bool {
+    #[cfg(unix)]
+    return library::open(launcher::Launcher::find().0).is_ok();
+    #[cfg(not(unix))]
+    false
+}
+
 /// Connects the ranks that an MPI launcher started. All of them must call it. A rank that waits longer than `limit` for
 /// another one gets an error, here and in later calls.
 ///
