@@ -1,5 +1,7 @@
 //! MPI as a transport.
 
+use std::time::Duration;
+
 use phynexus::{
     DType, Result,
     distributed::{Incoming, Outgoing, Transport},
@@ -17,6 +19,9 @@ impl<H: Handle> Transport for World<H> {
     }
     fn size(&self) -> usize {
         self.size
+    }
+    fn time_limit(&self) -> Duration {
+        self.limit
     }
     fn exchange(&self, send: Option<Outgoing<'_>>, receive: Option<Incoming<'_>>) -> Result<()> {
         exchange::exchange(self, send, receive)

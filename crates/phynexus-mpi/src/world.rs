@@ -49,7 +49,7 @@ pub(crate) struct World<H: Handle> {
     pub(crate) communicator: H,
     pub(crate) rank: usize,
     pub(crate) size: usize,
-    limit: Duration,
+    pub(crate) limit: Duration,
     /// The first failure. Ranks then disagree on what comes next, so nothing follows it.
     failure: OnceLock<String>,
     claims: Mutex<Vec<Channel>>,

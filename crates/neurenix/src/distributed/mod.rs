@@ -225,7 +225,7 @@ pub fn has_mpi() -> bool {
 
 /// Whether NCCL is found, which carries the tensors of NVIDIA GPUs.
 pub fn has_nccl() -> bool {
-    false
+    phynexus_cuda::nccl_version().is_ok()
 }
 
 /// Connects the ranks through the store of rank 0.
