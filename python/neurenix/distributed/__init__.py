@@ -22,6 +22,9 @@ gradients.
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from .._engine import ProcessGroup
 from ._collectives import (
     ReduceOp,
@@ -61,6 +64,20 @@ from ._groups import (
 )
 from ._objects import all_gather_object, broadcast_object_list, gather_object, scatter_object_list
 from .device_mesh import DeviceMesh, init_device_mesh
+
+if TYPE_CHECKING:
+    from . import checkpoint as checkpoint, fsdp as fsdp, functional as functional, optim as optim
+    from . import tensor_parallel as tensor_parallel
+
+# Loaded on first use: they need the layers.
+_MODULES = ("checkpoint", "fsdp", "functional", "optim", "tensor_parallel")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f".{name}", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "DeviceMesh",
