@@ -70,11 +70,16 @@ pub(crate) fn devices(full: bool) -> Result<(), String> {
 const HIPRTC: [&str; 2] = ["/usr/lib/x86_64-linux-gnu/libamdhip64.so.5", "/opt/rocm/lib/libamdhip64.so.5"];
 const HIPRTC_PACKAGES: [&str; 3] = ["libamdhip64-5", "libhiprtc-builtins5", "rocm-device-libs"];
 
-/// Installs missing software devices and AMD's compiler. Tests that use every device then find them.
+/// MPI: each implementation's launcher, and the Debian package that provides it.
+const MPI: [([&str; 1], [&str; 1]); 2] =
+    [(["/usr/bin/mpirun.openmpi"], ["openmpi-bin"]), (["/usr/bin/mpiexec.hydra"], ["mpich"])];
+
+/// Installs missing software devices, AMD's compiler and MPI. Tests that use every device then find them.
 pub(crate) fn install() -> Result<(), String> {
     let wanted = DEVICES.iter().map(|device| (device.files, device.packages));
     let missing = wanted
         .chain([(&HIPRTC[..], &HIPRTC_PACKAGES[..])])
+        .chain(MPI.iter().map(|(files, packages)| (&files[..], &packages[..])))
         .filter(|(files, _)| !files.iter().any(|file| Path::new(file).exists()));
     let packages: Vec<&str> = missing.flat_map(|(_, packages)| packages).copied().collect();
     if packages.is_empty() { Ok(()) } else { install::packages(&packages) }

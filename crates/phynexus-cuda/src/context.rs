@@ -2,6 +2,7 @@
 
 use std::{
     ffi::{CStr, CString, c_void},
+    ops::Range,
     ptr,
     sync::{Mutex, MutexGuard, OnceLock, PoisonError},
 };
@@ -12,6 +13,7 @@ use cudarc::driver::{
     sys::{self, CUdevice_attribute as Attribute},
 };
 use phynexus::{Error, Result, gpu::NotCompiled, kernel::loops::Kernel};
+use phynexus_nccl::Collectives;
 use smallvec::SmallVec;
 
 use crate::versions::Version;
@@ -26,6 +28,7 @@ pub(crate) struct Context {
     pool: Option<sys::CUmemoryPool>,
     /// The names of the GPUs whose memory this one can read.
     reached: Mutex<Vec<String>>,
+    pub(crate) collectives: Collectives<Event>,
 }
 
 // SAFETY: the driver's handles may be used from any thread; each call first makes the context current on its thread.
@@ -57,6 +60,8 @@ pub(crate) struct Event(sys::CUevent);
 
 // SAFETY: as for the context.
 unsafe impl Send for Event {}
+// SAFETY: as for the context.
+unsafe impl Sync for Event {}
 
 impl Event {
     /// Creates an event without a timestamp in the current context. It is not in a stream yet.
@@ -153,7 +158,8 @@ impl Context {
         // SAFETY: the context was just created.
         unsafe { result::ctx::set_current(context) }.map_err(error)?;
         let stream = stream::create(stream::StreamKind::NonBlocking).map_err(error)?;
-        let mut made = Context { name, device, context, stream, pool: None, reached: Mutex::default() };
+        let (reached, collectives) = (Mutex::default(), Collectives::default());
+        let mut made = Context { name, device, context, stream, pool: None, reached, collectives };
         // Drivers that do not know the attribute lack the function too.
         if made.attribute(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED) == Some(1) {
             let mut pool = ptr::null_mut();
@@ -210,11 +216,12 @@ impl Context {
     /// Frees a block.
     ///
     /// # Safety
-    /// The address must come from [`Context::allocate`], be the only reference to the block, and be used only by work
-    /// on this stream.
-    pub(crate) unsafe fn free(&self, address: sys::CUdeviceptr) {
+    /// The range must begin at an address of [`Context::allocate`], be the only reference to the block, and be used only
+    /// by work on this stream and by collectives.
+    pub(crate) unsafe fn free(&self, range: Range<u64>) {
+        let address = range.start;
         // A failure leaves the block allocated.
-        if self.bind().is_ok() {
+        if self.bind().is_ok() && self.before_write(range).is_ok() {
             let _ = match self.pool {
                 // SAFETY: guaranteed by the caller; the pool reclaims the memory when the stream reaches this point.
                 Some(_) => unsafe { result::free_async(address, self.stream) },
@@ -269,6 +276,7 @@ impl Context {
     /// Waits until all submitted work has finished.
     pub(crate) fn synchronize(&self) -> Result<()> {
         self.bind()?;
+        self.collectives.watch_all(self)?;
         // SAFETY: the stream lives as long as the process.
         unsafe { stream::synchronize(self.stream) }.map_err(|e| self.error("waiting for kernels", e))
     }
@@ -299,6 +307,7 @@ impl Context {
     /// Milliseconds between two events; waits for the second.
     pub(crate) fn elapsed(&self, from: &Event, to: &Event) -> Result<f32> {
         self.bind()?;
+        self.collectives.watch(self, to)?;
         // SAFETY: both events are valid and were recorded in the same stream.
         unsafe { event::synchronize(to.0).and_then(|()| elapsed(from.0, to.0)) }
             .map_err(|e| self.error("reading the GPU's time", e))

@@ -13,6 +13,7 @@ use phynexus::{
 };
 
 use crate::{
+    collective::grant,
     context::{Context, Event},
     gpu::{Block, Cuda},
 };
@@ -75,6 +76,7 @@ impl Medium for Context {
 
     fn wait(&self, event: &Event) -> Result<()> {
         self.bind()?;
+        self.collectives.watch(self, event)?;
         // SAFETY: the event is valid.
         unsafe { event::synchronize(event.handle()) }.map_err(|e| self.error("waiting for a copy", e))
     }
@@ -97,14 +99,8 @@ impl Context {
                 enabled.result()?;
             }
             if let Some(pool) = other.memory_pool() {
-                let location = sys::CUmemLocation {
-                    type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
-                    id: self.device(),
-                };
-                let flags = sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-                let access = sys::CUmemAccessDesc { location, flags };
-                // SAFETY: the pool is the other device's, and the description is read during the call.
-                unsafe { sys::cuMemPoolSetAccess(pool, &access, 1) }.result()?;
+                // SAFETY: the pool is the other device's, which this one can reach.
+                unsafe { grant(pool, self.device()) }?;
             }
         }
         reached.push(other.name.clone());
@@ -123,7 +119,9 @@ impl Context {
         bytes: usize,
     ) -> Result<()> {
         let error = |e: DriverError| self.error(&format!("copying from {}", other.name), e);
+        other.before_read(source..source + bytes as u64)?;
         let made = other.record(false)?;
+        self.before_write(target..target + bytes as u64)?;
         self.bind()?;
         self.reach(other).map_err(error)?;
         // Created before the copy: after it, only the driver itself should be able to fail.
@@ -176,6 +174,7 @@ impl Handles<Block> for Cuda {
 
     unsafe fn precede(&self, queue: u64) -> Result<()> {
         let context = &self.context;
+        context.collectives.join_all(&**context)?;
         let made = context.record(false)?;
         // SAFETY: the event is valid, and the caller guarantees that the stream is.
         unsafe { stream::wait_event(handle(queue), made.handle(), EVENT_WAIT) }
@@ -193,11 +192,13 @@ impl Handles<Block> for Cuda {
 
     fn settle(&self) -> Result<()> {
         self.context.bind()?;
+        self.context.collectives.watch_all(&*self.context)?;
         result::ctx::synchronize().map_err(|e| self.context.error("waiting for all streams", e))
     }
 
     unsafe fn take(&self, target: &Block, address: u64, bytes: usize) -> Result<()> {
         self.context.bind()?;
+        self.context.before_write(target.range(0, bytes))?;
         // SAFETY: the target has room, and the caller guarantees that the source is valid.
         unsafe { result::memcpy_dtod_async(target.address(), address, bytes, self.context.stream()) }
             .map_err(|e| self.context.error("copying another library's memory", e))

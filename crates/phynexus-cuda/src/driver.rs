@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 
 use crate::{
+    collective::touched,
     context::{Event, Module, is_ordinary, start},
     cubin,
     gpu::{Block, Cuda},
@@ -14,17 +15,22 @@ use crate::{
 };
 use cudarc::driver::{result, sys::CUdevice_attribute as Attribute};
 use phynexus::{
-    Result,
+    Error, Result,
     custom::{CustomKernel, Source, SourceLanguage},
     device::{DeviceInfo, DeviceNature, HostRead, Peaks, register_missing},
     dtype::scalar_bytes,
-    gpu::{Driver, Gpu, Handles, Medium, NotCompiled, Progress, SourceArgument, SourceLaunch, Submission},
+    gpu::{
+        BlockAddress, Driver, Gpu, Handles, Medium, NotCompiled, Progress, SourceArgument, SourceLaunch,
+        Submission,
+    },
     kernel::{
         loops::Kernel,
         lower::Target,
         print::{Variable, print, print_variable},
+        step::Step,
     },
 };
+use phynexus_nccl::{Routine, Touched};
 use smallvec::SmallVec;
 
 /// Registers every GPU, or the reason why there is none.
@@ -72,12 +78,27 @@ fn usable() -> Result<Found, String> {
     Ok(Found { driver, count, nvrtc: Nvrtc::ask()? })
 }
 
+/// What computes a step.
+pub(crate) enum Code {
+    Kernel(Module),
+    Collective(Routine),
+}
+
+impl Code {
+    pub(crate) fn kernel(&self) -> Option<&Module> {
+        match self {
+            Code::Kernel(module) => Some(module),
+            Code::Collective(_) => None,
+        }
+    }
+}
+
 /// Copies up to this size are left to the driver, which places the bytes directly into its queue.
 const AT_ONCE: usize = 64 << 10;
 
 impl Driver for Cuda {
     type Block = Block;
-    type Module = Module;
+    type Module = Code;
     type Recording = Recording;
     type Mark = Event;
 
@@ -115,6 +136,7 @@ impl Driver for Cuda {
 
     fn write(&self, block: &Block, offset: usize, bytes: &[u8]) -> Result<()> {
         self.context.bind()?;
+        self.context.before_write(block.range(offset, bytes.len()))?;
         let target = block.address() + offset as u64;
         let copy = |part: &[u8], at: usize| {
             // SAFETY: the part lies within the block. Pinned memory stays valid until the copy is done. From pageable
@@ -147,6 +169,8 @@ impl Driver for Cuda {
             });
         }
         self.context.bind()?;
+        // The driver may wait for a copy to ordinary memory itself.
+        self.context.collectives.watch_all(&*self.context)?;
         // SAFETY: the part lies within the block, and the bytes stay valid until the stream has been waited for.
         unsafe { result::memcpy_dtoh_async(bytes, block.address() + offset as u64, self.context.stream()) }
             .map_err(|e| self.context.error("copying from the GPU", e))?;
@@ -155,6 +179,7 @@ impl Driver for Cuda {
 
     fn begin_read(&self, block: &Block, offset: usize, bytes: usize) -> Result<Option<Box<dyn HostRead>>> {
         self.context.bind()?;
+        self.context.before_read(block.range(offset, bytes))?;
         let source = block.address() + offset as u64;
         self.staging.read(bytes, |pinned| {
             // SAFETY: the part lies within the block, and the pinned memory stays valid until the copy is done.
@@ -197,24 +222,55 @@ impl Driver for Cuda {
         print_variable(kernel, &CUDA).ok()
     }
 
-    fn compile(&self, kernel: &Kernel, source: &str) -> Result<Module, NotCompiled> {
+    fn compile(&self, kernel: &Kernel, source: &str) -> Result<Code, NotCompiled> {
         let compiling = |reason: NotCompiled| reason.doing(&format!("compiling kernel {}", kernel.name));
         let code = self.compiler.compile(source).map_err(compiling)?;
-        self.context.load(&code, kernel)
+        self.context.load(&code, kernel).map(Code::Kernel)
+    }
+
+    fn compile_routine(&self, step: &Step) -> Result<Option<Code>> {
+        Ok(Routine::of(self, step)?.map(Code::Collective))
+    }
+
+    fn takes(&self, routine: &Code, _: &[BlockAddress<'_, Block>]) -> bool {
+        matches!(routine, Code::Collective(_))
     }
 
     fn launch(&self, submission: &Submission<'_, Cuda>) -> Result<()> {
+        let module = match submission.module {
+            Code::Kernel(module) => module,
+            Code::Collective(routine) => return self.launch_collective(routine, submission),
+        };
         self.context.bind()?;
+        self.context.collectives.before(&*self.context, &touched(submission))?;
         let parameters = Parameters::of(submission);
         let mut parameters = parameters.map_err(|e| self.context.error("describing a tensor", e))?;
         // SAFETY: the checker proved every access of the kernel in bounds of its parameters' lengths, and the plan
         // binds memory of these lengths with the requested alignment.
-        unsafe { self.context.launch(submission.module, submission.kernel, &mut parameters.pointers()) }
+        unsafe { self.context.launch(module, submission.kernel, &mut parameters.pointers()) }
     }
 
     fn launch_all(&self, submissions: &[Submission<'_, Cuda>], recording: &Recording) -> Result<()> {
         self.context.bind()?;
-        recording.launch(self, submissions)
+        // Divided where a kernel has to wait for a collective: those before it need not.
+        let context = &*self.context;
+        let mut open = context.collectives.open();
+        let mut first = 0;
+        for (at, submission) in submissions.iter().enumerate() {
+            if open.is_empty() {
+                break;
+            }
+            let touched = touched(submission);
+            let (before, others): (Vec<_>, Vec<_>) =
+                open.into_iter().partition(|flight| flight.collides(&touched));
+            open = others;
+            if !before.is_empty() {
+                recording.launch(self, submissions, first..at)?;
+                first = at;
+                before.iter().try_for_each(|flight| context.collectives.join(context, flight))?;
+            }
+        }
+        recording.launch(self, submissions, first..submissions.len())
     }
 
     fn handles(&self) -> Option<&dyn Handles<Block>> {
@@ -225,20 +281,25 @@ impl Driver for Cuda {
         &[CUDA_C]
     }
 
-    fn compile_source(&self, kernel: &CustomKernel, source: &Source) -> Result<Module, NotCompiled> {
+    fn compile_source(&self, kernel: &CustomKernel, source: &Source) -> Result<Code, NotCompiled> {
         let code = self.compiler.compile_source(source.text())?;
         cubin::check(&code, kernel)?;
-        self.context.load_named(&code, kernel.entry_point(), kernel.work_group_size())
+        self.context.load_named(&code, kernel.entry_point(), kernel.work_group_size()).map(Code::Kernel)
     }
 
-    fn launch_source(&self, module: &Module, launch: &SourceLaunch<'_, Block>) -> Result<()> {
+    fn launch_source(&self, module: &Code, launch: &SourceLaunch<'_, Block>) -> Result<()> {
+        let module =
+            module.kernel().ok_or_else(|| Error::internal("phynexus_cuda", "a custom collective"))?;
         self.context.bind()?;
         // Every parameter takes at most eight bytes.
         let mut values: SmallVec<[[u8; 8]; 12]> = SmallVec::new();
         for argument in launch.arguments {
             let mut value = [0; 8];
             match argument {
-                SourceArgument::Buffer { block, start, .. } => {
+                SourceArgument::Buffer { block, start, bytes, written } => {
+                    let range = block.range(*start, *bytes);
+                    let touched = [Touched { range, written: *written }];
+                    self.context.collectives.before(&*self.context, &touched)?;
                     value = (block.address() + *start as u64).to_ne_bytes();
                 }
                 SourceArgument::Scalar { dtype, value: scalar } => {
@@ -256,8 +317,12 @@ impl Driver for Cuda {
     }
 
     fn progress(&self) -> Result<Option<Progress<'_>>> {
-        let event = self.context.event()?;
-        Ok(Some(Box::new(move || self.context.has_happened(&event))))
+        let context = &*self.context;
+        context.collectives.join_all(context)?;
+        let event = context.record(false)?;
+        // If a collective fails, the wait that follows returns the error.
+        let failed = || context.collectives.check(context).is_err();
+        Ok(Some(Box::new(move || Medium::has_happened(context, &event) || failed())))
     }
 
     fn synchronize(&self) -> Result<()> {
@@ -265,6 +330,7 @@ impl Driver for Cuda {
     }
 
     fn mark(&self) -> Result<Option<Event>> {
+        self.context.collectives.join_all(&*self.context)?;
         self.context.record(true).map(Some)
     }
 

@@ -1,6 +1,6 @@
 //! A GPU as the engine uses it: its compiler, its memory, and the features that its kernels may use.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use cudarc::driver::sys::{CUdevice_attribute as Attribute, CUdeviceptr};
 use phynexus::{
@@ -27,6 +27,7 @@ pub(crate) struct Cuda {
 /// A block of the driver's memory.
 pub(crate) struct Block {
     address: CUdeviceptr,
+    bytes: usize,
     context: Arc<Context>,
 }
 
@@ -34,11 +35,17 @@ impl Block {
     /// A block of `bytes` bytes; `None` if memory does not suffice.
     pub(crate) fn new(context: &Arc<Context>, bytes: usize) -> Option<Block> {
         let address = context.allocate(bytes)?;
-        Some(Block { address, context: context.clone() })
+        Some(Block { address, bytes, context: context.clone() })
     }
 
     pub(crate) fn address(&self) -> CUdeviceptr {
         self.address
+    }
+
+    /// The addresses of so many bytes at an offset.
+    pub(crate) fn range(&self, offset: usize, bytes: usize) -> Range<u64> {
+        let start = self.address + offset as u64;
+        start..start + bytes as u64
     }
 }
 
@@ -46,7 +53,7 @@ impl Drop for Block {
     fn drop(&mut self) {
         // SAFETY: the address came from the same context and is the only reference; this stream waits for other streams
         // that used it.
-        unsafe { self.context.free(self.address) };
+        unsafe { self.context.free(self.range(0, self.bytes)) };
     }
 }
 

@@ -1,6 +1,10 @@
 //! Repeated launches as one CUDA graph.
 
-use std::ptr;
+use std::{
+    ops::Range,
+    ptr,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use cudarc::driver::{
     result::graph,
@@ -18,8 +22,40 @@ use crate::{
     parameters::{Parameters, addresses},
 };
 
-/// The recorded launches that repeat together.
-pub(crate) type Recording = Repeated<Graph>;
+/// So many parts of a sequence are kept.
+const PARTS: usize = 16;
+
+/// The recorded launches that repeat together: a sequence, or parts of it, between which it waits for collectives.
+#[derive(Default)]
+pub(crate) struct Recording {
+    /// Least recently made first.
+    parts: Mutex<Vec<(Range<usize>, Arc<Repeated<Graph>>)>>,
+}
+
+impl Recording {
+    /// Submits a part of a sequence. The context must be current.
+    pub(crate) fn launch(
+        &self,
+        gpu: &Cuda,
+        submissions: &[Submission<'_, Cuda>],
+        part: Range<usize>,
+    ) -> Result<()> {
+        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = parts.iter().find(|(known, _)| *known == part).map(|(_, repeated)| repeated.clone());
+        let (repeated, dropped) = match known {
+            Some(known) => (known, None),
+            None => {
+                let dropped = (parts.len() >= PARTS).then(|| parts.remove(0));
+                let made = Arc::<Repeated<Graph>>::default();
+                parts.push((part.clone(), made.clone()));
+                (made, dropped)
+            }
+        };
+        drop(parts);
+        drop(dropped);
+        repeated.launch(gpu, &submissions[part])
+    }
+}
 
 /// A graph of launches.
 pub(crate) struct Graph {
@@ -59,7 +95,8 @@ impl LaunchGraph for Graph {
         for (submission, before) in submissions.iter().zip(waits) {
             let mut parameters = Parameters::of(submission).ok()?;
             let mut parameters = parameters.pointers();
-            let node = submission.module.node(submission.kernel, &mut parameters);
+            let module = submission.module.kernel()?;
+            let node = module.node(submission.kernel, &mut parameters);
             let before: SmallVec<[CUgraphNode; 8]> =
                 before.iter().map(|&earlier| made.nodes[earlier]).collect();
             let mut handle = ptr::null_mut();
@@ -69,7 +106,7 @@ impl LaunchGraph for Graph {
             }
             .result()
             .ok()?;
-            if let Some((id, value)) = submission.module.attribute() {
+            if let Some((id, value)) = module.attribute() {
                 // SAFETY: the node was just made; the driver copies the value.
                 unsafe { sys::cuGraphKernelNodeSetAttribute(handle, id, &value) }.result().ok()?;
             }
@@ -82,9 +119,12 @@ impl LaunchGraph for Graph {
 
     /// The context must be current.
     fn patch(&mut self, at: usize, submission: &Submission<'_, Cuda>) -> bool {
-        let Ok(mut parameters) = Parameters::of(submission) else { return false };
+        let (Some(module), Ok(mut parameters)) = (submission.module.kernel(), Parameters::of(submission))
+        else {
+            return false;
+        };
         let mut parameters = parameters.pointers();
-        let node = submission.module.node(submission.kernel, &mut parameters);
+        let node = module.node(submission.kernel, &mut parameters);
         // SAFETY: the node belongs to the instantiated graph; the driver copies the parameters.
         unsafe { sys::cuGraphExecKernelNodeSetParams_v2(self.executable, self.nodes[at], &node) }
             .result()

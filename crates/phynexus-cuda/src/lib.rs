@@ -9,12 +9,13 @@
 //! | `language` | CUDA C, as kernels are printed and as users write it |
 //! | `instructions` | the instructions that it needs |
 //! | `products`, `bulk` | products of panels, and the copies that bring them |
-//! | `library` | finding and opening the driver and NVRTC |
+//! | `library` | finding and opening the driver, NVRTC and NCCL |
 //! | `versions` | which versions and GPUs work together |
 //! | `context` | a GPU's context: its figures, stream and modules |
 //! | `gpu` | a GPU as the engine uses it: compiler, memory, features that kernels may use |
 //! | `copies` | pinned memory, copies from GPU to GPU |
 //! | `graph` | repeated launches as one graph |
+//! | `collective` | collectives by NCCL |
 //! | `compile` | from source to machine code |
 //! | `cubin` | parameters of the kernels in machine code |
 //! | `driver` | the engine's trait |
@@ -23,6 +24,8 @@
 #[cfg(feature = "driver")]
 mod architecture;
 mod bulk;
+#[cfg(feature = "driver")]
+mod collective;
 #[cfg(feature = "driver")]
 mod compile;
 #[cfg(feature = "driver")]
@@ -55,6 +58,17 @@ pub use products::matrix_units;
 use std::sync::Once;
 
 use phynexus::device::register_aliases;
+
+/// The version of NCCL, which computes collectives between GPUs: major, minor, patch.
+///
+/// # Errors
+/// Why there is none.
+pub fn nccl_version() -> Result<(u32, u32, u32), String> {
+    #[cfg(feature = "driver")]
+    return library::nccl().map(phynexus_nccl::Library::version);
+    #[cfg(not(feature = "driver"))]
+    Err("this program was built without the feature `cuda`".to_owned())
+}
 
 /// Registers every GPU that NVIDIA's driver reports, or the reason why there is none. Runs once per process.
 pub fn register() {

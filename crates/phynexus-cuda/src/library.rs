@@ -1,13 +1,16 @@
-//! Finds the driver and NVRTC.
+//! Finds the driver, NVRTC and NCCL.
 //!
 //! The driver comes with the system. NVRTC comes with the CUDA toolkit or as a Python package. If the system's loader
 //! does not find NVRTC, the usual folders are searched and the library is opened by its path, so that later requests by
-//! name find it loaded.
+//! name find it loaded. NCCL, a package of the system or of Python, is searched in the same folders.
 
 use std::{
     env,
     path::{Path, PathBuf},
+    sync::OnceLock,
 };
+
+use phynexus_nccl::{Library, Vendor};
 
 /// Opens the driver.
 ///
@@ -30,6 +33,15 @@ pub(crate) fn has_compiler() -> bool {
     // SAFETY: opening NVIDIA's libraries only runs their initialisers.
     let is_there = || unsafe { cudarc::nvrtc::sys::is_culib_present() };
     is_there() || folders().iter().any(|folder| preload(folder) && is_there())
+}
+
+/// Opens NCCL once.
+///
+/// # Errors
+/// Why there is none.
+pub(crate) fn nccl() -> Result<&'static Library, String> {
+    static NCCL: OnceLock<Result<&'static Library, String>> = OnceLock::new();
+    NCCL.get_or_init(|| Library::open(Vendor::Nvidia, &folders())).clone()
 }
 
 /// Folders that may contain CUDA's libraries, besides those of the system's loader.

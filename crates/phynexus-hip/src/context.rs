@@ -6,6 +6,7 @@ use std::{
 };
 
 use phynexus::{Error, Result, gpu::NotCompiled, kernel::loops::Kernel};
+use phynexus_nccl::Collectives;
 use smallvec::SmallVec;
 
 use crate::library::{Handle, Hip, KernelNode};
@@ -42,6 +43,7 @@ pub(crate) struct Context {
     pub(crate) name: String,
     device: c_int,
     stream: Handle,
+    pub(crate) collectives: Collectives<Event>,
 }
 
 // SAFETY: the runtime's handles may be used from any thread; each call first makes the device current on its thread.
@@ -72,6 +74,8 @@ pub(crate) struct Event {
 
 // SAFETY: as for the context.
 unsafe impl Send for Event {}
+// SAFETY: as for the context.
+unsafe impl Sync for Event {}
 
 /// The number of GPUs that the runtime reports.
 pub(crate) fn count(hip: &Hip) -> Result<usize, String> {
@@ -87,12 +91,20 @@ impl Context {
     /// Opens the GPU with this number.
     pub(crate) fn new(hip: &'static Hip, number: usize) -> Result<Context> {
         let device = c_int::try_from(number).unwrap_or(c_int::MAX);
-        let mut context = Context { hip, name: format!("hip:{number}"), device, stream: ptr::null_mut() };
+        let (name, stream) = (format!("hip:{number}"), ptr::null_mut());
+        let mut context = Context { hip, name, device, stream, collectives: Collectives::default() };
         context.bind()?;
-        // SAFETY: the pointer is valid for the call.
-        let code = unsafe { (hip.runtime.hipStreamCreateWithFlags)(&mut context.stream, NON_BLOCKING) };
-        context.check("creating a stream", code)?;
+        context.stream = context.new_stream()?;
         Ok(context)
+    }
+
+    /// Creates a stream. The device must be current.
+    pub(crate) fn new_stream(&self) -> Result<Handle> {
+        let mut stream = ptr::null_mut();
+        // SAFETY: the pointer is valid for the call.
+        let code = unsafe { (self.hip.runtime.hipStreamCreateWithFlags)(&mut stream, NON_BLOCKING) };
+        self.check("creating a stream", code)?;
+        Ok(stream)
     }
 
     /// Converts a result of the runtime; an error includes a description of the operation.
@@ -214,6 +226,7 @@ impl Context {
     /// Waits until all submitted work has finished.
     pub(crate) fn synchronize(&self) -> Result<()> {
         self.bind()?;
+        self.collectives.watch_all(self)?;
         // SAFETY: the stream lives as long as the process.
         self.check("waiting for kernels", unsafe { (self.hip.runtime.hipStreamSynchronize)(self.stream) })
     }
@@ -245,6 +258,7 @@ impl Context {
 
     /// Waits until an event has happened.
     pub(crate) fn wait_for(&self, event: &Event) -> Result<()> {
+        self.collectives.watch(self, event)?;
         // SAFETY: the event is valid.
         self.check("waiting for an event", unsafe { (self.hip.runtime.hipEventSynchronize)(event.handle) })
     }

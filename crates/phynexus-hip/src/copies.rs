@@ -106,7 +106,10 @@ impl Context {
     ) -> Result<()> {
         let runtime = &self.hip.runtime;
         let doing = format!("copying from {}", other.name);
+        let range = |address: Handle| address.addr() as u64..(address.addr() + bytes) as u64;
+        other.before_read(range(source))?;
         let made = other.record(false)?;
+        self.before_write(range(target))?;
         self.bind()?;
         self.reach(other)?;
         // Created before the copy: after it, only the driver itself should be able to fail.

@@ -5,16 +5,19 @@ use phynexus::{
     custom::{CustomKernel, Source, SourceLanguage},
     device::{DeviceInfo, DeviceNature, HostRead, register_missing},
     dtype::scalar_bytes,
-    gpu::{Driver, Gpu, Medium, NotCompiled, Progress, SourceArgument, SourceLaunch, Submission},
+    gpu::{BlockAddress, Driver, Gpu, NotCompiled, Progress, SourceArgument, SourceLaunch, Submission},
     kernel::{
         loops::Kernel,
         lower::Target,
         print::{Variable, print, print_variable},
+        step::Step,
     },
 };
+use phynexus_nccl::{Routine, Touched};
 
 use crate::{
     code_object,
+    collective::touched,
     context::{Attribute, Event, Module, Packed, count},
     gpu::{Block, HipGpu, addresses},
     graph::Recording,
@@ -37,9 +40,24 @@ pub(crate) fn register() {
     }
 }
 
+/// What computes a step.
+pub(crate) enum Code {
+    Kernel(Module),
+    Collective(Routine),
+}
+
+impl Code {
+    pub(crate) fn kernel(&self) -> Option<&Module> {
+        match self {
+            Code::Kernel(module) => Some(module),
+            Code::Collective(_) => None,
+        }
+    }
+}
+
 impl Driver for HipGpu {
     type Block = Block;
-    type Module = Module;
+    type Module = Code;
     type Recording = Recording;
     type Mark = Event;
 
@@ -74,6 +92,7 @@ impl Driver for HipGpu {
     }
 
     fn write(&self, block: &Block, offset: usize, bytes: &[u8]) -> Result<()> {
+        self.context.before_write(block.range(offset, bytes.len()))?;
         let target = block.address().wrapping_byte_add(offset);
         // SAFETY: the part lies within the block, and stays valid until the copy is done: it is pinned, or waited for
         // below.
@@ -94,12 +113,15 @@ impl Driver for HipGpu {
                 Ok(())
             });
         }
+        // The runtime may wait for a copy to ordinary memory itself.
+        self.context.collectives.watch_all(&*self.context)?;
         // SAFETY: the part lies within the block, and the copy is waited for.
         unsafe { self.context.copy_to_host(block.address().wrapping_byte_add(offset), bytes) }?;
         self.context.synchronize()
     }
 
     fn begin_read(&self, block: &Block, offset: usize, bytes: usize) -> Result<Option<Box<dyn HostRead>>> {
+        self.context.before_read(block.range(offset, bytes))?;
         let source = block.address().wrapping_byte_add(offset);
         // SAFETY: the part lies within the block, and the pinned memory stays valid until the copy is done.
         self.staging.read(bytes, |pinned| unsafe { self.context.copy_to_host(source, pinned) })
@@ -138,25 +160,47 @@ impl Driver for HipGpu {
         print_variable(kernel, &HIP).ok()
     }
 
-    fn compile(&self, kernel: &Kernel, source: &str) -> Result<Module, NotCompiled> {
+    fn compile(&self, kernel: &Kernel, source: &str) -> Result<Code, NotCompiled> {
         let compiling = |reason: NotCompiled| reason.doing(&format!("compiling kernel {}", kernel.name));
         let code = self.compiler.compile(source).map_err(compiling)?;
-        self.context.load(&code, kernel)
+        self.context.load(&code, kernel).map(Code::Kernel)
+    }
+
+    fn compile_routine(&self, step: &Step) -> Result<Option<Code>> {
+        Ok(Routine::of(self, step)?.map(Code::Collective))
+    }
+
+    fn takes(&self, routine: &Code, _: &[BlockAddress<'_, Block>]) -> bool {
+        matches!(routine, Code::Collective(_))
     }
 
     fn launch(&self, submission: &Submission<'_, HipGpu>) -> Result<()> {
+        let module = match submission.module {
+            Code::Kernel(module) => module,
+            Code::Collective(routine) => return self.launch_collective(routine, submission),
+        };
         self.context.bind()?;
+        self.context.collectives.before(&*self.context, &touched(submission))?;
         // SAFETY: the checker proved every access of the kernel in bounds of its parameters' lengths, and the plan
         // binds memory of these lengths with the requested alignment.
-        unsafe { self.context.launch(submission.module, submission.kernel, &mut addresses(submission)) }
+        unsafe { self.context.launch(module, submission.kernel, &mut addresses(submission)) }
     }
 
     fn launch_all(&self, submissions: &[Submission<'_, HipGpu>], recording: &Recording) -> Result<()> {
         self.context.bind()?;
+        let context = &*self.context;
+        let open = context.collectives.open();
+        let collides = |submission| open.iter().rposition(|flight| flight.collides(&touched(submission)));
+        let waits = submissions.iter().take_while(|_| !open.is_empty()).filter_map(collides).max();
+        // For the collectives up to that one, since they end in order.
+        open.iter()
+            .take(waits.map_or(0, |last| last + 1))
+            .try_for_each(|f| context.collectives.join(context, f))?;
         recording.launch(self, submissions)
     }
 
     fn mark(&self) -> Result<Option<Event>> {
+        self.context.collectives.join_all(&*self.context)?;
         self.context.record(true).map(Some)
     }
 
@@ -168,18 +212,21 @@ impl Driver for HipGpu {
         &[HIP_C]
     }
 
-    fn compile_source(&self, kernel: &CustomKernel, source: &Source) -> Result<Module, NotCompiled> {
+    fn compile_source(&self, kernel: &CustomKernel, source: &Source) -> Result<Code, NotCompiled> {
         let code = self.source_compiler.compile(source.text())?;
         code_object::check(&code, kernel)?;
-        self.context.load_named(&code, kernel.entry_point(), kernel.work_group_size())
+        self.context.load_named(&code, kernel.entry_point(), kernel.work_group_size()).map(Code::Kernel)
     }
 
-    fn launch_source(&self, module: &Module, launch: &SourceLaunch<'_, Block>) -> Result<()> {
+    fn launch_source(&self, module: &Code, launch: &SourceLaunch<'_, Block>) -> Result<()> {
+        let module = module.kernel().ok_or_else(|| Error::internal("phynexus_hip", "a custom collective"))?;
         self.context.bind()?;
         let mut parameters = Packed::new();
         for argument in launch.arguments {
             let fits = match argument {
-                SourceArgument::Buffer { block, start, .. } => {
+                SourceArgument::Buffer { block, start, bytes, written } => {
+                    let touched = [Touched { range: block.range(*start, *bytes), written: *written }];
+                    self.context.collectives.before(&*self.context, &touched)?;
                     parameters.push(&(block.address() as u64 + *start as u64).to_ne_bytes())
                 }
                 SourceArgument::Scalar { dtype, value } => parameters.push(&scalar_bytes(*value, *dtype)),
@@ -192,8 +239,12 @@ impl Driver for HipGpu {
     }
 
     fn progress(&self) -> Result<Option<Progress<'_>>> {
-        let event = self.context.event()?;
-        Ok(Some(Box::new(move || self.context.has_happened(&event))))
+        let context = &*self.context;
+        context.collectives.join_all(context)?;
+        let event = context.record(false)?;
+        // If a collective fails, the wait that follows returns the error.
+        let failed = || context.collectives.check(context).is_err();
+        Ok(Some(Box::new(move || event.has_happened() || failed())))
     }
 
     fn synchronize(&self) -> Result<()> {

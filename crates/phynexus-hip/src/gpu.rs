@@ -1,6 +1,6 @@
 //! A GPU as the engine uses it: its compiler, its memory, and the features that its kernels may use.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use phynexus::{
     DType, Error, Result,
@@ -28,6 +28,7 @@ pub(crate) struct HipGpu {
 /// A block of the runtime's memory.
 pub(crate) struct Block {
     address: Handle,
+    bytes: usize,
     context: Arc<Context>,
 }
 
@@ -40,18 +41,27 @@ impl Block {
     /// A block of `bytes` bytes; `None` if memory does not suffice.
     pub(crate) fn new(context: &Arc<Context>, bytes: usize) -> Option<Block> {
         let address = context.allocate(bytes)?;
-        Some(Block { address, context: context.clone() })
+        Some(Block { address, bytes, context: context.clone() })
     }
 
     pub(crate) fn address(&self) -> Handle {
         self.address
     }
+
+    /// The addresses of so many bytes at an offset.
+    pub(crate) fn range(&self, offset: usize, bytes: usize) -> Range<u64> {
+        let start = (self.address.addr() + offset) as u64;
+        start..start + bytes as u64
+    }
 }
 
 impl Drop for Block {
     fn drop(&mut self) {
-        // SAFETY: the address came from the same context and is the only reference.
-        unsafe { self.context.free(self.address) };
+        // What collectives still use is not freed before; after a failure it stays allocated.
+        if self.context.before_write(self.range(0, self.bytes)).is_ok() {
+            // SAFETY: the address came from the same context and is the only reference.
+            unsafe { self.context.free(self.address) };
+        }
     }
 }
 

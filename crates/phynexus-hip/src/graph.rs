@@ -82,7 +82,7 @@ impl LaunchGraph for Graph {
         for (submission, before) in submissions.iter().zip(waits) {
             let mut addresses = addresses(submission);
             let mut parameters = parameters(&mut addresses);
-            let node = submission.module.node(submission.kernel, &mut parameters);
+            let node = submission.module.kernel()?.node(submission.kernel, &mut parameters);
             let before: SmallVec<[Handle; 8]> = before.iter().map(|&earlier| made.nodes[earlier]).collect();
             let mut handle = ptr::null_mut();
             // SAFETY: all pointers are valid for the call, which copies their targets; the nodes are this graph's.
@@ -116,7 +116,8 @@ impl LaunchGraph for Graph {
         }
         let mut addresses = addresses(submission);
         let mut parameters = parameters(&mut addresses);
-        let node = submission.module.node(submission.kernel, &mut parameters);
+        let Some(module) = submission.module.kernel() else { return false };
+        let node = module.node(submission.kernel, &mut parameters);
         // SAFETY: the node belongs to the instantiated graph; the runtime copies the parameters.
         let code = unsafe {
             (self.functions.hipGraphExecKernelNodeSetParams)(self.executable, self.nodes[at], &node)

@@ -9,10 +9,11 @@
 //! |---|---|
 //! | `language` | HIP C, as kernels are printed and as users write it |
 //! | `matrices` | the matrix instructions that it needs |
-//! | `library` | finding and opening HIP; the HIP functions in use |
+//! | `library` | finding and opening HIP and RCCL; the HIP functions in use |
 //! | `context` | a GPU's context: its figures, stream and modules |
 //! | `gpu` | a GPU as the engine uses it: compiler, memory, features that kernels may use |
 //! | `graph` | repeated launches as one graph |
+//! | `collective` | collectives by RCCL |
 //! | `copies` | pinned memory, copies from GPU to GPU |
 //! | `compile` | from source to machine code |
 //! | `code_object` | parameters of the kernels in machine code |
@@ -24,6 +25,8 @@
 mod architecture;
 #[cfg(feature = "driver")]
 mod code_object;
+#[cfg(feature = "driver")]
+mod collective;
 #[cfg(feature = "driver")]
 mod compile;
 #[cfg(feature = "driver")]

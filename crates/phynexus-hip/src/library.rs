@@ -10,6 +10,7 @@ use std::{
 };
 
 use libloading::Library;
+use phynexus_nccl::Vendor;
 
 /// A HIP handle.
 pub(crate) type Handle = *mut c_void;
@@ -48,6 +49,7 @@ functions! {
         hipMemcpyPeerAsync(Handle, c_int, Handle, c_int, usize, Handle);
         hipMemcpyHtoDAsync(Handle, *const c_void, usize, Handle);
         hipMemcpyDtoHAsync(*mut c_void, Handle, usize, Handle);
+        hipMemsetAsync(Handle, c_int, usize, Handle);
         hipStreamCreateWithFlags(*mut Handle, c_uint);
         hipStreamSynchronize(Handle);
         hipStreamWaitEvent(Handle, Handle, c_uint);
@@ -118,6 +120,8 @@ pub(crate) struct Hip {
     pub(crate) graphs: Option<Graphs>,
     /// Fills a structure of device properties, whose layout depends on the release.
     pub(crate) properties: unsafe extern "C" fn(*mut c_void, c_int) -> c_int,
+    /// Writes the 16 bytes of a GPU's unique number; `None` in releases without it.
+    pub(crate) unique_number: Option<unsafe extern "C" fn(*mut c_void, c_int) -> c_int>,
     error_text: Text,
     rtc_error_text: Text,
 }
@@ -162,17 +166,31 @@ fn open() -> Result<Hip, String> {
             .iter()
             .find_map(|name| find(&libraries, name).ok())
             .ok_or("AMD's HIP runtime does not report device properties")?,
+        unique_number: find(&libraries, "hipDeviceGetUuid").ok(),
         error_text: find(&libraries, "hipGetErrorString")?,
         rtc_error_text: find(&libraries, "hiprtcGetErrorString")?,
     })
 }
 
+/// ROCm's folders of libraries.
+fn folders() -> Vec<PathBuf> {
+    let roots = ["ROCM_PATH", "HIP_PATH"].iter().filter_map(env::var_os).map(PathBuf::from);
+    roots.chain([PathBuf::from("/opt/rocm")]).map(|root| root.join("lib")).collect()
+}
+
+/// Opens RCCL once.
+///
+/// # Errors
+/// Why there is none.
+pub(crate) fn rccl() -> Result<&'static phynexus_nccl::Library, String> {
+    static RCCL: OnceLock<Result<&'static phynexus_nccl::Library, String>> = OnceLock::new();
+    RCCL.get_or_init(|| phynexus_nccl::Library::open(Vendor::Amd, &folders())).clone()
+}
+
 /// Opens a library and keeps it open for the life of the process. Searches the system loader's path, then ROCm's
 /// folders.
 fn library(name: &str) -> Option<&'static Library> {
-    let mut folders = vec![PathBuf::new()];
-    let roots = ["ROCM_PATH", "HIP_PATH"].iter().filter_map(env::var_os).map(PathBuf::from);
-    folders.extend(roots.chain([PathBuf::from("/opt/rocm")]).map(|root| root.join("lib")));
+    let folders = [vec![PathBuf::new()], folders()].concat();
     let files = folders.iter().flat_map(|folder| RELEASES.map(|end| folder.join(format!("{name}.{end}"))));
     // SAFETY: opening AMD's libraries only runs their initialisers.
     let opened = files.into_iter().find_map(|file| unsafe { Library::new(file) }.ok());

@@ -34,7 +34,7 @@ use std::{
 
 pub use data_parallel::{DataParallel, DataParallelOptions, broadcast};
 pub use environment::{Environment, Launcher};
-use phynexus::distributed::{Group, Transport};
+use phynexus::distributed::Group;
 pub use store::Store;
 pub use tcp::Tcp;
 
@@ -46,7 +46,7 @@ pub const TIMEOUT: Duration = Duration::from_secs(30 * 60);
 /// What carries bytes between the ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Backend {
-    /// MPI in processes that `mpirun` started, if this build has it; otherwise TCP.
+    /// MPI in processes that `mpirun` started, if its library is found; otherwise TCP.
     #[default]
     Auto,
     /// TCP.
@@ -198,11 +198,11 @@ pub fn destroy() {
 fn open(options: &InitOptions, environment: &Environment) -> Result<World> {
     let is_mpirun = matches!(environment.launcher, Launcher::OpenMpi | Launcher::Mpich);
     let mpi = match options.backend {
-        Backend::Mpi => {
-            let missing = || phynexus::Error::argument("init", "this build has no MPI: use the backend Tcp");
-            Some(connect_mpi(options.timeout)?.ok_or_else(missing)?)
+        Backend::Mpi => Some(phynexus_mpi::connect(options.timeout)?),
+        // Without the launcher's library, its variables are enough for TCP.
+        Backend::Auto if is_mpirun && phynexus_mpi::is_found() => {
+            Some(phynexus_mpi::connect(options.timeout)?)
         }
-        Backend::Auto if is_mpirun => connect_mpi(options.timeout)?,
         Backend::Auto | Backend::Tcp => None,
     };
     if let Some(transport) = mpi {
@@ -218,19 +218,14 @@ fn open(options: &InitOptions, environment: &Environment) -> Result<World> {
     Ok(World { group: Group::open(tcp.clone()), tcp: Some(tcp) })
 }
 
-/// MPI's transport, or `None` if this build has no MPI. This is the only place that knows its crate.
-fn connect_mpi(_timeout: Duration) -> Result<Option<Arc<dyn Transport>>> {
-    Ok(None)
-}
-
 /// Whether an MPI library is found.
 pub fn has_mpi() -> bool {
-    false
+    phynexus_mpi::is_found()
 }
 
 /// Whether NCCL is found, which carries the tensors of NVIDIA GPUs.
 pub fn has_nccl() -> bool {
-    false
+    phynexus_cuda::nccl_version().is_ok()
 }
 
 /// Connects the ranks through the store of rank 0.

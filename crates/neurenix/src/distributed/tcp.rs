@@ -196,6 +196,9 @@ impl Transport for Tcp {
     fn size(&self) -> usize {
         self.size
     }
+    fn time_limit(&self) -> Duration {
+        self.timeout
+    }
     fn exchange(&self, send: Option<Outgoing<'_>>, receive: Option<Incoming<'_>>) -> phynexus::Result<()> {
         let ranks = [send.as_ref().map(|send| send.to), receive.as_ref().map(|receive| receive.from)];
         if let Some(rank) = ranks.into_iter().flatten().find(|rank| *rank >= self.size) {

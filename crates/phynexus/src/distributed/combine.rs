@@ -73,7 +73,10 @@ floats! {
 }
 
 /// Combines arrays of equal length, one per rank, in order. 16-bit floats are combined in `float32` and rounded once.
-pub(super) fn combine(ranks: &[&[u8]], result: &mut [u8], dtype: DType, by: Combine) -> Result<()> {
+///
+/// # Errors
+/// [`Error::Internal`] for dtypes that collectives refuse.
+pub fn combine(ranks: &[&[u8]], result: &mut [u8], dtype: DType, by: Combine) -> Result<()> {
     match dtype {
         DType::U8 => run::<u8>(ranks, result, by),
         DType::U16 => run::<u16>(ranks, result, by),

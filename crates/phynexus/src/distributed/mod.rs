@@ -21,6 +21,7 @@ use std::{
     },
 };
 
+pub use combine::combine;
 pub use threads::threads;
 pub use transport::{Incoming, Outgoing, Transport, other_length};
 

@@ -85,6 +85,12 @@ impl Transport for Threads {
     fn size(&self) -> usize {
         self.size
     }
+    fn time_limit(&self) -> Duration {
+        self.timeout
+    }
+    fn has_ended(&self, rank: usize) -> bool {
+        self.state().ended.get(rank).copied().unwrap_or_default()
+    }
     fn exchange(&self, send: Option<Outgoing<'_>>, receive: Option<Incoming<'_>>) -> Result<()> {
         if let Some(send) = send {
             let message = send.bytes.to_vec();

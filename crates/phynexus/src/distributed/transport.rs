@@ -1,6 +1,6 @@
 //! What carries bytes between ranks, and collectives made of it.
 
-use std::{ops::Range, sync::Arc};
+use std::{ops::Range, sync::Arc, time::Duration};
 
 use super::combine::combine;
 use crate::{DType, Error, Result, op::Combine};
@@ -30,6 +30,15 @@ pub trait Transport: Send + Sync {
     fn rank(&self) -> usize;
     /// The number of ranks.
     fn size(&self) -> usize;
+    /// How long a rank waits for another one.
+    fn time_limit(&self) -> Duration {
+        Duration::from_secs(600)
+    }
+    /// Returns whether a rank is known to have ended. Does not wait.
+    fn has_ended(&self, rank: usize) -> bool {
+        let _ = rank;
+        false
+    }
 
     /// Sends to one rank while it receives from another, or does one of the two. Messages between two ranks arrive in
     /// order.
@@ -178,6 +187,12 @@ impl Transport for Part {
     fn size(&self) -> usize {
         self.ranks.len()
     }
+    fn time_limit(&self) -> Duration {
+        self.whole.time_limit()
+    }
+    fn has_ended(&self, rank: usize) -> bool {
+        self.ranks.get(rank).is_some_and(|&rank| self.whole.has_ended(rank))
+    }
     fn exchange(&self, send: Option<Outgoing<'_>>, receive: Option<Incoming<'_>>) -> Result<()> {
         let find = |rank: usize| {
             let found = self.ranks.get(rank).copied();
@@ -196,6 +211,6 @@ impl Transport for Part {
 pub fn other_length(from: usize, sent: usize, wanted: usize) -> String {
     format!(
         "rank {from} sent {sent} bytes, where {wanted} were expected: all ranks must run the same collectives in the \
-         same order, with the same shapes and dtypes"
+         same order, with the same shapes and dtypes, on devices of the same kind"
     )
 }

@@ -19,7 +19,7 @@ use super::{
     family::Relation,
     heap::Heap,
     modules::{Modules, compiled_kernels},
-    routine::RoutineStep,
+    routine::{RoutineStep, is_collective},
     sequence::GpuSequence,
     spill::{GpuMemory, Spilling, hold, pin, pin_foreign, read_on_host},
     step::{GpuStep, Resources},
@@ -77,6 +77,54 @@ impl<D: Driver> Gpu<D> {
                 None => Ok(Arc::new(GpuStep::new(self.0.clone(), step, relation)?)),
             },
         }
+    }
+
+    /// Compiles steps that need no other processes, in any order.
+    fn compile_kernels(&self, steps: &[&Step], relation: Relation) -> Vec<Result<Arc<dyn Executable>>> {
+        let compile = |step: &Step| self.compiled(step, Some(relation));
+        // For known kernels, starting threads takes longer than the work, so they start after the first compilation.
+        let before = compiled_kernels();
+        let mut all: Vec<Result<Arc<dyn Executable>>> = Vec::with_capacity(steps.len());
+        while all.len() < steps.len() && compiled_kernels() == before {
+            all.push(interrupt::check().and_then(|()| compile(steps[all.len()])));
+        }
+        let steps = &steps[all.len()..];
+        if steps.is_empty() {
+            return all;
+        }
+        let threads = thread::available_parallelism().map_or(1, NonZero::get).min(steps.len());
+        // Compile times vary widely, so each thread takes the next unclaimed step.
+        let next = AtomicUsize::new(0);
+        let ended = AtomicBool::new(false);
+        let work = || {
+            let take = || {
+                let at = next.fetch_add(1, Ordering::Relaxed);
+                let made = |step: &&Step| match ended.load(Ordering::Relaxed) {
+                    true => Err(Error::Interrupted),
+                    false => compile(step),
+                };
+                steps.get(at).map(|step| (at, made(step)))
+            };
+            std::iter::from_fn(take).collect::<Vec<_>>()
+        };
+        let missing = || Err(Error::internal("gpu", "a compiler thread panicked"));
+        let first = all.len();
+        all.extend(steps.iter().map(|_| missing()));
+        thread::scope(|scope| {
+            let worker = |_| thread::Builder::new().spawn_scoped(scope, work).ok();
+            let workers: Vec<_> = (0..threads).map_while(worker).collect();
+            // If the system refuses to start threads, compile on this one.
+            let own = if workers.is_empty() { work() } else { Vec::new() };
+            if interrupt::is_watched() {
+                let done = || workers.iter().all(|worker| worker.is_finished());
+                ended.store(interrupt::wait_until(&done).is_err(), Ordering::Relaxed);
+            }
+            let theirs = workers.into_iter().flat_map(|worker| worker.join().unwrap_or_default());
+            for (at, result) in theirs.chain(own) {
+                all[first + at] = result;
+            }
+        });
+        all
     }
 }
 
@@ -138,50 +186,23 @@ impl<D: Driver> Backend for Gpu<D> {
 
     fn compile_all(&self, steps: &[&Step], family: u64) -> Vec<Result<Arc<dyn Executable>>> {
         let relation = self.0.modules.families.begin(family);
-        let compile = |step: &Step| self.compiled(step, Some(relation));
-        // For known kernels, starting threads takes longer than the work, so they start after the first compilation.
-        let before = compiled_kernels();
-        let mut all: Vec<Result<Arc<dyn Executable>>> = Vec::with_capacity(steps.len());
-        while all.len() < steps.len() && compiled_kernels() == before {
-            all.push(interrupt::check().and_then(|()| compile(steps[all.len()])));
+        // Drivers make what collectives need together with the other ranks, in the same order.
+        let mut collectives = Vec::new();
+        for step in steps.iter().filter(|step| is_collective(step)) {
+            // After a failure, the other ranks do not come.
+            let failed = collectives.last().and_then(|last: &Result<_>| last.as_ref().err());
+            let failed = failed.filter(|error| !matches!(error, Error::Unsupported { .. })).cloned();
+            collectives.push(failed.map_or_else(|| self.compiled(step, Some(relation)), Err));
         }
-        let steps = &steps[all.len()..];
-        if steps.is_empty() {
-            return all;
-        }
-        let threads = thread::available_parallelism().map_or(1, NonZero::get).min(steps.len());
-        // Compile times vary widely, so each thread takes the next unclaimed step.
-        let next = AtomicUsize::new(0);
-        let ended = AtomicBool::new(false);
-        let work = || {
-            let take = || {
-                let at = next.fetch_add(1, Ordering::Relaxed);
-                let made = |step: &&Step| match ended.load(Ordering::Relaxed) {
-                    true => Err(Error::Interrupted),
-                    false => compile(step),
-                };
-                steps.get(at).map(|step| (at, made(step)))
-            };
-            std::iter::from_fn(take).collect::<Vec<_>>()
+        let mut collectives = collectives.into_iter();
+        let others: Vec<&Step> = steps.iter().copied().filter(|step| !is_collective(step)).collect();
+        let mut others = self.compile_kernels(&others, relation).into_iter();
+        let missing = || Err(Error::internal("gpu", "a step was not compiled"));
+        let compiled = |step: &&Step| match is_collective(step) {
+            true => collectives.next().unwrap_or_else(missing),
+            false => others.next().unwrap_or_else(missing),
         };
-        let missing = || Err(Error::internal("gpu", "a compiler thread panicked"));
-        let first = all.len();
-        all.extend(steps.iter().map(|_| missing()));
-        thread::scope(|scope| {
-            let worker = |_| thread::Builder::new().spawn_scoped(scope, work).ok();
-            let workers: Vec<_> = (0..threads).map_while(worker).collect();
-            // If the system refuses to start threads, compile on this one.
-            let own = if workers.is_empty() { work() } else { Vec::new() };
-            if interrupt::is_watched() {
-                let done = || workers.iter().all(|worker| worker.is_finished());
-                ended.store(interrupt::wait_until(&done).is_err(), Ordering::Relaxed);
-            }
-            let theirs = workers.into_iter().flat_map(|worker| worker.join().unwrap_or_default());
-            for (at, result) in theirs.chain(own) {
-                all[first + at] = result;
-            }
-        });
-        all
+        steps.iter().map(compiled).collect()
     }
 
     fn link(&self, steps: &[(Arc<dyn Executable>, usize)]) -> Option<(usize, Arc<dyn Sequence>)> {

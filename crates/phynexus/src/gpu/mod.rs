@@ -240,10 +240,12 @@ pub trait Driver: Sized + Send + Sync + 'static {
     }
     /// Compiles a whole step to a routine of the vendor's library. Returns `None` if the library has none for it,
     /// kernels are better, or an index may be out of range, which a routine cannot report. Several threads may call
-    /// this at once. [`Driver::launch`] launches routines, too.
+    /// this at once, but those of a plan's collectives come one by one, in their order. [`Driver::launch`] launches
+    /// routines, too; collectives only by themselves.
     ///
     /// # Errors
-    /// Only failures: what the library refuses has no routine.
+    /// Only failures: what the library refuses has no routine. [`Error::Unsupported`] with the reason if there are no
+    /// kernels either, as for collectives: the step then runs on the CPU.
     fn compile_routine(&self, step: &Step) -> Result<Option<Self::Module>> {
         let _ = step;
         Ok(None)

@@ -15,6 +15,7 @@ use crate::{
     device::{Binding, Executable, Prepared},
     kernel::loops::Kernel,
     kernel::step::Step,
+    op::Op,
 };
 
 /// A step with its routine. Its kernels are compiled when bindings first turn out to be unusable for the routine.
@@ -59,6 +60,11 @@ impl<D: Driver> RoutineStep<D> {
         }))
     }
 
+    /// Whether it needs other processes.
+    pub(super) fn is_collective(&self) -> bool {
+        is_collective(&self.step)
+    }
+
     fn kernels(&self) -> Result<&GpuStep<D>> {
         self.kernels.get(|| GpuStep::new(self.resources.clone(), &self.step, self.relation))
     }
@@ -86,6 +92,11 @@ impl<D: Driver> RoutineStep<D> {
         }
         Ok(Submission { module: &self.routine, kernel: &self.kernel, arguments, is_routine: true })
     }
+}
+
+/// Whether the step is a collective.
+pub(super) fn is_collective(step: &Step) -> bool {
+    matches!(step.routine(), Some(Op::Collective(_)))
 }
 
 fn arguments<'a, D: Driver>(

@@ -33,11 +33,13 @@ enum Linkable<'a, D: Driver> {
     Routine(&'a RoutineStep<D>),
 }
 
-/// Downcasts a step to this driver's types.
+/// Downcasts a step to this driver's types. A collective is submitted by itself: a driver may run it beside what
+/// follows.
 fn linkable<D: Driver>(step: &Arc<dyn Executable>) -> Option<Linkable<'_, D>> {
     let step: &dyn Any = &**step;
     let kernels = step.downcast_ref::<GpuStep<D>>().filter(|step| !step.may_fail());
-    let routine = || step.downcast_ref::<RoutineStep<D>>().map(Linkable::Routine);
+    let routine = || step.downcast_ref::<RoutineStep<D>>().filter(|step| !step.is_collective());
+    let routine = || routine().map(Linkable::Routine);
     kernels.map(Linkable::Kernels).or_else(routine)
 }
 

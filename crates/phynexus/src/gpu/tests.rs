@@ -1,14 +1,18 @@
 //! Routines and lost blocks, on a driver that computes nothing.
 
-use std::sync::{
-    Arc, Mutex, PoisonError,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use super::{BlockAddress, Driver, Gpu, NotCompiled, Submission};
 use crate::{
     DType, Device, Error, Result, Tensor,
     device::{DeviceInfo, DeviceNature},
+    distributed::{Group, threads},
     kernel::{
         check::Limits,
         loops::Kernel,
@@ -16,6 +20,7 @@ use crate::{
         print::{Variable, WgslArithmetic, print_wgsl_variable},
         step::Step,
     },
+    op::{CollectiveKind, Combine, Loss, Op},
 };
 
 /// Bytes of memory that a routine needs.
@@ -30,6 +35,7 @@ struct Control {
     /// How often the device was removed.
     removals: AtomicUsize,
     refuses_bindings: AtomicBool,
+    refuses_collectives: AtomicBool,
     /// The launches of each submission: the bytes of their buffers, and whether they are routines.
     launches: Mutex<Vec<Vec<Launched>>>,
     blocks: AtomicUsize,
@@ -149,6 +155,11 @@ impl Driver for Noting {
     }
 
     fn compile_routine(&self, step: &Step) -> Result<Option<()>> {
+        let is_collective = matches!(step.routine(), Some(Op::Collective(_)));
+        if is_collective && self.control.refuses_collectives.load(Ordering::Relaxed) {
+            let message = "the library was not found".to_owned();
+            return Err(Error::Unsupported { device: self.name().to_owned(), message });
+        }
         Ok(matches!(step, Step::Library(_)).then_some(()))
     }
 
@@ -211,6 +222,28 @@ fn routines_are_submitted_with_the_kernels_around_them() {
     compute(&x).unwrap();
     let launches: Vec<_> = control.take().into_iter().flatten().collect();
     assert!(launches.len() > 2 && launches.iter().all(|(_, is_routine)| !is_routine), "{launches:?}");
+}
+
+/// A driver may run them beside what follows.
+#[test]
+fn collectives_are_submitted_alone_and_a_refusal_says_why() {
+    let (device, control) = device();
+    let group = Group::open(threads(1, Duration::from_secs(1)).remove(0));
+    let sum = CollectiveKind::AllReduce(Combine::Sum, Loss::Summed);
+    let x = Tensor::from_slice(&[1.0f32; 64], &[8, 8], device).unwrap();
+    let compute = || x.matmul(&x)?.collective(sum, &group)?.matmul(&x)?.evaluate();
+    compute().unwrap();
+    let submissions: Vec<Vec<usize>> = control
+        .take()
+        .iter()
+        .map(|launches| launches.iter().map(|(bytes, _)| bytes.len()).collect())
+        .collect();
+    assert_eq!(submissions, [[4], [3], [4]]);
+    control.refuses_collectives.store(true, Ordering::Relaxed);
+    // Another operand, so that the plan is new.
+    let refused = x.collective(sum, &group).and_then(|y| y.evaluate()).unwrap_err().to_string();
+    assert!(refused.contains("all_reduce") && refused.contains("the library was not found"), "{refused}");
+    group.close();
 }
 
 #[test]

@@ -22,6 +22,7 @@ use crate::{
     Error, Result,
     device::{Buffer, Device, DeviceNature, Storage},
     host_memory,
+    op::Op,
     shape::Layout,
 };
 
@@ -98,12 +99,17 @@ fn moved(data: &Storage, size: usize, from: Device, to: Device) -> Result<Storag
 }
 
 impl Pending {
+    fn has_collectives(&self) -> bool {
+        self.nodes.iter().any(|node| matches!(node.signature.op, Op::Collective(_)))
+    }
+
     /// Computes the results on the CPU after the device failed with this error and before it overwrote anything.
     /// Returns the results, as memory of the device, and what is reported.
     pub(super) fn recover(&self, error: Error) -> Result<(Vec<Storage>, Placement)> {
         let device = self.device();
         let host = match placement::host_for(device) {
-            Some(host) if applies(device, &error) => host,
+            // The other ranks do not compute a collective again.
+            Some(host) if applies(device, &error) && !self.has_collectives() => host,
             _ => return Err(error),
         };
         let compute = || {
