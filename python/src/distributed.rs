@@ -50,6 +50,7 @@ impl PyProcessGroup {
     }
     /// Waits until every member has called it.
     fn _barrier(&self, py: Python<'_>) -> Result<()> {
+        capture::refuse_reading()?;
         compute(py, || self.0.transport().barrier())
     }
     /// The bytes of every member, in order. They may be of different lengths.
@@ -148,9 +149,16 @@ pub(crate) fn collective(
         "receive" => CollectiveKind::Receive { from: peer },
         _ => return Err(value_error(format!("there is no collective {kind:?}"))),
     };
-    let result = tensor.tensor()?.collective(kind, &group.0)?;
-    if !capture::is_recording() {
-        compute(py, || result.evaluate())?;
+    let operand = tensor.tensor()?;
+    let moves_nothing = !matches!(kind, CollectiveKind::Send { .. } | CollectiveKind::Receive { .. });
+    if group.0.size() == 1 && moves_nothing && operand.rank() > 0 {
+        return Ok(PyTensor::wrap(operand.clone()));
+    }
+    let result = operand.collective(kind, &group.0)?;
+    match capture::is_recording() {
+        // The other ranks take part, whether or not this one reads the result.
+        true => capture::note_effect(&result),
+        false => compute(py, || result.evaluate())?,
     }
     Ok(PyTensor::wrap(result))
 }

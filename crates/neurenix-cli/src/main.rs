@@ -10,7 +10,8 @@ use neurenix_cli::commands;
 
 fn main() -> ExitCode {
     fail_beyond_file_limits();
-    // The first Ctrl-C lets a training run write a checkpoint, and ends launched processes. Other commands keep the system's default handling.
+    // The first Ctrl-C lets a training run write a checkpoint, and ends launched processes. Other commands keep the
+    // system's default handling.
     let trains = std::env::args_os().nth(1).is_some_and(|command| command == "train" || command == "launch");
     let watch = || {
         ctrlc::set_handler(|| {

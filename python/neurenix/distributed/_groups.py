@@ -19,6 +19,10 @@ class GroupMember:
     NON_GROUP_MEMBER = object()
 
 
+# What new_group has made, to close it with the job's group.
+_made: list[ProcessGroup] = []
+
+
 def is_available() -> bool:
     """Whether this package has process groups. It does."""
     return True
@@ -100,6 +104,9 @@ def destroy_process_group(group: ProcessGroup | None = None) -> None:
         return
     if GroupMember.WORLD is not None:
         GroupMember.WORLD = None
+        for made in _made:
+            made._close()
+        _made.clear()
         _engine.end_world()
 
 
@@ -143,7 +150,10 @@ def new_group(
     world = group_or_world(None, "new_group")
     chosen = list(range(world.size())) if ranks is None else [int(rank) for rank in ranks]
     group = world._subgroup(chosen)
-    return GroupMember.NON_GROUP_MEMBER if group is None else group
+    if group is None:
+        return GroupMember.NON_GROUP_MEMBER
+    _made.append(group)
+    return group
 
 
 def get_rank(group: Any = None) -> int:

@@ -30,7 +30,9 @@ class Divider:
         """This rank's part along a dimension."""
         size = parameter.shape[dim]
         first, length = part_of(size, self.group)
-        if length == 0:
+        # All ranks refuse it, or none.
+        ranks = self.group.size()
+        if size <= -(-size // ranks) * (ranks - 1):
             raise ValueError(f"tensor_parallel: a dimension of {size} cannot be divided among {self.group.size()} ranks")
         made = self._taken(parameter, dim, lambda whole: whole.narrow(dim, first, length))
         if self.group.size() > 1:

@@ -153,7 +153,18 @@ def _finish(tensors: dict[str, Any], plain: dict[str, Any], ranks: int, unfinish
     if final.exists():
         final.rename(old)
     unfinished.rename(final)
+    _flush(final.parent)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def _flush(folder: Path) -> None:
+    """Makes names in a folder last, where the system can."""
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def latest(folder: str | os.PathLike[str]) -> Path | None:
@@ -163,8 +174,8 @@ def latest(folder: str | os.PathLike[str]) -> Path | None:
         digits = re.search(r"\d+$", path.name)
         return int(digits.group()) if digits else -1
 
-    found = [path.parent for path in Path(folder).glob(f"*/{_INDEX}")]
-    found = [path for path in found if not path.name.endswith((".unfinished", ".old"))]
+    found = {path.parent for path in Path(folder).glob(f"*/{_INDEX}")}
+    found = {path.with_name(path.name.removesuffix(".old")) for path in found if path.suffix != ".unfinished"}
     return max(found, key=lambda path: (number(path), path.name), default=None)
 
 
@@ -187,7 +198,7 @@ def load(state: Any, path: str | os.PathLike[str], group: Any = None) -> Any:
     Raises ``FileNotFoundError`` if there is no complete checkpoint, and ``ValueError`` if it does not fit the state;
     nothing is changed then.
     """
-    folder = Path(path)
+    folder = _complete(Path(path))
     try:
         index = json.loads((folder / _INDEX).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -197,6 +208,13 @@ def load(state: Any, path: str | os.PathLike[str], group: Any = None) -> Any:
     missing = [key for key, value in targets.items() if key not in (tensors if _is_tensor(value) else plain)]
     if missing:
         raise ValueError(f"checkpoint.load: {folder} does not have {missing[0]}, and {len(missing) - 1} more")
+    roots = {key.split("/")[0] for key in targets} | (set(state) if isinstance(state, dict) else set())
+    dropped = [key for key in (*tensors, *plain) if key not in targets and key.split("/")[0] in roots]
+    if dropped:
+        raise ValueError(
+            f"checkpoint.load: the state has no {dropped[0]} to read into, and {len(dropped) - 1} more: an optimiser has its "
+            "tensors after its first step"
+        )
     found: dict[str, Tensor] = {}
     for key, value in targets.items():
         if not _is_tensor(value):
@@ -211,6 +229,12 @@ def load(state: Any, path: str | os.PathLike[str], group: Any = None) -> Any:
             target = targets[key].tensor if isinstance(targets[key], Shard) else targets[key]
             target.copy_(read.reshape(target.shape))
     return _rebuilt(state, lambda key, value: value if _is_tensor(value) else plain[key])
+
+
+def _complete(folder: Path) -> Path:
+    """The folder, or the older one if a process was killed between their renames."""
+    old = folder.with_name(f"{folder.name}.old")
+    return old if not (folder / _INDEX).exists() and (old / _INDEX).exists() else folder
 
 
 def _is_tensor(value: Any) -> bool:

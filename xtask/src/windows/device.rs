@@ -11,14 +11,12 @@ use crate::{devices::turn, succeed};
 const SHARE: usize = 16;
 
 /// What fails under Wine: the operation (all if it is empty), part of the case and the message, and the reason.
-const KNOWN: [(&str, &str, &str); 1] = [
-    (
-        "",
-        "making a pipeline: Call failed. (0x80004005)",
-        "Wine's vkd3d has no group-shared memory of 64-bit numbers, and only the kernel for operands at other addresses \
+const KNOWN: [(&str, &str, &str); 1] = [(
+    "",
+    "making a pipeline: Call failed. (0x80004005)",
+    "Wine's vkd3d has no group-shared memory of 64-bit numbers, and only the kernel for operands at other addresses \
          needs it",
-    ),
-];
+)];
 
 pub(super) fn check(windows: &Windows) -> Result<(), String> {
     succeed(windows.cargo("test").args(["--package", "phynexus-directml", "--quiet"]))?;

@@ -6,7 +6,7 @@ use std::{
     net::TcpListener,
     path::Path,
     process::{Child, Command, ExitStatus, Stdio},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -24,9 +24,9 @@ pub(super) struct Arguments {
     /// This machine's number, from 0
     #[arg(long, default_value_t = 0, value_parser = super::whole::<usize>)]
     node_rank: usize,
-    /// The address of machine 0
-    #[arg(long, default_value = "127.0.0.1")]
-    master_addr: String,
+    /// The address of machine 0; with one machine, 127.0.0.1
+    #[arg(long)]
+    master_addr: Option<String>,
     /// A free port of machine 0; with one machine it is chosen
     #[arg(long)]
     master_port: Option<u16>,
@@ -41,25 +41,31 @@ pub(super) struct Arguments {
 /// How long processes may take to end once another one has failed.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Set by Ctrl-C: processes end, and are not started again.
-static STOPPED: AtomicBool = AtomicBool::new(false);
-
-/// Asks a launch to end its processes. Returns false if none is running, or it was asked before.
-pub(super) fn stop() -> bool {
-    RUNNING.load(Ordering::Acquire) && !STOPPED.swap(true, Ordering::AcqRel)
-}
-
+/// How often Ctrl-C was pressed: first processes are asked to end, then they are killed, and they are not started again.
+static STOPS: AtomicUsize = AtomicUsize::new(0);
 static RUNNING: AtomicBool = AtomicBool::new(false);
+
+/// Asks a launch to end its processes, and kills them if it was asked before. Returns false if none is running.
+pub(super) fn stop() -> bool {
+    let is_running = RUNNING.load(Ordering::Acquire);
+    if is_running {
+        STOPS.fetch_add(1, Ordering::AcqRel);
+    }
+    is_running
+}
 
 pub(super) fn run(arguments: &Arguments, own: &[OsString]) -> Result<u8> {
     if arguments.node_rank >= arguments.nodes {
         let message = format!("{} is not below --nodes, {}", arguments.node_rank, arguments.nodes);
         return Err(Error::data("--node-rank", message));
     }
+    if arguments.nodes > 1 && arguments.master_addr.is_none() {
+        return Err(Error::data("--master-addr", "several machines need the address of machine 0"));
+    }
     if arguments.nodes > 1 && arguments.master_port.is_none() {
         return Err(Error::data("--master-port", "several machines need a port of machine 0 that all know"));
     }
-    STOPPED.store(false, Ordering::Release);
+    STOPS.store(0, Ordering::Release);
     RUNNING.store(true, Ordering::Release);
     let result = attempts(arguments, &program(&arguments.program, own));
     RUNNING.store(false, Ordering::Release);
@@ -69,7 +75,7 @@ pub(super) fn run(arguments: &Arguments, own: &[OsString]) -> Result<u8> {
 /// Starts a command in several processes of this machine.
 pub(super) fn copies(command: &[OsString], processes: usize) -> Result<u8> {
     let program = command.to_vec();
-    let (master_addr, master_port) = ("127.0.0.1".to_owned(), None);
+    let (master_addr, master_port) = (None, None);
     run(&Arguments { processes, nodes: 1, node_rank: 0, master_addr, master_port, restarts: 0, program }, &[])
 }
 
@@ -138,7 +144,9 @@ fn attempt_once(arguments: &Arguments, words: &[OsString], attempt: usize) -> Re
             ("MASTER_PORT", usize::from(port)),
         ];
         command.envs(numbers.map(|(name, number)| (name, number.to_string())));
-        command.env("MASTER_ADDR", &arguments.master_addr).env_remove("TORCHELASTIC_USE_AGENT_STORE");
+        command
+            .env("MASTER_ADDR", arguments.master_addr.as_deref().unwrap_or("127.0.0.1"))
+            .env_remove("TORCHELASTIC_USE_AGENT_STORE");
         // Ctrl-C reaches this process alone, which tells the others once.
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
@@ -177,18 +185,18 @@ impl Processes {
                     outcome = Outcome::Failed(Failed { rank, status });
                 }
             }
-            if STOPPED.load(Ordering::Acquire) {
-                outcome = Outcome::Stopped;
-            }
-            match deadline {
-                // Ranks notice by themselves that another has ended, and say so.
-                None if matches!(outcome, Outcome::Failed(_)) => deadline = Some(Instant::now() + GRACE),
-                None if matches!(outcome, Outcome::Stopped) => {
+            match (STOPS.load(Ordering::Acquire), deadline) {
+                // They may take their time to write a checkpoint.
+                (1, _) if !matches!(outcome, Outcome::Stopped) => {
+                    outcome = Outcome::Stopped;
                     self.terminate();
-                    deadline = Some(Instant::now() + GRACE);
                 }
-                Some(over) if Instant::now() > over => self.kill(),
-                _ => {}
+                (1, _) => {}
+                // Ranks notice by themselves that another has ended, and say so.
+                (0, None) if matches!(outcome, Outcome::Failed(_)) => deadline = Some(Instant::now() + GRACE),
+                (0, None) => {}
+                (0, Some(over)) if Instant::now() <= over => {}
+                _ => self.kill(),
             }
             thread::sleep(Duration::from_millis(20));
         }

@@ -39,11 +39,21 @@ impl Member {
         self.environment.restart_count > 0
     }
 
+    /// What rank 0 decides.
+    pub(super) fn decided(&self, own: bool) -> Result<bool> {
+        let mut decision = [u8::from(own)];
+        self.group.transport().broadcast(&mut decision, 0)?;
+        Ok(decision == [1])
+    }
+
     /// The device of this process, of those of one kind: by its number on this machine.
     pub(super) fn device(&self, first: Device) -> Result<Device> {
         match first.name().split_once(':') {
             Some((kind, _)) if self.environment.local_world_size > 1 => {
-                Ok(Device::find(&format!("{kind}:{}", self.environment.local_rank))?)
+                let own = Device::find(&format!("{kind}:{}", self.environment.local_rank));
+                // A launcher may show each process its own device only.
+                let is_only = Device::find(&format!("{kind}:1")).is_err();
+                if is_only { Ok(first) } else { Ok(own?) }
             }
             _ => Ok(first),
         }

@@ -95,7 +95,10 @@ pub(super) fn run(
     if let Some(threads) = arguments.threads {
         neurenix::set_threads(threads)?;
     }
-    let begun = arguments.resume.clone().or_else(|| begun(member.as_ref()?, arguments));
+    let begun = match &member {
+        Some(member) if arguments.resume.is_none() => begun(member, arguments)?,
+        _ => arguments.resume.clone(),
+    };
     let follows = member.as_ref().is_some_and(|member| !member.leads());
     let open = |path: PathBuf| match follows {
         false => RunFolder::to_resume(&path),
@@ -182,9 +185,16 @@ pub(super) fn run(
 }
 
 /// The folder of the run that a failure ended, if the launcher has started its processes again.
-fn begun(member: &Member, arguments: &Arguments) -> Option<PathBuf> {
-    let out = arguments.out.as_ref().filter(|_| member.is_restarted())?;
-    RunFolder::at(out).checkpoint_path().exists().then(|| out.clone())
+fn begun(member: &Member, arguments: &Arguments) -> Result<Option<PathBuf>> {
+    if !member.is_restarted() {
+        return Ok(None);
+    }
+    let Some(out) = &arguments.out else {
+        let message = "a run that is started again needs it, to continue from its checkpoint";
+        return Err(Error::data("--out", message));
+    };
+    let is_there = member.decided(RunFolder::at(out).checkpoint_path().exists())?;
+    Ok(is_there.then(|| out.clone()))
 }
 
 /// Writes the configuration and prints a summary of the task.

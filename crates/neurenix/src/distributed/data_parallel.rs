@@ -121,7 +121,13 @@ impl DataParallel {
 
     /// Whether any rank has a gradient of each parameter.
     fn used_anywhere(&self, gradients: &[Option<Tensor>]) -> phynexus::Result<Vec<bool>> {
-        let mut used: Vec<u8> = gradients.iter().map(|gradient| u8::from(gradient.is_some())).collect();
+        let is_used = |(parameter, gradient): (&Parameter, &Option<Tensor>)| -> phynexus::Result<u8> {
+            // A gradient may have been collected while reductions were paused.
+            let collected = parameter.collector().map_err(callback)?.grad();
+            Ok(u8::from(gradient.is_some() || collected.is_some()))
+        };
+        let mut used: Vec<u8> =
+            self.parameters.iter().zip(gradients).map(is_used).collect::<phynexus::Result<_>>()?;
         self.group.transport().all_reduce(&mut used, DType::U8, Combine::Max)?;
         Ok(used.into_iter().map(|used| used == 1).collect())
     }
@@ -154,6 +160,10 @@ impl DataParallel {
         }
         if !self.options.find_unused {
             self.refuse_unused(&gradients)?;
+        } else if is_recording() {
+            let message = "which parameters are used is found anew in each step, which a recording cannot do: leave \
+                           find_unused_parameters off in compiled functions";
+            return Err(EngineError::argument("DistributedDataParallel", message));
         }
         let used = match self.options.find_unused {
             true => self.used_anywhere(&gradients)?,
@@ -180,7 +190,7 @@ struct Reducer(Weak<DataParallel>);
 
 impl GradientReducer for Reducer {
     fn is_active(&self) -> bool {
-        self.0.upgrade().is_some_and(|all| !all.paused.load(Ordering::Acquire))
+        self.0.upgrade().is_some_and(|all| all.group.size() > 1 && !all.paused.load(Ordering::Acquire))
     }
 
     fn reduce(&self, gradients: Vec<(usize, Tensor, Tensor)>) -> phynexus::Result<Vec<(Tensor, Tensor)>> {
@@ -208,7 +218,9 @@ pub fn broadcast<'a>(parameters: impl Iterator<Item = &'a Parameter>, group: &Gr
         parameter.tensor().detach()?.collective(CollectiveKind::Broadcast { root: 0 }, group)
     });
     let values: Vec<Tensor> = values.collect::<phynexus::Result<_>>()?;
-    Tensor::evaluate_all(&values.iter().collect::<Vec<_>>())?;
+    if !is_recording() {
+        Tensor::evaluate_all(&values.iter().collect::<Vec<_>>())?;
+    }
     for (parameter, value) in parameters.into_iter().zip(values) {
         let value = if parameter.is_trainable() { value.with_grad()? } else { value };
         parameter.set(value)?;

@@ -445,7 +445,14 @@ impl Hooks for Session<'_, '_> {
         if let Some(parallel) = &self.parallel {
             parallel.share(&self.buffers)?;
         }
-        let evaluation = self.validation.map(|data| self.trainer.evaluate(data)).transpose()?;
+        let mut evaluation = self.validation.map(|data| self.trainer.evaluate(data)).transpose()?;
+        if let (Some(parallel), Some(own)) = (&self.parallel, &mut evaluation) {
+            // Ranks on other processors may differ in the last digit, and all must stop in the same epoch.
+            let accuracy = own.accuracy.unwrap_or_default();
+            let [loss, accuracy] = parallel.numbers_of_rank_0([own.loss.to_bits(), accuracy.to_bits()])?;
+            own.loss = f64::from_bits(loss);
+            own.accuracy = own.accuracy.map(|_| f64::from_bits(accuracy));
+        }
         let done = &self.trainer.progress;
         let record = EpochRecord {
             epoch: done.epochs_done + 1,
@@ -480,6 +487,12 @@ impl Session<'_, '_> {
     /// Writes a checkpoint, which all ranks can read when this returns.
     fn checkpoint(&mut self) -> Result<()> {
         let Some(parallel) = &self.parallel else { return self.trainer.checkpoint() };
+        // Ranks with other numbers of rows have drawn other numbers. A run that is resumed has those of rank 0.
+        for generator in [self.trainer.generator, Generator::default_generator()] {
+            let GeneratorState { seed, counter } = generator.state();
+            let [seed, counter] = parallel.numbers_of_rank_0([seed, counter])?;
+            generator.set_state(GeneratorState { seed, counter });
+        }
         // The others learn of a failure by the rank's end.
         if parallel.writes() {
             self.trainer.checkpoint()?;

@@ -90,6 +90,13 @@ impl Parallel {
         Ok(any == [1])
     }
 
+    /// Rank 0's numbers, for all ranks.
+    pub(super) fn numbers_of_rank_0<const N: usize>(&self, own: [u64; N]) -> Result<[u64; N]> {
+        let mut bytes = own.map(u64::to_le_bytes);
+        self.group.transport().broadcast(bytes.as_flattened_mut(), 0)?;
+        Ok(bytes.map(u64::from_le_bytes))
+    }
+
     /// Waits for all ranks.
     pub(super) fn barrier(&self) -> Result<()> {
         Ok(self.group.transport().barrier()?)

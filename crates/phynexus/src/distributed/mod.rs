@@ -147,9 +147,16 @@ impl Group {
         let kept = match find() {
             Some(kept) => kept,
             None => {
-                let made = Arc::new(make(self)?);
-                lock().push((device.to_owned(), made.clone()));
-                made
+                let made: Arc<dyn Any + Send + Sync> = Arc::new(make(self)?);
+                let mut devices = lock();
+                // Another thread may have made one meanwhile.
+                match devices.iter().find(|(name, _)| name == device) {
+                    Some((_, kept)) => kept.clone(),
+                    None => {
+                        devices.push((device.to_owned(), made.clone()));
+                        made
+                    }
+                }
             }
         };
         kept.downcast()

@@ -33,6 +33,7 @@ pub(super) fn reduce(found: Vec<LeafGradient>, leaves_collect: bool) -> Result<F
             all.own.push((leaf, gradient));
             continue;
         };
+        leaf.refuse_replaced()?;
         let total = match leaf.grad().filter(|_| leaves_collect) {
             Some(collected) => (Formula::of(&collected) + Formula::of(&gradient)).tensor()?,
             None => gradient,

@@ -111,9 +111,10 @@ impl Tensor {
     pub fn backward_from(&self, output_gradient: &Tensor, retain_graph: bool) -> Result<()> {
         let _guard = no_grad();
         let gradients = self.sweep_to_leaves(output_gradient, retain_graph, false)?;
+        let found = reduce(gradients, true)?;
         // The graph may already be released, so an interruption must not leave some leaves without their gradients.
         let _shield = Shield::new();
-        store(reduce(gradients, true)?)
+        store(found)
     }
 
     /// Like [`Tensor::backward_from`], but the collected gradients can be differentiated again. `output_gradient`
@@ -124,8 +125,9 @@ impl Tensor {
             output_gradient.map_or_else(|| self.unit_gradient("backward"), |given| Ok(given.clone()))?;
         let _guard = record_gradients(true);
         let gradients = self.sweep_to_leaves(&unit, true, true)?;
+        let found = reduce(gradients, true)?;
         let _shield = Shield::new();
-        store(reduce(gradients, true)?)
+        store(found)
     }
 
     /// Returns the leaves that require gradients and on which this tensor depends.
@@ -238,6 +240,10 @@ impl Tensor {
             |gradient: &Tensor| !gradient.is_evaluated() && !gradient.is_same(output_gradient);
         for gradient in gradients.values().filter(|gradient| is_computed_here(gradient)) {
             gradient.node().body().beside = Some(Arc::downgrade(self.node()));
+        }
+        // Every rank must run their collectives now, whatever it reads next.
+        if swept.path.iter().any(|node| matches!(node.op(), Op::Collective(_))) && !is_recording() {
+            Tensor::evaluate_all(&gradients.values().collect::<Vec<_>>())?;
         }
         let leaf = |node: &Arc<Node>| {
             let gradient = gradients.remove(&node.number)?;

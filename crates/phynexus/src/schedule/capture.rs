@@ -45,6 +45,8 @@ struct Notes {
     draws: Vec<Draw>,
     /// Whether the function set the state of a random generator.
     seeds: bool,
+    /// Tensors to compute although nothing may read them.
+    effects: Vec<Tensor>,
 }
 
 /// A tensor that became an argument of the captured function.
@@ -131,6 +133,16 @@ pub fn adopt(tensor: &Tensor) -> Result<Tensor> {
         }
     });
     Ok(leaf)
+}
+
+/// Notes a tensor that the function which this thread captures must compute even if nothing reads it, such as a
+/// collective, in which other processes take part.
+pub fn note_effect(tensor: &Tensor) {
+    MODE.with_borrow_mut(|mode| {
+        if let Mode::Capturing(notes) = mode {
+            notes.effects.push(tensor.clone());
+        }
+    });
 }
 
 /// Notes random numbers drawn on this thread, if it is capturing a function.

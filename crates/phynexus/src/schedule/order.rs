@@ -45,7 +45,7 @@ pub(super) fn order(ir: &Ir, pieces: &[Piece]) -> Vec<usize> {
         unread.remove(output);
     }
     // Sizes may differ from rank to rank, and with them the order below.
-    for [before, after] in in_turn(pieces, &readers, &waits) {
+    for [before, after] in in_turn(ir, pieces, &readers, &waits) {
         readers[before].push(after);
         waits[after] += 1;
     }
@@ -113,27 +113,54 @@ pub(super) fn is_collective(piece: &Piece) -> bool {
     matches!(piece.step.routine(), Some(Op::Collective(_)))
 }
 
-/// Returns pairs of collectives, the first of which must run before the second: in an order that depends only on the
-/// graph, so that every rank has it.
-fn in_turn(pieces: &[Piece], readers: &[SmallVec<[usize; 4]>], waits: &[usize]) -> Vec<[usize; 2]> {
-    if pieces.iter().filter(|piece| is_collective(piece)).count() < 2 {
+/// Returns pairs of collectives, the first of which must run before the second. Their order is that of their depth in the
+/// graph, whatever is fused, so that every rank has it, and a bucket of gradients is reduced as soon as it is there.
+fn in_turn(ir: &Ir, pieces: &[Piece], readers: &[SmallVec<[usize; 4]>], waits: &[usize]) -> Vec<[usize; 2]> {
+    let mut collectives: Vec<(Id, usize)> = (pieces.iter().enumerate())
+        .filter(|(_, piece)| is_collective(piece))
+        .filter_map(|(index, piece)| Some((piece.stored().next()?, index)))
+        .collect();
+    if collectives.len() < 2 {
         return Vec::new();
     }
+    let mut depth: Vec<u32> = Vec::with_capacity(ir.nodes.len());
+    for node in &ir.nodes {
+        depth.push(node.inputs.iter().map(|&input| depth[input as usize] + 1).max().unwrap_or(0));
+    }
+    collectives.sort_unstable_by_key(|&(node, _)| (depth[node as usize], node));
+    let turns: Vec<[usize; 2]> = collectives.windows(2).map(|pair| [pair[0].1, pair[1].1]).collect();
+    let done = simulated(pieces.len(), readers, waits, &turns);
+    if done.len() == pieces.len() {
+        return turns;
+    }
+    // A kernel waits for one collective and is waited for by another that is less deep: the kernels decide.
+    let done = simulated(pieces.len(), readers, waits, &[]);
+    let collectives: Vec<usize> = done.into_iter().filter(|&index| is_collective(&pieces[index])).collect();
+    collectives.windows(2).map(|pair| [pair[0], pair[1]]).collect()
+}
+
+/// Returns the pieces in an order that respects what they read and these turns; fewer if there is none.
+fn simulated(
+    count: usize,
+    readers: &[SmallVec<[usize; 4]>],
+    waits: &[usize],
+    turns: &[[usize; 2]],
+) -> Vec<usize> {
     let mut waits = waits.to_vec();
-    let mut ready: BTreeSet<usize> = (0..pieces.len()).filter(|&index| waits[index] == 0).collect();
-    let mut collectives = Vec::new();
+    turns.iter().for_each(|[_, after]| waits[*after] += 1);
+    let mut ready: BTreeSet<usize> = (0..count).filter(|&index| waits[index] == 0).collect();
+    let mut done = Vec::with_capacity(count);
     while let Some(index) = ready.pop_first() {
-        if is_collective(&pieces[index]) {
-            collectives.push(index);
-        }
-        for &reader in &readers[index] {
+        done.push(index);
+        let turns = turns.iter().filter(|[before, _]| *before == index).map(|[_, after]| after);
+        for &reader in readers[index].iter().chain(turns) {
             waits[reader] -= 1;
             if waits[reader] == 0 {
                 ready.insert(reader);
             }
         }
     }
-    collectives.windows(2).map(|pair| [pair[0], pair[1]]).collect()
+    done
 }
 
 /// Checks that the order contains each piece once, after the pieces that store what it reads, and that every result is

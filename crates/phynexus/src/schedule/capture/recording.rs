@@ -178,7 +178,8 @@ impl Recording {
                 None => Source::Constant(data.clone()),
             }
         };
-        let pending = claim(&results)?;
+        let roots: Vec<&Tensor> = results.iter().chain(&notes.effects).collect();
+        let pending = claim(&roots)?;
         let mut outcomes: Vec<Made> = Vec::with_capacity(results.len());
         for result in &results {
             let position = pending.as_ref().and_then(|p| p.output(result.node()));
@@ -198,7 +199,7 @@ impl Recording {
         let mut leaves = Vec::new();
         let mut plan = None;
         if let Some(pending) = pending {
-            if pending.outputs.iter().any(|&o| !results.iter().any(|r| pending.is(o, r.node()))) {
+            if pending.outputs.iter().any(|&o| !roots.iter().any(|r| pending.is(o, r.node()))) {
                 let message = "the captured function keeps a pending tensor: return it as one of the results";
                 return Err(Error::argument("capture", message));
             }
@@ -336,11 +337,10 @@ fn merged(ir: &Ir, sources: impl Iterator<Item = Source>) -> (Ir, Vec<Source>) {
 }
 
 /// Finds the pending graph of a captured function's results. Its nodes stay pending.
-fn claim(results: &[Tensor]) -> Result<Option<Pending>> {
-    let roots: Vec<&Tensor> = results.iter().collect();
+fn claim(roots: &[&Tensor]) -> Result<Option<Pending>> {
     let mut walker = Walker::default();
     let mut epoch = claims();
-    let walk = walker.walk(&roots, &[], Privacy::Private, &mut epoch);
+    let walk = walker.walk(roots, &[], Privacy::Private, &mut epoch);
     drop(epoch);
     match walk? {
         Walk::Done => Ok(None),
