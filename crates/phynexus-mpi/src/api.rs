@@ -122,8 +122,8 @@ impl<H: Handle> Api<H> {
 
 /// An operation that MPI carries out, and the memory that it uses.
 ///
-/// The memory belongs to the transfer. A transfer that is dropped before it is complete leaks it, because MPI, or another
-/// process on its behalf, may still access it: a collective or a matched message cannot be ended early.
+/// The memory belongs to the transfer. A transfer that is dropped before it is complete leaks it, because MPI, or
+/// another process on its behalf, may still access it: a collective or a matched message cannot be ended early.
 pub(crate) struct Transfer<H: Handle> {
     api: &'static Api<H>,
     request: H,

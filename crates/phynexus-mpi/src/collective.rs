@@ -12,8 +12,8 @@ use crate::{
     world::{Call, Channel, World},
 };
 
-/// Up to this many bytes of all ranks, every rank gets everything and combines it, which takes one collective instead of
-/// two.
+/// Up to this many bytes of all ranks, every rank gets everything and combines it, which takes one collective instead
+/// of two.
 const SMALL: usize = 1 << 15;
 
 /// Runs a collective after all ranks have compared what they call.
@@ -49,8 +49,8 @@ fn gather<H: Handle>(
     request: *mut H,
 ) -> c_int {
     let (count, byte) = (length as c_int, world.api.dialect.byte);
-    // SAFETY: callers have memory for one part at `own` and for one of each rank at `all`, which do not overlap. It lives
-    // until the request is complete.
+    // SAFETY: callers have memory for one part at `own` and for one of each rank at `all`, which do not overlap. It
+    // lives until the request is complete.
     unsafe {
         let (own, all) = (address.add(own).cast(), address.add(all).cast());
         (world.api.functions.MPI_Iallgather)(own, count, byte, all, count, byte, world.communicator, request)
@@ -90,7 +90,7 @@ fn combine_parts(memory: &[u8], size: usize, own: &mut [u8], dtype: DType, by: C
 }
 
 /// Refuses dtypes that are not combined, before another rank waits for this one.
-fn is_combined(dtype: DType, by: Combine) -> Result<()> {
+fn check_dtype(dtype: DType, by: Combine) -> Result<()> {
     combine(&[], &mut [], dtype, by)
 }
 
@@ -197,7 +197,7 @@ pub(crate) fn reduce_scatter<H: Handle>(
             "the values of a reduce_scatter cannot be divided among the ranks",
         ));
     }
-    is_combined(dtype, by)?;
+    check_dtype(dtype, by)?;
     let steps = Steps {
         room: &|length| 2 * length * size,
         fill: &|_: &[u8], range, memory| collect(values, width, &range, memory),
@@ -223,7 +223,7 @@ pub(crate) fn all_reduce<H: Handle>(
             "the values of an all_reduce end in the middle of an element",
         ));
     }
-    is_combined(dtype, by)?;
+    check_dtype(dtype, by)?;
     let header = Header::new("all_reduce", values.len()).combining(dtype, by);
     run(world, "all_reduce", header, |call| match values.len() * world.size <= SMALL {
         true => reduce_all(call, values, dtype, by),

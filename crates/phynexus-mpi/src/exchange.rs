@@ -1,8 +1,8 @@
 //! Messages between two ranks.
 //!
-//! A message is sent in pieces, so that its length is not limited, and copied through memory of the transport, which can
-//! outlive the caller's. The first piece begins with the length of the whole, which the receiver compares with what it
-//! expects.
+//! A message is sent in pieces, so that its length is not limited, and copied through memory of the transport, which
+//! can outlive the caller's. The first piece begins with the length of the whole, which the receiver compares with what
+//! it expects.
 
 use std::{collections::VecDeque, ffi::c_int};
 

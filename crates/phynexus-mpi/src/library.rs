@@ -2,6 +2,7 @@
 
 use std::{
     env,
+    error::Error,
     ffi::{CStr, OsString, c_char, c_int},
     path::PathBuf,
 };
@@ -70,6 +71,11 @@ fn version(library: &Library) -> Option<String> {
     Some(CStr::from_bytes_until_nul(&text).ok()?.to_string_lossy().into_owned())
 }
 
+/// The loader's own words.
+pub(crate) fn reason(error: &libloading::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), ToString::to_string)
+}
+
 /// Opens the library that fits the launcher.
 ///
 /// # Errors
@@ -87,7 +93,7 @@ pub(crate) fn open(launcher: Launcher) -> Result<(Family, Library), String> {
                 match unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_GLOBAL) } {
                     Ok(library) if family.includes(&library) => return Ok((family, library)),
                     Ok(_) => {}
-                    Err(error) => messages.push(error.to_string()),
+                    Err(error) => messages.push(reason(&error)),
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! Collectives on pieces of memory.
 //!
-//! A collective works in pieces, so that lengths are not limited, and copies them through memory of the transport, which
-//! can outlive the caller's.
+//! A collective works in pieces, so that lengths are not limited, and copies them through memory of the transport,
+//! which can outlive the caller's.
 
 use std::{collections::VecDeque, ffi::c_int, ops::Range};
 

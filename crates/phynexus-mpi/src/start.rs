@@ -75,7 +75,7 @@ fn initialise(limit: Duration) -> Result<Loaded> {
     let library: &'static Library = Box::leak(Box::new(library));
     match family {
         Family::OpenMpi => {
-            let dialect = dialect::open_mpi(library).map_err(|error| wrong(error.to_string()))?;
+            let dialect = dialect::open_mpi(library).map_err(|error| wrong(library::reason(&error)))?;
             Ok(Loaded::Addresses(begin(library, dialect, launcher, size, limit)?))
         }
         Family::Mpich => Ok(Loaded::Numbers(begin(library, dialect::MPICH, launcher, size, limit)?)),
@@ -85,14 +85,15 @@ fn initialise(limit: Duration) -> Result<Loaded> {
 
 /// Initialises MPI unless another library in this process has done so, and checks that it fits.
 fn begin<H: Handle>(
-    library: &Library,
+    opened: &Library,
     dialect: Dialect<H>,
     launcher: Launcher,
     size: Option<usize>,
     limit: Duration,
 ) -> Result<&'static Api<H>> {
-    let api = Api::open(library, dialect).map_err(|error| {
-        wrong(format!("MPI 3.0 or later is needed: the library lacks a function ({error})"))
+    let api = Api::open(opened, dialect).map_err(|error| {
+        let missing = library::reason(&error);
+        wrong(format!("MPI 3.0 or later is needed, but the library lacks a function: {missing}"))
     })?;
     let api: &'static Api<H> = Box::leak(Box::new(api));
     let functions = &api.functions;

@@ -20,8 +20,8 @@ use crate::{
     end,
 };
 
-/// While it waits, a thread polls without a break for `SPIN`, then yields to others between polls for `ACTIVE`, which is
-/// longer than a piece of a message takes, and then polls every `NAP`.
+/// While it waits, a thread polls without a break for `SPIN`, then yields to others between polls for `ACTIVE`, which
+/// is longer than a piece of a message takes, and then polls every `NAP`.
 const SPIN: Duration = Duration::from_micros(200);
 const ACTIVE: Duration = Duration::from_millis(10);
 const NAP: Duration = Duration::from_micros(100);
@@ -131,8 +131,8 @@ impl<H: Handle> Call<'_, H> {
     /// Passes some time in a wait.
     ///
     /// # Errors
-    /// If the wait was interrupted, or took too long. `late` then says for whom it waited; otherwise the ranks that have
-    /// not begun as many collectives are named.
+    /// If the wait was interrupted, or took too long. `late` then says for whom it waited; otherwise the ranks that
+    /// have not begun as many collectives are named.
     pub(crate) fn pass(&mut self, late: Option<&dyn Fn() -> String>) -> Result<()> {
         let world = self.world;
         match self.clock.pass() {
@@ -233,8 +233,8 @@ impl<H: Handle> World<H> {
         let names: Vec<String> = late.iter().map(usize::to_string).collect();
         match &names[..] {
             [] => format!(
-                "waited {seconds} s. Every rank waits, but not for the same: all ranks must run the same collectives in \
-                 the same order, and none may fail"
+                "waited {seconds} s. Every rank waits, but not for the same: all ranks must run the same collectives \
+                 in the same order, and none may fail"
             ),
             [rank] => format!("rank {rank} has not called it for {seconds} s"),
             [ranks @ .., last] => {
@@ -278,7 +278,7 @@ impl<H: Handle> World<H> {
         }
     }
 
-    /// Vec<u8> for a message, at least this large, of any contents.
+    /// Memory for a message, at least this large, of any contents.
     pub(crate) fn memory(&self, bytes: usize) -> Vec<u8> {
         let mut memory = lock(&self.spare).pop().unwrap_or_default();
         if memory.len() < bytes {
