@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from .. import _engine
@@ -30,7 +31,8 @@ class Divider:
         """This rank's part along a dimension."""
         size = parameter.shape[dim]
         first, length = part_of(size, self.group)
-        if length == 0:
+        # On every rank, if the last one has nothing.
+        if math.ceil(size / self.group.size()) * (self.group.size() - 1) >= size:
             raise ValueError(f"tensor_parallel: a dimension of {size} cannot be divided among {self.group.size()} ranks")
         made = self._taken(parameter, dim, lambda whole: whole.narrow(dim, first, length))
         if self.group.size() > 1:
