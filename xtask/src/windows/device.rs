@@ -11,17 +11,13 @@ use crate::{devices::turn, succeed};
 const SHARE: usize = 16;
 
 /// What fails under Wine: the operation (all if it is empty), part of the case and the message, and the reason.
-const KNOWN: [(&str, &str, &str); 5] = [
+const KNOWN: [(&str, &str, &str); 1] = [
     (
         "",
         "making a pipeline: Call failed. (0x80004005)",
         "Wine's vkd3d has no group-shared memory of 64-bit numbers, and only the kernel for operands at other addresses \
          needs it",
     ),
-    ("sin", "Special values", "angles from 1e16 to 1e24 are wrong; the same kernel is right through Vulkan"),
-    ("cos", "Special values", "as for sin"),
-    ("tan", "Special values", "as for sin"),
-    ("random graphs", ", sin float", "as for sin"),
 ];
 
 pub(super) fn check(windows: &Windows) -> Result<(), String> {

@@ -38,9 +38,12 @@ pub(super) fn check(windows: &Windows) -> Result<(), String> {
     let wheel = wheel.to_str().ok_or("the wheel's path is not UTF-8")?;
     install_packages(&packages(&folder), &["--upgrade", wheel])?;
     let mut tests = windows.wine(&folder.join("python.exe"));
-    tests.args(["-m", "pytest", "--import-mode=importlib", "-p", "no:cacheprovider"]).args(TESTS);
+    tests.args(["-m", "pytest", "--import-mode=importlib", "-p", "no:cacheprovider"]);
+    // Wine's `start` begins in the program's folder.
+    let sources = root().join("python");
+    tests.args(TESTS.map(|test| sources.join(test)));
     // Keeps the sources off the import path, so that the installed package is tested.
-    succeed(tests.current_dir(root().join("python")).env("PYTHONSAFEPATH", "1"))
+    succeed(tests.env("PYTHONSAFEPATH", "1"))
 }
 
 /// The folder of the installed packages.
