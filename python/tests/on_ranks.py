@@ -1,7 +1,8 @@
 """Runs functions of a test file on several ranks, each of which is a process; and what those functions share.
 
-A test file has ``CASES``, pairs of a number of ranks and the name of a function without arguments, and one test that calls
-``ranks.check`` with each pair. All functions for one number of ranks run in the same processes, one after the other.
+A test file has ``CASES``, pairs of a number of ranks and the name of a function without arguments, and one test that
+calls ``ranks.check`` with each pair. All functions for one number of ranks run in the same processes, one after the
+other.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Batch normalisation over the rows of all ranks, and optimisers whose state is divided among them, against one process."""
+"""Batch normalisation over the rows of all ranks, and optimisers whose state is divided among them, against one
+process."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from on_ranks import alone, batch, close, loss, network, part, same_states, same
 
 CASES = [
     *((size, name) for size in (2, 3) for name in ("a_synchronized_norm", "an_equal_optimizer")),
-    *((2, name) for name in ("the_optimizers_state", "groups_of_parameters", "an_optimizer_in_python")),
+    *((2, name) for name in ("the_optimizers_state", "groups_of_parameters", "an_optimizer_in_python", "a_recorded_function")),
 ]
 
 
@@ -158,6 +159,38 @@ class Signs(nx.optim.Optimizer):
                 with nx.no_grad():
                     parameter.sub_(group["lr"] * parameter.grad.sign())
                 self.state[parameter]["count"] = self.state[parameter].get("count", 0) + 1
+
+
+def a_recorded_function() -> None:
+    """The optimiser's step comes after it."""
+    plain, own = network(), network()
+    optimizer = nx.optim.AdamW(plain.parameters(), lr=0.01)
+    divided = ZeroRedundancyOptimizer(own.parameters(), nx.optim.AdamW, lr=0.01)
+
+    @nx.compile
+    def gradients(x: nx.Tensor, y: nx.Tensor) -> nx.Tensor:
+        divided.zero_grad()
+        value = loss(own, (x, y))
+        value.backward()
+        return value.detach()
+
+    for step in range(4):
+        optimizer.zero_grad()
+        loss(plain, batch(step)).backward()
+        optimizer.step()
+        gradients(*batch(step))
+        divided.step()
+    same_states(own.state_dict(), plain.state_dict())
+
+    @nx.compile
+    def whole_step(x: nx.Tensor, y: nx.Tensor) -> nx.Tensor:
+        value = loss(own, (x, y))
+        value.backward()
+        divided.step()
+        return value.detach()
+
+    with pytest.raises(RuntimeError, match="cannot record its step"):
+        whole_step(*batch(0))
 
 
 def an_optimizer_in_python() -> None:
