@@ -25,11 +25,14 @@ use crate::{
 /// So many parts of a sequence are kept.
 const PARTS: usize = 16;
 
+/// A part of a sequence, by the numbers of its launches.
+type Part = (Range<usize>, Arc<Repeated<Graph>>);
+
 /// The recorded launches that repeat together: a sequence, or parts of it, between which it waits for collectives.
 #[derive(Default)]
 pub(crate) struct Recording {
     /// Least recently made first.
-    parts: Mutex<Vec<(Range<usize>, Arc<Repeated<Graph>>)>>,
+    parts: Mutex<Vec<Part>>,
 }
 
 impl Recording {

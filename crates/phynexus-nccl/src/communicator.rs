@@ -51,14 +51,15 @@ impl Member {
         Member { rank: group.rank(), size: group.size(), ranks: (0..group.size()).collect() }
     }
 
-    pub(crate) fn error(&self, message: String) -> Error {
-        Error::Collective { op: "collective", rank: self.rank, size: self.size, message }
+    /// The error of a collective.
+    pub(crate) fn error(&self, op: &'static str, message: String) -> Error {
+        Error::Collective { op, rank: self.rank, size: self.size, message }
     }
 
-    /// Gives a transport's error the numbers of the group.
-    pub(crate) fn named(&self, error: Error) -> Error {
+    /// Gives a transport's error the numbers of the group, and the collective.
+    pub(crate) fn named(&self, op: &'static str, error: Error) -> Error {
         match error {
-            Error::Collective { message, .. } => self.error(message),
+            Error::Collective { message, .. } => self.error(op, message),
             other => other,
         }
     }
@@ -191,18 +192,19 @@ impl Communicator {
     }
 
     /// Ends the communicator after a failure. Returns the error, which later uses get too.
-    pub(crate) fn fail(&self, message: &str) -> Error {
-        let ended = self.ended().map(|rank| format!("; rank {} has ended", self.member.ranks[rank]));
-        let message = format!("{message}{}", ended.unwrap_or_default());
-        let error = self.failure.get_or_init(|| self.member.error(message)).clone();
+    pub(crate) fn fail(&self, op: &'static str, message: &str) -> Error {
+        let ended: Vec<String> =
+            self.ended().map(|rank| format!("; rank {} has ended", self.member.ranks[rank])).collect();
+        let message = format!("{message}{}", ended.concat());
+        let error = self.failure.get_or_init(|| self.member.error(op, message)).clone();
         self.abort();
         error
     }
 
-    /// The other rank of the communicator that is known to have ended, if there is one.
-    pub(crate) fn ended(&self) -> Option<usize> {
+    /// The other ranks of the communicator that are known to have ended.
+    pub(crate) fn ended(&self) -> impl Iterator<Item = usize> {
         let others = (0..self.transport.size()).filter(|&rank| rank != self.rank());
-        others.into_iter().find(|&rank| self.transport.has_ended(rank))
+        others.filter(|&rank| self.transport.has_ended(rank))
     }
 
     /// How long a collective may take once the device has reached it.
@@ -210,8 +212,9 @@ impl Communicator {
         self.transport.time_limit()
     }
 
-    /// Returns an error if the communicator has failed, or the library reports that it has. Does not wait.
-    pub(crate) fn check(&self) -> Result<()> {
+    /// Returns an error if the communicator has failed, or the library reports in this collective that it has. Does not
+    /// wait.
+    pub(crate) fn check(&self, op: &'static str) -> Result<()> {
         if let Some(error) = self.failure() {
             return Err(error.clone());
         }
@@ -225,7 +228,7 @@ impl Communicator {
             SUCCESS | IN_PROGRESS => Ok(()),
             code => {
                 let text = self.library.text(code, self.lock().0);
-                Err(self.fail(&text))
+                Err(self.fail(op, &text))
             }
         }
     }
@@ -250,7 +253,7 @@ impl Communicator {
         }
         if self.is_busy.swap(true, Ordering::AcqRel) {
             let message = "two threads of this process run collectives of the group at once: use one thread";
-            return Err(self.member.error(message.to_owned()));
+            return Err(self.member.error(call.kind.name(), message.to_owned()));
         }
         let _busy = Busy(&self.is_busy);
         if call.operand == 0 || call.result == 0 {
@@ -270,7 +273,7 @@ impl Communicator {
         let code = unsafe { self.submit(&open, call, [operand, result], stream) };
         drop(open);
         self.settled(code, self.limit()).map_err(|reason| {
-            let error = self.fail(&reason);
+            let error = self.fail(call.kind.name(), &reason);
             interrupt::check().err().unwrap_or(error)
         })
     }

@@ -18,14 +18,16 @@ use crate::{
     library::{Config, Functions, Handle, IN_PROGRESS, SUCCESS, UniqueId},
 };
 
-/// What a rank asks of the library if it is to fail.
 const UNHANDLED: c_int = 1;
 const INVALID_USAGE: c_int = 5;
 
-/// Messages between the ranks of a communicator, by sender and receiver.
+/// Messages in order, by sender and receiver.
+type Messages = BTreeMap<(usize, usize), VecDeque<Vec<u8>>>;
+
+/// Messages between the ranks of a communicator.
 #[derive(Default)]
 struct World {
-    messages: Mutex<BTreeMap<(usize, usize), VecDeque<Vec<u8>>>>,
+    messages: Mutex<Messages>,
     arrived: Condvar,
 }
 
@@ -59,9 +61,7 @@ impl Rank {
 
     fn receive(&self, from: usize) -> Vec<u8> {
         let messages = self.world.messages.lock().unwrap();
-        let empty = |messages: &mut BTreeMap<_, VecDeque<_>>| {
-            messages.get(&(from, self.rank)).is_none_or(VecDeque::is_empty)
-        };
+        let empty = |messages: &mut Messages| messages.get(&(from, self.rank)).is_none_or(VecDeque::is_empty);
         let wait = self.world.arrived.wait_timeout_while(messages, Duration::from_secs(20), empty);
         let mut messages = wait.unwrap().0;
         messages.get_mut(&(from, self.rank)).and_then(VecDeque::pop_front).expect("no message")

@@ -57,6 +57,8 @@ pub struct Flight<E> {
     /// When the collective is done.
     done: E,
     communicator: Arc<Communicator>,
+    /// The collective's name.
+    name: &'static str,
     reads: Range<u64>,
     writes: Range<u64>,
     /// Whether the first stream waits for it already.
@@ -69,11 +71,12 @@ pub struct Flight<E> {
 impl<E> Flight<E> {
     pub(crate) fn new(
         communicator: Arc<Communicator>,
+        name: &'static str,
         [reads, writes]: [Range<u64>; 2],
         [begun, done]: [E; 2],
     ) -> Flight<E> {
         let (seen, lost, is_joined) = (OnceLock::new(), OnceLock::new(), AtomicBool::new(false));
-        Flight { begun, done, communicator, reads, writes, is_joined, seen, lost }
+        Flight { begun, done, communicator, name, reads, writes, is_joined, seen, lost }
     }
 
     /// The event after the collective.
@@ -103,7 +106,7 @@ impl<E> Flight<E> {
     /// Returns an error, and aborts the communicator, if it fails or takes too long. The device is in this collective if
     /// it `is_reached`.
     fn watch(&self, is_reached: bool) -> Result<()> {
-        self.communicator.check()?;
+        self.communicator.check(self.name)?;
         if !is_reached {
             return Ok(());
         }
@@ -111,10 +114,11 @@ impl<E> Flight<E> {
         let limit = self.communicator.limit();
         if seen.elapsed() > limit {
             let message = format!("a rank did not come within {} s", limit.as_secs_f64());
-            return Err(self.communicator.fail(&message));
+            return Err(self.communicator.fail(self.name, &message));
         }
-        if self.communicator.ended().is_some() && self.lost.get_or_init(Instant::now).elapsed() > GRACE {
-            return Err(self.communicator.fail("the collective cannot end"));
+        if self.communicator.ended().next().is_some() && self.lost.get_or_init(Instant::now).elapsed() > GRACE
+        {
+            return Err(self.communicator.fail(self.name, "it cannot end"));
         }
         Ok(())
     }

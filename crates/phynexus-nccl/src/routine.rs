@@ -49,7 +49,7 @@ impl Routine {
         let call = Call::new(collective.kind, library.node.dtype, from, to, name);
         let refused = |message| Error::Unsupported { device: endpoint.name().to_owned(), message };
         let call = call.map_err(refused)?;
-        let communicator = Arc::downgrade(&named(setup::communicator(endpoint, collective), collective)?);
+        let communicator = Arc::downgrade(&setup::communicator(endpoint, collective)?);
         Ok(Some(Routine { collective: collective.clone(), call, communicator }))
     }
 
@@ -83,18 +83,8 @@ impl Routine {
         let range = |start: u64, bytes: usize| start..start.saturating_add(bytes as u64);
         let reads = range(operand, self.call.operand_bytes());
         let writes = range(result, self.call.result_bytes());
-        flights.add(Flight::new(communicator, [reads, writes], [begun, done]));
-        named(submitted, &self.collective)?;
+        flights.add(Flight::new(communicator, self.call.kind.name(), [reads, writes], [begun, done]));
+        submitted?;
         recorded
     }
-}
-
-/// Names the collective in an error.
-fn named<T>(result: Result<T>, collective: &Collective) -> Result<T> {
-    result.map_err(|error| match error {
-        Error::Collective { rank, size, message, .. } => {
-            Error::Collective { op: collective.kind.name(), rank, size, message }
-        }
-        other => other,
-    })
 }

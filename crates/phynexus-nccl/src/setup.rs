@@ -170,6 +170,7 @@ struct Membership {
 /// be reached.
 pub(crate) fn communicator(endpoint: &dyn Endpoint, collective: &Collective) -> Result<Arc<Communicator>> {
     let group = Group::find(collective.member.group)?;
+    let op = collective.kind.name();
     let pair = match collective.kind {
         CollectiveKind::Send { to: peer } | CollectiveKind::Receive { from: peer } => {
             Some([group.rank().min(peer as usize), group.rank().max(peer as usize)])
@@ -188,7 +189,7 @@ pub(crate) fn communicator(endpoint: &dyn Endpoint, collective: &Collective) -> 
         None => {
             if membership.is_making.swap(true, Ordering::AcqRel) {
                 return Err(Error::Collective {
-                    op: collective.kind.name(),
+                    op,
                     rank: group.rank(),
                     size: group.size(),
                     message: "another thread of this process runs collectives of the group: use one thread"
@@ -196,12 +197,13 @@ pub(crate) fn communicator(endpoint: &dyn Endpoint, collective: &Collective) -> 
                 });
             }
             let made = match pair {
-                None => make(endpoint, &group, Member::of(&group)),
-                Some(pair) => in_pair(endpoint, &group, pair),
+                None => make(endpoint, op, &group, Member::of(&group)),
+                Some(pair) => in_pair(endpoint, op, &group, pair),
             };
             let kept = made.clone().map_err(|refusal| match refusal {
                 Refusal::Failed(Error::Interrupted) => Refusal::Failed(
                     Member::of(&group).error(
+                        op,
                         "the start of its communicator was interrupted: close the group, and open another"
                             .to_owned(),
                     ),
@@ -219,16 +221,26 @@ pub(crate) fn communicator(endpoint: &dyn Endpoint, collective: &Collective) -> 
 }
 
 /// The communicator of two ranks. The other members take no part.
-fn in_pair(endpoint: &dyn Endpoint, group: &Group, pair: [usize; 2]) -> Result<Arc<Communicator>, Refusal> {
+fn in_pair(
+    endpoint: &dyn Endpoint,
+    op: &'static str,
+    group: &Group,
+    pair: [usize; 2],
+) -> Result<Arc<Communicator>, Refusal> {
     let missing = || Error::internal("phynexus_nccl", "a rank is not in its own pair");
     let two = group.subgroup(&pair).and_then(|two| two.ok_or_else(missing)).map_err(Refusal::Failed)?;
     // It is only used here.
     two.close();
-    make(endpoint, &two, Member { ranks: pair.to_vec(), ..Member::of(group) })
+    make(endpoint, op, &two, Member { ranks: pair.to_vec(), ..Member::of(group) })
 }
 
-fn make(endpoint: &dyn Endpoint, group: &Group, member: Member) -> Result<Arc<Communicator>, Refusal> {
-    let failed = |error: Error| Refusal::Failed(member.named(error));
+fn make(
+    endpoint: &dyn Endpoint,
+    op: &'static str,
+    group: &Group,
+    member: Member,
+) -> Result<Arc<Communicator>, Refusal> {
+    let failed = |error: Error| Refusal::Failed(member.named(op, error));
     let transport = group.transport();
     let vendor = endpoint.vendor();
     let own = Introduction::of(endpoint, vendor).encode();
@@ -236,7 +248,7 @@ fn make(endpoint: &dyn Endpoint, group: &Group, member: Member) -> Result<Arc<Co
     transport.all_gather(&own, &mut all).map_err(failed)?;
     let all: Option<Vec<Introduction>> = all.chunks_exact(RECORD).map(Introduction::decode).collect();
     let Some(all) = all else {
-        return Err(failed(member.error("the ranks have devices of different kinds".to_owned())));
+        return Err(failed(member.error(op, "the ranks have devices of different kinds".to_owned())));
     };
     if let Some(reason) = refusal(&all) {
         return Err(Refusal::Agreed(reason));

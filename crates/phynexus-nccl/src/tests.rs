@@ -245,7 +245,7 @@ fn a_collective_that_takes_too_long_is_aborted() {
         stuck(&group, &Double::new(group.rank()))
     });
     for (error, remains) in errors {
-        let Error::Collective { message, .. } = error else { panic!("{error}") };
+        let Error::Collective { message, op: "all_reduce", .. } = error else { panic!("{error}") };
         assert!(message.starts_with("a rank did not come within 0.4 s"), "{message}");
         assert!(remains);
     }

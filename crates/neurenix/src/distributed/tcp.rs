@@ -199,6 +199,10 @@ impl Transport for Tcp {
     fn time_limit(&self) -> Duration {
         self.timeout
     }
+    fn has_ended(&self, rank: usize) -> bool {
+        // While another thread uses the connections, it looks itself.
+        self.shared().mesh.as_mut().is_some_and(|mesh| mesh.has_left(rank))
+    }
     fn exchange(&self, send: Option<Outgoing<'_>>, receive: Option<Incoming<'_>>) -> phynexus::Result<()> {
         let ranks = [send.as_ref().map(|send| send.to), receive.as_ref().map(|receive| receive.from)];
         if let Some(rank) = ranks.into_iter().flatten().find(|rank| *rank >= self.size) {

@@ -125,10 +125,11 @@ impl Group {
         &self.transport
     }
 
-    /// Closes the group: later uses are errors.
+    /// Closes the group: later uses are errors. What devices keep for it is dropped.
     pub fn close(&self) {
         let closed = groups().remove(&self.member.group);
-        drop(closed);
+        let kept = std::mem::take(&mut *self.devices.lock().unwrap_or_else(PoisonError::into_inner));
+        drop((closed, kept));
     }
 
     /// What a device keeps for this group, such as a communicator of its library. The first call makes it; no lock is

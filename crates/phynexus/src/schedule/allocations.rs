@@ -3,7 +3,10 @@
 
 use std::ops::RangeInclusive;
 
-use super::plan::{Allocation, Leaf, Owned, Piece};
+use super::{
+    order::is_collective,
+    plan::{Allocation, Leaf, Owned, Piece},
+};
 use crate::{
     device::Backend,
     hash::{FastMap, FastSet},
@@ -61,6 +64,10 @@ impl Allocations {
                 }
             }
         }
+        let held = match backend.target() {
+            Some(_) => held(&operands_of_collectives(pieces, launches), launches.len()),
+            None => FastMap::default(),
+        };
         // A leaf that is also a result must not be overwritten.
         let results: FastSet<Id> = outputs.iter().map(|(base, _)| *base).collect();
         let mut owned = Vec::new();
@@ -90,6 +97,7 @@ impl Allocations {
                     let donor = match of.get(&node) {
                         None => {
                             let until = last_read.get(&node).copied().unwrap_or(time);
+                            let until = held.get(&node).map_or(until, |&held| until.max(held));
                             let donor = replaced(ir, piece, node, backend)
                                 .find(|&read| blocks.of.contains_key(&read) && is_free(read, &taken));
                             blocks.take(node, ir.node(node).bytes(), time..=until, donor);
@@ -123,6 +131,21 @@ impl Allocations {
         );
         Allocations { of, owned, arena_bytes, in_place }
     }
+}
+
+/// Returns the operands of collectives, with the times at which they begin.
+fn operands_of_collectives(pieces: &[Piece], launches: &[impl AsRef<[usize]>]) -> Vec<(usize, Id)> {
+    let launches = launches.iter().enumerate();
+    let all = launches.flat_map(|(time, launch)| launch.as_ref().iter().map(move |&index| (time, index)));
+    let collectives = all.filter(|&(_, index)| is_collective(&pieces[index]));
+    collectives.flat_map(|(time, index)| pieces[index].read().map(move |(_, node)| (time, node))).collect()
+}
+
+/// Returns until when the operands' memory is not used again. A device may run a collective beside the steps that
+/// follow; those that use its operand's memory would wait for it. Two collectives later, it is likely done.
+fn held(operands: &[(usize, Id)], end: usize) -> FastMap<Id, usize> {
+    let until = |at: usize| operands.get(at + 2).map_or(end.saturating_sub(1), |&(time, _)| time);
+    operands.iter().enumerate().map(|(at, &(_, node))| (node, until(at))).collect()
 }
 
 /// Returns the nodes that this step reads only at the elements where it stores `node`. It may store `node` over any of
@@ -302,6 +325,14 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn memory_of_a_collective_is_held_until_the_second_one_after_it() {
+        let until = held(&[(1, 10), (4, 11), (5, 12), (9, 13)], 20);
+        let sorted: std::collections::BTreeMap<Id, usize> = until.into_iter().collect();
+        assert_eq!(Vec::from_iter(sorted), [(10, 5), (11, 9), (12, 19), (13, 19)]);
+        assert!(held(&[], 0).is_empty());
     }
 
     #[test]

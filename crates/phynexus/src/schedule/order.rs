@@ -51,6 +51,8 @@ pub(super) fn order(ir: &Ir, pieces: &[Piece]) -> Vec<usize> {
     }
     let last = |index: usize| match (readers[index].is_empty(), &pieces[index].step) {
         (false, _) => 0,
+        // A device may run it beside other steps.
+        (true, _) if is_collective(&pieces[index]) => 0,
         (true, Step::Fused(_)) => 2,
         (true, _) => 1,
     };
@@ -107,7 +109,7 @@ pub(super) fn order(ir: &Ir, pieces: &[Piece]) -> Vec<usize> {
     when_needed(order, pieces, &producer, &readers)
 }
 
-fn is_collective(piece: &Piece) -> bool {
+pub(super) fn is_collective(piece: &Piece) -> bool {
     matches!(piece.step.routine(), Some(Op::Collective(_)))
 }
 

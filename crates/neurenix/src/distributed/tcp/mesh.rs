@@ -303,6 +303,15 @@ impl Mesh {
         sockets.wait(limit);
     }
 
+    /// Looks whether a rank left or ended.
+    pub(super) fn has_left(&mut self, rank: usize) -> bool {
+        let peer = self.peers.get_mut(rank).and_then(Option::as_mut);
+        peer.is_some_and(|peer| {
+            peer.hear();
+            matches!(peer.state, State::Left | State::Ended(_))
+        })
+    }
+
     /// Looks whether a rank failed, or ended some time ago.
     fn look(&mut self, now: Instant) -> Result<(), Stop> {
         self.looked = now;

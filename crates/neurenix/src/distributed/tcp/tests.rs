@@ -210,6 +210,7 @@ fn ranks_go_on_without_one_that_left() {
             tcp.exchange(None, Some(Incoming { bytes: &mut received, from: 1 })).unwrap();
             assert_eq!(&received, b"bye");
         }
+        assert!(tcp.has_ended(1) && !tcp.has_ended(tcp.rank()));
     });
 }
 
