@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
+import sys
 from pathlib import Path
 
 import neurenix as nx
 import pytest
 from hypothesis import settings
+
+# For modules that several tests use.
+sys.path.append(str(Path(__file__).parent))
 
 # No deadline: on a busy machine, the time of a test says nothing about a function.
 settings.register_profile("checks", deadline=None, max_examples=60, derandomize=True)
@@ -22,10 +25,7 @@ def _on_the_cpu() -> None:
 
 @pytest.fixture(scope="module")
 def ranks(request: pytest.FixtureRequest) -> object:
-    """Runs functions of the test file on several ranks: see ranks.py."""
-    file = Path(__file__).parent / "ranks.py"
-    spec = importlib.util.spec_from_file_location("ranks", file)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.Ranks(str(request.path), request.module.CASES)
+    """Runs functions of the test file on several ranks: see on_ranks.py."""
+    from on_ranks import Ranks
+
+    return Ranks(str(request.path), request.module.CASES)

@@ -13,11 +13,13 @@ import neurenix.distributed as dist
 import pytest
 from neurenix import nn
 from neurenix.distributed import functional
+from on_ranks import batch, close, loss, part
 
 CASES = [
     *((size, name) for size in (2, 3) for name in ("values", "objects", "gradients", "the_whole_batch")),
-    *((2, name) for name in ("accumulated_gradients", "unused_parameters", "buffers", "a_compiled_step", "a_shared_loss")),
+    *((2, name) for name in ("accumulated_gradients", "unused_parameters", "buffers", "a_shared_loss")),
     *((2, name) for name in ("compressed_gradients", "samples", "one_rank_sends", "what_cannot_be", "a_copied_input")),
+    (2, "a_compiled_step"),
     (4, "groups"),
     (4, "a_mesh"),
 ]
@@ -40,12 +42,6 @@ def everyones(*shape: int) -> list[nx.Tensor]:
 
 def same(found: nx.Tensor, expected: nx.Tensor) -> None:
     assert found.shape == expected.shape and found.tolist() == expected.tolist(), f"{found} is not {expected}"
-
-
-def close(found: nx.Tensor, expected: nx.Tensor, bound: float = 1e-6) -> None:
-    """Equal up to this share of the greatest number."""
-    worst, scale = (found - expected).abs().max().item(), expected.abs().max().item()
-    assert found.shape == expected.shape and worst <= bound * max(scale, 1e-3), f"differs by {worst} of {scale}"
 
 
 def values() -> None:
@@ -274,20 +270,6 @@ def a_mesh() -> None:
 def network() -> nn.Sequential:
     nx.manual_seed(3)
     return nn.Sequential(nn.Linear(5, 16), nn.Tanh(), nn.Linear(16, 3))
-
-
-def batch(step: int) -> tuple[nx.Tensor, nx.Tensor]:
-    nx.manual_seed(100 + step)
-    return nx.randn(12, 5), nx.randn(12, 3)
-
-
-def part(tensors: tuple[nx.Tensor, ...]) -> list[nx.Tensor]:
-    """This rank's rows."""
-    return [each.chunk(dist.get_world_size())[dist.get_rank()] for each in tensors]
-
-
-def loss(model: Any, rows: Any) -> nx.Tensor:
-    return (model(rows[0]) - rows[1]).square().mean()
 
 
 def the_whole_batch() -> None:

@@ -20,6 +20,7 @@ PAGES = [
     "README.md",
     "docs/python.md",
     "docs/directml.md",
+    "docs/distributed.md",
     "docs/generation.md",
     "docs/npu.md",
     "docs/onnx.md",
@@ -47,7 +48,8 @@ def test_the_example_whose_types_are_checked_runs() -> None:
 
 
 MODULES = ["", ".amp", ".data", ".hardware", ".io", ".linalg", ".models", ".nn", ".nn.functional", ".nn.init", ".nn.utils"]
-MODULES += [".onnx", ".optim", ".optim.lr_scheduler", ".random", "._results"]
+MODULES += [f".distributed{name}" for name in ("", ".checkpoint", ".fsdp", ".functional", ".optim", ".tensor_parallel")]
+MODULES += [".nn.parallel", ".onnx", ".optim", ".optim.lr_scheduler", ".random", "._results"]
 
 
 def offered(module: Any) -> Iterator[tuple[str, Any]]:

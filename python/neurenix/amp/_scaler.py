@@ -9,7 +9,7 @@ from .. import _engine
 from .._autograd import no_grad
 from .._effects import NotReady, is_recording, note_change
 from .._engine import Tensor
-from ..distributed._split import by_groups, over_all_parts
+from ..distributed._split import by_groups, groups_of, over_all_parts
 from ..optim.optimizer import Optimizer
 
 
@@ -73,8 +73,9 @@ class GradScaler:
                 divided.append((wide * factor.to(wide.device, wide.dtype)).to(gradient.dtype))
             finite = _all([each.isfinite().all() for each in divided], self._scale.device)
             for places in by_groups(parameters):
-                # All ranks take the step, or none.
-                finite = over_all_parts(finite.to("uint8"), parameters[places[0]], "min").bool()
+                if groups_of(parameters[places[0]]):
+                    # All ranks take the step, or none.
+                    finite = over_all_parts(finite.to("uint8"), parameters[places[0]], "min").bool()
             # Compute everything before replacing anything: an error leaves every gradient unchanged.
             _engine.evaluate([*divided, finite])
         for parameter, gradient in zip(parameters, divided, strict=True):

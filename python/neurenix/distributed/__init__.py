@@ -1,8 +1,8 @@
 """Training by several processes: PyTorch's ``torch.distributed``, on the engine's collectives.
 
 A launcher starts the processes: ``neurenix launch``, ``torchrun``, ``mpirun`` or ``srun``. Each calls
-:func:`init_process_group`, which reads what the launcher tells it. Without a launcher there is one process, and everything
-works as if the group had one member.
+:func:`init_process_group`, which reads what the launcher tells it. Without a launcher there is one process, and
+everything works as if the group had one member.
 
 >>> import neurenix as nx
 >>> import neurenix.distributed as dist
@@ -15,9 +15,9 @@ works as if the group had one member.
 [1.0, 2.0]
 >>> dist.destroy_process_group()
 
-Collectives run when they are called, in the same order on every rank. Those of this module write their result into their
-arguments and record no gradients, as in PyTorch; those of :mod:`neurenix.distributed.functional` return it, and have
-gradients.
+Collectives run when they are called, in the same order on every rank. Those of this module write their result into
+their arguments and record no gradients, as in PyTorch; those of :mod:`neurenix.distributed.functional` return it, and
+have gradients.
 """
 
 from __future__ import annotations

@@ -22,10 +22,10 @@ from .checkpoint import Shard
 
 @dataclass(frozen=True)
 class MixedPrecision:
-    """The dtypes in which a sharded network computes. ``param_dtype`` is that of gathered weights, and of the inputs of the
-    network (``cast_root_forward_inputs``) or of every unit (``cast_forward_inputs``); ``reduce_dtype`` that in which
-    gradients are summed, by default ``param_dtype``; ``buffer_dtype`` that of buffers. The shards keep their dtype, and so
-    does the optimiser.
+    """The dtypes in which a sharded network computes. ``param_dtype`` is that of gathered weights, and of the inputs of
+    the network (``cast_root_forward_inputs``) or of every unit (``cast_forward_inputs``); ``reduce_dtype`` that in
+    which gradients are summed, by default ``param_dtype``; ``buffer_dtype`` that of buffers. The shards keep their
+    dtype, and so does the optimiser.
     """
 
     param_dtype: Any = None
@@ -58,8 +58,8 @@ class Item:
 
 
 def _settle(gradient: Tensor) -> None:
-    """Computes a gradient now: its collective has the same place in the order on every rank, and the whole gradient need
-    not be kept.
+    """Computes a gradient now: its collective has the same place in the order on every rank, and the whole gradient
+    need not be kept.
     """
     _engine.evaluate([gradient])
 
@@ -115,8 +115,8 @@ class Flat:
         return tensor if self.precision.param_dtype is None else tensor.to(self.precision.param_dtype)
 
     def whole(self, settles: bool = True) -> Tensor:
-        """All elements, gathered. The gradient is the mean over the ranks; with ``settles`` it is computed as soon as the
-        backward pass has reached it.
+        """All elements, gathered. The gradient is the mean over the ranks; with ``settles`` it is computed as soon as
+        the backward pass has reached it.
         """
         parameter, n = self.parameter, self.group.size()
         if self.parts == 1:
@@ -173,8 +173,8 @@ class Flat:
             yield item, whole.narrow(0, item.start, item.size).reshape(item.shape)
 
     def own_parts(self, vector: Tensor) -> Iterator[tuple[Item, Shard]]:
-        """What this rank has of each item in a vector that is divided like the parameters. Most items are on one rank or
-        two; the others get empty parts.
+        """What this rank has of each item in a vector that is divided like the parameters. Most items are on one rank
+        or two; the others get empty parts.
         """
         for item in self.items:
             first = max(item.start, self.first)

@@ -26,8 +26,8 @@ class _Passing:
 
 
 def with_gradient(value: Tensor, source: Tensor, rule: Callable[[Tensor], Tensor]) -> Tensor:
-    """``value`` as a result that was computed from ``source``: ``rule`` turns its gradient into that of ``source``, of the
-    same shape, dtype and device as ``source``.
+    """``value`` as a result that was computed from ``source``: ``rule`` turns its gradient into that of ``source``, of
+    the same shape, dtype and device as ``source``.
     """
     if not (source.requires_grad and _engine.is_grad_enabled()):
         return value

@@ -28,7 +28,8 @@ def _flats(model: Module) -> dict[int, tuple[str, Flat]]:
 def _by_name(
     model: Module, optimizer: Optimizer, of_flat: Callable[[str, Flat, Tensor], dict[str, Any]]
 ) -> dict[str, Any]:
-    """The state and the groups by names. ``of_flat`` gives the entries of one tensor of the state of a flat parameter."""
+    """The state and the groups by names. ``of_flat`` gives the entries of one tensor of the state of a flat
+    parameter."""
     flats, named = _flats(model), _named(model)
     state: dict[str, dict[str, Any]] = {}
     groups = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from .. import _engine
@@ -30,9 +31,8 @@ class Divider:
         """This rank's part along a dimension."""
         size = parameter.shape[dim]
         first, length = part_of(size, self.group)
-        # All ranks refuse it, or none.
-        ranks = self.group.size()
-        if size <= -(-size // ranks) * (ranks - 1):
+        # On every rank, if the last one has nothing.
+        if math.ceil(size / self.group.size()) * (self.group.size() - 1) >= size:
             raise ValueError(f"tensor_parallel: a dimension of {size} cannot be divided among {self.group.size()} ranks")
         made = self._taken(parameter, dim, lambda whole: whole.narrow(dim, first, length))
         if self.group.size() > 1:
@@ -59,12 +59,12 @@ class Divider:
 
 
 class ColumnParallelLinear(Module):
-    """:class:`neurenix.nn.Linear` of which each rank has a part of the outputs: (..., in_features) to (..., out_features),
-    or without ``gather_output`` to this rank's (..., out_features / ranks). Every rank has the same input; with
-    ``sequence_parallel`` its positions (N, L / ranks, in_features), which are gathered.
+    """:class:`neurenix.nn.Linear` of which each rank has a part of the outputs: (..., in_features) to (...,
+    out_features), or without ``gather_output`` to this rank's (..., out_features / ranks). Every rank has the same
+    input; with ``sequence_parallel`` its positions (N, L / ranks, in_features), which are gathered.
 
-    ``weight`` is (out_features / ranks, in_features), ``bias`` (out_features / ranks). If the ranks cannot have equal parts,
-    the last one has less.
+    ``weight`` is (out_features / ranks, in_features), ``bias`` (out_features / ranks). If the ranks cannot have equal
+    parts, the last one has less.
     """
 
     weight: Parameter
@@ -120,8 +120,8 @@ class ColumnParallelLinear(Module):
 
 
 class RowParallelLinear(Module):
-    """:class:`neurenix.nn.Linear` of which each rank has the weights for a part of the inputs: (..., in_features), or with
-    ``input_is_parallel`` this rank's (..., in_features / ranks), to the sum of all ranks (..., out_features). With
+    """:class:`neurenix.nn.Linear` of which each rank has the weights for a part of the inputs: (..., in_features), or
+    with ``input_is_parallel`` this rank's (..., in_features / ranks), to the sum of all ranks (..., out_features). With
     ``sequence_parallel``, each rank gets its positions of it: (N, L / ranks, out_features).
 
     ``weight`` is (out_features, in_features / ranks), ``bias`` (out_features).
@@ -187,7 +187,8 @@ class RowParallelLinear(Module):
 
 class VocabParallelEmbedding(Module):
     """:class:`neurenix.nn.Embedding` of which each rank has a part of the vectors: (...) of integers to (...,
-    embedding_dim) on every rank; with ``sequence_parallel`` (N, L) to this rank's positions (N, L / ranks, embedding_dim).
+    embedding_dim) on every rank; with ``sequence_parallel`` (N, L) to this rank's positions (N, L / ranks,
+    embedding_dim).
 
     ``weight`` is (num_embeddings / ranks, embedding_dim); the last rank may have less.
     """
@@ -246,8 +247,8 @@ class VocabParallelEmbedding(Module):
 
 
 def own_index(index: Tensor, first: int, length: int, size: int, ignored: int | None = None) -> tuple[Tensor, Tensor]:
-    """Indices into this rank's part of a dimension, and where they are another rank's: 0 there. What no rank has stays out
-    of range, so that looking it up is an error.
+    """Indices into this rank's part of a dimension, and where they are another rank's: 0 there. What no rank has stays
+    out of range, so that looking it up is an error.
     """
     inside = index - first
     elsewhere = ((inside < 0) & (index >= 0)) | ((inside >= length) & (index < size))
@@ -258,8 +259,8 @@ def own_index(index: Tensor, first: int, length: int, size: int, ignored: int | 
 
 
 class SequenceParallelLayerNorm(LayerNorm):
-    """:class:`neurenix.nn.LayerNorm` of this rank's positions of a sequence: (N, L / ranks, ...) to the same shape. Weight
-    and bias are the same on all ranks, and so are their gradients: the sums over the ranks.
+    """:class:`neurenix.nn.LayerNorm` of this rank's positions of a sequence: (N, L / ranks, ...) to the same shape.
+    Weight and bias are the same on all ranks, and so are their gradients: the sums over the ranks.
     """
 
     def __init__(self, *args: Any, process_group: Any = None, **kwargs: Any) -> None:

@@ -64,8 +64,8 @@ def _check_local(style: str, use_local_output: bool) -> None:
 
 
 class ColwiseParallel(ParallelStyle):
-    """A ``Linear`` becomes a :class:`ColumnParallelLinear`. ``input_layouts`` is ``Replicate()`` or, for positions that are
-    divided among the ranks, ``Shard(1)``; ``output_layouts`` is ``Shard(-1)`` or ``Replicate()``.
+    """A ``Linear`` becomes a :class:`ColumnParallelLinear`. ``input_layouts`` is ``Replicate()`` or, for positions that
+    are divided among the ranks, ``Shard(1)``; ``output_layouts`` is ``Shard(-1)`` or ``Replicate()``.
     """
 
     def __init__(
@@ -88,8 +88,8 @@ class ColwiseParallel(ParallelStyle):
 
 class RowwiseParallel(ParallelStyle):
     """A ``Linear`` becomes a :class:`RowParallelLinear`, and an ``Embedding`` a :class:`VocabParallelEmbedding`.
-    ``input_layouts`` is ``Shard(-1)`` or ``Replicate()`` (always for an embedding); ``output_layouts`` is ``Replicate()``
-    or, to divide the positions among the ranks, ``Shard(1)``.
+    ``input_layouts`` is ``Shard(-1)`` or ``Replicate()`` (always for an embedding); ``output_layouts`` is
+    ``Replicate()`` or, to divide the positions among the ranks, ``Shard(1)``.
     """
 
     def __init__(
@@ -114,8 +114,8 @@ class RowwiseParallel(ParallelStyle):
 
 
 class SequenceParallel(ParallelStyle):
-    """A ``LayerNorm`` or ``RMSNorm`` computes this rank's positions only; its parameters stay the same on all ranks. Modules
-    without parameters, such as ``Dropout``, stay as they are.
+    """A ``LayerNorm`` or ``RMSNorm`` computes this rank's positions only; its parameters stay the same on all ranks.
+    Modules without parameters, such as ``Dropout``, stay as they are.
     """
 
     def __init__(self, *, sequence_dim: int = 1, use_local_output: bool = True) -> None:

@@ -1,7 +1,7 @@
 """Changes of how a tensor is divided among the ranks of a tensor-parallel group, with the gradients of one loss.
 
-In tensor parallelism all ranks compute the same loss. A tensor that every rank has in full has the whole gradient on every
-rank; a tensor that is divided has on each rank the gradient of its part.
+In tensor parallelism all ranks compute the same loss. A tensor that every rank has in full has the whole gradient on
+every rank; a tensor that is divided has on each rank the gradient of its part.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from ._groups import group_or_world
 
 
 def part_of(size: int, group: ProcessGroup) -> tuple[int, int]:
-    """The first index and the number of indices that this rank has of a dimension: as ``chunk`` divides, all parts but the
-    last ones are equal.
+    """The first index and the number of indices that this rank has of a dimension: as ``chunk`` divides, all parts but
+    the last ones are equal.
     """
     length = math.ceil(size / group.size())
     first = min(group.rank() * length, size)
@@ -61,8 +61,8 @@ def own_part(tensor: Tensor, dim: int, group: ProcessGroup) -> Tensor:
 
 
 def whole(tensor: Tensor, dim: int, group: ProcessGroup, size: int | None = None) -> Tensor:
-    """The ranks' parts of a tensor, joined, for ranks that go on with the same computation. The gradient is that of this
-    rank's part. ``size`` is that of the dimension, by default a multiple of this rank's.
+    """The ranks' parts of a tensor, joined, for ranks that go on with the same computation. The gradient is that of
+    this rank's part. ``size`` is that of the dimension, by default a multiple of this rank's.
     """
     if group.size() == 1:
         return tensor
@@ -82,7 +82,8 @@ def _check_divisible(tensor: Tensor, dim: int, group: ProcessGroup, caller: str)
 
 def scatter_to_sequence(input: Tensor, dim: int = 1, group: Any = None, shared: bool = False) -> Tensor:
     """Divides the positions of a sequence (N, L, ...) among the ranks: (N, L / ranks, ...). Each rank has a summand, of
-    whose sum it gets its part; with ``shared`` every rank has the same tensor. The gradient is that of all parts, joined.
+    whose sum it gets its part; with ``shared`` every rank has the same tensor. The gradient is that of all parts,
+    joined.
 
     >>> import neurenix as nx
     >>> import neurenix.distributed as dist
@@ -101,9 +102,9 @@ def scatter_to_sequence(input: Tensor, dim: int = 1, group: Any = None, shared: 
 
 
 def gather_from_sequence(input: Tensor, dim: int = 1, group: Any = None, shared: bool = False) -> Tensor:
-    """Joins the positions that the ranks have of a sequence: (N, L / ranks, ...) to (N, L, ...). Each rank then computes a
-    part of what follows, and the gradient is the sum over the ranks; with ``shared`` every rank computes the same, and the
-    gradient is that of this rank's part.
+    """Joins the positions that the ranks have of a sequence: (N, L / ranks, ...) to (N, L, ...). Each rank then
+    computes a part of what follows, and the gradient is the sum over the ranks; with ``shared`` every rank computes the
+    same, and the gradient is that of this rank's part.
     """
     group = group_or_world(group, "gather_from_sequence")
     if shared or group.size() == 1:

@@ -43,8 +43,8 @@ class Settings:
 
 
 class Unit:
-    """A module whose parameters, except those of units inside it, are gathered while it computes. ``owner`` is the module
-    that has the flat parameters: a wrapper, or the module itself.
+    """A module whose parameters, except those of units inside it, are gathered while it computes. ``owner`` is the
+    module that has the flat parameters: a wrapper, or the module itself.
     """
 
     def __init__(self, owner: Module, module: Module, call: Callable[..., Any], settings: Settings) -> None:

@@ -58,21 +58,21 @@ class _Sharded(Module):
     _unit: Unit
 
     def no_sync(self) -> AbstractContextManager[None]:
-        """While it lasts, each rank adds up the gradients of whole units; the next backward pass divides the sum. Forward
-        and backward passes must both be within.
+        """While it lasts, each rank adds up the gradients of whole units; the next backward pass divides the sum.
+        Forward and backward passes must both be within.
         """
         return _units.unsynchronized(self)
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> Tensor:
-        """Scales the gradients of all ranks' parts so that their joint norm is at most ``max_norm``, and returns the norm
-        before: :func:`neurenix.nn.utils.clip_grad_norm_`, which knows that the parameters are divided.
+        """Scales the gradients of all ranks' parts so that their joint norm is at most ``max_norm``, and returns the
+        norm before: :func:`neurenix.nn.utils.clip_grad_norm_`, which knows that the parameters are divided.
         """
         return clip_grad_norm_(self.parameters(), max_norm, norm_type)
 
     def sharded_state_dict(self) -> dict[str, Any]:
         """This rank's part of each parameter, a :class:`neurenix.distributed.checkpoint.Shard`, and the buffers, by the
-        names in the original network. ``checkpoint.save`` writes it; ``checkpoint.load`` reads it on any number of ranks,
-        and :meth:`load_sharded_state_dict` stores what was read.
+        names in the original network. ``checkpoint.save`` writes it; ``checkpoint.load`` reads it on any number of
+        ranks, and :meth:`load_sharded_state_dict` stores what was read.
         """
         return _units.sharded_state(self)
 
@@ -88,31 +88,31 @@ class FullyShardedDataParallel(_Sharded):
     """Trains a network on the rows of several processes, each of which keeps a part of its parameters, gradients and
     optimiser state (ZeRO-3: Rajbhandari et al., 2020).
 
-    The network is divided into units: it, and the modules inside it that ``auto_wrap_policy`` chooses, a set of classes or
-    a function with PyTorch's arguments. A unit has its parameters, without those of inner units, as one vector for each
-    dtype (``flat_param``), of which each rank keeps an equal part. Its layers get them for the time of a call only, from
-    all ranks. Their gradients are summed over the ranks, each of which gets the mean for its part. Make the optimiser
-    afterwards, of ``model.parameters()``.
+    The network is divided into units: it, and the modules inside it that ``auto_wrap_policy`` chooses, a set of classes
+    or a function with PyTorch's arguments. A unit has its parameters, without those of inner units, as one vector for
+    each dtype (``flat_param``), of which each rank keeps an equal part. Its layers get them for the time of a call
+    only, from all ranks. Their gradients are summed over the ranks, each of which gets the mean for its part. Make the
+    optimiser afterwards, of ``model.parameters()``.
 
     ``sharding_strategy`` says what happens after the forward pass:
 
     - ``FULL_SHARD`` (the default) frees a unit's whole weights. The backward pass gathers them again, and computes the
-      unit's intermediate results again, as :func:`neurenix.utils.checkpoint.checkpoint` does: gradients need the weights
-      that the forward pass has used, and those are freed. That takes the time of a second forward pass, and the memory
-      of no intermediate results but the units' inputs and results. The outermost unit, and units that contain others, keep
-      their weights. ``nx.compile`` cannot record it.
+      unit's intermediate results again, as :func:`neurenix.utils.checkpoint.checkpoint` does: gradients need the
+      weights that the forward pass has used, and those are freed. That takes the time of a second forward pass, and the
+      memory of no intermediate results but the units' inputs and results. The outermost unit, and units that contain
+      others, keep their weights. ``nx.compile`` cannot record it.
     - ``SHARD_GRAD_OP`` keeps all whole weights until the backward pass has used them. Nothing is computed twice.
     - ``NO_SHARD`` divides nothing: gradients are averaged as in ``DistributedDataParallel``.
 
-    Parameters that modules share must be in one unit. ``sync_module_states`` gives every rank the parameters and buffers
-    of rank 0; otherwise all must have equal ones. ``mixed_precision`` is a :class:`MixedPrecision`. Parameters of
-    ``ignored_modules`` stay as they are, and their gradients are each rank's.
+    Parameters that modules share must be in one unit. ``sync_module_states`` gives every rank the parameters and
+    buffers of rank 0; otherwise all must have equal ones. ``mixed_precision`` is a :class:`MixedPrecision`. Parameters
+    of ``ignored_modules`` stay as they are, and their gradients are each rank's.
 
     ``state_dict()`` has whole parameters with the names of the original network, on every rank: all must call it.
     ``load_state_dict()`` takes such a state. ``device_mesh`` is a mesh of one axis instead of ``process_group``.
 
-    ``backward_prefetch``, ``forward_prefetch``, ``device_id``, ``limit_all_gathers`` and ``use_orig_params`` are accepted
-    and change nothing.
+    ``backward_prefetch``, ``forward_prefetch``, ``device_id``, ``limit_all_gathers`` and ``use_orig_params`` are
+    accepted and change nothing.
 
     >>> import neurenix as nx
     >>> import neurenix.distributed as dist
@@ -193,7 +193,8 @@ class FullyShardedDataParallel(_Sharded):
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Tensor]]:
-        """The flat parameters of the units; within :meth:`summon_full_params` the parameters of the original network."""
+        """The flat parameters of the units; within :meth:`summon_full_params` the parameters of the original
+        network."""
         if self._unit.is_open:
             return _units.named_in(self, f"{prefix}." if prefix else "")
         return super().named_parameters(prefix, recurse, remove_duplicate)
@@ -225,15 +226,15 @@ class FullyShardedDataParallel(_Sharded):
 
     @staticmethod
     def optim_state_dict(model: Module, optim: Any) -> dict[str, Any]:
-        """The optimiser's state for whole parameters, by their names in the original network, on every rank: all must call
-        it.
+        """The optimiser's state for whole parameters, by their names in the original network, on every rank: all must
+        call it.
         """
         return full_state(model, optim)
 
     @staticmethod
     def optim_state_dict_to_load(model: Module, optim: Any, optim_state_dict: Mapping[str, Any]) -> dict[str, Any]:
-        """The part of an :meth:`optim_state_dict` or :meth:`sharded_optim_state_dict` that ``optim.load_state_dict`` takes
-        on this rank.
+        """The part of an :meth:`optim_state_dict` or :meth:`sharded_optim_state_dict` that ``optim.load_state_dict``
+        takes on this rank.
         """
         return state_to_load(model, optim, optim_state_dict)
 

@@ -60,7 +60,8 @@ def reduce(tensor: Tensor, dst: int, group: Any = None) -> Tensor:
 
 
 def send(tensor: Tensor, dst: int, group: Any = None) -> Tensor:
-    """Sends a tensor to a rank that receives it. Returns zeros: add them to the loss, so that the gradient comes back."""
+    """Sends a tensor to a rank that receives it. Returns zeros: add them to the loss, so that the gradient comes
+    back."""
     group = group_or_world(group, "send")
     return _engine.collective(tensor, "send", group, peer=place(dst, None, group, "send", "dst"))
 

@@ -32,12 +32,13 @@ class ZeroRedundancyOptimizer(Optimizer):
     others (ZeRO-1: Rajbhandari et al., 2020). All ranks must have equal parameters and gradients, such as those of
     :class:`neurenix.nn.parallel.DistributedDataParallel`.
 
-    ``params`` is a list of tensors or of groups, ``optimizer_class`` the class of the optimiser, and ``defaults`` are its
-    settings. The largest parameters are given out first, each to the rank that has the fewest elements.
+    ``params`` is a list of tensors or of groups, ``optimizer_class`` the class of the optimiser, and ``defaults`` are
+    its settings. The largest parameters are given out first, each to the rank that has the fewest elements.
 
     :meth:`consolidate_state_dict` brings the whole state to one rank, whose ``state_dict()`` is that of the ordinary
-    optimiser. ``parameters_as_bucket_view`` is accepted and changes nothing: what a rank receives is always one piece of
-    memory. ``overlap_with_ddp=True`` is refused.
+    optimiser. ``parameters_as_bucket_view`` is accepted and changes nothing: what a rank receives is always one piece
+    of memory. ``overlap_with_ddp=True`` is refused, and so is a step in a function that ``nx.compile`` records: call it
+    after the function.
     """
 
     def __init__(
@@ -152,6 +153,11 @@ class ZeroRedundancyOptimizer(Optimizer):
         """Gives every rank the parameters that others have updated."""
         if self.process_group.size() == 1:
             return
+        if _effects.is_recording():
+            raise RuntimeError(
+                "ZeroRedundancyOptimizer: nx.compile cannot record its step on several ranks: they record different "
+                "computations, whose collectives would not be in the same order. Call step() outside"
+            )
         pieces: dict[Any, list[Tensor]] = {}
         for group, owners in zip(self._groups, self._owners, strict=True):
             for parameter, owner in zip(group["params"], owners, strict=True):
@@ -237,7 +243,8 @@ class ZeroRedundancyOptimizer(Optimizer):
         return {"state": dict(sorted(self._gathered.items())), "param_groups": groups}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Restores a whole state, of this class or of the ordinary optimiser. Every rank calls it, and keeps its part."""
+        """Restores a whole state, of this class or of the ordinary optimiser. Every rank calls it, and keeps its
+        part."""
         given = state_dict["param_groups"]
         counts = [[len(group["params"]) for group in groups] for groups in (given, self._groups)]
         if counts[0] != counts[1]:

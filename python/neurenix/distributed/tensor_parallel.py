@@ -1,8 +1,8 @@
 """Layers whose weights are divided among ranks that all compute the same batch (Shoeybi et al., 2019).
 
-A :class:`ColumnParallelLinear` computes a part of its outputs on each rank, and a :class:`RowParallelLinear` adds up what
-the ranks compute from their parts of its inputs. One after the other they need one sum over the ranks in the forward pass,
-and one in the backward pass:
+A :class:`ColumnParallelLinear` computes a part of its outputs on each rank, and a :class:`RowParallelLinear` adds up
+what the ranks compute from their parts of its inputs. One after the other they need one sum over the ranks in the
+forward pass, and one in the backward pass:
 
 >>> import neurenix as nx
 >>> import neurenix.distributed as dist
@@ -77,12 +77,12 @@ __all__ = [
 
 
 class ParallelAttention(Module):
-    """Self-attention of which each rank computes a part of the heads: (N, L, embed_dim) to the same shape, on every rank.
-    With ``sequence_parallel`` it takes and returns this rank's positions (N, L / ranks, embed_dim).
+    """Self-attention of which each rank computes a part of the heads: (N, L, embed_dim) to the same shape, on every
+    rank. With ``sequence_parallel`` it takes and returns this rank's positions (N, L / ranks, embed_dim).
 
     ``num_heads`` and ``num_key_value_heads`` (by default as many) must be divisible by the number of ranks. ``q_proj``,
-    ``k_proj`` and ``v_proj`` are column-parallel, ``out_proj`` is row-parallel. Ranks with equal random states drop the same
-    attention weights of their heads.
+    ``k_proj`` and ``v_proj`` are column-parallel, ``out_proj`` is row-parallel. Ranks with equal random states drop the
+    same attention weights of their heads.
 
     >>> import neurenix as nx
     >>> import neurenix.distributed as dist
@@ -123,8 +123,8 @@ class ParallelAttention(Module):
     def from_attention(
         cls, attention: MultiheadAttention, process_group: Any = None, sequence_parallel: bool = False
     ) -> ParallelAttention:
-        """This rank's part of a :class:`neurenix.nn.MultiheadAttention` of queries, keys and values of one width, of which
-        rank 0's values count.
+        """This rank's part of a :class:`neurenix.nn.MultiheadAttention` of queries, keys and values of one width, of
+        which rank 0's values count.
         """
         weight = attention.in_proj_weight
         if weight is None or attention.bias_k is not None or attention.add_zero_attn:
@@ -183,8 +183,8 @@ def vocab_parallel_cross_entropy(
     num_classes: int | None = None,
     group: Any = None,
 ) -> Tensor:
-    """:func:`neurenix.functional.cross_entropy` of scores whose classes are divided among the ranks: this rank's (..., C /
-    ranks) against classes (...), to the same loss on every rank. The scores are never gathered.
+    """:func:`neurenix.functional.cross_entropy` of scores whose classes are divided among the ranks: this rank's (...,
+    C / ranks) against classes (...), to the same loss on every rank. The scores are never gathered.
 
     ``num_classes`` is C, by default a multiple of this rank's; pass it if C is not divisible by the number of ranks.
 

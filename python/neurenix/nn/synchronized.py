@@ -15,11 +15,12 @@ __all__ = ["SyncBatchNorm"]
 
 
 class SyncBatchNorm(_BatchNorm):
-    """As :class:`BatchNorm1d`, for inputs (N, C, ...) of at least 2 dimensions, but in training with mean and variance over
-    the rows of all ranks of ``process_group`` (by default of the job). The ranks may have different numbers of rows.
+    """As :class:`BatchNorm1d`, for inputs (N, C, ...) of at least 2 dimensions, but in training with mean and variance
+    over the rows of all ranks of ``process_group`` (by default of the job). The ranks may have different numbers of
+    rows.
 
-    One collective gathers each rank's count, means and sums of squared deviations. Its gradient is another one, so every
-    rank must compute the backward pass. In evaluation, on a single rank, and without a process group, it is
+    One collective gathers each rank's count, means and sums of squared deviations. Its gradient is another one, so
+    every rank must compute the backward pass. In evaluation, on a single rank, and without a process group, it is
     :class:`BatchNorm1d`.
 
     >>> import neurenix as nx
@@ -44,8 +45,8 @@ class SyncBatchNorm(_BatchNorm):
 
     @classmethod
     def convert_sync_batchnorm(cls, module: Module, process_group: Any = None) -> Module:
-        """Replaces every batch normalisation in a module, and returns the module: a ``SyncBatchNorm`` if it is one itself.
-        Parameters and buffers stay the same objects, so optimisers can be made before or after.
+        """Replaces every batch normalisation in a module, and returns the module: a ``SyncBatchNorm`` if it is one
+        itself. Parameters and buffers stay the same objects, so optimisers can be made before or after.
         """
         if isinstance(module, _BatchNorm):
             if isinstance(module, SyncBatchNorm):

@@ -24,8 +24,8 @@ M = TypeVar("M", bound="Module")
 
 
 def skip_init(module_cls: Callable[..., M], *args: Any, **kwargs: Any) -> M:
-    """``module_cls(*args, **kwargs)`` without drawing initial values: for a module whose state is loaded next. Parameters
-    that would be random are zero.
+    """``module_cls(*args, **kwargs)`` without drawing initial values: for a module whose state is loaded next.
+    Parameters that would be random are zero.
 
     >>> import neurenix as nx
     >>> nx.nn.utils.skip_init(nx.nn.Linear, 2, 1).weight.tolist()
@@ -50,7 +50,8 @@ def clip_grad_norm_(
 ) -> Tensor:
     """Scales all gradients so that their joint norm is at most ``max_norm``. Returns the norm before scaling, on the
     device of the first gradient. The norm includes the parts that other ranks have of parameters that are divided among
-    ranks; every rank must then call it. ``foreach`` is accepted and has no effect: the engine computes all gradients together.
+    ranks; every rank must then call it. ``foreach`` is accepted and has no effect: the engine computes all gradients
+    together.
 
     >>> import neurenix as nx
     >>> w = nx.nn.Parameter([3.0, 4.0])
