@@ -8,6 +8,8 @@ use std::{
 
 use phynexus::{DType, op::Combine};
 
+use phynexus::distributed::Transport;
+
 use super::*;
 
 const TIME: Duration = Duration::from_secs(20);

@@ -106,7 +106,7 @@ fn position(parameter: &Parameter) -> Option<usize> {
         Some((_, start)) => Ok((start.clone(), start.grad())),
         None => stand_in(&before),
     };
-    let has_hooks = before.hooks_of_gradient().is_some_and(|hooks| !hooks.is_empty()).then(|| {
+    let has_hooks = has_hooks(&before).then(|| {
         let message = "a tensor that the compiled function reads has hooks (register_hook), which a replay would not call: \
                        remove them, or call the function itself";
         EngineError::argument("compile", message).into()
@@ -160,6 +160,10 @@ fn stand_in(value: &Tensor) -> std::result::Result<(Tensor, Option<Tensor>), Eng
     let gradient = value.grad().map(|gradient| adopt(&gradient)).transpose()?;
     start.set_grad(gradient.clone());
     Ok((start, gradient))
+}
+
+fn has_hooks(value: &Tensor) -> bool {
+    value.hooks_of_gradient().is_some_and(|hooks| !hooks.is_empty())
 }
 
 /// The variable's value in the function that this thread records.
