@@ -6,9 +6,7 @@ use std::{
     time::Instant,
 };
 
-use phynexus::{DType, op::Combine};
-
-use phynexus::distributed::Transport;
+use phynexus::{DType, distributed::Transport, op::Combine};
 
 use super::*;
 
