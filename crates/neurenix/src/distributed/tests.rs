@@ -6,7 +6,7 @@ use std::{
     time::Instant,
 };
 
-use phynexus::{DType, op::Combine};
+use phynexus::{DType, distributed::Transport, op::Combine};
 
 use super::*;
 
