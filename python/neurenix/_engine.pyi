@@ -31,6 +31,14 @@ class CustomKernel:
     def name(self, /) -> str:
         ...
 
+class DataParallel:
+
+    def __new__(cls, /, names: Sequence[str], parameters: Sequence[Tensor], group: ProcessGroup, bucket_bytes: SupportsIndex, compression: dtype | None, find_unused: builtins.bool) -> Self:
+        ...
+
+    def set_paused(self, /, paused: builtins.bool) -> None:
+        ...
+
 class Device:
 
     def __eq__(self, other: object, /) -> builtins.bool:
@@ -272,6 +280,36 @@ class Placement:
 
     @property
     def wanted(self, /) -> str:
+        ...
+
+class ProcessGroup:
+
+    def __repr__(self, /) -> str:
+        ...
+
+    def _all_gather_bytes(self, /, own: bytes) -> list[bytes]:
+        ...
+
+    def _barrier(self, /) -> None:
+        ...
+
+    def _close(self, /) -> None:
+        ...
+
+    def _subgroup(self, /, ranks: Sequence[SupportsIndex]) -> ProcessGroup | None:
+        ...
+
+    def name(self, /) -> str:
+        ...
+
+    def rank(self, /) -> builtins.int:
+        ...
+
+    @property
+    def ranks(self, /) -> list[builtins.int]:
+        ...
+
+    def size(self, /) -> builtins.int:
         ...
 
 class Profiler:
@@ -1675,6 +1713,9 @@ def bincount(input: Tensor, weights: Tensor | None, minlength: SupportsIndex) ->
 def broadcast_shapes(*shapes: Any) -> tuple[Any, ...]:
     ...
 
+def broadcast_variables(tensors: Sequence[Tensor], group: ProcessGroup) -> None:
+    ...
+
 def cat(tensors: Any, dim: SupportsIndex=0) -> Tensor:
     ...
 
@@ -1682,6 +1723,9 @@ def cdist(input: Tensor, other: Tensor, p: Any) -> Tensor:
     ...
 
 def cholesky(input: Tensor, upper: builtins.bool=False) -> Tensor:
+    ...
+
+def collective(tensor: Tensor, kind: str, group: ProcessGroup, op: str='sum', peer: SupportsIndex=0, shared: builtins.bool=False) -> Tensor:
     ...
 
 def compress_two_of_four(input: Tensor) -> tuple[Tensor, Tensor]:
@@ -1753,6 +1797,9 @@ def einsum(equation: str, *operands: Any) -> Tensor:
 def embedding(input: Tensor, weight: Tensor, padding_idx: SupportsIndex | None=None) -> Tensor:
     ...
 
+def end_world() -> None:
+    ...
+
 def erfc(input: Tensor) -> Tensor:
     ...
 
@@ -1810,6 +1857,12 @@ def gradients_before_hooks(output: Tensor, inputs: Any, grad_output: Tensor, cre
 def half_cosine(start: SupportsFloat | SupportsIndex, end: SupportsFloat | SupportsIndex, angle: SupportsFloat | SupportsIndex) -> builtins.float:
     ...
 
+def has_mpi() -> builtins.bool:
+    ...
+
+def has_nccl() -> builtins.bool:
+    ...
+
 def hinge_embedding_loss(input: Tensor, target: Tensor, reduction: str='mean', margin: SupportsFloat | SupportsIndex=...) -> Tensor:
     ...
 
@@ -1823,6 +1876,9 @@ def hypot(input: Tensor, other: Tensor) -> Tensor:
     ...
 
 def index_copy(input: Tensor, dim: SupportsIndex, index: Tensor, source: Tensor) -> Tensor:
+    ...
+
+def init_world(backend: str | None=None, timeout: SupportsFloat | SupportsIndex | None=None, rank: SupportsIndex | None=None, world_size: SupportsIndex | None=None, master_addr: str | None=None, master_port: SupportsIndex | None=None) -> ProcessGroup:
     ...
 
 def instance_norm(input: Tensor, weight: Tensor | None=None, bias: Tensor | None=None, eps: SupportsFloat | SupportsIndex=1e-05) -> Tensor:
@@ -2069,6 +2125,9 @@ def stack(tensors: Any, dim: SupportsIndex=0) -> Tensor:
     ...
 
 def stop_training() -> builtins.bool:
+    ...
+
+def store_result(target: Tensor, result: Tensor) -> None:
     ...
 
 def svd(input: Tensor, full_matrices: builtins.bool=True) -> tuple[Tensor, Tensor, Tensor]:

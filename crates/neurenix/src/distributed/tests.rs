@@ -52,7 +52,8 @@ fn a_process_alone_is_a_world() {
     assert!(closed.is_ok(), "one rank exchanges nothing: {closed:?}");
     // An attempt that fails leaves room for the next one.
     let mpi = InitOptions { backend: Backend::Mpi, ..alone.clone() };
-    assert!(init(&mpi).err().unwrap().to_string().contains("no MPI"));
+    // Without its launcher, or its library.
+    assert!(init(&mpi).err().unwrap().to_string().starts_with("mpi"));
     init(&alone).unwrap();
     destroy();
 }
