@@ -77,7 +77,8 @@ fn arguments_that_contradict_are_refused() {
         String::from_utf8(output.stderr).unwrap()
     };
     assert!(refused(&["--node-rank", "1", "true"]).contains("--node-rank"));
-    assert!(refused(&["--nodes", "2", "true"]).contains("--master-port"));
+    assert!(refused(&["--nodes", "2", "true"]).contains("--master-addr"));
+    assert!(refused(&["--nodes", "2", "--master-addr", "host", "true"]).contains("--master-port"));
     assert!(refused(&["no such program"]).contains("no such program"));
 }
 
