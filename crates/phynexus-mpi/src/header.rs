@@ -72,8 +72,8 @@ impl Header {
             return Some(other_length(rank, other.length() as usize, self.length() as usize));
         }
         Some(format!(
-            "rank {rank} calls {}, where this rank calls {}: all ranks must run the same collectives in the same order, \
-             with the same shapes and dtypes",
+            "rank {rank} calls {}, where this rank calls {}: all ranks must run the same collectives in the same \
+             order, with the same shapes and dtypes",
             other.show(),
             self.show()
         ))

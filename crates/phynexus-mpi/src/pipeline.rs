@@ -58,15 +58,17 @@ pub(crate) struct Steps<'a, V: ?Sized, H> {
     /// The bytes of memory for a piece.
     pub(crate) room: &'a dyn Fn(usize) -> usize,
     /// Fills the memory.
-    pub(crate) fill: &'a dyn Fn(&V, Range<usize>, &mut [u8]),
+    pub(crate) fill: Fill<'a, V>,
     /// Starts MPI's collective on the memory.
     pub(crate) start: Start<'a, H>,
     /// Changes the memory and starts another one.
     pub(crate) then: Option<Then<'a, H>>,
     /// Takes the result from the memory.
-    pub(crate) take: &'a dyn Fn(&mut V, Range<usize>, &[u8]) -> Result<()>,
+    pub(crate) take: Take<'a, V>,
 }
 
+pub(crate) type Fill<'a, V> = &'a dyn Fn(&V, Range<usize>, &mut [u8]);
+pub(crate) type Take<'a, V> = &'a dyn Fn(&mut V, Range<usize>, &[u8]) -> Result<()>;
 /// Starts a collective on a piece of this length in the memory at this address.
 pub(crate) type Start<'a, H> = (&'static str, &'a dyn Fn(usize, *mut u8, *mut H) -> c_int);
 

@@ -148,8 +148,8 @@ fn begin<H: Handle>(
     api.check("MPI_Comm_size", code).map_err(wrong)?;
     match size {
         Some(size) if size != ranks as usize => Err(wrong(format!(
-            "the launcher started {size} processes, but MPI's library finds {ranks}: the library and the launcher are of \
-             different implementations of MPI, so use the launcher that belongs to the library"
+            "the launcher started {size} processes, but MPI's library finds {ranks}: the library and the launcher are \
+             of different implementations of MPI, so use the launcher that belongs to the library"
         ))),
         _ => Ok(api),
     }

@@ -20,11 +20,10 @@ use crate::{
     end,
 };
 
-/// While it waits, a thread polls without a break for `SPIN`, then yields to others between polls for `ACTIVE`, which
-/// is longer than a piece of a message takes, and then polls every `NAP`.
-const SPIN: Duration = Duration::from_micros(200);
-const ACTIVE: Duration = Duration::from_millis(10);
-const NAP: Duration = Duration::from_micros(100);
+/// A wait polls without a break for `ACTIVE`, which is longer than a piece of a message takes within a host, then every
+/// `NAP`. A thread that yields between polls instead uses up its share of a busy processor.
+const ACTIVE: Duration = Duration::from_micros(200);
+const NAP: Duration = Duration::from_micros(50);
 
 /// Bytes of a message's piece. The memory of two pieces about fits into a core's second-level cache, so that the copies
 /// cost little.
@@ -102,12 +101,10 @@ impl Clock {
         if waited > self.limit {
             return Err(Stop::TooLate);
         }
-        if waited < SPIN {
-            hint::spin_loop();
-        } else if waited < ACTIVE {
-            thread::yield_now();
+        if waited < ACTIVE {
+            hint::spin_loop()
         } else {
-            thread::sleep(NAP);
+            thread::sleep(NAP)
         }
         let was_slow = self.is_slow;
         self.is_slow |= waited > self.limit / 2;

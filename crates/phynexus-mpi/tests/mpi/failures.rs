@@ -1,6 +1,6 @@
 //! Ranks that differ, are late, are interrupted or end.
 
-use std::time::Duration;
+use std::{thread, time::Duration};
 
 use phynexus::{
     Error, Result,
@@ -103,6 +103,20 @@ pub(crate) fn late() -> Result<()> {
         assert_error(transport.all_gather(&[0], &mut vec![0; last + 1]), &[&error]);
         assert_unusable(&*transport);
     }
+    passed(&*transport);
+    Ok(())
+}
+
+/// A rank that comes after more than half of the time limit, when the others have told each other that they wait.
+pub(crate) fn slow() -> Result<()> {
+    let transport = phynexus_mpi::connect(Duration::from_secs(6))?;
+    if transport.rank() == 0 {
+        thread::sleep(Duration::from_millis(3_300));
+    }
+    let mut all = vec![0; transport.size()];
+    transport.all_gather(&[transport.rank() as u8], &mut all)?;
+    assert!(all.into_iter().eq(0..transport.size() as u8));
+    transport.barrier()?;
     passed(&*transport);
     Ok(())
 }

@@ -41,11 +41,12 @@ enum End {
 /// What ranks do, by name.
 type Case = (&'static str, fn() -> Result<()>, End);
 
-const CASES: [Case; 10] = [
+const CASES: [Case; 11] = [
     ("collectives", collectives::collectives, End::Well),
     ("messages", collectives::messages, End::Well),
     ("subgroups", collectives::subgroups, End::Well),
     ("engine", engine::engine, End::Well),
+    ("slow", failures::slow, End::Well),
     ("lengths", failures::lengths, End::Either),
     ("calls", failures::calls, End::Either),
     ("late", failures::late, End::Either),
