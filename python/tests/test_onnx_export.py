@@ -178,6 +178,7 @@ EXCEPTIONS = {
     **dict.fromkeys(("ModuleDict", "ModuleList", "ParameterDict", "ParameterList"), _CONTAINER),
     **dict.fromkeys(("Activation", "Loss", "Module"), _BASE),
     "CTCLoss": "it reads the lengths of its targets",
+    "SyncBatchNorm": "it is BatchNorm in evaluation, and needs several processes in training",
 }
 
 
