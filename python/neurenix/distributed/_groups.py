@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Sequence
 from datetime import timedelta
@@ -94,11 +95,14 @@ def init_process_group(
         master_addr=address,
         master_port=port,
     )
+    # A process that ends without leaving looks as if it had failed, and the others would stop.
+    atexit.unregister(destroy_process_group)
+    atexit.register(destroy_process_group)
     return GroupMember.WORLD
 
 
 def destroy_process_group(group: ProcessGroup | None = None) -> None:
-    """Closes a group; without an argument all of them, and the connections."""
+    """Closes a group; without an argument all of them, and the connections. The end of the process does so, too."""
     if group is not None and group is not GroupMember.WORLD:
         group._close()
         return

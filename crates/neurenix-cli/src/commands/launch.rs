@@ -84,6 +84,8 @@ fn attempts(arguments: &Arguments, words: &[OsString]) -> Result<u8> {
         let failed = match attempt_once(arguments, words, attempt)? {
             Outcome::Success => return Ok(super::SUCCESS),
             Outcome::Stopped => return Ok(super::INTERRUPTED),
+            // Ctrl-C twice may kill processes before it is noticed.
+            Outcome::Failed(_) if STOPS.load(Ordering::Acquire) > 0 => return Ok(super::INTERRUPTED),
             Outcome::Failed(failed) => failed,
         };
         let next = match attempt < arguments.restarts {

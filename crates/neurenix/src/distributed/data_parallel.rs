@@ -77,17 +77,12 @@ impl DataParallel {
         Ok(all)
     }
 
-    /// The group.
-    pub fn group(&self) -> &Arc<Group> {
-        &self.group
-    }
-
     /// Whether backward passes leave gradients as they are, to accumulate them: `no_sync` in PyTorch.
     pub fn set_paused(&self, paused: bool) {
         self.paused.store(paused, Ordering::Release);
     }
 
-    /// Averages gradients in their buckets; `None` for parameters that this rank did not use.
+    /// Averages gradients in their buckets. Those that this rank lacks count as what it has collected, or as zeros.
     fn average(&self, gradients: &[Option<Tensor>]) -> phynexus::Result<Vec<(Tensor, Tensor)>> {
         let mut averaged = Vec::with_capacity(gradients.len());
         for bucket in &self.buckets {

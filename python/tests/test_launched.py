@@ -1,4 +1,4 @@
-"""Checkpoints that several processes write, and other numbers of processes read."""
+"""Programs under ``neurenix launch``: sharded checkpoints, and processes that end early."""
 
 from __future__ import annotations
 
@@ -61,6 +61,29 @@ def launched(processes: int, script: Path, *arguments: str) -> None:
     command = [sys.executable, "-m", "neurenix", "launch", "-n", str(processes), str(script), *arguments]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+EARLY = """
+import time
+import neurenix as nx
+import neurenix.distributed as dist
+
+rank = dist.init_process_group("gloo").rank()
+dist.barrier()
+if rank == 1:
+    time.sleep(0.7)
+    dist.send(nx.ones(3), 2)
+if rank == 2:
+    received = nx.zeros(3)
+    dist.recv(received, 1)
+    assert received.tolist() == [1.0] * 3
+"""
+
+
+def test_a_process_that_ends_without_a_word_leaves_the_others_alone(tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(EARLY)
+    launched(3, script)
 
 
 def test_other_numbers_of_ranks_read_it(tmp_path: Path) -> None:
