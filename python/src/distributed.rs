@@ -125,9 +125,11 @@ fn combination(op: &str) -> Result<Combine> {
 }
 
 /// A collective of a group. It is computed at once, because every rank must run the same ones in the same order,
-/// except in a recorded function. ``peer`` is a rank in the group.
+/// except in a recorded function, or ``lazily``, when its result is read. A gathered result that is gathered ``again`` for
+/// gradients is not kept. ``peer`` is a rank in the group.
 #[pyfunction]
-#[pyo3(signature = (tensor, kind, group, op="sum", peer=0, shared=false))]
+#[pyo3(signature = (tensor, kind, group, op="sum", peer=0, shared=false, again=false, lazily=false))]
+#[expect(clippy::too_many_arguments, reason = "they are named in Python")]
 pub(crate) fn collective(
     py: Python<'_>,
     tensor: &PyTensor,
@@ -136,12 +138,14 @@ pub(crate) fn collective(
     op: &str,
     peer: u32,
     shared: bool,
+    again: bool,
+    lazily: bool,
 ) -> Result<PyTensor> {
     let loss = if shared { Loss::Shared } else { Loss::Summed };
     let kind = match kind {
         "all_reduce" => CollectiveKind::AllReduce(combination(op)?, loss),
         "reduce_scatter" => CollectiveKind::ReduceScatter(combination(op)?),
-        "all_gather" => CollectiveKind::AllGather,
+        "all_gather" => CollectiveKind::AllGather { again },
         "all_to_all" => CollectiveKind::AllToAll,
         "broadcast" => CollectiveKind::Broadcast { root: peer },
         "reduce" => CollectiveKind::Reduce { root: peer },
@@ -158,6 +162,7 @@ pub(crate) fn collective(
     match capture::is_recording() {
         // The other ranks take part, whether or not this one reads the result.
         true => capture::note_effect(&result),
+        false if lazily => {}
         false => compute(py, || result.evaluate())?,
     }
     Ok(PyTensor::wrap(result))

@@ -10,7 +10,7 @@ use phynexus::{
     DType, Device, Error, Result, Tensor,
     distributed::{Group, threads},
     graph::GradientReducer,
-    op::{CollectiveKind, Combine, Loss},
+    op::{CollectiveKind, Combine, Loss, Op},
 };
 
 const WAIT: Duration = Duration::from_secs(20);
@@ -103,7 +103,7 @@ fn values_of_every_kind_and_dtype() {
                     }
                     let root = (size - 1) as u32;
                     for kind in [
-                        CollectiveKind::AllGather,
+                        CollectiveKind::AllGather { again: false },
                         CollectiveKind::AllToAll,
                         CollectiveKind::Broadcast { root },
                         CollectiveKind::Reduce { root },
@@ -140,7 +140,7 @@ fn booleans_and_small_floats_are_moved_but_not_summed() {
             let x = tensor(&[0.0, group.rank() as f64], &[2], dtype);
             let sum = x.collective(CollectiveKind::AllReduce(Combine::Sum, Loss::Summed), group);
             assert!(matches!(sum, Err(Error::DType { .. })));
-            Ok(values(&x.collective(CollectiveKind::AllGather, group)?))
+            Ok(values(&x.collective(CollectiveKind::AllGather { again: false }, group)?))
         });
         assert!(found.into_iter().all(|found| found.unwrap() == [0.0, 0.0, 0.0, 1.0]), "{dtype}");
     }
@@ -152,7 +152,7 @@ fn gradients_are_those_of_all_losses() {
     let kinds = [
         CollectiveKind::AllReduce(Combine::Sum, Loss::Summed),
         CollectiveKind::ReduceScatter(Combine::Sum),
-        CollectiveKind::AllGather,
+        CollectiveKind::AllGather { again: false },
         CollectiveKind::AllToAll,
         CollectiveKind::Broadcast { root: 1 },
         CollectiveKind::Reduce { root: 1 },
@@ -251,7 +251,10 @@ fn what_cannot_be_is_an_error() {
             assert!(matches!(x.collective(kind, group), Err(Error::Shape { .. })));
         }
         let scalar = tensor(&[1.0], &[], DType::F32);
-        assert!(matches!(scalar.collective(CollectiveKind::AllGather, group), Err(Error::Shape { .. })));
+        assert!(matches!(
+            scalar.collective(CollectiveKind::AllGather { again: false }, group),
+            Err(Error::Shape { .. })
+        ));
         for kind in [CollectiveKind::Broadcast { root: 2 }, CollectiveKind::Send { to: 2 }] {
             assert!(matches!(x.collective(kind, group), Err(Error::Argument { .. })));
         }
@@ -259,7 +262,7 @@ fn what_cannot_be_is_an_error() {
         assert!(matches!(x.collective(own, group), Err(Error::Argument { .. })));
         // Ranks that disagree about the shape.
         let other = tensor(&vec![1.0; 4 + 4 * group.rank()], &[4 + 4 * group.rank()], DType::F32);
-        let sum = other.collective(CollectiveKind::AllGather, group)?.evaluate();
+        let sum = other.collective(CollectiveKind::AllGather { again: false }, group)?.evaluate();
         Ok(sum.unwrap_err().to_string())
     });
     for error in found.into_iter().map(|found| found.unwrap()) {
@@ -277,8 +280,8 @@ fn groups_of_some_ranks_and_closed_groups() {
             group.subgroup(&[0, 0]).is_err() && group.subgroup(&[4]).is_err() && group.subgroup(&[]).is_err()
         );
         let x = tensor(&[group.rank() as f64], &[1], DType::F32);
-        let all = values(&x.collective(CollectiveKind::AllGather, &part)?);
-        let pending = x.collective(CollectiveKind::AllGather, &part)?;
+        let all = values(&x.collective(CollectiveKind::AllGather { again: false }, &part)?);
+        let pending = x.collective(CollectiveKind::AllGather { again: false }, &part)?;
         part.close();
         let error = pending.evaluate().unwrap_err().to_string();
         assert!(error.contains("closed"), "{error}");
@@ -336,4 +339,89 @@ fn a_reducer_gets_all_gradients_of_a_pass_with_what_was_collected() {
     let mut numbers = reducer.0.lock().unwrap().clone();
     numbers.sort_unstable();
     assert_eq!(numbers, [4, 4, 4, 6, 6, 6, 6]);
+}
+
+const SUM: CollectiveKind = CollectiveKind::AllReduce(Combine::Sum, Loss::Summed);
+
+/// The names of a plan's collectives and products, in order.
+fn steps(tensor: &Tensor) -> Vec<&'static str> {
+    let plan = tensor.explain().unwrap().expect("something to compute");
+    let names = plan.steps.iter().filter_map(|step| step.step.routine().map(Op::name));
+    names.filter(|name| *name != "sum").collect()
+}
+
+/// The order is that of the program, although each rank computes other things beside the collectives.
+#[test]
+fn ranks_with_other_work_keep_one_order() {
+    let found = on_ranks(2, |group| {
+        let own = |at: usize| tensor(&numbers(group.rank() + at, 4), &[4], DType::F32).evaluated();
+        let far = |mut x: Tensor| {
+            for _ in 0..3 {
+                x = x.mul_scalar(2.0)?.reshape(&[2, 2])?.matmul(&tensor(
+                    &[0.5, 0.0, 0.0, 0.5],
+                    &[2, 2],
+                    DType::F32,
+                ))?;
+            }
+            x.reshape(&[4])
+        };
+        let mut operands = [own(0)?, own(1)?, own(2)?];
+        let place = 2 * group.rank();
+        operands[place] = far(operands[place].clone())?;
+        let sums: Vec<Tensor> = operands.iter().map(|x| x.collective(SUM, group)).collect::<Result<_>>()?;
+        // A kernel that could also store what the first collective of the other rank needs.
+        let beside = operands[place].add(&sums[1])?;
+        Tensor::evaluate_all(&[&sums[2], &sums[0], &beside, &sums[1]])?;
+        Ok(sums.iter().map(values).collect::<Vec<_>>())
+    });
+    for found in found {
+        let found = found.unwrap();
+        for (at, found) in found.iter().enumerate() {
+            let (zero, one) = (numbers(at, 4), numbers(at + 1, 4));
+            let expected: Vec<f64> = zero.iter().zip(one).map(|(a, b)| a + b).collect();
+            assert_eq!(*found, expected, "collective {at}");
+        }
+    }
+}
+
+/// A network whose weights are gathered for each use: the forward pass keeps none of them, and gathers one layer ahead.
+#[test]
+fn repeated_gathers_are_not_kept() {
+    let network = |group: &Group, again: bool| -> Result<(Vec<Tensor>, Tensor)> {
+        let shard = |at: usize| {
+            tensor(&numbers(group.rank() + at, 8), &[2, 4], DType::F32)
+                .mul_scalar(0.1)?
+                .evaluated()?
+                .with_grad()
+        };
+        let shards: Vec<Tensor> = (0..3).map(shard).collect::<Result<_>>()?;
+        let mut x = tensor(&numbers(group.rank(), 12), &[3, 4], DType::F32);
+        for shard in &shards {
+            let whole = shard.mul_scalar(0.5)?.collective(CollectiveKind::AllGather { again }, group)?;
+            x = x.matmul(&whole.permute(&[1, 0])?)?.tanh()?;
+        }
+        Ok((shards, x))
+    };
+    let found = on_ranks(2, |group| {
+        let (kept, x) = network(group, false)?;
+        x.sum(&[], false)?.backward()?;
+        let expected: Vec<Vec<f64>> = kept.iter().map(|shard| values(&shard.grad().unwrap())).collect();
+
+        let (shards, x) = network(group, true)?;
+        let (gather, product) = ("all_gather", "dot");
+        assert_eq!(steps(&x), [gather, gather, product, gather, product, product]);
+        x.evaluate()?;
+        let all = x.sum(&[], false)?.gradients(&shards.iter().collect::<Vec<_>>())?;
+        // The first layer's input has no gradient, so its weights are not needed.
+        let joined = all[0].sum(&[], false)?.add(&all[1].sum(&[], false)?)?.add(&all[2].sum(&[], false)?)?;
+        let order = steps(&joined);
+        let collectives: Vec<&str> = order.iter().copied().filter(|name| *name != product).collect();
+        let scatter = "reduce_scatter";
+        assert_eq!(collectives, [gather, gather, scatter, scatter, scatter], "{order:?}");
+        Ok((all.iter().map(values).collect::<Vec<_>>(), expected))
+    });
+    for found in found {
+        let (found, expected) = found.unwrap();
+        assert_eq!(found, expected);
+    }
 }

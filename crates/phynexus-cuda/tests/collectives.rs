@@ -83,8 +83,11 @@ fn values(tensor: &Tensor) -> Vec<f64> {
 
 /// Every collective that NCCL has for a dtype, but sends.
 fn kinds(dtype: DType, root: u32) -> Vec<CollectiveKind> {
-    let mut kinds =
-        vec![CollectiveKind::AllGather, CollectiveKind::AllToAll, CollectiveKind::Broadcast { root }];
+    let mut kinds = vec![
+        CollectiveKind::AllGather { again: false },
+        CollectiveKind::AllToAll,
+        CollectiveKind::Broadcast { root },
+    ];
     if COMBINED.contains(&dtype) {
         kinds.push(CollectiveKind::Reduce { root });
         let extremes = [Combine::Max, Combine::Min].into_iter().filter(|_| !dtype.is_float());

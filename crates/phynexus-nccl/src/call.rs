@@ -102,7 +102,7 @@ mod tests {
     fn dtypes_have_the_numbers_of_the_header() {
         let sum = CollectiveKind::AllReduce(Combine::Sum, Loss::Summed);
         for dtype in DType::ALL {
-            let moved = Call::new(CollectiveKind::AllGather, dtype, 3, 6, "NCCL").unwrap();
+            let moved = Call::new(CollectiveKind::AllGather { again: false }, dtype, 3, 6, "NCCL").unwrap();
             assert_eq!((moved.dtype, moved.width), (BYTES, 1));
             assert_eq!((moved.operand_bytes(), moved.result_bytes()), (3 * dtype.size(), 6 * dtype.size()));
             match Call::new(sum, dtype, 3, 3, "NCCL") {

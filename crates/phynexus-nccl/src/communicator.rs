@@ -305,7 +305,7 @@ impl Communicator {
                     let by = combination(combine);
                     (functions.ncclReduceScatter)(from, to, call.result, dtype, by, handle, stream)
                 }
-                CollectiveKind::AllGather => {
+                CollectiveKind::AllGather { .. } => {
                     (functions.ncclAllGather)(from, to, call.operand, dtype, handle, stream)
                 }
                 CollectiveKind::Broadcast { root } => {

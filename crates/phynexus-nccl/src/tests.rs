@@ -37,14 +37,14 @@ fn on_ranks<T: Send>(size: usize, timeout: Duration, run: impl Fn(&Group) -> T +
 /// The elements of the result for an operand of so many, on so many ranks.
 fn result_of(kind: CollectiveKind, operand: usize, size: usize) -> usize {
     match kind {
-        CollectiveKind::AllGather => operand * size,
+        CollectiveKind::AllGather { .. } => operand * size,
         CollectiveKind::ReduceScatter(_) => operand / size,
         _ => operand,
     }
 }
 
 fn step(kind: CollectiveKind, dtype: DType, operand: usize, group: &Group) -> Step {
-    let op = Op::Collective(Collective { kind, member: group.member() });
+    let op = Op::Collective(Collective::new(kind, group.member()));
     let shape = [result_of(kind, operand, group.size())][..].into();
     let node = IrNode { op, dtype, shape, inputs: Default::default() };
     let operands = vec![Operand { dtype, layout: Layout::contiguous(&[operand]) }];
@@ -98,7 +98,7 @@ fn the_library_is_called_as_the_host_computes() {
             (CollectiveKind::Reduce { root }, DType::I32),
         ];
         for dtype in [DType::F32, DType::I16, DType::Bool, DType::F8E4M3, DType::F64] {
-            cases.push((CollectiveKind::AllGather, dtype));
+            cases.push((CollectiveKind::AllGather { again: false }, dtype));
             cases.push((CollectiveKind::AllToAll, dtype));
             cases.push((CollectiveKind::Broadcast { root }, dtype));
         }

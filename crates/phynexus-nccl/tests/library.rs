@@ -61,7 +61,7 @@ fn ranks_without_gpus_refuse_for_the_same_reason() {
         thread::spawn(move || {
             let group = Group::open(transport);
             let kind = CollectiveKind::AllReduce(Combine::Sum, Loss::Summed);
-            let op = Op::Collective(Collective { kind, member: group.member() });
+            let op = Op::Collective(Collective::new(kind, group.member()));
             let node = IrNode { op, dtype: DType::F32, shape: [4][..].into(), inputs: Default::default() };
             let operands = vec![Operand { dtype: DType::F32, layout: Layout::contiguous(&[4]) }];
             let step = Step::Library(LibraryStep { node, operands, epilogue: None });

@@ -13,7 +13,6 @@ from .._autograd import no_grad
 from .._engine import ProcessGroup, Tensor
 from ..nn.module import Module
 from ..nn.parameter import Parameter
-from . import functional
 from ._gradient import with_gradient, with_hook
 from ._memory import copied
 from ._split import groups_of, split_over
@@ -55,13 +54,6 @@ class Item:
     def size(self) -> int:
         """The number of elements."""
         return math.prod(self.shape)
-
-
-def _settle(gradient: Tensor) -> None:
-    """Computes a gradient now: its collective has the same place in the order on every rank, and the whole gradient
-    need not be kept.
-    """
-    _engine.evaluate([gradient])
 
 
 class Flat:
@@ -114,30 +106,28 @@ class Flat:
     def _low(self, tensor: Tensor) -> Tensor:
         return tensor if self.precision.param_dtype is None else tensor.to(self.precision.param_dtype)
 
-    def whole(self, settles: bool = True) -> Tensor:
-        """All elements, gathered. The gradient is the mean over the ranks; with ``settles`` it is computed as soon as
-        the backward pass has reached it.
+    def whole(self, again: bool) -> Tensor:
+        """All elements, gathered when they are needed. The gradient is the mean over the ranks. With ``again`` the backward
+        pass gathers them for itself, and what is gathered here is freed.
         """
         parameter, n = self.parameter, self.group.size()
         if self.parts == 1:
             low = self._low(parameter)
             return low if n == 1 else with_hook(low, self._averaged)
         if not (parameter.requires_grad and _engine.is_grad_enabled()):
-            return functional.all_gather(self._low(parameter.detach()), self.group)
+            return self._gathered(parameter.detach(), again)
         reduce_dtype = self.precision.reduce_dtype
         if self.synchronizes and (reduce_dtype is None or _engine.dtype(reduce_dtype) == self._low(parameter).dtype):
-            source = with_hook(parameter, _settle) if settles else parameter
-            gathered = functional.all_gather(self._low(source), self.group)
+            gathered = self._gathered(parameter, again)
             # Divided first, so that a sum of 16-bit numbers stays in their range.
             gathered.register_hook(lambda gradient: self._with_waiting(gradient) / n)
             return gathered
-        gathered = with_gradient(self._joined(), parameter, self._reduced)
-        # In place, before anything else refers to it.
-        return gathered.evaluate() if not _engine.is_recording() else gathered
-
-    def _joined(self) -> Tensor:
         with no_grad():
-            return functional.all_gather(self._low(self.parameter.detach()), self.group)
+            values = self._gathered(parameter.detach(), again)
+        return with_gradient(values, parameter, self._reduced)
+
+    def _gathered(self, part: Tensor, again: bool) -> Tensor:
+        return _engine.collective(self._low(part), "all_gather", self.group, again=again, lazily=True)
 
     def _with_waiting(self, gradient: Tensor) -> Tensor:
         waiting, self.waiting = self.waiting, None
@@ -158,7 +148,7 @@ class Flat:
         share = self._summand(gradient)
         if share is None:
             return _engine.full_like(self.parameter.detach(), 0)
-        return _engine.collective(share, "reduce_scatter", self.group).to(self.parameter.dtype)
+        return _engine.collective(share, "reduce_scatter", self.group, lazily=True).to(self.parameter.dtype)
 
     def _averaged(self, gradient: Tensor) -> Tensor:
         """The mean over the ranks of the gradient of parameters that are not divided."""

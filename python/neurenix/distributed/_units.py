@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -14,7 +15,6 @@ from .._compile import _flatten, _unflatten
 from .._engine import ProcessGroup, Tensor
 from ..nn.module import Module
 from ..nn.parameter import Parameter
-from ..utils.checkpoint import _Segment, through_segment
 from ._flat import Flat, FlatParameter, Gathered, Item, MixedPrecision, lent
 from ._split import groups_of
 from .checkpoint import Shard
@@ -49,15 +49,11 @@ class Unit:
 
     def __init__(self, owner: Module, module: Module, call: Callable[..., Any], settings: Settings) -> None:
         self.module, self.call, self.settings = module, call, settings
-        inner = [unit for _, unit in units_in(module, "")]
-        for unit in inner:
+        for _, unit in units_in(module, ""):
             unit.is_outermost = False
         self.is_outermost: bool = True
-        self.has_units = bool(inner)
         # Whether the layers have whole parameters now.
         self.is_open = False
-        # Whether the backward pass calls the module.
-        self.is_repeating = False
         precision = settings.precision
         is_sharded = settings.strategy is not ShardingStrategy.NO_SHARD
         self.flats = [
@@ -83,25 +79,26 @@ class Unit:
         args, kwargs = self._cast(args, kwargs)
         if self.is_open:
             return self.call(*args, **kwargs)
-        again = self.settings.gathers_again
-        again = not self.is_outermost if again is None else again
-        is_sharded = self.settings.strategy is not ShardingStrategy.NO_SHARD and self.settings.group.size() > 1
-        if not (is_sharded and _engine.is_grad_enabled()):
-            result = self._with([flat.whole() for flat in self.flats], args, kwargs)
-            return _computed(result) if is_sharded else result
-        if self.settings.strategy is ShardingStrategy.SHARD_GRAD_OP or not again or self.has_units:
-            return self._with([flat.whole() for flat in self.flats], args, kwargs)
-        if _engine.is_recording():
-            raise RuntimeError(
-                "FullyShardedDataParallel: nx.compile cannot record units that are computed again: pass "
-                "sharding_strategy=ShardingStrategy.SHARD_GRAD_OP, or to fully_shard reshard_after_forward=False"
-            )
-        return through_segment(_UnitSegment, self.gathered_call, args, kwargs)
+        has_gradients = _engine.is_grad_enabled()
+        with _entered() as is_entry:
+            again = self._gathers_again() or not has_gradients
+            wholes = [flat.whole(again) for flat in self.flats]
+            result = self._with(wholes, args, kwargs)
+            del wholes
+        is_kept = has_gradients and self.settings.strategy is not ShardingStrategy.FULL_SHARD
+        if is_entry and not is_kept and self.settings.group.size() > 1 and not _engine.is_recording():
+            # Now, so that the backward pass finds intermediate results, and gathers weights again.
+            tensors: list[Tensor] = []
+            _flatten(result, tensors)
+            _engine.evaluate(tensors)
+        return result
 
-    def gathered_call(self, *args: Any, **kwargs: Any) -> Any:
-        """Calls the module with parameters that are gathered for this call."""
-        result = self._with([flat.whole(settles=False) for flat in self.flats], args, kwargs)
-        return result if self.is_repeating else _computed(result)
+    def _gathers_again(self) -> bool:
+        """Whether the backward pass gathers the weights again."""
+        if self.settings.strategy is not ShardingStrategy.FULL_SHARD:
+            return False
+        again = self.settings.gathers_again
+        return not self.is_outermost if again is None else again
 
     def _with(self, wholes: Sequence[Tensor], args: Any, kwargs: Any) -> Any:
         views = [each for flat, whole in zip(self.flats, wholes, strict=True) for each in flat.views(whole)]
@@ -179,30 +176,18 @@ class Unit:
                 flat.take_up()
 
 
-class _UnitSegment(_Segment):
-    """A call of a unit. The second call, in the backward pass, leaves the buffers as the first one has left them."""
-
-    def recompute(self, received: dict[int, Tensor]) -> list[Tensor]:
-        unit: Unit = self.function.__self__  # type: ignore[attr-defined]
-        before = [(buffer, buffer.detach().clone()) for buffer in unit.module.buffers()]
-        unit.is_repeating = True
-        try:
-            found = super().recompute(received)
-        finally:
-            unit.is_repeating = False
-            for buffer, value in before:
-                buffer.data = value
-        # Together, so that the whole weights and gradients are needed once.
-        _engine.evaluate(found)
-        return found
+_calls = threading.local()
 
 
-def _computed(result: Any) -> Any:
-    """A result whose tensors are computed: pending ones would keep the whole weights in memory."""
-    tensors: list[Tensor] = []
-    _flatten(result, tensors)
-    _engine.evaluate(tensors)
-    return result
+@contextmanager
+def _entered() -> Iterator[bool]:
+    """A unit's call: whether it is in no other one's."""
+    depth: int = getattr(_calls, "depth", 0)
+    _calls.depth = depth + 1
+    try:
+        yield depth == 0
+    finally:
+        _calls.depth = depth
 
 
 def unit_of(module: Module) -> Unit | None:

@@ -270,7 +270,7 @@ pub(crate) fn subgroups() -> Result<()> {
         let count = 10_007 * members.len();
         let own = bytes(rank, count);
         let mut all = vec![0; count * members.len()];
-        group.run(CollectiveKind::AllGather, DType::U8, &own, &mut all)?;
+        group.run(CollectiveKind::AllGather { again: false }, DType::U8, &own, &mut all)?;
         assert!(all == members.iter().flat_map(|&rank| bytes(rank, count)).collect::<Vec<u8>>());
         let mut sum = vec![0; count / members.len()];
         group.run(CollectiveKind::ReduceScatter(Combine::Sum), DType::U8, &own, &mut sum)?;

@@ -23,7 +23,7 @@ fn results(kind: CollectiveKind, operands: &[Vec<f64>]) -> Vec<Vec<f64>> {
         CollectiveKind::Reduce { root } if root as usize == rank => sum.clone(),
         CollectiveKind::Reduce { .. } => vec![0.0; count],
         CollectiveKind::ReduceScatter(_) => sum[part(rank)].to_vec(),
-        CollectiveKind::AllGather => operands.concat(),
+        CollectiveKind::AllGather { .. } => operands.concat(),
         CollectiveKind::Broadcast { root } => operands[root as usize].clone(),
         CollectiveKind::AllToAll => {
             operands.iter().flat_map(|operand| operand[part(rank)].to_vec()).collect()
@@ -75,7 +75,7 @@ pub(crate) fn engine() -> Result<()> {
         CollectiveKind::AllReduce(Combine::Sum, Loss::Summed),
         CollectiveKind::Reduce { root },
         CollectiveKind::ReduceScatter(Combine::Sum),
-        CollectiveKind::AllGather,
+        CollectiveKind::AllGather { again: false },
         CollectiveKind::Broadcast { root },
         CollectiveKind::AllToAll,
     ] {

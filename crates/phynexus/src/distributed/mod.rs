@@ -177,7 +177,7 @@ impl Group {
             CollectiveKind::ReduceScatter(combine) => {
                 transport.reduce_scatter(operand, result, dtype, combine)
             }
-            CollectiveKind::AllGather => transport.all_gather(operand, result),
+            CollectiveKind::AllGather { .. } => transport.all_gather(operand, result),
             CollectiveKind::Broadcast { root } => {
                 result.copy_from_slice(operand);
                 transport.broadcast(result, root as usize)

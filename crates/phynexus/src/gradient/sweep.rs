@@ -22,7 +22,7 @@ use crate::{
         gradient::{GradientMode, is_enabled, no_grad, record_gradients, rule},
         term::Term,
     },
-    schedule::capture::is_recording,
+    schedule::{capture::is_recording, turns},
 };
 
 /// Gradients of a loss with respect to its leaves.
@@ -231,6 +231,7 @@ impl Tensor {
         self.check_output_gradient("backward", output_gradient)?;
         let sweep = Sweep::to_leaves(self)?;
         sweep.evaluate_collected()?;
+        let collectives = turns::recorded();
         let swept = sweep.run(self, output_gradient, create_graph)?;
         if !retain_graph {
             swept.path.iter().for_each(|node| node.release());
@@ -242,7 +243,7 @@ impl Tensor {
             gradient.node().body().beside = Some(Arc::downgrade(self.node()));
         }
         // Every rank must run their collectives now, whatever it reads next.
-        if swept.path.iter().any(|node| matches!(node.op(), Op::Collective(_))) && !is_recording() {
+        if turns::recorded() != collectives && !is_recording() {
             Tensor::evaluate_all(&gradients.values().collect::<Vec<_>>())?;
         }
         let leaf = |node: &Arc<Node>| {

@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 
 use self::survey::Survey;
 use super::{capture::is_recording, evaluate_roots};
-use crate::{Device, Error, Result, Tensor, graph::node::Node, interrupt::Shield};
+use crate::{Device, Error, Result, Tensor, graph::node::Node, interrupt::Shield, op::Op};
 
 /// Nodes that may be recorded before an evaluation is forced.
 const NODES: usize = 1 << 15;
@@ -154,7 +154,13 @@ fn look_through(nodes: Vec<Weak<Node>>, bound: Bound) -> Result<()> {
             if old >= LEFT_OVER { old } else { 0 }
         }
     };
-    let wanted = if kept > limit { survey.holding_memory() } else { survey.held(old) };
+    // All ranks must begin collectives at the same place in the program, which memory does not decide.
+    let waits = !matches!(bound, Bound::Recorded) && left.iter().any(|node| is_collective(node));
+    let wanted = match () {
+        () if waits => Default::default(),
+        () if kept > limit => survey.holding_memory(),
+        () => survey.held(old),
+    };
     drop(survey);
     with(|backlog| {
         let recorded_since = std::mem::take(&mut backlog.nodes);
@@ -171,6 +177,10 @@ fn look_through(nodes: Vec<Weak<Node>>, bound: Bound) -> Result<()> {
     let interruption = |error: Error| if matches!(error, Error::Interrupted) { Err(error) } else { Ok(()) };
     interruption(error)?;
     all.iter().try_for_each(|&tensor| evaluate_roots(&[tensor], &[]).map(drop).or_else(interruption))
+}
+
+fn is_collective(node: &Node) -> bool {
+    matches!(node.op(), Op::Collective(_))
 }
 
 /// Bytes in use on the device with the highest use, among the devices of these nodes.

@@ -10,7 +10,8 @@
 //!   join a kernel that reads the same elements along the same columns, if there is one.
 //! - A cheap chain with several uses is recomputed in each of them; an expensive one gets a buffer.
 //!
-//! At the end, elementwise kernels on the results of library operations become their epilogues.
+//! A kernel's results depend on the same collectives, so that none waits for a kernel that waits for a later one. At the
+//! end, elementwise kernels on the results of library operations become their epilogues.
 
 mod epilogues;
 mod paths;
@@ -140,6 +141,7 @@ pub(super) fn group(ir: &Ir, leaves: &[Layout], limits: Limits<'_>) -> Result<Gr
         leaf_layouts: ir.leaves.iter().copied().zip(leaves).collect(),
         costs: costs(ir, limits.answers),
         follows: phases::follow_from_reductions(ir),
+        stages: paths::stages(ir),
         homes,
         groups: Vec::new(),
         uses: vec![SmallVec::new(); count],
@@ -165,6 +167,8 @@ struct Grouper<'a> {
     costs: Vec<Cost>,
     /// For each node, whether it is a reduction or follows from one through elementwise operations and views.
     follows: Vec<bool>,
+    /// For each node, the number of collectives up to the last one that it depends on. Empty without collectives.
+    stages: Vec<u32>,
     /// The number of readers of each node.
     reader_counts: Vec<u32>,
     homes: Vec<Home>,
@@ -328,7 +332,7 @@ impl Grouper<'_> {
             let others = (uses.iter().map(|u| u.group))
                 .chain(self.readers[id as usize].iter().copied())
                 .filter(|&g| g != candidate.group);
-            if !once || !self.has_room(candidate, others) {
+            if !once || !self.has_room(id, candidate, others) {
                 continue;
             }
             let group = &self.groups[candidate.group as usize];
@@ -363,9 +367,10 @@ impl Grouper<'_> {
     }
 
     /// Returns whether a fused kernel can store one more node that `others` read. None of them may precede it.
-    fn has_room(&self, candidate: &Use, others: impl Iterator<Item = FusionGroupId>) -> bool {
+    fn has_room(&self, id: Id, candidate: &Use, others: impl Iterator<Item = FusionGroupId>) -> bool {
         let group = &self.groups[candidate.group as usize];
         !candidate.masked
+            && group.roots.iter().all(|(root, _)| self.are_of_one_stage(*root, id))
             && group.library.is_none()
             && group.size < LARGEST_KERNEL
             && group.roots.len() * 2 + 4 <= self.limits.binding_limit

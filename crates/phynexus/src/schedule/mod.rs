@@ -33,6 +33,7 @@ mod slots;
 #[cfg(test)]
 mod tests;
 pub mod trace;
+pub(crate) mod turns;
 mod walk;
 
 use std::{

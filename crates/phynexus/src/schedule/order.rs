@@ -10,7 +10,7 @@ use crate::{
     Error, Result,
     hash::{FastMap, FastSet},
     op::{
-        Op,
+        Collective, Op,
         ir::{Id, Ir},
     },
 };
@@ -44,10 +44,20 @@ pub(super) fn order(ir: &Ir, pieces: &[Piece]) -> Vec<usize> {
     for output in &ir.outputs {
         unread.remove(output);
     }
-    // Sizes may differ from rank to rank, and with them the order below.
-    for [before, after] in in_turn(ir, pieces, &readers, &waits) {
-        readers[before].push(after);
-        waits[after] += 1;
+    let collectives = in_turn(pieces);
+    let repeated = collectives.iter().copied().filter(|&index| is_repeated(&pieces[index]));
+    let repeated: Vec<(usize, SmallVec<[usize; 4]>)> =
+        repeated.map(|index| (index, readers[index].clone())).collect();
+    for pair in collectives.windows(2) {
+        readers[pair[0]].push(pair[1]);
+        waits[pair[1]] += 1;
+    }
+    // The readers of one wait for the next to begin.
+    for pair in repeated.windows(2) {
+        for &reader in &pair[0].1 {
+            readers[pair[1].0].push(reader);
+            waits[reader] += 1;
+        }
     }
     let last = |index: usize| match (readers[index].is_empty(), &pieces[index].step) {
         (false, _) => 0,
@@ -109,58 +119,28 @@ pub(super) fn order(ir: &Ir, pieces: &[Piece]) -> Vec<usize> {
     when_needed(order, pieces, &producer, &readers)
 }
 
+fn collective(piece: &Piece) -> Option<&Collective> {
+    match piece.step.routine() {
+        Some(Op::Collective(collective)) => Some(collective),
+        _ => None,
+    }
+}
+
 pub(super) fn is_collective(piece: &Piece) -> bool {
-    matches!(piece.step.routine(), Some(Op::Collective(_)))
+    collective(piece).is_some()
 }
 
-/// Returns pairs of collectives, the first of which must run before the second. Their order is that of their depth in the
-/// graph, whatever is fused, so that every rank has it, and a bucket of gradients is reduced as soon as it is there.
-fn in_turn(ir: &Ir, pieces: &[Piece], readers: &[SmallVec<[usize; 4]>], waits: &[usize]) -> Vec<[usize; 2]> {
-    let mut collectives: Vec<(Id, usize)> = (pieces.iter().enumerate())
-        .filter(|(_, piece)| is_collective(piece))
-        .filter_map(|(index, piece)| Some((piece.stored().next()?, index)))
+fn is_repeated(piece: &Piece) -> bool {
+    collective(piece).is_some_and(Collective::is_repeated)
+}
+
+/// Returns the collectives in their order, which every rank must keep to, whatever else it computes.
+fn in_turn(pieces: &[Piece]) -> Vec<usize> {
+    let mut found: Vec<(u32, usize)> = (pieces.iter().enumerate())
+        .filter_map(|(index, piece)| Some((collective(piece)?.turn, index)))
         .collect();
-    if collectives.len() < 2 {
-        return Vec::new();
-    }
-    let mut depth: Vec<u32> = Vec::with_capacity(ir.nodes.len());
-    for node in &ir.nodes {
-        depth.push(node.inputs.iter().map(|&input| depth[input as usize] + 1).max().unwrap_or(0));
-    }
-    collectives.sort_unstable_by_key(|&(node, _)| (depth[node as usize], node));
-    let turns: Vec<[usize; 2]> = collectives.windows(2).map(|pair| [pair[0].1, pair[1].1]).collect();
-    let done = simulated(pieces.len(), readers, waits, &turns);
-    if done.len() == pieces.len() {
-        return turns;
-    }
-    // A kernel waits for one collective and is waited for by another that is less deep: the kernels decide.
-    let done = simulated(pieces.len(), readers, waits, &[]);
-    let collectives: Vec<usize> = done.into_iter().filter(|&index| is_collective(&pieces[index])).collect();
-    collectives.windows(2).map(|pair| [pair[0], pair[1]]).collect()
-}
-
-/// Returns the pieces in an order that respects what they read and these turns; fewer if there is none.
-fn simulated(
-    count: usize,
-    readers: &[SmallVec<[usize; 4]>],
-    waits: &[usize],
-    turns: &[[usize; 2]],
-) -> Vec<usize> {
-    let mut waits = waits.to_vec();
-    turns.iter().for_each(|[_, after]| waits[*after] += 1);
-    let mut ready: BTreeSet<usize> = (0..count).filter(|&index| waits[index] == 0).collect();
-    let mut done = Vec::with_capacity(count);
-    while let Some(index) = ready.pop_first() {
-        done.push(index);
-        let turns = turns.iter().filter(|[before, _]| *before == index).map(|[_, after]| after);
-        for &reader in readers[index].iter().chain(turns) {
-            waits[reader] -= 1;
-            if waits[reader] == 0 {
-                ready.insert(reader);
-            }
-        }
-    }
-    done
+    found.sort_unstable();
+    found.into_iter().map(|(_, index)| index).collect()
 }
 
 /// Checks that the order contains each piece once, after the pieces that store what it reads, and that every result is

@@ -4,7 +4,7 @@ use std::{any::Any, sync::Arc};
 
 use smallvec::SmallVec;
 
-use super::{backlog, capture, evaluate, is_eager, ruined};
+use super::{backlog, capture, evaluate, is_eager, ruined, turns};
 use crate::{
     DType, Error, Result, Tensor,
     device::{Device, Storage},
@@ -67,6 +67,7 @@ impl Tensor {
         if let Op::Custom(call) = &op {
             prepare_custom(call.kernel(), device, call.groups(), differentiated)?;
         }
+        turns::note_recorded(&op);
         let known = Extremes::of_result(&op, dtype, &shape, &sources);
         let requires_grad = dtype.is_float() && differentiated;
         if op.is_view()

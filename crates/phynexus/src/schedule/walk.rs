@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use super::{
     placement,
     slots::{self, Numbers, Slots},
+    turns::Turns,
 };
 use crate::{
     Error, Result, Tensor,
@@ -57,6 +58,7 @@ pub(super) struct Pending {
     pub(super) key: Vec<u64>,
     /// The numbers that the key leaves out.
     pub(super) numbers: Numbers,
+    turns: Turns,
 }
 
 /// Walks pending graphs. It must outlive the lock under which it is used, because it may drop the last handle to a
@@ -121,8 +123,9 @@ impl Walker {
                 self.held[position as usize] += 1;
             }
         }
+        let asked: SmallVec<[Id; 4]> = roots.iter().filter_map(|root| self.visited(root.node())).collect();
         let mut pending = Box::new(std::mem::take(&mut self.pending));
-        pending.finish(&self.held, privacy);
+        pending.finish(&self.held, &asked, privacy);
         pending.mark_in_flight(true);
         Ok(Walk::Claimed(pending))
     }
@@ -205,13 +208,14 @@ fn first_of_key(device: Device) -> u64 {
 
 impl Pending {
     /// Determines outputs and donations, and writes the key. `held` counts, for each node, the handles of the walk, the
-    /// graph and `given`. Any more are outside handles.
+    /// graph and `given`. Any more are outside handles. `asked` are the walk's roots.
     ///
     /// The key starts with the device and the mode. For each node follow a word (its signature's number, whether it is
     /// a leaf, whether it is kept or held outside), a count, and that many numbers. These are the positions of its
-    /// operands, or the strides of a leaf that is not row-major. Equal keys therefore mean equal graphs, except for
-    /// numbers that may vary.
-    fn finish(&mut self, held: &[u32], privacy: Privacy) {
+    /// operands, or the strides of a leaf that is not row-major. A collective's turn follows. Equal keys therefore mean
+    /// equal graphs, except for numbers that may vary.
+    fn finish(&mut self, held: &[u32], asked: &[Id], privacy: Privacy) {
+        self.turns = Turns::of(&self.nodes, &self.operands, &self.is_leaf);
         // If a node keeps its operands for a gradient, its leaf operands stay alive and must not be overwritten. Of the
         // computed values, those that the gradient reads are kept; the rest can be recomputed from them.
         let mut kept = vec![false; self.nodes.len()];
@@ -226,6 +230,7 @@ impl Pending {
                 kept[operand as usize] |= self.is_leaf[operand as usize] || reads.operand(position, needs);
             }
         }
+        self.turns.keep_operands(&self.operands, &self.is_leaf, &mut kept);
         // Pending constants are inlined into their readers.
         for (i, node) in self.nodes.iter().enumerate().filter(|(i, _)| !self.is_leaf[*i]) {
             kept[i] &= !matches!(node.op(), Op::Constant(_) | Op::Iota(_));
@@ -233,7 +238,10 @@ impl Pending {
         self.key.push(first_of_key(self.device()));
         let mut leaves = self.leaves.iter().peekable();
         for (i, node) in self.nodes.iter().enumerate() {
-            let outside = kept[i] || Arc::strong_count(node) > held[i] as usize;
+            let outside = match self.turns.is_repeated(i) {
+                true => asked.contains(&(i as Id)),
+                false => kept[i] || Arc::strong_count(node) > held[i] as usize,
+            };
             let operands = &self.operands[i];
             let word = node.signature.id << 2 | u64::from(outside);
             match leaves.next_if(|_| self.is_leaf[i]) {
@@ -253,6 +261,7 @@ impl Pending {
                     }
                     self.key.extend([word, operands.len() as u64]);
                     self.key.extend(operands.iter().map(|&o| u64::from(o)));
+                    self.key.extend(self.turns.places.get(&(i as Id)).map(|&place| u64::from(place)));
                 }
             }
         }
@@ -272,14 +281,18 @@ impl Pending {
         let mut ir = Ir::default();
         let mut places = slots.declare(&mut ir).into_iter();
         let mut renamed: Vec<Id> = Vec::with_capacity(self.nodes.len());
-        for ((node, operands), &leaf) in self.nodes.iter().zip(&self.operands).zip(&self.is_leaf) {
+        let nodes = self.nodes.iter().zip(&self.operands).zip(&self.is_leaf);
+        for (position, ((node, operands), &leaf)) in nodes.enumerate() {
             let Signature { dtype, shape, .. } = &*node.signature;
             let varies = !leaf && node.signature.number().is_some();
             let slot = if varies { places.next().flatten() } else { None };
             renamed.push(match slot {
                 Some(slot) => slots::filled(&mut ir, slot, *dtype, shape),
                 None => {
-                    let op = if leaf { Op::Buffer } else { node.op().clone() };
+                    let mut op = if leaf { Op::Buffer } else { node.op().clone() };
+                    if let Op::Collective(collective) = &mut op {
+                        collective.turn = self.turns.places.get(&(position as Id)).copied().unwrap_or(0);
+                    }
                     let operands = operands.iter().map(|&operand| renamed[operand as usize]);
                     ir.push(op, *dtype, shape.clone(), operands)
                 }

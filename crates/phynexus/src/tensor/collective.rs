@@ -16,10 +16,10 @@ impl Tensor {
     /// [`Error::Collective`].
     pub fn collective(&self, kind: CollectiveKind, group: &Group) -> Result<Tensor> {
         let (op, size) = (kind.name(), group.size());
-        let collective = Collective { kind, member: group.member() };
+        let collective = Collective::new(kind, group.member());
         let first = self.shape().first().copied();
         match kind {
-            CollectiveKind::AllGather if first.is_none() => {
+            CollectiveKind::AllGather { .. } if first.is_none() => {
                 return Err(Error::shape(
                     op,
                     &[self.shape()],

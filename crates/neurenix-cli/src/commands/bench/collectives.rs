@@ -22,7 +22,7 @@ type Crossings = fn(f64) -> f64;
 const KINDS: [(CollectiveKind, Crossings); 5] = [
     (CollectiveKind::AllReduce(Combine::Sum, Loss::Summed), |n| 2.0 * (n - 1.0) / n),
     (CollectiveKind::ReduceScatter(Combine::Sum), |n| (n - 1.0) / n),
-    (CollectiveKind::AllGather, |n| (n - 1.0) / n),
+    (CollectiveKind::AllGather { again: false }, |n| (n - 1.0) / n),
     (CollectiveKind::Broadcast { root: 0 }, |_| 1.0),
     (CollectiveKind::AllToAll, |n| (n - 1.0) / n),
 ];

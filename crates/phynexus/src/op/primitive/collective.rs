@@ -13,6 +13,8 @@ pub struct Collective {
     pub kind: CollectiveKind,
     /// The group, and this process's place in it.
     pub member: GroupMember,
+    /// Its place in the order of a plan's collectives; 0 in a graph.
+    pub(crate) turn: u32,
 }
 
 /// A process in a group.
@@ -39,7 +41,11 @@ pub enum CollectiveKind {
     /// As an all-reduce, of which each rank gets the part of its number: the first dimension is divided.
     ReduceScatter(Combine),
     /// Every rank gets all operands, joined along the first dimension.
-    AllGather,
+    AllGather {
+        /// Whether to gather again for the gradients that read the result, which is not kept. A plan gathers such
+        /// operands one reader ahead.
+        again: bool,
+    },
     /// Every rank gets the operand of one.
     Broadcast {
         /// That rank.
@@ -75,7 +81,7 @@ impl CollectiveKind {
             CollectiveKind::AllReduce(..) => "all_reduce",
             CollectiveKind::Reduce { .. } => "reduce",
             CollectiveKind::ReduceScatter(_) => "reduce_scatter",
-            CollectiveKind::AllGather => "all_gather",
+            CollectiveKind::AllGather { .. } => "all_gather",
             CollectiveKind::Broadcast { .. } => "broadcast",
             CollectiveKind::AllToAll => "all_to_all",
             CollectiveKind::Send { .. } => "send",
@@ -116,7 +122,7 @@ impl Operation for Collective {
             !small.is_empty() && large[..] == [&[small[0] * size], &small[1..]].concat()[..]
         };
         let fits = match self.kind {
-            CollectiveKind::AllGather => scaled(own, result),
+            CollectiveKind::AllGather { .. } => scaled(own, result),
             CollectiveKind::ReduceScatter(_) => scaled(result, own),
             CollectiveKind::AllToAll => own == result && own.first().is_some_and(|first| first % size == 0),
             _ => own == result,
@@ -136,13 +142,15 @@ impl Operation for Collective {
     fn gradient(&self, call: &Call) -> Result<Option<InputGradients>> {
         let g = call.gradient();
         let shape = call.inputs[0].shape();
-        let then = |kind, of: &Formula| of.collective(Collective { kind, member: self.member }, shape);
+        let then = |kind, of: &Formula| of.collective(Collective::new(kind, self.member), shape);
         let sum = CollectiveKind::AllReduce(Combine::Sum, Loss::Summed);
         let gradient = match self.kind {
             CollectiveKind::AllReduce(Combine::Sum, Loss::Shared) => g,
             CollectiveKind::AllReduce(Combine::Sum, Loss::Summed) => then(sum, &g),
-            CollectiveKind::ReduceScatter(Combine::Sum) => then(CollectiveKind::AllGather, &g),
-            CollectiveKind::AllGather => then(CollectiveKind::ReduceScatter(Combine::Sum), &g),
+            CollectiveKind::ReduceScatter(Combine::Sum) => {
+                then(CollectiveKind::AllGather { again: false }, &g)
+            }
+            CollectiveKind::AllGather { .. } => then(CollectiveKind::ReduceScatter(Combine::Sum), &g),
             CollectiveKind::Broadcast { root } => then(CollectiveKind::Reduce { root }, &g),
             CollectiveKind::Reduce { root } => then(CollectiveKind::Broadcast { root }, &g),
             CollectiveKind::AllToAll => then(CollectiveKind::AllToAll, &g),
@@ -171,13 +179,23 @@ impl Operation for Collective {
 }
 
 impl Collective {
+    /// A collective of this process's group.
+    pub fn new(kind: CollectiveKind, member: GroupMember) -> Collective {
+        Collective { kind, member, turn: 0 }
+    }
+
+    /// Whether gradients compute the result again.
+    pub(crate) fn is_repeated(&self) -> bool {
+        self.kind == CollectiveKind::AllGather { again: true }
+    }
+
     /// The shape of its result.
     pub(crate) fn result_shape(&self, operand: &[usize]) -> crate::shape::Dims {
         let mut shape: crate::shape::Dims = operand.into();
         let size = self.member.size as usize;
         if let Some(first) = shape.first_mut() {
             match self.kind {
-                CollectiveKind::AllGather => *first *= size,
+                CollectiveKind::AllGather { .. } => *first *= size,
                 CollectiveKind::ReduceScatter(_) => *first /= size,
                 _ => {}
             }

@@ -131,17 +131,21 @@ impl Grouper<'_> {
     fn find_epilogue(&self, id: Id, library: FusionGroupId) -> Option<(FusionGroupId, Rc<Coordinates>)> {
         let node = self.ir.node(id);
         let uses = &self.uses[id as usize];
+        let readers = &self.groups[library as usize].readers;
+        // The operation also stores its bare result then.
+        let stores_both = |kernel| self.stored[id as usize] || others_than(kernel, readers).next().is_some();
         let fits = |kernel: FusionGroupId, coordinates: &Coordinates| {
             let group = &self.groups[kernel as usize];
             uses.iter().filter(|u| u.group == kernel).count() == 1
                 && group.library.is_none()
                 && group.columns.is_none()
                 && !self.updates(kernel, node.len())
+                && (!stores_both(kernel) || group.roots.iter().all(|(root, _)| self.are_of_one_stage(*root, id)))
                 && stores_once(group, &node.shape, coordinates)
                 && self.bindings(kernel) + node.inputs.len() <= self.limits.binding_limit
                 // A path from the operation through another kernel back to this one would be a cycle once they are
                 // merged.
-                && !self.reaches(others_than(kernel, &self.groups[library as usize].readers), kernel)
+                && !self.reaches(others_than(kernel, readers), kernel)
         };
         let found = uses.iter().find(|u| !u.masked && fits(u.group, &u.coordinates))?;
         Some((found.group, found.coordinates.clone()))

@@ -4,6 +4,10 @@
 use smallvec::SmallVec;
 
 use super::{FusionGroupId, Grouper};
+use crate::op::{
+    Op,
+    ir::{Id, Ir},
+};
 
 /// The visited set of a search, reused because clearing it for each search would be slow.
 #[derive(Default)]
@@ -14,7 +18,31 @@ pub(super) struct Visits {
     stack: Vec<FusionGroupId>,
 }
 
+/// Returns, for each node, one more than the turn of the last collective that it depends on, or 0. Empty without
+/// collectives.
+pub(super) fn stages(ir: &Ir) -> Vec<u32> {
+    let turn = |op: &Op| match op {
+        Op::Collective(collective) => collective.turn + 1,
+        _ => 0,
+    };
+    if ir.nodes.iter().all(|node| turn(&node.op) == 0) {
+        return Vec::new();
+    }
+    let mut stages: Vec<u32> = Vec::with_capacity(ir.nodes.len());
+    for node in &ir.nodes {
+        let before = node.inputs.iter().map(|&input| stages[input as usize]).max();
+        stages.push(turn(&node.op).max(before.unwrap_or(0)));
+    }
+    stages
+}
+
 impl Grouper<'_> {
+    /// Returns whether one kernel may store both nodes, whose collectives must be the same.
+    pub(super) fn are_of_one_stage(&self, a: Id, b: Id) -> bool {
+        let stage = |id: Id| self.stages.get(id as usize);
+        stage(a) == stage(b)
+    }
+
     /// Adds an edge: `to` reads what `from` stores.
     pub(super) fn add_edge(&mut self, from: FusionGroupId, to: FusionGroupId) {
         let readers = &mut self.groups[from as usize].readers;

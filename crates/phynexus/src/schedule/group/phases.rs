@@ -87,7 +87,7 @@ impl Grouper<'_> {
                 Rc::make_mut(&mut candidate.coordinates)[axis] = Index::constant(0);
             }
             let others = readers.iter().copied().filter(|&reader| reader != candidate.group);
-            if !self.has_room(&candidate, others) {
+            if !self.has_room(id, &candidate, others) {
                 continue;
             }
             let group = &self.groups[candidate.group as usize];
