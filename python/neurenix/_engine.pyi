@@ -1725,7 +1725,7 @@ def cdist(input: Tensor, other: Tensor, p: Any) -> Tensor:
 def cholesky(input: Tensor, upper: builtins.bool=False) -> Tensor:
     ...
 
-def collective(tensor: Tensor, kind: str, group: ProcessGroup, op: str='sum', peer: SupportsIndex=0, shared: builtins.bool=False) -> Tensor:
+def collective(tensor: Tensor, kind: str, group: ProcessGroup, op: str='sum', peer: SupportsIndex=0, shared: builtins.bool=False, again: builtins.bool=False, lazily: builtins.bool=False) -> Tensor:
     ...
 
 def compress_two_of_four(input: Tensor) -> tuple[Tensor, Tensor]:

@@ -111,8 +111,9 @@ def shares_of_memory() -> None:
         value.evaluate()
         after = allocated() - before
         if again:
-            # One unit at a time is whole.
-            assert after < parameters * 1.1 and device.memory()["peak"] - before < parameters + 1.5 * block
+            # Two units at a time are whole.
+            peak = device.memory()["peak"] - before
+            assert after < parameters * 1.1 and peak < parameters + 2.5 * block, (after / block, peak / block)
         device.reset_peak_memory()
         value.backward()
         nx.evaluate([parameter.grad for parameter in model.parameters()])
@@ -125,7 +126,8 @@ def shares_of_memory() -> None:
         with nx.no_grad():
             device.reset_peak_memory()
             model(x).evaluate()
-            assert device.memory()["peak"] - before < 2 * parameters + 1.5 * block
+            peak = device.memory()["peak"] - before
+            assert peak < 2 * parameters + 2.5 * block, peak / block
         del model
         # Nothing stays.
         assert allocated() - before < block / 8
@@ -256,7 +258,7 @@ def whole_parameters() -> None:
 
 def recorded_steps() -> None:
     _, _, expected = alone()
-    for way in ("SHARD_GRAD_OP", "NO_SHARD", "one unit", "kept"):
+    for way in WAYS:
         model = WAYS[way](network())
         optimizer = nx.optim.AdamW(model.parameters(), lr=0.01)
 
@@ -270,12 +272,6 @@ def recorded_steps() -> None:
             return value.detach(), norm
 
         same_training([step(*part(batch(number))) for number in range(4)], expected)
-    model = WAYS["blocks"](network())
-    optimizer = nx.optim.AdamW(model.parameters(), lr=0.01)
-    rows = part(batch(0))
-    step(*rows)
-    with pytest.raises(RuntimeError, match="SHARD_GRAD_OP"):
-        step(*rows)
 
 
 def scaled_losses() -> None:

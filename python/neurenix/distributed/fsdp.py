@@ -96,12 +96,10 @@ class FullyShardedDataParallel(_Sharded):
 
     ``sharding_strategy`` says what happens after the forward pass:
 
-    - ``FULL_SHARD`` (the default) frees a unit's whole weights. The backward pass gathers them again, and computes the
-      unit's intermediate results again, as :func:`neurenix.utils.checkpoint.checkpoint` does: gradients need the
-      weights that the forward pass has used, and those are freed. That takes the time of a second forward pass, and the
-      memory of no intermediate results but the units' inputs and results. The outermost unit, and units that contain
-      others, keep their weights. ``nx.compile`` cannot record it.
-    - ``SHARD_GRAD_OP`` keeps all whole weights until the backward pass has used them. Nothing is computed twice.
+    - ``FULL_SHARD`` (the default) frees a unit's whole weights once they are used, and gathers them again in the
+      backward pass. The outermost unit keeps its own, because its backward pass comes next. A step that ``nx.compile``
+      records keeps all of them, as with ``SHARD_GRAD_OP``.
+    - ``SHARD_GRAD_OP`` keeps all whole weights until the backward pass has used them.
     - ``NO_SHARD`` divides nothing: gradients are averaged as in ``DistributedDataParallel``.
 
     Parameters that modules share must be in one unit. ``sync_module_states`` gives every rank the parameters and
@@ -111,8 +109,9 @@ class FullyShardedDataParallel(_Sharded):
     ``state_dict()`` has whole parameters with the names of the original network, on every rank: all must call it.
     ``load_state_dict()`` takes such a state. ``device_mesh`` is a mesh of one axis instead of ``process_group``.
 
-    ``backward_prefetch``, ``forward_prefetch``, ``device_id``, ``limit_all_gathers`` and ``use_orig_params`` are
-    accepted and change nothing.
+    The weights of one unit are gathered while the unit before it computes, in both directions, so two units are whole
+    at a time. ``backward_prefetch``, ``forward_prefetch``, ``limit_all_gathers``, ``device_id`` and ``use_orig_params``
+    are accepted and change nothing.
 
     >>> import neurenix as nx
     >>> import neurenix.distributed as dist

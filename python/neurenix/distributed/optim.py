@@ -37,8 +37,7 @@ class ZeroRedundancyOptimizer(Optimizer):
 
     :meth:`consolidate_state_dict` brings the whole state to one rank, whose ``state_dict()`` is that of the ordinary
     optimiser. ``parameters_as_bucket_view`` is accepted and changes nothing: what a rank receives is always one piece
-    of memory. ``overlap_with_ddp=True`` is refused, and so is a step in a function that ``nx.compile`` records: call it
-    after the function.
+    of memory. ``overlap_with_ddp=True`` is refused.
     """
 
     def __init__(
@@ -153,11 +152,6 @@ class ZeroRedundancyOptimizer(Optimizer):
         """Gives every rank the parameters that others have updated."""
         if self.process_group.size() == 1:
             return
-        if _effects.is_recording():
-            raise RuntimeError(
-                "ZeroRedundancyOptimizer: nx.compile cannot record its step on several ranks: they record different "
-                "computations, whose collectives would not be in the same order. Call step() outside"
-            )
         pieces: dict[Any, list[Tensor]] = {}
         for group, owners in zip(self._groups, self._owners, strict=True):
             for parameter, owner in zip(group["params"], owners, strict=True):

@@ -80,7 +80,8 @@ fn measure(
 ) -> Result<Measured> {
     let ranks = group.size();
     let whole = bytes / 4 / ranks * ranks;
-    let own = if kind == CollectiveKind::AllGather { whole / ranks } else { whole };
+    let gathers = matches!(kind, CollectiveKind::AllGather { .. });
+    let own = if gathers { whole / ranks } else { whole };
     let operand = Tensor::zeros(&[own], DType::F32, device)?.evaluated()?;
     let once = || -> Result<Duration> {
         let result = operand.collective(kind, group)?;
