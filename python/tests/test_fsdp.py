@@ -189,7 +189,7 @@ def states() -> None:
     optimizer = nx.optim.AdamW(model.parameters(), lr=0.01)
     steps(model, optimizer, part)
     whole, optimizer_state = model.state_dict(), FullyShardedDataParallel.optim_state_dict(model, optimizer)
-    parts = model.sharded_state_dict()
+    parts = checkpoint.get_model_state_dict(model)
     assert list(sorted(parts)) == sorted(whole)
     own = sum(shard.tensor.numel() for shard in parts.values())
     assert abs(own * 2 - sum(each.numel() for each in whole.values())) <= 3
@@ -202,12 +202,12 @@ def states() -> None:
         steps(other, other_optimizer, part, 1)
         read = checkpoint.load(
             {
-                "model": other.sharded_state_dict(),
+                "model": checkpoint.get_model_state_dict(other),
                 "optim": FullyShardedDataParallel.sharded_optim_state_dict(other, other_optimizer),
             },
             path,
         )
-        other.load_sharded_state_dict(read["model"])
+        checkpoint.set_model_state_dict(other, read["model"])
         to_load = FullyShardedDataParallel.optim_state_dict_to_load(other, other_optimizer, read["optim"])
         other_optimizer.load_state_dict(to_load)
         same_states(other.state_dict(), whole)
@@ -230,7 +230,7 @@ def states() -> None:
         model.load_state_dict({"0.weight": whole["0.weight"] * 0})
     same_states(model.state_dict(), before)
     with pytest.raises(ValueError, match="only in one"):
-        model.load_sharded_state_dict({})
+        checkpoint.set_model_state_dict(model, {})
     plain = network(seed=11)
     plain.load_state_dict(model.state_dict())
     same_states(plain.state_dict(), before)

@@ -29,7 +29,7 @@ def state(filled):
     number = 5.0 if filled else 0.0
     own = whole[start:end].clone() if filled else nx.zeros(end - start)
     return {
-        "divided": checkpoint.Shard(own, start, 10),
+        "divided": checkpoint.Shard(own, checkpoint.Part((10,), start=start, length=end - start)),
         "model": {"x": nx.full((2, 3), number), "none": nx.zeros(0)},
         "step": 7 if filled else 0,
         "list": [1, "two", None] if filled else [0, "", 1],
@@ -110,7 +110,7 @@ def test_what_is_missing_or_incomplete_is_refused(alone: None, tmp_path: Path) -
         checkpoint.load({}, tmp_path)
     checkpoint.save({"x": nx.ones(3)}, tmp_path / "one")
     x = nx.zeros(4)
-    with pytest.raises(ValueError, match="x has 3 elements"):
+    with pytest.raises(ValueError, match=r"x has shape \(3,\)"):
         checkpoint.load({"x": x}, tmp_path / "one")
     with pytest.raises(ValueError, match="does not have y"):
         checkpoint.load({"y": x}, tmp_path / "one")
@@ -119,7 +119,7 @@ def test_what_is_missing_or_incomplete_is_refused(alone: None, tmp_path: Path) -
     content = json.loads(index.read_text())
     content["tensors"]["x"]["parts"] = []
     index.write_text(json.dumps(content))
-    with pytest.raises(ValueError, match="elements 0 to 3 of x are missing"):
+    with pytest.raises(ValueError, match=r"does not have x\[0:3\]"):
         checkpoint.load({"x": nx.zeros(3)}, tmp_path / "one")
 
 

@@ -15,8 +15,8 @@ from ..nn.module import Module
 from ..nn.parameter import Parameter
 from ._gradient import with_gradient, with_hook
 from ._memory import copied
-from ._split import groups_of, split_over
-from .checkpoint import Shard
+from ._shard import Part, Shard
+from ._split import groups_of, held, split_over
 
 
 @dataclass(frozen=True)
@@ -41,14 +41,15 @@ class FlatParameter(Parameter):
 
 @dataclass(frozen=True)
 class Item:
-    """A parameter of the network: where it is, its shape, and its first element in the vector. A shared parameter has
-    several places; the name is that of the first.
+    """A parameter of the network: where it is, its shape, its first element in the vector, and which part of the
+    network's parameter it is. A shared parameter has several places; the name is that of the first.
     """
 
     name: str
     places: list[tuple[Module, str]]
     shape: tuple[int, ...]
     start: int
+    part: Part
 
     @property
     def size(self) -> int:
@@ -77,7 +78,7 @@ class Flat:
         self.items: list[Item] = []
         start = 0
         for name, places, parameter in found:
-            self.items.append(Item(name, places, tuple(parameter.shape), start))
+            self.items.append(Item(name, places, tuple(parameter.shape), start, held(parameter)))
             start += parameter.numel()
         self.total = start
         self.length = math.ceil(start / self.parts)
@@ -162,16 +163,21 @@ class Flat:
         for item in self.items:
             yield item, whole.narrow(0, item.start, item.size).reshape(item.shape)
 
-    def own_parts(self, vector: Tensor) -> Iterator[tuple[Item, Shard]]:
-        """What this rank has of each item in a vector that is divided like the parameters. Most items are on one rank
-        or two; the others get empty parts.
+    def ranges(self) -> Iterator[tuple[Item, Part]]:
+        """What this rank has of each item, one after the other. Most items are on one rank or two; the others get empty
+        parts.
         """
         for item in self.items:
-            first = max(item.start, self.first)
-            last = max(min(item.start + item.size, self.first + self.length), first)
-            inside = min(first - self.first, self.length)
-            part = vector.narrow(0, inside, last - first).clone()
-            yield item, Shard(part, min(first - item.start, item.size), item.size)
+            first = min(max(self.first - item.start, 0), item.size)
+            last = min(max(self.first + self.length - item.start, first), item.size)
+            yield item, item.part.range(first, last - first)
+
+    def own_parts(self, vector: Tensor) -> Iterator[tuple[Item, Shard]]:
+        """The parts of a vector that is divided like the parameters."""
+        start = 0
+        for item, part in self.ranges():
+            yield item, Shard(vector.narrow(0, start, part.length).clone(), part)
+            start += part.length
 
     # Loading.
     def put(self, number: int, value: Tensor) -> None:
@@ -184,11 +190,10 @@ class Flat:
             return
         with no_grad():
             pieces = []
-            for number, (item, old) in enumerate(self.own_parts(self.parameter.detach())):
-                new = self.loaded.get(number)
-                length = old.tensor.numel()
-                if length:
-                    pieces.append(old.tensor if new is None else new.reshape(-1).narrow(0, old.start, length))
+            for number, (_, old) in enumerate(self.own_parts(self.parameter.detach())):
+                new, part = self.loaded.get(number), old.part
+                if part.length:
+                    pieces.append(old.tensor if new is None else new.reshape(-1).narrow(0, part.start, part.length))
             self.loaded = {}
             self.parameter.data = self.part_from(pieces)
 

@@ -1,9 +1,9 @@
-"""The state of optimisers of sharded networks, by the names of the original network."""
+"""The state of optimisers of networks of all kinds, by the names of the original network."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from .. import _engine
@@ -11,104 +11,139 @@ from .._autograd import no_grad
 from .._engine import Tensor
 from ..nn.module import Module
 from ..optim.optimizer import Optimizer
-from ._flat import Flat, FlatParameter
-from ._units import named_in, units_in
-from .checkpoint import Shard
+from ._flat import Flat
+from ._module_state import modules_in, named_parameters
+from ._shard import Shard, Unread
+from ._split import held
+from ._units import unit_of
+from .optim import ZeroRedundancyOptimizer
 
 
-def _named(model: Module) -> dict[int, str]:
-    """The names of parameters that are not divided."""
-    return {id(each): name for name, each in named_in(model, "") if not isinstance(each, FlatParameter)}
+class _Names:
+    """The names in a network of what an optimiser updates: single parameters, and vectors of them."""
+
+    def __init__(self, model: Module) -> None:
+        self.flats: dict[int, tuple[list[str], Flat]] = {}
+        self.single = {id(parameter): name for name, parameter in named_parameters(model)}
+        for prefix, module in modules_in(model):
+            unit = unit_of(module)
+            for flat in () if unit is None else unit.flats:
+                self.flats[id(flat.parameter)] = [prefix + item.name for item in flat.items], flat
+
+    def of(self, parameter: Tensor) -> tuple[list[str], Flat | None]:
+        if id(parameter) in self.flats:
+            return self.flats[id(parameter)]
+        if id(parameter) in self.single:
+            return [self.single[id(parameter)]], None
+        raise ValueError("the optimizer has a parameter that is not in the model")
 
 
-def _flats(model: Module) -> dict[int, tuple[str, Flat]]:
-    return {id(flat.parameter): (prefix, flat) for prefix, unit in units_in(model, "") for flat in unit.flats}
+def _is_like(key: str, value: Any, shape: tuple[int, ...]) -> bool:
+    """Whether an optimiser keeps a number for each element of a parameter of this shape."""
+    return key != "step" and isinstance(value, Tensor) and tuple(value.shape) == shape
 
 
-def _by_name(
-    model: Module, optimizer: Optimizer, of_flat: Callable[[str, Flat, Tensor], dict[str, Any]]
-) -> dict[str, Any]:
-    """The state and the groups by names. ``of_flat`` gives the entries of one tensor of the state of a flat
-    parameter."""
-    flats, named = _flats(model), _named(model)
-    state: dict[str, dict[str, Any]] = {}
+def _own_state(optimizer: Optimizer) -> tuple[dict[str, Any], set[int]]:
+    """This rank's state, and the numbers of the parameters that it updates."""
+    if isinstance(optimizer, ZeroRedundancyOptimizer):
+        return optimizer._own_state_dict(), set(optimizer._numbers_of())
+    return optimizer.state_dict(), {number for number, _ in enumerate(_parameters(optimizer))}
+
+
+def _parameters(optimizer: Optimizer) -> list[Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _groups(names: _Names, optimizer: Optimizer, saved: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The settings of the groups, with the names of their parameters."""
     groups = []
-    whole = optimizer.state_dict()
-    number = 0
-    for group, saved in zip(optimizer.param_groups, whole["param_groups"], strict=True):
-        names: list[str] = []
-        for parameter in group["params"]:
-            values = whole["state"].get(number, {})
-            number += 1
-            if id(parameter) in flats:
-                prefix, flat = flats[id(parameter)]
-                names += [prefix + item.name for item in flat.items]
-                for key, value in values.items():
-                    is_divided = isinstance(value, Tensor) and value.shape == parameter.shape
-                    for item in flat.items:
-                        if not is_divided:
-                            state.setdefault(prefix + item.name, {})[key] = value
-                    if is_divided:
-                        for name, entry in of_flat(prefix, flat, value).items():
-                            state.setdefault(name, {})[key] = entry
-            elif id(parameter) in named:
-                names.append(named[id(parameter)])
-                state[named[id(parameter)]] = dict(values)
-            else:
-                raise ValueError("optim_state_dict: the optimizer has a parameter that is not in the model")
-        groups.append({**{key: copy.deepcopy(value) for key, value in saved.items() if key != "params"}, "params": names})
-    return {"state": state, "param_groups": groups}
+    for group, settings in zip(optimizer.param_groups, saved["param_groups"], strict=True):
+        members = [name for parameter in group["params"] for name in names.of(parameter)[0]]
+        groups.append({**copy.deepcopy(dict(settings)), "params": members})
+    return groups
 
 
 def full_state(model: Module, optimizer: Optimizer) -> dict[str, Any]:
-    """The state for whole parameters."""
-
-    def entries(prefix: str, flat: Flat, value: Tensor) -> dict[str, Any]:
-        with no_grad():
-            whole = value if flat.parts == 1 else _engine.collective(value, "all_gather", flat.group)
-            return {prefix + item.name: view for item, view in flat.views(whole)}
-
-    return _by_name(model, optimizer, entries)
+    """The state for parameters that are not in vectors, on every rank."""
+    names, saved = _Names(model), optimizer.state_dict()
+    state: dict[str, dict[str, Any]] = {}
+    for number, parameter in enumerate(_parameters(optimizer)):
+        members, flat = names.of(parameter)
+        for key, value in saved["state"].get(number, {}).items():
+            if flat is None or not _is_like(key, value, tuple(parameter.shape)):
+                values = [value for _ in members]
+            else:
+                with no_grad():
+                    whole = value if flat.parts == 1 else _engine.collective(value, "all_gather", flat.group)
+                    values = [view for _, view in flat.views(whole)]
+            for name, each in zip(members, values, strict=True):
+                state.setdefault(name, {})[key] = each
+    return {"state": state, "param_groups": _groups(names, optimizer, saved)}
 
 
 def sharded_state(model: Module, optimizer: Optimizer) -> dict[str, Any]:
-    """The state for this rank's parts."""
-
-    def entries(prefix: str, flat: Flat, value: Tensor) -> dict[str, Any]:
-        return {prefix + item.name: part for item, part in flat.own_parts(value)}
-
-    return _by_name(model, optimizer, entries)
+    """See ``checkpoint.get_optimizer_state_dict``."""
+    names = _Names(model)
+    saved, updated = _own_state(optimizer)
+    state: dict[str, dict[str, Any]] = {}
+    for number, parameter in enumerate(_parameters(optimizer)):
+        members, flat = names.of(parameter)
+        parts = [held(parameter)] if flat is None else [part for _, part in flat.ranges()]
+        kept = saved["state"].get(number, {})
+        for name, part in zip(members, parts, strict=True):
+            state[name] = {} if kept else Unread(part if number in updated else None)
+        for key, value in kept.items():
+            values = [value for _ in members]
+            if _is_like(key, value, tuple(parameter.shape)):
+                if flat is not None:
+                    values = [shard for _, shard in flat.own_parts(value)]
+                elif not parts[0].is_whole:
+                    values = [Shard(value, parts[0])]
+            elif isinstance(value, Tensor) and value.numel() != 1 and not (flat is None and parts[0].is_whole):
+                raise ValueError(
+                    f"{key} of {members[0]} has shape {tuple(value.shape)}, and the divided parameter "
+                    f"{tuple(parameter.shape)}: what other ranks have of it is unknown"
+                )
+            for name, each in zip(members, values, strict=True):
+                state[name][key] = each
+    return {"state": state, "param_groups": _groups(names, optimizer, saved)}
 
 
 def state_to_load(model: Module, optimizer: Optimizer, given: Mapping[str, Any]) -> dict[str, Any]:
     """The state for the parameters that the optimiser has, from one by names."""
-    flats, named = _flats(model), _named(model)
-    by_name, state = given["state"], {}
-    groups = optimizer.state_dict()["param_groups"]
+    names, by_name = _Names(model), given["state"]
+    groups = _own_state(optimizer)[0]["param_groups"]
     if len(groups) != len(given["param_groups"]):
         raise ValueError(f"the state has {len(given['param_groups'])} parameter groups, the optimizer has {len(groups)}")
     for group, new in zip(groups, given["param_groups"], strict=True):
         group.update({key: copy.deepcopy(value) for key, value in new.items() if key != "params"})
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    for number, parameter in enumerate(parameters):
-        if id(parameter) not in flats:
-            if named.get(id(parameter)) in by_name:
-                state[number] = dict(by_name[named[id(parameter)]])
+    state: dict[int, dict[str, Any]] = {}
+    for number, parameter in enumerate(_parameters(optimizer)):
+        members, flat = names.of(parameter)
+        entries = [by_name.get(name) or {} for name in members]
+        if not any(entries):
             continue
-        prefix, flat = flats[id(parameter)]
-        entries = [by_name.get(prefix + item.name) for item in flat.items]
-        if any(entry is None for entry in entries):
-            continue
-        state[number] = {key: _own(flat, key, [entry[key] for entry in entries]) for key in entries[0]}
+        if any(entry.keys() != entries[0].keys() for entry in entries):
+            raise ValueError(
+                f"the state does not have the same for all of {', '.join(members)}, which the optimizer updates as one vector"
+            )
+        with no_grad():
+            state[number] = {key: _own(key, [entry[key] for entry in entries], parameter, flat) for key in entries[0]}
     return {"state": state, "param_groups": groups}
 
 
-def _own(flat: Flat, key: str, values: list[Any]) -> Any:
-    """This rank's part of one of the values that an optimiser keeps, given those of all items."""
-    with no_grad():
-        if all(isinstance(value, Shard) for value in values):
-            return flat.part_from([value.tensor for value in values])
-        shapes = zip(values, (item.shape for item in flat.items), strict=True)
-        if key != "step" and all(isinstance(value, Tensor) and tuple(value.shape) == shape for value, shape in shapes):
-            return flat.part_of(values)
-        return values[0]
+def _own(key: str, values: list[Any], parameter: Tensor, flat: Flat | None) -> Any:
+    """One of the values that an optimiser keeps for a parameter, given those by names."""
+    parts = [held(parameter)] if flat is None else [part for _, part in flat.ranges()]
+    shapes = [tuple(parameter.shape)] if flat is None else [item.shape for item in flat.items]
+    pieces = []
+    for value, part, shape in zip(values, parts, shapes, strict=True):
+        if isinstance(value, Shard):
+            if value.part != part:
+                raise ValueError(f"{key} of a parameter is divided in another way: read it with checkpoint.load")
+            pieces.append(value.tensor)
+        elif _is_like(key, value, shape):
+            pieces.append(value.reshape(-1).narrow(0, part.start, part.length))
+        else:
+            return value
+    return pieces[0].reshape(parameter.shape) if flat is None else flat.part_from(pieces)

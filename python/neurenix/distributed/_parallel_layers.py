@@ -17,7 +17,8 @@ from . import functional
 from ._groups import group_or_world
 from ._memory import copied
 from ._regions import gather_from_sequence, own_part, part_of, scatter_to_sequence, whole
-from ._split import split_over
+from ._shard import Part
+from ._split import hold, split_over
 
 
 class Divider:
@@ -37,6 +38,9 @@ class Divider:
         made = self._taken(parameter, dim, lambda whole: whole.narrow(dim, first, length))
         if self.group.size() > 1:
             split_over(made, self.group)
+            shape = tuple(parameter.shape)
+            offset = tuple(first if at == dim % len(shape) else 0 for at in range(len(shape)))
+            hold(made, Part(shape, offset, tuple(made.shape)))
         return made
 
     def same(self, parameter: Tensor) -> Parameter:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from .. import _engine
 from .._engine import ProcessGroup, Tensor
+from ._shard import Part
 
 
 def split_over(parameter: Tensor, *groups: ProcessGroup) -> None:
@@ -17,6 +18,17 @@ def groups_of(parameter: Tensor) -> tuple[ProcessGroup, ...]:
     """The groups whose ranks have different parts of a parameter."""
     groups: tuple[ProcessGroup, ...] = getattr(parameter, "_split_over", ())
     return groups
+
+
+def hold(parameter: Tensor, part: Part) -> None:
+    """Notes which part of the network's parameter this rank has."""
+    setattr(parameter, "_part", part)
+
+
+def held(parameter: Tensor) -> Part:
+    """Which part of the network's parameter this rank has."""
+    part: Part | None = getattr(parameter, "_part", None)
+    return Part(tuple(parameter.shape)) if part is None else part
 
 
 def over_all_parts(value: Tensor, parameter: Tensor, op: str) -> Tensor:

@@ -17,7 +17,6 @@ from ..nn.module import Module
 from ..nn.parameter import Parameter
 from ._flat import Flat, FlatParameter, Gathered, Item, MixedPrecision, lent
 from ._split import groups_of
-from .checkpoint import Shard
 
 
 class ShardingStrategy(enum.Enum):
@@ -139,16 +138,6 @@ class Unit:
         """Stores what a state has brought."""
         for flat in self.flats:
             flat.take_up()
-
-    def parts(self, prefix: str) -> dict[str, Any]:
-        """This rank's part of each parameter, and the buffers, by their names."""
-        state: dict[str, Any] = {}
-        for flat in self.flats:
-            for item, part in flat.own_parts(flat.parameter.detach()):
-                state[prefix + item.name] = part
-        for name, tensor in _entries(self.module, prefix, self.settings.ignored):
-            state.setdefault(name, tensor.detach())
-        return state
 
     @contextmanager
     def summoned(self, owner: Module, writeback: bool) -> Iterator[None]:
@@ -300,17 +289,6 @@ def _own_buffers(module: Module, ignored: frozenset[Module]) -> list[tuple[Modul
     ]
 
 
-def _entries(module: Module, prefix: str, ignored: frozenset[Module]) -> Iterator[tuple[str, Tensor]]:
-    """What a module has in its state besides the parameters of units: buffers, and parameters of ignored modules."""
-    for path, each in _outside_units(module, prefix, frozenset(), set()):
-        for name, tensor in each._parameters.items():
-            if tensor is not None and not isinstance(tensor, FlatParameter):
-                yield path + name, tensor
-        for name, tensor in each._buffers.items():
-            if tensor is not None and name not in each._not_saved:
-                yield path + name, tensor
-
-
 @contextmanager
 def all_summoned(module: Module, recurse: bool, writeback: bool) -> Iterator[None]:
     """Gives the units in a module whole parameters."""
@@ -333,36 +311,3 @@ def unsynchronized(module: Module) -> Iterator[None]:
     finally:
         for flat, value in zip(flats, before, strict=True):
             flat.synchronizes = value
-
-
-def sharded_state(module: Module) -> dict[str, Any]:
-    """This rank's part of each parameter (:class:`neurenix.distributed.checkpoint.Shard`), and what is not divided."""
-    state = {name: tensor.detach() for name, tensor in _entries(module, "", frozenset())} if unit_of(module) is None else {}
-    for prefix, unit in units_in(module, ""):
-        state.update(unit.parts(prefix))
-    return state
-
-
-def load_sharded_state(module: Module, state: dict[str, Any]) -> None:
-    """Stores what :func:`sharded_state` has given, on the same number of ranks."""
-    own = sharded_state(module)
-    differing = sorted(own.keys() ^ state.keys())
-    if differing:
-        raise ValueError(f"load_sharded_state_dict: {differing[0]} is only in one of the state and the network")
-    for name, value in own.items():
-        given = state[name]
-        if isinstance(value, Shard) != isinstance(given, Shard):
-            raise ValueError(f"load_sharded_state_dict: {name} is a Shard in one of the state and the network only")
-        if isinstance(value, Shard):
-            if (value.start, value.size, value.tensor.numel()) != (given.start, given.size, given.tensor.numel()):
-                raise ValueError(f"load_sharded_state_dict: {name} is divided in another way: load it with checkpoint.load")
-        elif value.shape != given.shape:
-            raise ValueError(f"load_sharded_state_dict: {name} has shape {tuple(given.shape)}, not {tuple(value.shape)}")
-    for prefix, unit in units_in(module, ""):
-        for flat in unit.flats:
-            with no_grad():
-                flat.parameter.data = flat.part_from([state[prefix + item.name].tensor for item in flat.items])
-    for name, value in own.items():
-        if not isinstance(value, Shard):
-            value.copy_(state[name])
-

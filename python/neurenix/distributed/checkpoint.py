@@ -1,20 +1,39 @@
 """Checkpoints that all ranks write together, and that any number of ranks can read.
 
-A checkpoint is a folder: a safetensors file of each rank, and ``index.json``, which says where each tensor is. Tensors
-that every rank has are written by one of them. A tensor that is divided among ranks is a :class:`Shard` on each. The
+A checkpoint is a folder: a safetensors file of each rank, and ``index.json``, which says where each tensor is. What
+several ranks have is written by one of them. A tensor that is divided among ranks is a :class:`Shard` on each. The
 folder appears under its name once everything is written, so a checkpoint is complete or not there.
+
+:func:`get_model_state_dict` and :func:`get_optimizer_state_dict` give this rank's part of the state of any network and
+optimiser, by names that do not depend on how they are divided.
 
 >>> import tempfile
 >>> import neurenix as nx
 >>> import neurenix.distributed as dist
 >>> from neurenix.distributed import checkpoint
 >>> _ = dist.init_process_group()
->>> path = tempfile.mkdtemp() + "/step-3"
+>>> path = tempfile.mkdtemp() + "/step-1"
+>>> def parts(model, optimizer, step):
+...     return {
+...         "model": checkpoint.get_model_state_dict(model),
+...         "optimizer": checkpoint.get_optimizer_state_dict(model, optimizer),
+...         "step": step,
+...     }
 >>> model = nx.nn.Linear(2, 2)
->>> checkpoint.save({"model": model.state_dict(), "step": 3}, path)
->>> state = checkpoint.load({"model": nx.nn.Linear(2, 2).state_dict(), "step": 0}, path)
->>> state["step"], bool((state["model"]["weight"] == model.weight).all())
-(3, True)
+>>> optimizer = nx.optim.Adam(model.parameters())
+>>> model(nx.ones(1, 2)).sum().backward()
+>>> optimizer.step()
+>>> checkpoint.save(parts(model, optimizer, 1), path)
+
+After a restart:
+
+>>> again = nx.nn.Linear(2, 2)
+>>> optimizer = nx.optim.Adam(again.parameters())
+>>> state = checkpoint.load(parts(again, optimizer, 0), path)
+>>> checkpoint.set_model_state_dict(again, state["model"])
+>>> checkpoint.set_optimizer_state_dict(again, optimizer, state["optimizer"])
+>>> state["step"], bool((again.weight == model.weight).all())
+(1, True)
 >>> dist.destroy_process_group()
 """
 
@@ -24,128 +43,210 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from .. import _engine
 from .._autograd import no_grad
 from .._engine import ProcessGroup, Tensor
-from ._groups import group_or_world
+from ..nn.module import Module
+from ..optim.optimizer import Optimizer
+from . import _module_state, _optim_state
+from ._groups import GroupMember, group_or_world
+from ._part_files import BLOCK, PartFiles, write
+from ._shard import Copy, Part, Shard, Unread, copies
 
-__all__ = ["Shard", "latest", "load", "save"]
+__all__ = [
+    "Part",
+    "Shard",
+    "get_model_state_dict",
+    "get_optimizer_state_dict",
+    "latest",
+    "load",
+    "save",
+    "set_model_state_dict",
+    "set_optimizer_state_dict",
+]
 
 _INDEX = "index.json"
+_VERSION = 2
 
 
-@dataclass(frozen=True)
-class Shard:
-    """A part of a tensor that is divided among ranks, in row-major order: from element ``start`` on, of ``size``."""
+# The state of networks and optimisers.
+def get_model_state_dict(model: Module) -> dict[str, Any]:
+    """The parameters and buffers of a network by the names that they have without wrappers: tensors, and a
+    :class:`Shard` of what is divided among ranks by tensor parallelism, sharding or both. A parameter with several
+    names has the first one only.
+    """
+    return _module_state.model_state(model)
 
-    tensor: Tensor
-    start: int
-    size: int
+
+def set_model_state_dict(model: Module, state_dict: Mapping[str, Any]) -> None:
+    """Stores what :func:`load` has read into the state of :func:`get_model_state_dict`."""
+    _module_state.load_model_state(model, state_dict)
 
 
-def _leaves(state: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """The values of nested dictionaries and lists, by their paths."""
-    if isinstance(state, dict):
-        for key, value in state.items():
-            yield from _leaves(value, f"{path}/{key}" if path else str(key))
-    elif isinstance(state, (list, tuple)):
-        for at, value in enumerate(state):
-            yield from _leaves(value, f"{path}/{at}" if path else str(at))
+def get_optimizer_state_dict(model: Module, optimizer: Optimizer) -> dict[str, Any]:
+    """What an optimiser keeps for the parameters of a network, by their names: ``state`` and ``param_groups`` as in
+    ``optimizer.state_dict()``, with a :class:`Shard` of what is divided among ranks. The optimiser may be a
+    :class:`neurenix.distributed.optim.ZeroRedundancyOptimizer`: each rank has the state of some parameters. Before
+    the first step, each parameter has an empty dictionary, into which :func:`load` reads this rank's part.
+    """
+    return _optim_state.sharded_state(model, optimizer)
+
+
+def set_optimizer_state_dict(model: Module, optimizer: Optimizer, state_dict: Mapping[str, Any]) -> None:
+    """Stores what :func:`load` has read into the state of :func:`get_optimizer_state_dict`."""
+    optimizer.load_state_dict(_optim_state.state_to_load(model, optimizer, state_dict))
+
+
+# Paths are JSON pointers (RFC 6901) without the first slash.
+def _join(path: str, key: Any) -> str:
+    escaped = str(key).replace("~", "~0").replace("/", "~1")
+    return f"{path}/{escaped}" if path else escaped
+
+
+def _items(state: Any) -> Iterator[tuple[Any, Any]]:
+    return iter(state.items()) if isinstance(state, dict) else enumerate(state)
+
+
+def _leaves(state: Any, path: str, lists: list[str]) -> Iterator[tuple[str, Any]]:
+    """The values of nested dictionaries and lists by their paths, also empty ones; and the paths of lists."""
+    if isinstance(state, (dict, list, tuple)) and state:
+        if not isinstance(state, dict):
+            lists.append(path)
+        for key, value in _items(state):
+            yield from _leaves(value, _join(path, key), lists)
     else:
         yield path, state
 
 
-def _rebuilt(state: Any, value_of: Callable[[str, Any], Any], path: str = "") -> Any:
-    """The same dictionaries and lists with other values."""
-    if isinstance(state, dict):
-        return {key: _rebuilt(value, value_of, f"{path}/{key}" if path else str(key)) for key, value in state.items()}
-    if isinstance(state, (list, tuple)):
-        values = [_rebuilt(value, value_of, f"{path}/{at}" if path else str(at)) for at, value in enumerate(state)]
-        return values if isinstance(state, list) else tuple(values)
-    return value_of(path, state)
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, (Tensor, Shard))
 
 
-def _together(group: ProcessGroup, problem: str | None) -> None:
-    """Raises if a rank has a problem: then all of them do."""
-    problems = [part.decode() for part in group._all_gather_bytes((problem or "").encode())]
-    for rank, text in enumerate(problems):
-        if text:
-            raise RuntimeError(f"checkpoint: rank {rank}: {text}")
+def _shard(value: Any) -> Shard:
+    return value if isinstance(value, Shard) else Shard(value.detach(), Part(tuple(value.shape)))
 
 
+def _together(group: ProcessGroup | None, error: Exception | None, value: Any = None) -> list[Any]:
+    """What each rank gives. Raises if a rank has a problem: then all of them do."""
+    if group is None:
+        if error is not None:
+            raise error
+        return [value]
+    given = json.dumps({"problem": None if error is None else str(error), "value": None if error else value})
+    found = [json.loads(part) for part in group._all_gather_bytes(given.encode())]
+    for rank, each in enumerate(found):
+        if each["problem"] is not None:
+            raise RuntimeError(f"checkpoint: rank {rank}: {each['problem']}") from error
+    return [each["value"] for each in found]
+
+
+# Writing.
 def save(state: Any, path: str | os.PathLike[str], group: Any = None) -> None:
-    """Writes dictionaries and lists of tensors, shards and plain values. Every rank calls it, with the same keys. An older
-    checkpoint of this name is replaced.
+    """Writes dictionaries and lists of tensors, shards and plain values. Every rank calls it. What several ranks have
+    under a name must be the same; a rank may have names that others do not have. An older checkpoint of this name is
+    replaced.
 
     Raises ``RuntimeError`` on every rank if one of them cannot write; the older checkpoint is then as it was.
     """
     group = group_or_world(group, "checkpoint.save")
     final = Path(path)
     unfinished = final.with_name(f"{final.name}.unfinished")
-    rank, file = group.rank(), f"rank-{group.rank()}.safetensors"
-    if rank == 0:
-        shutil.rmtree(unfinished, ignore_errors=True)
-    own: dict[str, Tensor] = {}
-    parts: dict[str, dict[str, Any]] = {}
-    plain: dict[str, Any] = {}
-    problem = None
+    file = f"rank-{group.rank()}.safetensors"
+    problem: Exception | None = None
+    own: dict[str, Shard] = {}
+    description: dict[str, Any] = {}
     try:
-        if rank == 0:
+        if group.rank() == 0:
+            shutil.rmtree(unfinished, ignore_errors=True)
             unfinished.mkdir(parents=True)
-    except OSError as error:
-        problem = str(error)
-    _together(group, problem)
-    try:
-        with no_grad():
-            for at, (key, value) in enumerate(_leaves(state)):
-                if isinstance(value, Shard):
-                    own[key] = value.tensor.detach().reshape(-1)
-                    part = {"file": file, "start": value.start, "length": value.tensor.numel()}
-                    parts[key] = {"size": value.size, "dtype": str(value.tensor.dtype), "parts": [part]}
-                elif isinstance(value, Tensor):
-                    writer = at % group.size()
-                    if writer == rank:
-                        own[key] = value.detach().reshape(-1)
-                    part = {"file": f"rank-{writer}.safetensors", "start": 0, "length": value.numel()}
-                    parts[key] = {"size": value.numel(), "dtype": str(value.dtype), "parts": [part]}
-                else:
-                    plain[key] = value
-        _engine.save_safetensors(os.fspath(unfinished / file), own, {})
-        json.dumps(plain)
+        own, description = _described(state)
+        json.dumps(description)
     except (OSError, TypeError, ValueError, RuntimeError) as error:
-        problem = str(error)
-    _together(group, problem)
-    gathered = [json.loads(part) for part in group._all_gather_bytes(json.dumps(parts).encode())]
+        problem = error
+    gathered = _together(group, problem, description)
+    sums: dict[str, list[str]] = {}
+    index: dict[str, Any] = {}
     try:
-        if rank == 0:
-            _finish(_merged(gathered), plain, group.size(), unfinished, final)
+        index = _merged(gathered)
+        mine = [key for key, entry in index["tensors"].items() if any(part["file"] == file for part in entry["parts"])]
+        with no_grad():
+            sums = write(unfinished / file, {key: own[key].tensor.detach().reshape(own[key].part.own_shape) for key in mine})
+    except (OSError, TypeError, ValueError, RuntimeError) as error:
+        problem = error
+    all_sums = _together(group, problem, sums)
+    try:
+        if group.rank() == 0:
+            for key, entry in index["tensors"].items():
+                for part in entry["parts"]:
+                    part["crc32"] = all_sums[int(part["file"].removeprefix("rank-").partition(".")[0])][key]
+            _finish(index, unfinished, final)
     except (OSError, ValueError) as error:
-        problem = str(error)
+        problem = error
     _together(group, problem)
+
+
+def _described(state: Any) -> tuple[dict[str, Shard], dict[str, Any]]:
+    """This rank's tensors, and what it has besides their elements."""
+    own: dict[str, Shard] = {}
+    tensors: dict[str, Any] = {}
+    values: dict[str, Any] = {}
+    lists: list[str] = []
+    for key, value in _leaves(state, "", lists):
+        if key in own or key in values:
+            raise ValueError(f"two keys of the state are {key!r} as text")
+        if not _is_tensor(value):
+            values[key] = value
+            continue
+        shard = own[key] = _shard(value)
+        part = shard.part
+        place = {"offset": part.offset, "box": part.box, "start": part.start, "length": part.length}
+        tensors[key] = {"shape": part.shape, "dtype": shard.tensor.dtype.name, "part": place}
+    return own, {"tensors": tensors, "values": values, "lists": lists}
 
 
 def _merged(gathered: list[dict[str, Any]]) -> dict[str, Any]:
-    """One entry for each tensor, from those of all ranks."""
-    merged: dict[str, Any] = {}
-    for parts in gathered:
-        for key, entry in parts.items():
-            known = merged.setdefault(key, {**entry, "parts": []})
-            if (known["size"], known["dtype"]) != (entry["size"], entry["dtype"]):
-                raise ValueError(f"{key} is not of one size and dtype on all ranks")
-            known["parts"] += [part for part in entry["parts"] if part not in known["parts"]]
-    return merged
+    """The index, without checksums. Of what several ranks have, the one that writes least writes it."""
+    tensors: dict[str, Any] = {}
+    values: dict[str, Any] = {}
+    lists: dict[str, None] = {}
+    holders: dict[tuple[str, str], list[int]] = {}
+    for rank, each in enumerate(gathered):
+        for key, entry in each["tensors"].items():
+            known = tensors.setdefault(key, {"shape": entry["shape"], "dtype": entry["dtype"], "parts": []})
+            if (known["shape"], known["dtype"]) != (entry["shape"], entry["dtype"]):
+                raise ValueError(
+                    f"{key} is not of one shape and dtype on all ranks: get_model_state_dict and "
+                    "get_optimizer_state_dict know which parameters are divided"
+                )
+            if entry["part"]["length"]:
+                holders.setdefault((key, json.dumps(entry["part"])), []).append(rank)
+        for key, value in each["values"].items():
+            values.setdefault(key, value)
+        lists.update(dict.fromkeys(each["lists"]))
+    work = [0] * len(gathered)
+    for (key, place), ranks in holders.items():
+        writer = min(ranks, key=lambda rank: work[rank])
+        part = json.loads(place)
+        work[writer] += part["length"] * _engine.dtype(tensors[key]["dtype"]).itemsize
+        tensors[key]["parts"].append({"file": f"rank-{writer}.safetensors", **part})
+    return {
+        "version": _VERSION,
+        "ranks": len(gathered),
+        "block": BLOCK,
+        "tensors": tensors,
+        "values": values,
+        "lists": list(lists),
+    }
 
 
-def _finish(tensors: dict[str, Any], plain: dict[str, Any], ranks: int, unfinished: Path, final: Path) -> None:
+def _finish(index: dict[str, Any], unfinished: Path, final: Path) -> None:
     """Writes the index, and gives the folder its name."""
-    index = unfinished / _INDEX
-    with open(index, "w", encoding="utf-8") as file:
-        json.dump({"version": 1, "ranks": ranks, "tensors": tensors, "values": plain}, file)
+    with open(unfinished / _INDEX, "w", encoding="utf-8") as file:
+        json.dump(index, file)
         file.flush()
         os.fsync(file.fileno())
     old = final.with_name(f"{final.name}.old")
@@ -179,78 +280,170 @@ def latest(folder: str | os.PathLike[str]) -> Path | None:
     return max(found, key=lambda path: (number(path), path.name), default=None)
 
 
-class _Files:
-    """The ranks' files, each read once."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.read = path, dict[str, dict[str, Tensor]]()
-
-    def part(self, file: str, key: str) -> Tensor:
-        if file not in self.read:
-            self.read[file] = _engine.load_safetensors(os.fspath(self.path / file), "cpu")[0]
-        return self.read[file][key]
-
-
+# Reading.
 def load(state: Any, path: str | os.PathLike[str], group: Any = None) -> Any:
     """Reads a checkpoint into the tensors and shards of ``state``, and returns the state with the plain values of the
-    checkpoint. The number of ranks may be another one than when it was written.
+    checkpoint. Every rank calls it; the number of ranks, and how tensors are divided, may be others than when it was
+    written. A rank reads what it needs, one tensor at a time.
+
+    An empty dictionary or list becomes what the checkpoint has there, on the CPU: the state of an optimiser before its
+    first step. Keys at the top that the state does not have are left out.
 
     Raises ``FileNotFoundError`` if there is no complete checkpoint, and ``ValueError`` if it does not fit the state;
-    nothing is changed then.
+    nothing is changed then. Damaged files are a ``ValueError``, too; some tensors may have been read then. If the
+    problem is another rank's, it is a ``RuntimeError``.
     """
-    folder = _complete(Path(path))
+    if group is not None or GroupMember.WORLD is not None:
+        group = group_or_world(group, "checkpoint.load")
+    problem: Exception | None = None
+    reading, found = None, None
     try:
-        index = json.loads((folder / _INDEX).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise FileNotFoundError(f"checkpoint.load: {folder} is no complete checkpoint") from None
-    tensors, plain, files = index["tensors"], index["values"], _Files(folder)
-    targets = dict(_leaves(state))
-    missing = [key for key, value in targets.items() if key not in (tensors if _is_tensor(value) else plain)]
-    if missing:
-        raise ValueError(f"checkpoint.load: {folder} does not have {missing[0]}, and {len(missing) - 1} more")
-    roots = {key.split("/")[0] for key in targets} | (set(state) if isinstance(state, dict) else set())
-    dropped = [key for key in (*tensors, *plain) if key not in targets and key.split("/")[0] in roots]
-    if dropped:
-        raise ValueError(
-            f"checkpoint.load: the state has no {dropped[0]} to read into, and {len(dropped) - 1} more: an optimiser has its "
-            "tensors after its first step"
-        )
-    found: dict[str, Tensor] = {}
-    for key, value in targets.items():
-        if not _is_tensor(value):
-            continue
-        shard = value if isinstance(value, Shard) else Shard(value, 0, value.numel())
-        entry = tensors[key]
-        if entry["size"] != shard.size:
-            raise ValueError(f"checkpoint.load: {key} has {entry['size']} elements in {folder}, and {shard.size} here")
-        found[key] = _elements(entry, key, shard, files)
-    with no_grad():
-        for key, read in found.items():
-            target = targets[key].tensor if isinstance(targets[key], Shard) else targets[key]
-            target.copy_(read.reshape(target.shape))
-    return _rebuilt(state, lambda key, value: value if _is_tensor(value) else plain[key])
+        reading = _Reading(Path(path))
+        found = reading.fitted(state)
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        problem = error
+    _agree(group, problem)
+    assert reading is not None
+    try:
+        with no_grad():
+            found = reading.filled(found)
+    except (OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        problem = error
+    _agree(group, problem)
+    return found
 
 
-def _complete(folder: Path) -> Path:
-    """The folder, or the older one if a process was killed between their renames."""
-    old = folder.with_name(f"{folder.name}.old")
-    return old if not (folder / _INDEX).exists() and (old / _INDEX).exists() else folder
+def _agree(group: ProcessGroup | None, problem: Exception | None) -> None:
+    """Raises this rank's problem, or says that another one has one."""
+    try:
+        _together(group, problem)
+    except RuntimeError:
+        if problem is None:
+            raise
+    if problem is not None:
+        raise problem
 
 
-def _is_tensor(value: Any) -> bool:
-    return isinstance(value, (Tensor, Shard))
+class _ToRead:
+    """A tensor of the checkpoint: which part is needed, where it is, and into what it is read, if anything."""
+
+    def __init__(self, key: str, part: Part, found: list[tuple[int, list[Copy]]], target: Any) -> None:
+        self.key, self.part, self.found, self.target = key, part, found, target
 
 
-def _elements(entry: dict[str, Any], key: str, shard: Shard, files: _Files) -> Tensor:
-    """A shard's elements, from the parts that have them."""
-    pieces, at, end = [], shard.start, shard.start + shard.tensor.numel()
-    for part in sorted(entry["parts"], key=lambda part: part["start"]):
-        first, last = max(at, part["start"]), min(end, part["start"] + part["length"])
-        if first < last:
-            if first > at:
-                break
-            pieces.append(files.part(part["file"], key)[first - part["start"] : last - part["start"]])
-            at = last
-    if at < end:
-        raise ValueError(f"checkpoint.load: elements {at} to {end} of {key} are missing")
-    return _engine.cat(pieces, 0) if pieces else shard.tensor.detach().reshape(-1).cpu()
+class _Reading:
+    """A checkpoint that is read."""
+
+    def __init__(self, folder: Path) -> None:
+        old = folder.with_name(f"{folder.name}.old")
+        # A process was killed between the renames.
+        self.folder = old if not (folder / _INDEX).exists() and (old / _INDEX).exists() else folder
+        try:
+            index = json.loads((self.folder / _INDEX).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise FileNotFoundError(f"checkpoint.load: {self.folder} is no complete checkpoint") from None
+        if index.get("version") != _VERSION:
+            raise ValueError(
+                f"checkpoint.load: {self.folder} has version {index.get('version')}, this library reads {_VERSION}"
+            )
+        self.tensors, self.values, self.lists = index["tensors"], index["values"], set(index["lists"])
+        self.files = PartFiles(self.folder, index["block"])
+        # The keys inside each path, and the paths that have tensors inside.
+        self.inside: dict[str, dict[str, None]] = {}
+        self.with_tensors: set[str] = set()
+        for key in (*self.tensors, *self.values):
+            path, is_tensor = key, key in self.tensors
+            while True:
+                if is_tensor:
+                    self.with_tensors.add(path)
+                if not path:
+                    break
+                path, _, token = path.rpartition("/")
+                self.inside.setdefault(path, {})[token] = None
+
+    def fitted(self, state: Any, path: str = "") -> Any:
+        """The state with plain values of the checkpoint, and with what is to be read in the place of tensors."""
+        if _is_tensor(state):
+            return self._to_read(path, _shard(state).part, state)
+        if isinstance(state, Unread) and state.part is None:
+            return {}
+        if isinstance(state, (dict, list)) and not state:
+            return self._taken(path, state.part if isinstance(state, Unread) else None, state)
+        if not isinstance(state, (dict, list, tuple)):
+            if path in self.values:
+                return self.values[path]
+            raise ValueError(f"checkpoint.load: {self.folder} does not have {path}")
+        keys = {_join("", key): key for key, _ in _items(state)}
+        more = [] if path == "" and isinstance(state, dict) else [key for key in self.inside.get(path, ()) if key not in keys]
+        for key in more:
+            if _join_raw(path, key) in self.with_tensors:
+                raise ValueError(f"checkpoint.load: the state has no {_join_raw(path, key)} to read into")
+        if isinstance(state, dict):
+            read = {key: self.fitted(value, _join(path, key)) for key, value in state.items()}
+            return read | {_unescaped(key): self._taken(_join_raw(path, key)) for key in more}
+        values = list(state)
+        if path in self.lists and path not in self.with_tensors:
+            # Plain lists may have another length.
+            values = values[: len(self.inside[path])]
+        read_values = [self.fitted(value, _join(path, at)) for at, value in enumerate(values)]
+        read_values += [self._taken(_join_raw(path, key)) for key in more]
+        return read_values if isinstance(state, list) else tuple(read_values)
+
+    def _taken(self, path: str, part: Part | None = None, otherwise: Any = None) -> Any:
+        """What the checkpoint has at a path; this part of tensors that are like a parameter."""
+        if path in self.tensors:
+            shape = tuple(self.tensors[path]["shape"])
+            # Counts are not divided.
+            if part is None or shape != part.shape or not shape or path.rpartition("/")[2] == "step":
+                part = Part(shape)
+            return self._to_read(path, part, None)
+        inside = self.inside.get(path)
+        if inside is None:
+            return self.values.get(path, otherwise)
+        if path in self.lists:
+            return [self._taken(f"{path}/{at}", part) for at in range(len(inside))]
+        return {_unescaped(key): self._taken(_join_raw(path, key), part) for key in inside}
+
+    def _to_read(self, key: str, part: Part, target: Any) -> _ToRead:
+        """Checks that the checkpoint has a part."""
+        if key not in self.tensors:
+            raise ValueError(f"checkpoint.load: {self.folder} does not have {key}")
+        entry = self.tensors[key]
+        shape = tuple(entry["shape"])
+        if shape != part.shape:
+            raise ValueError(f"checkpoint.load: {key} has shape {shape} in {self.folder}, and {part.shape} here")
+        places = [Part(shape, *(each[name] for name in ("offset", "box", "start", "length"))) for each in entry["parts"]]
+        found, missing = copies(part, places)
+        if missing is not None:
+            raise ValueError(f"checkpoint.load: {self.folder} does not have {key}{missing}")
+        return _ToRead(key, part, found, target)
+
+    def filled(self, state: Any) -> Any:
+        """The state with tensors, which are read."""
+        if isinstance(state, _ToRead):
+            return self._read(state)
+        if isinstance(state, dict):
+            return {key: self.filled(value) for key, value in state.items()}
+        if isinstance(state, (list, tuple)):
+            values = [self.filled(value) for value in state]
+            return values if isinstance(state, list) else tuple(values)
+        return state
+
+    def _read(self, needed: _ToRead) -> Any:
+        values = self.files.read(needed.key, self.tensors[needed.key], needed.found, needed.part.length)
+        if needed.target is None:
+            values = values.reshape(needed.part.own_shape)
+            return values if needed.part.is_whole else Shard(values, needed.part)
+        place = needed.target.tensor if isinstance(needed.target, Shard) else needed.target
+        place.copy_(values.reshape(place.shape))
+        # Now, so that the bytes from the file can be released.
+        _engine.evaluate([place])
+        return needed.target
+
+
+def _join_raw(path: str, token: str) -> str:
+    return f"{path}/{token}" if path else token
+
+
+def _unescaped(token: str) -> str:
+    return token.replace("~1", "/").replace("~0", "~")

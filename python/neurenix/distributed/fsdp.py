@@ -69,17 +69,6 @@ class _Sharded(Module):
         """
         return clip_grad_norm_(self.parameters(), max_norm, norm_type)
 
-    def sharded_state_dict(self) -> dict[str, Any]:
-        """This rank's part of each parameter, a :class:`neurenix.distributed.checkpoint.Shard`, and the buffers, by the
-        names in the original network. ``checkpoint.save`` writes it; ``checkpoint.load`` reads it on any number of
-        ranks, and :meth:`load_sharded_state_dict` stores what was read.
-        """
-        return _units.sharded_state(self)
-
-    def load_sharded_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Stores the parts of :meth:`sharded_state_dict`."""
-        _units.load_sharded_state(self, dict(state_dict))
-
     def _loaded(self) -> None:
         self._unit.take_up()
 
@@ -107,7 +96,8 @@ class FullyShardedDataParallel(_Sharded):
     of ``ignored_modules`` stay as they are, and their gradients are each rank's.
 
     ``state_dict()`` has whole parameters with the names of the original network, on every rank: all must call it.
-    ``load_state_dict()`` takes such a state. ``device_mesh`` is a mesh of one axis instead of ``process_group``.
+    ``load_state_dict()`` takes such a state. Checkpoints have parts instead
+    (:mod:`neurenix.distributed.checkpoint`). ``device_mesh`` is a mesh of one axis instead of ``process_group``.
 
     The weights of one unit are gathered while the unit before it computes, in both directions, so two units are whole
     at a time. ``backward_prefetch``, ``forward_prefetch``, ``limit_all_gathers``, ``device_id`` and ``use_orig_params``
@@ -239,9 +229,7 @@ class FullyShardedDataParallel(_Sharded):
 
     @staticmethod
     def sharded_optim_state_dict(model: Module, optim: Any) -> dict[str, Any]:
-        """The optimiser's state by names as :meth:`optim_state_dict`, with this rank's parts as
-        :class:`neurenix.distributed.checkpoint.Shard`.
-        """
+        """PyTorch's older name of :func:`neurenix.distributed.checkpoint.get_optimizer_state_dict`."""
         return sharded_state(model, optim)
 
 

@@ -228,13 +228,22 @@ class ZeroRedundancyOptimizer(Optimizer):
                 "ZeroRedundancyOptimizer: this rank does not have the whole state: call "
                 f"consolidate_state_dict(to={rank}) on every rank first"
             )
+        return {"state": dict(sorted(self._gathered.items())), "param_groups": self._settings()}
+
+    def _own_state_dict(self) -> dict[str, Any]:
+        """The state for the parameters that this rank updates."""
+        own = {} if self.optim is None else self._numbered(self._synchronized())
+        return {"state": own, "param_groups": self._settings()}
+
+    def _settings(self) -> list[dict[str, Any]]:
+        """The groups, with numbers for parameters."""
         groups, start = [], 0
         for group in self._groups:
             count = len(group["params"])
             settings = {name: copy.deepcopy(value) for name, value in group.items() if name != "params"}
             groups.append({**settings, "params": list(range(start, start + count))})
             start += count
-        return {"state": dict(sorted(self._gathered.items())), "param_groups": groups}
+        return groups
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Restores a whole state, of this class or of the ordinary optimiser. Every rank calls it, and keeps its
