@@ -102,9 +102,16 @@ def set_optimizer_state_dict(model: Module, optimizer: Optimizer, state_dict: Ma
 
 
 # Paths are JSON pointers (RFC 6901) without the first slash.
-def _join(path: str, key: Any) -> str:
-    escaped = str(key).replace("~", "~0").replace("/", "~1")
-    return f"{path}/{escaped}" if path else escaped
+def _escaped(key: Any) -> str:
+    return str(key).replace("~", "~0").replace("/", "~1")
+
+
+def _unescaped(token: str) -> str:
+    return token.replace("~1", "/").replace("~0", "~")
+
+
+def _inside(path: str, token: str) -> str:
+    return f"{path}/{token}" if path else token
 
 
 def _items(state: Any) -> Iterator[tuple[Any, Any]]:
@@ -117,7 +124,7 @@ def _leaves(state: Any, path: str, lists: list[str]) -> Iterator[tuple[str, Any]
         if not isinstance(state, dict):
             lists.append(path)
         for key, value in _items(state):
-            yield from _leaves(value, _join(path, key), lists)
+            yield from _leaves(value, _inside(path, _escaped(key)), lists)
     else:
         yield path, state
 
@@ -373,21 +380,23 @@ class _Reading:
             if path in self.values:
                 return self.values[path]
             raise ValueError(f"checkpoint.load: {self.folder} does not have {path}")
-        keys = {_join("", key): key for key, _ in _items(state)}
-        more = [] if path == "" and isinstance(state, dict) else [key for key in self.inside.get(path, ()) if key not in keys]
-        for key in more:
-            if _join_raw(path, key) in self.with_tensors:
-                raise ValueError(f"checkpoint.load: the state has no {_join_raw(path, key)} to read into")
-        if isinstance(state, dict):
-            read = {key: self.fitted(value, _join(path, key)) for key, value in state.items()}
-            return read | {_unescaped(key): self._taken(_join_raw(path, key)) for key in more}
-        values = list(state)
+        given = list(_items(state))
         if path in self.lists and path not in self.with_tensors:
             # Plain lists may have another length.
-            values = values[: len(self.inside[path])]
-        read_values = [self.fitted(value, _join(path, at)) for at, value in enumerate(values)]
-        read_values += [self._taken(_join_raw(path, key)) for key in more]
-        return read_values if isinstance(state, list) else tuple(read_values)
+            given = given[: len(self.inside[path])]
+        read = {key: self.fitted(value, _inside(path, _escaped(key))) for key, value in given}
+        if path or not isinstance(state, dict):
+            known = {_escaped(key) for key in read}
+            for token in self.inside.get(path, ()):
+                if token in known:
+                    continue
+                place = _inside(path, token)
+                if place in self.with_tensors:
+                    raise ValueError(f"checkpoint.load: the state has no {place} to read into")
+                read[_unescaped(token)] = self._taken(place)
+        if isinstance(state, dict):
+            return read
+        return list(read.values()) if isinstance(state, list) else tuple(read.values())
 
     def _taken(self, path: str, part: Part | None = None, otherwise: Any = None) -> Any:
         """What the checkpoint has at a path; this part of tensors that are like a parameter."""
@@ -402,7 +411,7 @@ class _Reading:
             return self.values.get(path, otherwise)
         if path in self.lists:
             return [self._taken(f"{path}/{at}", part) for at in range(len(inside))]
-        return {_unescaped(key): self._taken(_join_raw(path, key), part) for key in inside}
+        return {_unescaped(key): self._taken(_inside(path, key), part) for key in inside}
 
     def _to_read(self, key: str, part: Part, target: Any) -> _ToRead:
         """Checks that the checkpoint has a part."""
@@ -439,11 +448,3 @@ class _Reading:
         # Now, so that the bytes from the file can be released.
         _engine.evaluate([place])
         return needed.target
-
-
-def _join_raw(path: str, token: str) -> str:
-    return f"{path}/{token}" if path else token
-
-
-def _unescaped(token: str) -> str:
-    return token.replace("~1", "/").replace("~0", "~")
