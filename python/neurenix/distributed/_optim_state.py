@@ -45,6 +45,8 @@ def _is_like(key: str, value: Any, shape: tuple[int, ...]) -> bool:
 
 def _own_state(optimizer: Optimizer) -> tuple[dict[str, Any], set[int]]:
     """This rank's state, and the numbers of the parameters that it updates."""
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(f"expected one Optimizer, got {type(optimizer).__name__}")
     if isinstance(optimizer, ZeroRedundancyOptimizer):
         return optimizer._own_state_dict(), set(optimizer._numbers_of())
     return optimizer.state_dict(), {number for number, _ in enumerate(_parameters(optimizer))}

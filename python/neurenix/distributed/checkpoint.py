@@ -82,23 +82,23 @@ def get_model_state_dict(model: Module) -> dict[str, Any]:
     return _module_state.model_state(model)
 
 
-def set_model_state_dict(model: Module, state_dict: Mapping[str, Any]) -> None:
+def set_model_state_dict(model: Module, model_state_dict: Mapping[str, Any]) -> None:
     """Stores what :func:`load` has read into the state of :func:`get_model_state_dict`."""
-    _module_state.load_model_state(model, state_dict)
+    _module_state.load_model_state(model, model_state_dict)
 
 
-def get_optimizer_state_dict(model: Module, optimizer: Optimizer) -> dict[str, Any]:
-    """What an optimiser keeps for the parameters of a network, by their names: ``state`` and ``param_groups`` as in
+def get_optimizer_state_dict(model: Module, optimizers: Optimizer) -> dict[str, Any]:
+    """What one optimiser keeps for the parameters of a network, by their names: ``state`` and ``param_groups`` as in
     ``optimizer.state_dict()``, with a :class:`Shard` of what is divided among ranks. The optimiser may be a
     :class:`neurenix.distributed.optim.ZeroRedundancyOptimizer`: each rank has the state of some parameters. Before
     the first step, each parameter has an empty dictionary, into which :func:`load` reads this rank's part.
     """
-    return _optim_state.sharded_state(model, optimizer)
+    return _optim_state.sharded_state(model, optimizers)
 
 
-def set_optimizer_state_dict(model: Module, optimizer: Optimizer, state_dict: Mapping[str, Any]) -> None:
+def set_optimizer_state_dict(model: Module, optimizers: Optimizer, optim_state_dict: Mapping[str, Any]) -> None:
     """Stores what :func:`load` has read into the state of :func:`get_optimizer_state_dict`."""
-    optimizer.load_state_dict(_optim_state.state_to_load(model, optimizer, state_dict))
+    optimizers.load_state_dict(_optim_state.state_to_load(model, optimizers, optim_state_dict))
 
 
 # Paths are JSON pointers (RFC 6901) without the first slash.
@@ -240,6 +240,10 @@ def _merged(gathered: list[dict[str, Any]]) -> dict[str, Any]:
         part = json.loads(place)
         work[writer] += part["length"] * _engine.dtype(tensors[key]["dtype"]).itemsize
         tensors[key]["parts"].append({"file": f"rank-{writer}.safetensors", **part})
+    for key, entry in tensors.items():
+        missing = copies(Part(tuple(entry["shape"])), [_part(part, entry) for part in entry["parts"]])[1]
+        if missing is not None:
+            raise ValueError(f"no rank has {key}{missing}")
     return {
         "version": _VERSION,
         "ranks": len(gathered),
@@ -248,6 +252,11 @@ def _merged(gathered: list[dict[str, Any]]) -> dict[str, Any]:
         "values": values,
         "lists": list(lists),
     }
+
+
+def _part(place: Mapping[str, Any], entry: Mapping[str, Any]) -> Part:
+    """A part of an entry of the index."""
+    return Part(entry["shape"], place["offset"], place["box"], place["start"], place["length"])
 
 
 def _finish(index: dict[str, Any], unfinished: Path, final: Path) -> None:
@@ -307,14 +316,14 @@ def load(state: Any, path: str | os.PathLike[str], group: Any = None) -> Any:
     try:
         reading = _Reading(Path(path))
         found = reading.fitted(state)
-    except (OSError, KeyError, TypeError, ValueError) as error:
+    except (OSError, LookupError, TypeError, ValueError) as error:
         problem = error
     _agree(group, problem)
     assert reading is not None
     try:
         with no_grad():
             found = reading.filled(found)
-    except (OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
+    except (OSError, LookupError, TypeError, ValueError, RuntimeError) as error:
         problem = error
     _agree(group, problem)
     return found
@@ -349,6 +358,8 @@ class _Reading:
             index = json.loads((self.folder / _INDEX).read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise FileNotFoundError(f"checkpoint.load: {self.folder} is no complete checkpoint") from None
+        except ValueError as error:
+            raise ValueError(f"{self.folder / _INDEX} is damaged: {error}") from None
         if index.get("version") != _VERSION:
             raise ValueError(
                 f"checkpoint.load: {self.folder} has version {index.get('version')}, this library reads {_VERSION}"
@@ -421,8 +432,7 @@ class _Reading:
         shape = tuple(entry["shape"])
         if shape != part.shape:
             raise ValueError(f"checkpoint.load: {key} has shape {shape} in {self.folder}, and {part.shape} here")
-        places = [Part(shape, *(each[name] for name in ("offset", "box", "start", "length"))) for each in entry["parts"]]
-        found, missing = copies(part, places)
+        found, missing = copies(part, [_part(place, entry) for place in entry["parts"]])
         if missing is not None:
             raise ValueError(f"checkpoint.load: {self.folder} does not have {key}{missing}")
         return _ToRead(key, part, found, target)

@@ -216,7 +216,7 @@ class FullyShardedDataParallel(_Sharded):
     @staticmethod
     def optim_state_dict(model: Module, optim: Any) -> dict[str, Any]:
         """The optimiser's state for whole parameters, by their names in the original network, on every rank: all must
-        call it.
+        call it. Of tensor-parallel layers it has this rank's part.
         """
         return full_state(model, optim)
 
