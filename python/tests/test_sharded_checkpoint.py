@@ -299,6 +299,11 @@ def problems_of_one_rank() -> None:
     assert not (folder() / "bad").exists()
     # A rank may have names of its own.
     checkpoint.save({"all": {f"rank {rank}": nx.full((2,), float(rank)), f"plain {rank}": [rank, {}]}}, folder() / "own")
+    # What all have is written by one, in turn.
+    checkpoint.save({"all": [nx.ones(3) for _ in range(6)]}, folder() / "same")
+    index = json.loads((folder() / "same" / "index.json").read_text())
+    writers = [part["file"] for entry in index["tensors"].values() for part in entry["parts"]]
+    assert writers == ["rank-0.safetensors", "rank-1.safetensors"] * 3
     found = checkpoint.load({"all": {}}, folder() / "own")["all"]
     assert found["rank 0"].tolist() == [0.0, 0.0] and found["rank 1"].tolist() == [1.0, 1.0]
     assert (found["plain 0"], found["plain 1"]) == ([0, {}], [1, {}])
