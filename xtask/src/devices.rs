@@ -77,12 +77,8 @@ const MPI: [([&str; 1], [&str; 1]); 2] =
 /// Installs missing software devices, AMD's compiler and MPI. Tests that use every device then find them.
 pub(crate) fn install() -> Result<(), String> {
     let wanted = DEVICES.iter().map(|device| (device.files, device.packages));
-    let missing = wanted
-        .chain([(&HIPRTC[..], &HIPRTC_PACKAGES[..])])
-        .chain(MPI.iter().map(|(files, packages)| (&files[..], &packages[..])))
-        .filter(|(files, _)| !files.iter().any(|file| Path::new(file).exists()));
-    let packages: Vec<&str> = missing.flat_map(|(_, packages)| packages).copied().collect();
-    if packages.is_empty() { Ok(()) } else { install::packages(&packages) }
+    let others = MPI.iter().map(|(files, packages)| (&files[..], &packages[..]));
+    install::unless_found(wanted.chain([(&HIPRTC[..], &HIPRTC_PACKAGES[..])]).chain(others))
 }
 
 /// Trains for `count` steps and checks that memory stays constant.
@@ -92,7 +88,7 @@ fn steps(program: &Path, device: &str, count: usize) -> Result<(), String> {
 
 /// The path of the `neurenix` command as built for the tests. A build without tests enables fewer features, so it would
 /// recompile the dependencies.
-fn command() -> Result<PathBuf, String> {
+pub(crate) fn command() -> Result<PathBuf, String> {
     succeed(cargo().args(["test", "--workspace", "--no-run", "--quiet"]))?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     Ok(target.join("debug").join(format!("neurenix{}", std::env::consts::EXE_SUFFIX)))

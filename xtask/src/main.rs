@@ -7,8 +7,10 @@ mod devices;
 #[path = "../../crates/neurenix-cli/tests/cli/browser/find.rs"]
 mod find;
 mod install;
+mod network;
 mod npu;
 mod python;
+mod sanitizer;
 mod test;
 mod windows;
 
@@ -32,12 +34,16 @@ enum Task {
     Test(test::Arguments),
     /// Compare speed with PyTorch in one run and print a table of ratios
     Bench(bench::Arguments),
+    /// The part of the stage `network` that runs in namespaces
+    #[command(hide = true)]
+    NetworkNamespaces { program: PathBuf },
 }
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().task {
         Task::Test(arguments) => test::run(&arguments),
         Task::Bench(arguments) => bench::run(&arguments),
+        Task::NetworkNamespaces { program } => network::isolated_check(&program),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -68,5 +74,15 @@ fn succeed(command: &mut Command) -> Result<(), String> {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(format!("{shown} ended with {status}")),
         Err(error) => Err(format!("{shown} did not start: {error}")),
+    }
+}
+
+/// What a command prints.
+fn output(command: &mut Command) -> Result<String, String> {
+    let shown = format!("{command:?}");
+    let output = command.output().map_err(|e| format!("{shown} did not start: {e}"))?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        false => Err(format!("{shown} ended with {}", output.status)),
     }
 }

@@ -7,7 +7,7 @@ use std::{
     time::Instant,
 };
 
-use crate::{cargo, devices, find, install, npu, python, root, succeed, windows};
+use crate::{cargo, devices, find, install, network, npu, python, root, sanitizer, succeed, windows};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -26,7 +26,7 @@ struct Stage {
     run: fn(bool) -> Result<(), String>,
 }
 
-const STAGES: [Stage; 13] = [
+const STAGES: [Stage; 14] = [
     Stage { name: "format", full: false, run: |_| succeed(cargo().args(["fmt", "--all", "--check"])) },
     Stage { name: "lints", full: false, run: |_| lints() },
     Stage { name: "documentation", full: false, run: |_| documentation() },
@@ -37,7 +37,8 @@ const STAGES: [Stage; 13] = [
     Stage { name: "npu", full: false, run: npu::check },
     Stage { name: "devices", full: false, run: devices::devices },
     Stage { name: "compilers", full: true, run: |_| devices::compilers() },
-    Stage { name: "sanitizer", full: true, run: |_| sanitizer() },
+    Stage { name: "sanitizer", full: true, run: |_| sanitizer::check() },
+    Stage { name: "network", full: true, run: |_| network::check() },
     Stage { name: "windows", full: true, run: |_| windows::check() },
     Stage { name: "soak", full: true, run: |_| devices::soak() },
 ];
@@ -184,33 +185,4 @@ fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
     let mark = format!("\"{name}\":\"");
     let start = line.find(&mark)? + mark.len();
     line[start..].split('"').next()
-}
-
-/// Tests the crates that use `unsafe` under AddressSanitizer, on the stable toolchain.
-fn sanitizer() -> Result<(), String> {
-    let target = match (std::env::consts::ARCH, std::env::consts::OS) {
-        ("x86_64", "linux") => "x86_64-unknown-linux-gnu",
-        ("aarch64", "linux") => "aarch64-unknown-linux-gnu",
-        (_, os) => {
-            println!("not run on {os}: only Linux is supported");
-            return Ok(());
-        }
-    };
-    let mut test = cargo();
-    test.args([
-        "test",
-        "--package",
-        "phynexus-cpu",
-        "--tests",
-        "--target",
-        target,
-        "--target-dir",
-        "target/sanitizer",
-    ])
-    .env("RUSTC_BOOTSTRAP", "1")
-    .env("RUSTFLAGS", "-Zsanitizer=address")
-    // Buffers kept for the life of the process are not leaks. An impossible allocation must fail, as it does without
-    // the sanitizer.
-    .env("ASAN_OPTIONS", "detect_leaks=0:allocator_may_return_null=1");
-    succeed(&mut test)
 }

@@ -13,7 +13,11 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use crate::{cargo, install, root, succeed};
+use crate::{
+    cargo,
+    install::{self, once},
+    output, root, succeed,
+};
 
 const TARGET: &str = "x86_64-pc-windows-gnu";
 
@@ -206,45 +210,17 @@ fn made_of(
     })
 }
 
-/// Makes a folder, unless it is there.
-fn once(path: &Path, make: impl FnOnce(&Path) -> Result<(), String>) -> Result<(), String> {
-    if path.exists() {
-        return Ok(());
-    }
-    println!("making {}", path.display());
-    let unfinished = path.with_extension("unfinished");
-    let failed = |error: std::io::Error| format!("{}: {error}", unfinished.display());
-    if unfinished.exists() {
-        fs::remove_dir_all(&unfinished).map_err(failed)?;
-    }
-    make(&unfinished)?;
-    fs::rename(&unfinished, path).map_err(failed)
-}
-
 /// A chroot with Debian 13. In `/usr/src/rust` it has the sources of this compiler's standard library, in `/sources`
 /// those of Wine.
 fn debian(path: &Path) -> Result<(), String> {
-    let version = output(cargo().arg("--version"))?;
-    let version = version.split(' ').nth(1).ok_or("cargo does not tell its version")?;
-    let format = ["indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Origin: Debian"];
-    let mirrors = output(Command::new("apt-get").args(format).arg("Label: Debian"))?;
-    let mirror = mirrors.lines().next().ok_or("apt-get knows no mirror of Debian")?;
-    let key = "[signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]";
-    let source = |kind: &str, suite: &str| format!("{kind} {key} {mirror} {suite} main");
+    let version = install::rust_version()?;
     let hook = format!(
         "chroot \"$1\" sh -ec 'apt-get install --yes rust-src={version}*; ln -s rustc-{version} /usr/src/rust; \
          mkdir /sources; cd /sources; apt-get source --download-only wine; \
          apt-get download libvulkan-dev khronos-api'"
     );
-    let mut command = Command::new("mmdebstrap");
-    command.args(["--quiet", "--variant=apt", "--aptopt=APT::Install-Recommends \"false\""]);
-    command.arg(format!("--include={CHROOT_PACKAGES}")).arg(format!("--customize-hook={hook}"));
-    command.arg("trixie").arg(path);
-    succeed(command.args([
-        source("deb", "trixie"),
-        source("deb-src", "trixie"),
-        source("deb", "trixie-backports"),
-    ]))
+    let include = format!("--include={CHROOT_PACKAGES}");
+    install::debian(path, &["--variant=apt", &include, &format!("--customize-hook={hook}")])
 }
 
 /// Installs Python packages for Windows, without their dependencies, into a folder.
@@ -257,14 +233,4 @@ fn install_packages(path: &Path, packages: &[&str]) -> Result<(), String> {
 /// This system's Python environment with what downloads and builds Python packages.
 fn tools() -> Result<PathBuf, String> {
     install::environment("windows-python", &["pip>=26", "maturin>=1.16,<2"])
-}
-
-/// What a command prints.
-fn output(command: &mut Command) -> Result<String, String> {
-    let shown = format!("{command:?}");
-    let output = command.output().map_err(|e| format!("{shown} did not start: {e}"))?;
-    match output.status.success() {
-        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        false => Err(format!("{shown} ended with {}", output.status)),
-    }
 }
