@@ -78,7 +78,7 @@ impl Turns {
         let mut before: Option<u64> = None;
         for (number, follows, at) in &mut ordered {
             if sources.get(*at as usize).is_some_and(Option::is_some) {
-                let own = std::mem::replace(&mut before, Some(*number));
+                let own = before.replace(*number);
                 if let Some(own) = own {
                     (*number, *follows) = (own, true);
                 }
