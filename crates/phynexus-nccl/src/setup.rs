@@ -170,6 +170,9 @@ struct Membership {
 /// be reached.
 pub(crate) fn communicator(endpoint: &dyn Endpoint, collective: &Collective) -> Result<Arc<Communicator>> {
     let group = Group::find(collective.member.group)?;
+    if let Some(reason) = group.host_reason() {
+        return Err(Error::Unsupported { device: endpoint.name().to_owned(), message: reason.to_owned() });
+    }
     let op = collective.kind.name();
     let pair = match collective.kind {
         CollectiveKind::Send { to: peer } | CollectiveKind::Receive { from: peer } => {

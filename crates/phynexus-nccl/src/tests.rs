@@ -186,6 +186,18 @@ fn a_group_that_another_kind_of_device_joins_is_an_error() {
 }
 
 #[test]
+fn a_group_on_the_host_refuses_without_asking_the_others() {
+    let transports = threads(2, WAIT);
+    let group = Group::open_on_host(transports[0].clone(), "the kinds differ".to_owned());
+    let found = Routine::of(&Double::new(0), &step(SUM, DType::F32, 2, &group)).map(drop);
+    group.close();
+    assert!(
+        matches!(&found, Err(Error::Unsupported { message, .. }) if message == "the kinds differ"),
+        "{found:?}"
+    );
+}
+
+#[test]
 fn launches_wait_for_what_they_touch() {
     on_ranks(1, WAIT, |group| {
         let gpu = Double::new(0);

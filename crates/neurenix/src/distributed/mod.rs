@@ -115,16 +115,10 @@ impl InitOptions {
 }
 
 /// The group of all processes.
-struct World {
-    group: Arc<Group>,
-    /// Its transport, if that is TCP.
-    tcp: Option<Arc<Tcp>>,
-}
-
 enum State {
     None,
     Opening,
-    Open(World),
+    Open(Arc<Group>),
 }
 
 static WORLD: Mutex<State> = Mutex::new(State::None);
@@ -162,17 +156,16 @@ pub fn init(options: &InitOptions) -> Result<Arc<Group>> {
         }
     }
     let _attempt = Attempt;
-    let world = open(options, &environment)?;
-    let group = world.group.clone();
+    let group = open(options, &environment)?;
     OPENED.fetch_add(1, Ordering::Relaxed);
-    *state() = State::Open(world);
+    *state() = State::Open(group.clone());
     Ok(group)
 }
 
 /// The group of all processes, if [`init`] opened it.
 pub fn world() -> Option<Arc<Group>> {
     match &*state() {
-        State::Open(world) => Some(world.group.clone()),
+        State::Open(group) => Some(group.clone()),
         _ => None,
     }
 }
@@ -187,15 +180,13 @@ pub fn destroy() {
             _ => return,
         }
     };
-    if let State::Open(World { group, tcp }) = closed {
+    if let State::Open(group) = closed {
         group.close();
-        if let Some(tcp) = tcp {
-            tcp.leave();
-        }
+        group.transport().leave();
     }
 }
 
-fn open(options: &InitOptions, environment: &Environment) -> Result<World> {
+fn open(options: &InitOptions, environment: &Environment) -> Result<Arc<Group>> {
     let is_mpirun = matches!(environment.launcher, Launcher::OpenMpi | Launcher::Mpich);
     let mpi = match options.backend {
         Backend::Mpi => Some(phynexus_mpi::connect(options.timeout)?),
@@ -206,7 +197,7 @@ fn open(options: &InitOptions, environment: &Environment) -> Result<World> {
         Backend::Auto | Backend::Tcp => None,
     };
     if let Some(transport) = mpi {
-        return Ok(World { group: Group::open(transport), tcp: None });
+        return Ok(Group::open(transport));
     }
     let tcp = match environment.world_size {
         1 => Tcp::single(options.timeout),
@@ -215,7 +206,7 @@ fn open(options: &InitOptions, environment: &Environment) -> Result<World> {
             rendezvous(environment, &scope, options.timeout)?
         }
     };
-    Ok(World { group: Group::open(tcp.clone()), tcp: Some(tcp) })
+    Ok(Group::open(tcp))
 }
 
 /// Whether an MPI library is found.

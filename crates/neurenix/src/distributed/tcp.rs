@@ -85,20 +85,6 @@ impl Tcp {
         Tcp { rank, size, timeout, shared, freed: Condvar::new() }
     }
 
-    /// Leaves the job. The ranks that wait for this one get an error; the others go on. Later calls are errors.
-    pub fn leave(&self) {
-        let mut shared = self.shared();
-        if shared.closed.is_none() {
-            shared.closed = Some("the process group is closed: initialise it again".to_owned());
-            let mesh = shared.mesh.take();
-            drop(shared);
-            // A thread that uses the mesh says goodbye in its place.
-            if let Some(mesh) = mesh {
-                mesh.leave();
-            }
-        }
-    }
-
     fn shared(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -202,6 +188,19 @@ impl Transport for Tcp {
     fn has_ended(&self, rank: usize) -> bool {
         // While another thread uses the connections, it looks itself.
         self.shared().mesh.as_mut().is_some_and(|mesh| mesh.has_left(rank))
+    }
+    /// The ranks that wait for this one get an error; the others go on. Later calls are errors.
+    fn leave(&self) {
+        let mut shared = self.shared();
+        if shared.closed.is_none() {
+            shared.closed = Some("the process group is closed: initialise it again".to_owned());
+            let mesh = shared.mesh.take();
+            drop(shared);
+            // A thread that uses the mesh says goodbye in its place.
+            if let Some(mesh) = mesh {
+                mesh.leave();
+            }
+        }
     }
     fn exchange(&self, send: Option<Outgoing<'_>>, receive: Option<Incoming<'_>>) -> phynexus::Result<()> {
         let ranks = [send.as_ref().map(|send| send.to), receive.as_ref().map(|receive| receive.from)];

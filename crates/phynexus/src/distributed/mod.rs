@@ -44,6 +44,8 @@ pub struct Group {
     /// The members' ranks in the job.
     ranks: Vec<usize>,
     transport: Arc<dyn Transport>,
+    /// Why devices leave collectives to the host, if all do.
+    host_reason: Option<String>,
     /// What devices keep, by the device's name.
     devices: Mutex<Vec<(String, Arc<dyn Any + Send + Sync>)>>,
 }
@@ -52,13 +54,20 @@ impl Group {
     /// Opens the group of all ranks that a transport connects.
     pub fn open(transport: Arc<dyn Transport>) -> Arc<Group> {
         let ranks = (0..transport.size()).collect();
-        Group::add(transport, ranks)
+        Group::add(transport, ranks, None)
     }
 
-    fn add(transport: Arc<dyn Transport>, ranks: Vec<usize>) -> Arc<Group> {
+    /// As [`Group::open`], for ranks whose devices have no library in common: the host computes the group's collectives,
+    /// and devices give this reason. Every rank must call this.
+    pub fn open_on_host(transport: Arc<dyn Transport>, reason: String) -> Arc<Group> {
+        let ranks = (0..transport.size()).collect();
+        Group::add(transport, ranks, Some(reason))
+    }
+
+    fn add(transport: Arc<dyn Transport>, ranks: Vec<usize>, host_reason: Option<String>) -> Arc<Group> {
         let (rank, size) = (transport.rank() as u32, transport.size() as u32);
         let member = GroupMember { group: NEXT.fetch_add(1, Ordering::Relaxed), rank, size };
-        let group = Arc::new(Group { member, ranks, transport, devices: Mutex::default() });
+        let group = Arc::new(Group { member, ranks, transport, host_reason, devices: Mutex::default() });
         groups().insert(member.group, group.clone());
         group
     }
@@ -97,7 +106,7 @@ impl Group {
         let Some(rank) = ranks.iter().position(|&rank| rank == self.rank()) else { return Ok(None) };
         let transport = transport::Part { whole: self.transport.clone(), ranks: ranks.to_vec(), rank };
         let global = ranks.iter().map(|&rank| self.ranks[rank]).collect();
-        Ok(Some(Group::add(Arc::new(transport), global)))
+        Ok(Some(Group::add(Arc::new(transport), global, self.host_reason.clone())))
     }
 
     /// This process's number in the group.
@@ -123,6 +132,11 @@ impl Group {
     /// What carries bytes between the members.
     pub fn transport(&self) -> &Arc<dyn Transport> {
         &self.transport
+    }
+
+    /// Why devices leave collectives to the host, if the group was opened [so](Group::open_on_host).
+    pub fn host_reason(&self) -> Option<&str> {
+        self.host_reason.as_deref()
     }
 
     /// Closes the group: later uses are errors. What devices keep for it is dropped.

@@ -91,6 +91,10 @@ impl Transport for Threads {
     fn has_ended(&self, rank: usize) -> bool {
         self.state().ended.get(rank).copied().unwrap_or_default()
     }
+    fn leave(&self) {
+        self.state().ended[self.rank] = true;
+        self.shared.arrived.notify_all();
+    }
     fn exchange(&self, send: Option<Outgoing<'_>>, receive: Option<Incoming<'_>>) -> Result<()> {
         if let Some(send) = send {
             let message = send.bytes.to_vec();
@@ -110,7 +114,25 @@ impl Transport for Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        self.state().ended[self.rank] = true;
-        self.shared.arrived.notify_all();
+        self.leave();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_that_left_is_not_waited_for() {
+        let ranks = threads(2, Duration::from_secs(3600));
+        ranks[1].exchange(Some(Outgoing { bytes: b"bye", to: 0 }), None).unwrap();
+        ranks[1].leave();
+        assert!(ranks[0].has_ended(1) && !ranks[1].has_ended(0));
+        // What it sent arrives nevertheless.
+        let mut bytes = [0; 3];
+        ranks[0].exchange(None, Some(Incoming { bytes: &mut bytes, from: 1 })).unwrap();
+        assert_eq!(&bytes, b"bye");
+        let error = ranks[0].exchange(None, Some(Incoming { bytes: &mut bytes, from: 1 })).unwrap_err();
+        assert!(error.to_string().contains("rank 1 has ended"), "{error}");
     }
 }

@@ -39,6 +39,9 @@ pub trait Transport: Send + Sync {
         let _ = rank;
         false
     }
+    /// Ends this rank: the ranks that wait for it get an error. Dropping the transport does so, too, but something, such
+    /// as work of a device, may keep it.
+    fn leave(&self) {}
 
     /// Sends to one rank while it receives from another, or does one of the two. Messages between two ranks arrive in
     /// order.
