@@ -9,7 +9,7 @@ mod parallel;
 mod recorded;
 mod step;
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Instant};
+use std::{collections::BTreeMap, ops::Range, path::PathBuf, sync::Arc, time::Instant};
 
 use phynexus::{
     DType, Device, Tensor,
@@ -283,10 +283,10 @@ impl<'a> Trainer<'a> {
         is_classifier.then(|| self.progress.correct as f64 / self.progress.rows as f64)
     }
 
-    /// The inputs and targets of a batch on the device. Floats have the dtype of the parameters.
-    fn upload(&self, batch: &Batch) -> Result<[Tensor; 2]> {
+    /// The inputs and targets of rows of a batch on the device. Floats have the dtype of the parameters.
+    fn upload(&self, batch: &Batch, rows: Range<usize>) -> Result<[Tensor; 2]> {
         let dtype = self.optimizer.parameters().next().map_or(DType::F32, |p| p.tensor().dtype());
-        objective::to_device(batch, dtype, self.device)
+        objective::to_device(batch, rows, dtype, self.device)
     }
 
     /// Checks that a data set fits the network, by recording a forward pass over some rows without computing it.
@@ -300,7 +300,7 @@ impl<'a> Trainer<'a> {
         let _guard = no_grad();
         self.model.eval();
         let rows: Vec<usize> = (0..data.len().min(2)).collect();
-        let [inputs, _] = self.upload(&data.batch(&rows)?)?;
+        let [inputs, _] = self.upload(&data.batch(&rows)?, 0..rows.len())?;
         let outputs = self.model.forward(&inputs)?;
         self.objective.check(data, outputs.shape().get(1..).unwrap_or_default())
     }
@@ -317,7 +317,7 @@ impl<'a> Trainer<'a> {
             BatchOptions { batch_size: self.options.batch_size.max(256), ..BatchOptions::default() };
         for batch in Batches::new(data, &options)? {
             let batch = batch?;
-            let [inputs, targets] = self.upload(&batch)?;
+            let [inputs, targets] = self.upload(&batch, 0..batch.indices.len())?;
             let outputs = self.model.forward(&inputs)?;
             let loss = self.objective.loss(&outputs, &targets)?;
             let correct = self.objective.correct(&outputs, &targets)?;

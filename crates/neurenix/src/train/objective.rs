@@ -1,5 +1,7 @@
 //! What training minimises, and how outputs are judged.
 
+use std::ops::Range;
+
 use phynexus::{DType, Device, Tensor, tensor::Reduction};
 
 use crate::{
@@ -89,9 +91,20 @@ impl Objective {
     }
 }
 
-/// The inputs and targets of a batch on a device. Floats are converted to `dtype`; integers (token ids, labels) stay integers.
-pub(crate) fn to_device(batch: &Batch, dtype: DType, device: Device) -> Result<[Tensor; 2]> {
+/// The inputs and targets of some rows of a batch on a device. Floats are converted to `dtype`; integers (token ids, labels)
+/// stay integers.
+pub(crate) fn to_device(
+    batch: &Batch,
+    rows: Range<usize>,
+    dtype: DType,
+    device: Device,
+) -> Result<[Tensor; 2]> {
     let upload = |array: &HostArray| -> Result<Tensor> {
+        let part = match rows.len() == array.rows() {
+            true => None,
+            false => Some(array.take_rows(&rows.clone().collect::<Vec<_>>())?),
+        };
+        let array = part.as_ref().unwrap_or(array);
         let cast = (array.dtype().is_float() && array.dtype() != dtype).then(|| array.cast(dtype));
         let array = cast.as_ref().unwrap_or(array);
         Ok(Tensor::from_bytes(array.bytes(), array.dtype(), array.shape(), device)?)

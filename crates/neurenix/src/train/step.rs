@@ -317,10 +317,9 @@ impl Step for Session<'_, '_> {
     }
 
     fn upload(&self, batch: &Batch) -> Result<[Tensor; 2]> {
-        let [inputs, targets] = self.trainer.upload(batch)?;
-        let Some(parallel) = &self.parallel else { return Ok([inputs, targets]) };
-        let own = parallel.rows(batch.indices.len());
-        Ok([inputs.narrow(0, own.start, own.len())?, targets.narrow(0, own.start, own.len())?])
+        let rows = batch.indices.len();
+        let own = self.parallel.as_ref().map_or(0..rows, |parallel| parallel.rows(rows));
+        self.trainer.upload(batch, own)
     }
 
     fn forward(&mut self, batch: &Batch, [inputs, targets]: &[Tensor; 2]) -> Result<Pass> {
@@ -401,7 +400,7 @@ impl Session<'_, '_> {
                     return Ok(format!("the {what} of row {} of the data is not finite", batch.indices[row]));
                 }
             }
-            let [inputs, targets] = self.trainer.upload(batch)?;
+            let [inputs, targets] = self.trainer.upload(batch, 0..batch.indices.len())?;
             let outputs = self.trainer.model.forward(&inputs)?.detach()?;
             if !outputs.isfinite()?.all(&[], false)?.item::<bool>()? {
                 return Ok("the network's outputs are not finite".to_owned());
