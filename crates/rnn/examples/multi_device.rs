@@ -1,6 +1,7 @@
-//! Training on all GPUs of the machine, or in two workers on the CPU.
+//! Training on all GPUs of the machine, or in two workers on the CPU. Says how the gradients travelled.
 //! `cargo run --release -p rnn --example multi_device`
 
+use neurenix::phynexus::schedule::placement::observe;
 use rnn::{
     ActivationFunction, Array2, DistributedTraining, GpuDeviceType, GpuManager, LayerBuilder, LossFunction,
     Network, TrainingConfig,
@@ -29,8 +30,25 @@ fn main() -> rnn::Result<()> {
         _ => DistributedTraining::new(gpus)?,
     };
     println!("on {:?}", trainer.devices());
+    let family = trainer.devices()[0].split(':').next().unwrap_or_default().to_owned();
     let config = TrainingConfig { max_epochs: 20, seed: Some(1), ..TrainingConfig::default() };
-    let history = trainer.with_config(config).train(&network, &data, &labels)?;
+    let trainer = trainer.with_config(config);
+    // The first worker trains on this thread. What its device leaves to the CPU is observed.
+    let (history, placed) = observe(|| trainer.train(&network, &data, &labels));
+    let history = history?;
     assert!(history.train_loss.last() < history.train_loss.first());
+    match placed.iter().find(|placement| placement.step == "all_reduce") {
+        Some(placement) => println!("gradients went through the host: {}", placement.reason),
+        None => match family.as_str() {
+            "cuda" => println!("gradients went by NCCL"),
+            "hip" => println!("gradients went by RCCL"),
+            _ => println!("gradients went through memory of the host"),
+        },
+    }
+    let steps = history.steps as f64;
+    println!(
+        "{:.3} ms a step",
+        history.epoch_times.iter().sum::<std::time::Duration>().as_secs_f64() * 1e3 / steps
+    );
     Ok(())
 }

@@ -7,17 +7,20 @@ use ndarray::Array2;
 use super::GpuDevice;
 use crate::{Network, NetworkError, Result, TrainingConfig, TrainingHistory, training::train_on};
 
-/// Synchronous data parallelism. Each batch is divided among devices, which compute the gradients of their rows in
-/// parallel. The gradients are averaged over all rows, and one update changes the weights. The result is that of one
-/// device up to rounding, except for layers that draw random numbers (dropout) or use statistics of a batch (batch
-/// normalisation): they do so per part.
+/// Synchronous data parallelism. Each batch is divided among devices, each with a thread and a copy of the network. They
+/// compute the gradients of their rows, which are averaged over all rows in the network's precision, and then all take
+/// the same step. The result is that of one device up to rounding, except for layers that draw random numbers (dropout)
+/// or use statistics of a batch (batch normalisation): they do so per part.
+///
+/// NCCL carries the gradients between NVIDIA's GPUs, and RCCL between AMD's, if all devices are of the kind (`cuda`,
+/// `hip`), on different GPUs, and the library is found. Otherwise they go through memory of the host.
 #[derive(Clone, Debug)]
 pub struct DistributedTraining {
     devices: Vec<String>,
     config: TrainingConfig,
 }
 
-/// Each worker needs a thread and a copy of the network.
+/// Each worker needs a thread, and a copy of the network and of the optimiser's state.
 const MOST_WORKERS: usize = 1024;
 
 impl DistributedTraining {
@@ -69,12 +72,13 @@ impl DistributedTraining {
         &self.devices
     }
 
-    /// Trains a network, whose weights are shared and updated in place. Returns the measurements, which are also in the
-    /// run's checkpoints. [`Network::history`] stays that of the last [`Network::train`].
+    /// Trains a network, whose weights are set at the end. Returns the measurements, which are also in the run's
+    /// checkpoints. [`Network::history`] stays that of the last [`Network::train`].
     ///
     /// # Errors
     /// As [`Network::train`], and for settings that need a whole batch on one device: accumulation, mixed precision,
-    /// regularisation, methods other than backpropagation, and the optimisers LBFGS and Newton.
+    /// regularisation, methods other than backpropagation, and the optimisers LBFGS and Newton. If a device fails, the
+    /// other ones stop too, and the error is that of the first failure.
     pub fn train(
         &self,
         network: &Network,

@@ -27,6 +27,8 @@ pub(crate) struct Batch {
     pub(crate) data: [Tensor; 2],
     /// The weight of its rows in a mean: their number, or the sum of their classes' weights.
     pub(crate) mass: f64,
+    /// The number and the weight of those that count here: of several workers, each has its part.
+    pub(crate) own: (usize, f64),
 }
 
 /// Measurements on training rows.

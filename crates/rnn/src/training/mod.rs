@@ -15,9 +15,9 @@ mod run;
 mod schedule;
 mod search;
 mod session;
-mod shards;
 mod step;
 mod train;
+mod workers;
 
 pub use augment::DataAugmentationConfig;
 pub use callback::{TrainingCallback, TrainingState};

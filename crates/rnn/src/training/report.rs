@@ -7,14 +7,20 @@ use ndarray::Array2;
 use super::{
     Metrics, TrainingHistory,
     run::{Epoch, Run},
-    shards::Shards,
+    workers::Worker,
 };
 use crate::{Result, convert};
 
 impl Run<'_> {
     /// The names of the devices in use.
     pub(super) fn place(&self) -> String {
-        self.shards.as_ref().map_or_else(|| self.network.device().to_owned(), Shards::place)
+        let device = self.worker.as_ref().map_or_else(|| self.network.device(), Worker::devices);
+        device.to_owned()
+    }
+
+    /// Whether it measures and writes files: of several workers, one does.
+    pub(super) fn reports(&self) -> bool {
+        self.worker.as_ref().is_none_or(Worker::is_first)
     }
 
     /// The names of the metrics to measure.
@@ -41,10 +47,10 @@ impl Run<'_> {
         let (values, order) = (std::mem::take(&mut done.predictions), &done.order);
         let outputs = || {
             let predictions = convert::from_values(order.len(), self.network.output_dim(), values)?;
-            Ok((predictions, self.targets.select(ndarray::Axis(0), order)))
+            Ok((predictions, self.data.targets.select(ndarray::Axis(0), order)))
         };
         self.measure(outputs, loss, &mut history.train_metrics)?;
-        let Some((data, targets)) = &self.validation else { return Ok(loss) };
+        let Some((data, targets)) = &self.data.validation else { return Ok(loss) };
         let loss = self.network.mean_loss(data, targets, &self.loss)?;
         history.val_loss.push(loss);
         let outputs = || Ok((self.network.predict(data)?, targets.clone()));
@@ -81,7 +87,8 @@ impl Run<'_> {
         }
         let folder = &self.config.checkpoint_folder;
         std::fs::create_dir_all(folder).map_err(|error| neurenix::Error::io("create", folder, error))?;
-        self.network.save_with(&folder.join(format!("epoch-{number:04}.safetensors")), history)
+        let network = self.worker.as_ref().map_or(Ok(self.network), |worker| worker.share(self.network))?;
+        network.save_with(&folder.join(format!("epoch-{number:04}.safetensors")), history)
     }
 }
 

@@ -1,6 +1,6 @@
 //! A training run.
 
-use std::time::Instant;
+use std::{sync::Arc, time::Instant};
 
 use ndarray::{Array2, s};
 use neurenix::{
@@ -18,7 +18,7 @@ use super::{
     forward::{Batch, Model},
     search::Searching,
     session::Session,
-    shards::Shards,
+    workers::Worker,
 };
 use crate::{LossConfig, LossFunction, Network, NetworkError, OptimizerType, Result, convert, network::time};
 
@@ -28,12 +28,18 @@ pub(crate) struct Run<'a> {
     pub(super) config: &'a TrainingConfig,
     pub(super) loss: LossConfig,
     pub(super) optimizer: crate::Optimizer,
+    pub(super) data: Arc<Data>,
+    pub(super) seed: u64,
+    /// If the network is the copy of one of several workers.
+    pub(super) worker: Option<Worker<'a>>,
+}
+
+/// The rows of a run.
+pub(super) struct Data {
     pub(super) inputs: HostArray,
     pub(super) targets: Array2<f64>,
     uploaded_targets: HostArray,
     pub(super) validation: Option<(Array2<f64>, Array2<f64>)>,
-    pub(super) seed: u64,
-    pub(super) shards: Option<Shards>,
 }
 
 /// Measurements on the training rows of an epoch.
@@ -135,18 +141,14 @@ impl<'a> Run<'a> {
             return Err(NetworkError::training(message));
         }
         let seed = config.seed.unwrap_or_else(time);
-        Ok(Run {
-            network,
-            config,
-            loss,
-            optimizer,
-            inputs,
-            targets,
-            uploaded_targets,
-            validation,
-            seed,
-            shards: None,
-        })
+        let data = Arc::new(Data { inputs, targets, uploaded_targets, validation });
+        Ok(Run { network, config, loss, optimizer, data, seed, worker: None })
+    }
+
+    /// The same run as one of several workers does it, with a copy of the network.
+    pub(super) fn of_worker<'w>(&'w self, network: &'w Network, worker: Worker<'w>) -> Run<'w> {
+        let (loss, optimizer, data) = (self.loss.clone(), self.optimizer.clone(), self.data.clone());
+        Run { network, config: self.config, loss, optimizer, data, seed: self.seed, worker: Some(worker) }
     }
 
     /// The weights that are not frozen.
@@ -192,7 +194,8 @@ impl<'a> Run<'a> {
             true => Some(network.twin(DType::BF16)?),
             false => None,
         };
-        if config.seed.is_some() {
+        // The copies of several workers have their own.
+        if config.seed.is_some() && self.worker.is_none() {
             network.seed_dropouts(self.seed, 0);
             twin.iter().for_each(|twin| twin.seed_dropouts(self.seed, 0));
         }
@@ -220,9 +223,9 @@ impl<'a> Run<'a> {
             current_lr: optimizer.learning_rate(),
             stop: false,
         };
-        // Steps that read values before the update, or that several devices compute, cannot be recorded.
+        // Steps that read values before the update cannot be recorded.
         let is_replayed = direction.is_none()
-            && self.shards.is_none()
+            && self.worker.is_none()
             && config.gradient_accumulation_steps <= 1
             && !config.mixed_precision;
         let mut session = Session {
@@ -261,7 +264,7 @@ impl<'a> Run<'a> {
         batches
     }
 
-    /// Rows on the device, augmented as configured.
+    /// Rows on the device, augmented as configured; of several workers, each has its part.
     pub(super) fn batch(
         &self,
         rows: &[usize],
@@ -269,27 +272,43 @@ impl<'a> Run<'a> {
         generator: &Generator,
     ) -> Result<Batch> {
         let device = self.network.engine_device();
-        let upload = |array: &HostArray| -> Result<Tensor> {
-            let part = array.take_rows(rows)?;
-            Ok(Tensor::from_bytes(part.bytes(), part.dtype(), part.shape(), device)?)
+        let upload = |rows: &[usize]| -> Result<[Tensor; 2]> {
+            let upload = |array: &HostArray| -> Result<Tensor> {
+                let part = array.take_rows(rows)?;
+                Ok(Tensor::from_bytes(part.bytes(), part.dtype(), part.shape(), device)?)
+            };
+            Ok([upload(&self.data.inputs)?, upload(&self.data.uploaded_targets)?])
         };
-        let (inputs, targets) = (upload(&self.inputs)?, upload(&self.uploaded_targets)?);
-        let (inputs, targets) = match &self.config.data_augmentation {
+        let computed = self.worker.as_ref().map_or(0..rows.len(), |worker| worker.computed(rows.len()));
+        let data = match &self.config.data_augmentation {
+            // It may mix all rows of the batch, and all workers draw the same random numbers.
             Some(augmentation) => {
                 let classes = self.loss.classes(self.network.output_shape());
-                augmentation.apply(self.loss.function, classes, inputs, targets, random, generator)?
+                let [inputs, targets] = upload(rows)?;
+                let (inputs, targets) =
+                    augmentation.apply(self.loss.function, classes, inputs, targets, random, generator)?;
+                let part = |tensor: Tensor| tensor.narrow(0, computed.start, computed.len());
+                [part(inputs)?, part(targets)?]
             }
-            None => (inputs, targets),
+            None => upload(&rows[computed])?,
         };
-        let classes = rows.iter().flat_map(|&row| self.targets.row(row).into_iter().copied());
-        let mass = self.loss.mass(rows.len(), classes);
-        Ok(Batch { data: [inputs, targets], mass })
+        let mass = |rows: &[usize]| {
+            let classes = rows.iter().flat_map(|&row| self.data.targets.row(row).into_iter().copied());
+            self.loss.mass(rows.len(), classes)
+        };
+        let own = self.own(rows);
+        Ok(Batch { data, mass: mass(rows), own: (own.len(), mass(own)) })
+    }
+
+    /// The rows of a batch that count here: of several workers, each has its part.
+    pub(super) fn own<'r>(&self, rows: &'r [usize]) -> &'r [usize] {
+        self.worker.as_ref().map_or(rows, |worker| &rows[worker.own(rows.len())])
     }
 
     /// All rows in order.
     fn all_batches(&self, generator: &Generator) -> Result<Vec<Batch>> {
         let mut random = RandomStream::new(self.seed, 0);
-        let rows: Vec<usize> = (0..self.inputs.rows()).collect();
+        let rows: Vec<usize> = (0..self.data.inputs.rows()).collect();
         rows.chunks(self.config.batch_size).map(|rows| self.batch(rows, &mut random, generator)).collect()
     }
 }

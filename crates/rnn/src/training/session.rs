@@ -60,8 +60,8 @@ impl Session<'_, '_, '_> {
     /// Reports that the run begins.
     pub(super) fn begin(&mut self) {
         let Run { network, config, .. } = *self.run;
-        if config.verbose {
-            let (rows, device) = (self.run.inputs.rows(), self.run.place());
+        if config.verbose && self.run.reports() {
+            let (rows, device) = (self.run.data.inputs.rows(), self.run.place());
             println!("training {} parameters on {rows} rows, on {device}", network.parameter_count());
         }
         self.tell(|callback, _| callback.on_train_begin(config));
@@ -108,7 +108,7 @@ impl Hooks for Session<'_, '_, '_> {
         if let Some(twin) = &self.model.twin {
             twin.set_training(true);
         }
-        let rows = run.inputs.rows();
+        let rows = run.data.inputs.rows();
         let batches = match (&self.searching, run.config.shuffle) {
             (Some(_), _) => vec![(0..rows).collect()],
             (None, true) => run.batches(&epoch_order(run.seed, epoch as u64, rows)),
@@ -144,7 +144,7 @@ impl Hooks for Session<'_, '_, '_> {
                 self.run.config.regularization.limit_weights(network)?;
             }
         }
-        self.done.order.extend(batches.into_iter().flatten());
+        batches.iter().for_each(|rows| self.done.order.extend(self.run.own(rows)));
         Ok(())
     }
 
@@ -156,12 +156,29 @@ impl Hooks for Session<'_, '_, '_> {
         }
         let batch = self.state.batch - 1;
         self.tell(|callback, state| callback.on_batch_end(batch, state));
-        self.done.ended |= self.run.config.max_training_time.is_some_and(|most| self.begun.elapsed() >= most);
+        if let Some(most) = self.run.config.max_training_time {
+            let is_over = self.begun.elapsed() >= most;
+            self.done.ended |= match &self.run.worker {
+                Some(worker) => worker.of_first(f64::from(u8::from(is_over)))? == 1.0,
+                None => is_over,
+            };
+        }
         Ok(if self.done.ended { After::EndOfEpoch } else { After::Next })
     }
 
     fn end_epoch(&mut self) -> Result<f64> {
-        let score = self.run.record(&mut self.done, &mut self.state.history)?;
+        let run = self.run;
+        if let Some(worker) = &run.worker {
+            worker.align(run.network)?;
+            if run.measures_outputs() {
+                worker.gather(&mut self.done)?;
+            }
+        }
+        let own = match run.reports() {
+            true => run.record(&mut self.done, &mut self.state.history)?,
+            false => f64::NAN,
+        };
+        let score = run.worker.as_ref().map_or(Ok(own), |worker| worker.of_first(own))?;
         if let Some(scheduler) = &mut self.scheduler {
             self.optimizer.set_learning_rate(scheduler.epoch(score))?;
         }
@@ -169,13 +186,13 @@ impl Hooks for Session<'_, '_, '_> {
     }
 
     fn after_epoch(&mut self, is_best: bool) -> Result<bool> {
-        let (config, epoch) = (self.run.config, self.progress.epochs_done - 1);
+        let (config, epoch, reports) = (self.run.config, self.progress.epochs_done - 1, self.run.reports());
         let history = &mut self.state.history;
         if is_best {
             history.best_epoch = Some(epoch);
-            history.best_val_loss = self.progress.best.filter(|_| self.run.validation.is_some());
+            history.best_val_loss = self.progress.best.filter(|_| self.run.data.validation.is_some());
         }
-        if is_best && config.early_stopping_patience.is_some() {
+        if is_best && reports && config.early_stopping_patience.is_some() {
             let state = self.run.network.named_state().into_iter();
             self.best = state.map(|(_, _, parameter)| parameter.tensor()).collect();
         }
@@ -183,11 +200,13 @@ impl Hooks for Session<'_, '_, '_> {
         history.epoch_times.push(self.started.elapsed());
         history.total_time = self.begun.elapsed();
         history.steps = self.progress.steps as usize;
-        if config.verbose {
+        if config.verbose && reports {
             println!("{}", shown(epoch, config.max_epochs, history));
         }
         self.state.current_lr = self.optimizer.learning_rate();
-        self.run.checkpoint(epoch, &self.state.history)?;
+        if reports {
+            self.run.checkpoint(epoch, &self.state.history)?;
+        }
         self.tell(|callback, state| callback.on_epoch_end(epoch, state));
         Ok(!(self.state.stop || self.done.ended))
     }

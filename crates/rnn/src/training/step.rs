@@ -1,4 +1,4 @@
-//! What rnn adds to the framework's training step: mixed precision, several devices, directions other than the gradient.
+//! What rnn adds to the framework's training step: mixed precision, several workers, directions other than the gradient.
 
 use neurenix::{
     nn::Parameter,
@@ -43,9 +43,10 @@ impl Step for Session<'_, '_, '_> {
     }
 
     fn forward(&mut self, batch: &Batch, data: &[Tensor; 2]) -> Result<Pass> {
-        match &self.run.shards {
-            Some(shards) => shards.forward(self.model, batch),
-            None => self.model.forward(data),
+        let pass = self.model.forward(data)?;
+        match &self.run.worker {
+            Some(worker) => worker.weighted(pass, batch),
+            None => Ok(pass),
         }
     }
 
@@ -56,12 +57,7 @@ impl Step for Session<'_, '_, '_> {
         {
             return newton.of_loss(pass.minimized());
         }
-        if self.run.shards.is_none() {
-            return Ok(pass.minimized().leaf_gradients()?);
-        }
-        // The workers' gradients are on the leaves already.
-        let leaves: Vec<Tensor> = self.optimizer.parameters().map(Parameter::tensor).collect();
-        Ok(Gradients::take_from(&leaves.iter().collect::<Vec<_>>()))
+        Ok(pass.minimized().leaf_gradients()?)
     }
 
     fn backward(&mut self, loss: &Tensor) -> Result<()> {
@@ -77,7 +73,7 @@ impl Step for Session<'_, '_, '_> {
             Some(direction) => direction.of_gradients(&gradients),
             // Clipping has checked them already. Other gradients are not checked, for speed.
             None if self.clip_norm.is_none()
-                && (are_summed || self.run.shards.is_some())
+                && (are_summed || self.run.worker.is_some())
                 && !all_finite(gradients.iter())? =>
             {
                 Err(refused(false))
@@ -97,9 +93,13 @@ impl Step for Session<'_, '_, '_> {
 
     fn refusal(&mut self, _: &[Batch], reason: NotFinite) -> NetworkError {
         match reason {
-            NotFinite::Loss(loss, penalized) => NetworkError::numerical(format!(
-                "the loss is {loss} ({penalized} with regularisation); the step was not taken: lower the learning rate, clip gradients, or scale the data"
-            )),
+            NotFinite::Loss(loss, penalized) => {
+                // What a worker minimises is its part.
+                let penalized = if self.run.worker.is_some() { loss } else { penalized };
+                NetworkError::numerical(format!(
+                    "the loss is {loss} ({penalized} with regularisation); the step was not taken: lower the learning rate, clip gradients, or scale the data"
+                ))
+            }
             NotFinite::Norm(gradients) => all_finite(gradients.iter()).map_or_else(|error| error, refused),
         }
     }

@@ -6,7 +6,7 @@ use ndarray::Array2;
 
 use super::{
     Metrics, RegularizationConfig, TrainingCallback, TrainingConfig, TrainingHistory, TrainingMethod,
-    run::Run, shards::Shards,
+    run::Run, workers,
 };
 use crate::{Network, NetworkError, Result, convert};
 
@@ -122,11 +122,10 @@ pub(crate) fn train_on(
         let message = "distributed training does not support accumulation, mixed precision or regularisation: use the optimiser's weight_decay, or one device";
         return Err(NetworkError::training(message));
     }
-    let mut run = Run::new(network, data, targets, None, config)?;
+    let run = Run::new(network, data, targets, None, config)?;
     if config.method != TrainingMethod::Backpropagation || run.optimizer.optimizer_type().has_direction() {
         let message = "distributed training averages gradients: use Backpropagation, and an optimiser other than LBFGS and Newton";
         return Err(NetworkError::training(message));
     }
-    run.shards = Some(Shards::new(network, devices, run.seed)?);
-    run.all(&mut [])
+    workers::train(&run, devices)
 }

@@ -353,6 +353,7 @@ fn several_workers_train_as_one() -> Result<()> {
     Ok(())
 }
 
+/// Alone and, of whatever kinds they are, together.
 #[test]
 fn every_device_trains_as_the_cpu() -> Result<()> {
     let x = Array2::from_shape_fn((32, 4), |(i, j)| ((i * 4 + j) as f64 * 0.9).sin());
@@ -365,7 +366,11 @@ fn every_device_trains_as_the_cpu() -> Result<()> {
         ..TrainingConfig::default()
     };
     let expected = network()?.train(&x, &y, &config)?;
-    for device in GpuManager::new().devices() {
+    let manager = GpuManager::new();
+    let together = DistributedTraining::new(manager.devices())?.with_config(config.clone());
+    let history = together.train(&network()?, &x, &y)?;
+    close(&history.train_loss, &expected.train_loss, &history.device);
+    for device in manager.devices() {
         let mut network = network()?.to_device(&device.engine_name)?;
         assert_eq!(network.device(), device.engine_name);
         let history = network.train(&x, &y, &config)?;

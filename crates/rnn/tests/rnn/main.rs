@@ -17,3 +17,4 @@ mod refused;
 mod runs;
 mod sequences;
 mod utils;
+mod workers;
