@@ -57,6 +57,11 @@ class Item:
         return math.prod(self.shape)
 
 
+def _settle(gradient: Tensor) -> None:
+    """Computes a gradient now, so that the whole gradients of several units are not in memory together."""
+    _engine.evaluate([gradient])
+
+
 class Flat:
     """Parameters of one dtype as one vector, of which each rank keeps an equal part. Zeros fill up the last one."""
 
@@ -119,7 +124,7 @@ class Flat:
             return self._gathered(parameter.detach(), again)
         reduce_dtype = self.precision.reduce_dtype
         if self.synchronizes and (reduce_dtype is None or _engine.dtype(reduce_dtype) == self._low(parameter).dtype):
-            gathered = self._gathered(parameter, again)
+            gathered = self._gathered(parameter if again else with_hook(parameter, _settle), again)
             # Divided first, so that a sum of 16-bit numbers stays in their range.
             gathered.register_hook(lambda gradient: self._with_waiting(gradient) / n)
             return gathered

@@ -84,8 +84,8 @@ class Unit:
             wholes = [flat.whole(again) for flat in self.flats]
             result = self._with(wholes, args, kwargs)
             del wholes
-        is_kept = has_gradients and self.settings.strategy is not ShardingStrategy.FULL_SHARD
-        if is_entry and not is_kept and self.settings.group.size() > 1 and not _engine.is_recording():
+        is_sharded = self.settings.strategy is not ShardingStrategy.NO_SHARD and self.settings.group.size() > 1
+        if is_entry and is_sharded and not _engine.is_recording():
             # Now, so that the backward pass finds intermediate results, and gathers weights again.
             tensors: list[Tensor] = []
             _flatten(result, tensors)
