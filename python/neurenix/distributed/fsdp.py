@@ -99,9 +99,9 @@ class FullyShardedDataParallel(_Sharded):
     ``load_state_dict()`` takes such a state. Checkpoints have parts instead
     (:mod:`neurenix.distributed.checkpoint`). ``device_mesh`` is a mesh of one axis instead of ``process_group``.
 
-    The weights of one unit are gathered while the unit before it computes, in both directions, so two units are whole
-    at a time. ``backward_prefetch``, ``forward_prefetch``, ``limit_all_gathers``, ``device_id`` and ``use_orig_params``
-    are accepted and change nothing.
+    With ``FULL_SHARD`` the weights of a unit are gathered before the unit that comes first computes, in both
+    directions, so a device can do both at once, and two units are whole at a time. ``backward_prefetch``,
+    ``forward_prefetch``, ``limit_all_gathers``, ``device_id`` and ``use_orig_params`` are accepted and change nothing.
 
     >>> import neurenix as nx
     >>> import neurenix.distributed as dist

@@ -114,7 +114,7 @@ impl InitOptions {
     }
 }
 
-/// The group of all processes.
+/// The group of all processes, if there is one.
 enum State {
     None,
     Opening,
