@@ -17,6 +17,17 @@ settings.register_profile("checks", deadline=None, max_examples=60, derandomize=
 settings.load_profile("checks")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slow", action="store_true", help="also run the tests that take minutes")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--slow"):
+        for item in items:
+            if item.get_closest_marker("slow"):
+                item.add_marker(pytest.mark.skip(reason="takes minutes: --slow runs it"))
+
+
 @pytest.fixture(autouse=True)
 def _on_the_cpu() -> None:
     nx.set_default_device("cpu")

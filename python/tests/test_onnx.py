@@ -89,10 +89,11 @@ GRADIENTS = {"test_gradient_of_add", "test_gradient_of_add_and_mul"}
 """The operator Gradient is not supported."""
 
 
-LIGHT = ("bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet", "squeezenet", "vgg19", "zfnet512")
+LIGHT = ("bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet", "squeezenet", "zfnet512")
+SLOW = pytest.param("vgg19", marks=pytest.mark.slow)
 
 
-@pytest.mark.parametrize("name", LIGHT)
+@pytest.mark.parametrize("name", [*LIGHT, SLOW])
 def test_light_models(name: str) -> None:
     path = DATA / "light" / f"light_{name}.onnx"
     model = nx.onnx.load(path)

@@ -34,6 +34,7 @@ def comparison() -> types.ModuleType:
     return module
 
 
+@pytest.mark.slow
 def test_noise_and_accuracy_beside_onnx_runtime(comparison: Any, tmp_path: pathlib.Path) -> None:
     """docs/quantization.md has the figures. Each runtime runs its own quantizer's network, and float sums in another
     order move numbers to the next step: 0.0001 dB less was measured. For the transformer, the same file differs by

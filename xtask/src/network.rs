@@ -15,7 +15,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{devices, install, root, succeed};
+use crate::{cargo, devices, install, root, succeed};
 
 /// What must be installed: where each is, and the Debian package that provides it.
 const TOOLS: [(&[&str], &[&str]); 2] =
@@ -35,6 +35,8 @@ const EPOCHS: [&str; 2] = ["--epochs", "2"];
 const LIMIT: Duration = Duration::from_secs(120);
 
 pub(crate) fn check() -> Result<(), String> {
+    // Other stages run the same tests over Open MPI.
+    succeed(cargo().args(["test", "--workspace", "--test", "mpi", "--", "--ignored", "--exact", "mpich"]))?;
     if !cfg!(target_os = "linux") {
         return skip("only Linux has network namespaces");
     }

@@ -5,10 +5,11 @@ use std::{process::Command, thread};
 use crate::{install, root, succeed};
 
 /// The packages that the tests need in addition to the packages' own dependencies.
-const TOOLS: [&str; 8] = [
+const TOOLS: [&str; 9] = [
     "maturin>=1.16,<2",
     "numpy",
     "pytest",
+    "pytest-xdist",
     "hypothesis",
     "mypy",
     "pyright[nodejs]",
@@ -18,8 +19,8 @@ const TOOLS: [&str; 8] = [
 
 /// Runs `pip install ./python` with the profile and the dependencies' features of the other tests, so that little is
 /// compiled twice. Then runs the tests and the docstring examples, and beside them checks the types and compares the
-/// type stubs with the native module.
-pub(crate) fn check() -> Result<(), String> {
+/// type stubs with the native module. The tests that take minutes run only if `full`.
+pub(crate) fn check(full: bool) -> Result<(), String> {
     let folder = install::environment("python", &TOOLS)?;
     let program = folder.join("bin/python");
     // Maturin is one of the tools.
@@ -49,10 +50,12 @@ pub(crate) fn check() -> Result<(), String> {
         python(&[&["-m", "pyright", "--pythonpath", &interpreter], &sources[..]].concat()),
         python(&["make_stubs.py", "--check"]),
     ];
-    // The tests use little more than one core, so the other checks run beside them. What those say is shown at the end.
+    let slow: &[&str] = if full { &["--slow"] } else { &[] };
+    // Most tests use little more than one core: two processes share them, and the other checks run beside them. What
+    // those say is shown at the end.
     let (tested, checked) = thread::scope(|scope| {
         let checks = scope.spawn(|| checks.map(|mut check| (format!("{check:?}"), check.output())));
-        let tested = succeed(python(&tests).arg("tests"));
+        let tested = succeed(python(&tests).args(["-n", "2", "--dist", "worksteal"]).args(slow).arg("tests"));
         (tested.and_then(|()| succeed(python(&tests).args(documentation))), checks.join())
     });
     let mut results = vec![tested];

@@ -33,7 +33,7 @@ const STAGES: [Stage; 14] = [
     Stage { name: "packages", full: false, run: |_| install_browser().and_then(|()| devices::install()) },
     Stage { name: "tests", full: false, run: |_| tests() },
     Stage { name: "examples", full: false, run: |_| run_examples() },
-    Stage { name: "python", full: false, run: |_| python::check() },
+    Stage { name: "python", full: false, run: python::check },
     Stage { name: "npu", full: false, run: npu::check },
     Stage { name: "devices", full: false, run: devices::devices },
     Stage { name: "compilers", full: true, run: |_| devices::compilers() },
