@@ -30,6 +30,22 @@ class DeviceType(str, Enum):
     NPU = "npu"
 
 
+class DeviceContext:
+    """A context manager within which new tensors of this process are on a device; ``with nx.Device("cpu"):`` is one."""
+
+    def __init__(self, device: Any) -> None:
+        self._device = _engine.Device(device)
+        self._before: list[_engine.Device] = []
+
+    def __enter__(self) -> Any:
+        self._before.append(_engine.get_default_device())
+        _engine.set_default_device(self._device)
+        return self._device
+
+    def __exit__(self, *error: object) -> None:
+        _engine.set_default_device(self._before.pop())
+
+
 _PLAIN = {"debug": False, "log_level": "info"}
 
 

@@ -1,0 +1,37 @@
+"""PyTorch's namespace on Neurenix: ``import neurenix.torch as torch``.
+
+>>> import neurenix.torch as torch
+>>> values, indices = torch.max(torch.tensor([[3.0, 1.0], [2.0, 4.0]]), dim=1)
+>>> values.tolist(), indices.tolist()
+([3.0, 4.0], [0, 1])
+
+``python -m neurenix.torch script.py`` runs a program that says ``import torch``. Functions have PyTorch's names, defaults
+and semantics where these differ from the array API standard's, which ``neurenix`` follows. Importing this module applies
+one of PyTorch's rules to the whole process: new tensors are on the CPU unless a device is given. What is missing raises
+``AttributeError``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import neurenix as _neurenix
+
+from . import _missing, _modules
+from ._functions import *  # noqa: F403
+from ._settings import *  # noqa: F403
+from ._types import *  # noqa: F403
+
+device = _neurenix.Device
+
+__version__ = f"2.9.0+neurenix{_neurenix.__version__}"
+"""Programs compare it: the version of PyTorch whose interface this module has."""
+
+_neurenix.set_default_device("cpu")
+_modules.install(__name__)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _modules.MODULES or name in _modules.OWN:
+        return _modules.attribute(name)
+    raise AttributeError(_missing.message(f"torch.{name}"))

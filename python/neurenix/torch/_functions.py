@@ -1,0 +1,113 @@
+"""Functions with PyTorch's semantics: the tensor's methods, which have them, and functions of ``neurenix``."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import neurenix as nx
+
+from .._engine import Tensor
+
+_METHODS = """
+abs absolute acos acosh add addcdiv addcmul addmm addmv all allclose amax amin aminmax any argmax argmin argsort asin asinh
+atan atan2 atanh baddbmm bincount bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor bmm
+broadcast_to cdist ceil celu chunk clamp clamp_max clamp_min clip clone cos cosh count_nonzero cross cummax cummin cumprod
+cumsum det detach diag diag_embed diagonal diff dist div divide dot eq equal erf erfc erfinv exp exp2 expm1 flatten flip
+fliplr flipud floor frac gather ge ger gt hardshrink histc hypot index_add index_copy index_fill index_put index_select
+inner inverse is_floating_point isclose isfinite isinf isnan kron kthvalue le lerp log log10 log1p log2 log_softmax
+logcumsumexp logical_and logical_not logical_or logical_xor logsumexp lt masked_fill masked_scatter masked_select matmul
+matrix_power max maximum mean median min minimum mm mode moveaxis movedim mul multinomial multiply mv nan_to_num nanmean
+nanmedian nansum narrow ne neg negative nonzero norm numel outer permute pinverse prelu prod quantile ravel reciprocal relu
+repeat_interleave reshape roll rot90 round rsqrt scatter scatter_add scatter_reduce select selu sigmoid sign signbit sin
+sinc sinh slogdet softmax sort split sqrt square squeeze std std_mean sub subtract sum swapaxes t take take_along_dim tan
+tanh tensor_split threshold tile topk trace transpose tril triu trunc unbind unflatten unique unsqueeze var var_mean
+"""
+
+_FUNCTIONS = """
+Generator Tensor arange arccos arccosh arcsin arcsinh arctan arctan2 arctanh as_tensor asarray autocast bernoulli
+broadcast_shapes broadcast_tensors bucketize can_cast cat column_stack concat concatenate copysign dstack einsum empty
+empty_like enable_grad eye finfo floor_divide fmod from_dlpack from_numpy full full_like get_default_device
+get_default_dtype get_float32_matmul_precision get_rng_state greater greater_equal hstack iinfo inference_mode
+is_grad_enabled is_tensor isin less less_equal linspace load logaddexp logspace manual_seed nextafter no_grad normal
+not_equal ones ones_like positive pow promote_types rand rand_like randint randn randn_like randperm remainder save
+searchsorted set_default_device set_default_dtype set_float32_matmul_precision set_grad_enabled set_num_threads
+set_rng_state stack swapdims tensor tensordot trapezoid trapz tril_indices triu_indices vstack where xlogy zeros zeros_like
+"""
+
+_VALUES = """
+bfloat16 bool double e float float16 float32 float64 float8_e4m3fn float8_e5m2 half inf int int16 int32 int64 int8 long nan
+newaxis pi uint16 uint32 uint64 uint8
+"""
+
+_FIRST = {"split": "tensor", "tensor_split": "input"}
+"""PyTorch's names of first arguments that are not called ``input``."""
+
+
+def _method(name: str) -> Callable[..., Any]:
+    method = getattr(Tensor, name)
+
+    @functools.wraps(method)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        if args:
+            (input, *rest) = args
+        else:
+            input, rest = kwargs.pop(_FIRST.get(name, "input"), None), []
+        if not isinstance(input, Tensor):
+            raise TypeError(f"{name}(): argument 'input' must be Tensor, not {type(input).__name__}")
+        out = kwargs.pop("out", None)
+        result = getattr(input, name)(*rest, **kwargs)
+        return result if out is None else _into(out, result)
+
+    function.__name__ = function.__qualname__ = name
+    function.__module__ = __name__
+    return function
+
+
+def _into(out: Any, result: Any) -> Any:
+    """Stores results in the tensors given as ``out=``. Tensors without elements take the results' shapes."""
+    if isinstance(out, Tensor):
+        if tuple(out.shape) == tuple(result.shape):
+            return out.copy_(result)
+        raise RuntimeError(f"out has shape {tuple(out.shape)}, but the result has shape {tuple(result.shape)}")
+    return type(result)(*(_into(each, part) for each, part in zip(out, result)))
+
+
+def _with_out(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Accepts ``out=``, and hints that have no meaning here."""
+
+    @functools.wraps(function)
+    def called(*args: Any, out: Any = None, **kwargs: Any) -> Any:
+        for hint in ("pin_memory", "memory_format", "layout"):
+            kwargs.pop(hint, None)
+        result = function(*args, **kwargs)
+        return result if out is None else _into(out, result)
+
+    return called
+
+
+def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
+    """Coordinates of a grid from its axes; the first axis of the results is that of the first tensor."""
+    return tuple(nx.meshgrid(*tensors, indexing=indexing))
+
+
+def is_nonzero(input: Tensor) -> bool:
+    """Whether the only element is not zero."""
+    return bool(input)
+
+
+for _name in _METHODS.split():
+    globals()[_name] = _method(_name)
+    if hasattr(Tensor, f"{_name}_"):
+        globals()[f"{_name}_"] = _method(f"{_name}_")
+for _name in ("detach_", "fill_", "index_put_", "zero_"):
+    globals()[_name] = _method(_name)
+for _name in _FUNCTIONS.split():
+    _value = getattr(nx, _name)
+    globals()[_name] = _value if isinstance(_value, type) else _with_out(_value)
+for _name in _VALUES.split():
+    globals()[_name] = getattr(nx, _name)
+short = nx.int16
+
+__all__ = [name for name in globals() if not name.startswith("_") and name not in ("annotations", "functools", "Callable", "Any", "nx")]

@@ -1,0 +1,123 @@
+"""Modules of PyTorch's names: which modules of Neurenix they are, and the finder that imports them."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from . import _missing
+
+_FOLDER = Path(__file__).parents[1]
+_HERE = __name__.rpartition(".")[0]
+_PACKAGE = _HERE.rpartition(".")[0]
+
+MODULES = (
+    "amp", "autograd", "distributed", "distributions", "fft", "func", "linalg", "nn", "onnx", "optim", "random", "special",
+)  # fmt: skip
+"""Modules that are those of Neurenix."""
+
+OWN = ("accelerator", "backends", "cuda", "jit", "multiprocessing", "testing", "utils", "version")
+"""Modules in this folder."""
+
+_NAMES = {
+    "cuda.amp.autocast_mode": "amp",
+    "cuda.amp.grad_scaler": "amp",
+    "cuda.amp": "amp",
+    "amp.autocast_mode": "amp",
+    "amp.grad_scaler": "amp",
+    "autograd.variable": "autograd",
+    "distributed.nn": "distributed",
+    "nn.modules.batchnorm": "nn.normalization",
+    "nn.modules.dropout": "nn.activation",
+    "nn.modules.instancenorm": "nn.normalization",
+    "nn.modules.upsampling": "nn.sampling",
+    "nn.modules.utils": "torch._tuples",
+    "nn.modules": "nn",
+    "optim.adam": "optim",
+    "optim.adamw": "optim",
+    "optim.sgd": "optim",
+    "utils.checkpoint": "utils.checkpoint",
+    "utils.data.dataloader": "data.loader",
+    "utils.data.dataset": "data.dataset",
+    "utils.data.sampler": "data.dataset",
+    "utils.data": "data",
+}
+"""Modules of other names, and of those in them: the longest name counts."""
+
+
+def name_of(name: str) -> str | None:
+    """The module that is PyTorch's ``torch.name``."""
+    if name.split(".")[0] in OWN and name not in _NAMES:
+        own = f"{_HERE}.{name}"
+        if _exists(own):
+            return own
+    parts = name.split(".")
+    for count in range(len(parts), 0, -1):
+        start = ".".join(parts[:count])
+        target = _NAMES.get(start, start if start in MODULES else None)
+        if target is not None:
+            found = ".".join([_PACKAGE, target, *parts[count:]])
+            return found if _exists(found) else None
+    return None
+
+
+def _exists(name: str) -> bool:
+    """Whether there is such a module of this package. Asking the import system would ask this finder again."""
+    file = _FOLDER.joinpath(*name.split(".")[1:])
+    return file.with_name(f"{file.name}.py").is_file() or file.joinpath("__init__.py").is_file()
+
+
+class _Loader(importlib.abc.Loader):
+    """Gives a module another name."""
+
+    def __init__(self, target: str) -> None:
+        self._target = target
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        module = importlib.import_module(self._target)
+        self._spec = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        # The import system has put the other name's here.
+        module.__spec__ = self._spec
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def __init__(self, root: str) -> None:
+        self._root = root
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname == self._root:
+            found: str | None = _HERE
+        elif fullname.startswith(f"{self._root}."):
+            name = fullname[len(self._root) + 1 :]
+            if name.startswith("_") or ".__" in name:
+                return None
+            found = name_of(name)
+            if found is None:
+                raise ModuleNotFoundError(_missing.message(f"torch.{name}"), name=fullname)
+        else:
+            return None
+        if found == fullname:
+            return None
+        return importlib.machinery.ModuleSpec(fullname, _Loader(found), is_package=True)
+
+
+def install(root: str) -> None:
+    """Makes ``import root`` and ``import root.nn`` find the modules, where ``root`` is a name such as ``torch``."""
+    if not any(isinstance(finder, _Finder) and finder._root == root for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder(root))
+
+
+def attribute(name: str) -> Any:
+    """The module ``torch.name``."""
+    return importlib.import_module(f"{_HERE}.{name}")

@@ -1,0 +1,39 @@
+"""``FloatTensor`` and the other constructors of one dtype."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import _engine
+from .._engine import Tensor
+
+_KINDS = {
+    "Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16", "Long": "int64", "Int": "int32",
+    "Short": "int16", "Char": "int8", "Byte": "uint8", "Bool": "bool",
+}  # fmt: skip
+
+
+class _Typed(type):
+    """A type of tensors of one dtype on one kind of device: calls create such tensors."""
+
+    dtype: _engine.dtype
+    device: str | None
+
+    def __call__(cls, *args: Any, device: Any = None) -> Tensor:
+        """``FloatTensor([1.0, 2.0])`` holds these values, and ``FloatTensor(2, 3)`` zeros."""
+        return Tensor(*args, dtype=cls.dtype, device=device or cls.device)
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        alike = isinstance(instance, Tensor) and instance.dtype == cls.dtype
+        return alike and (cls.device is None or instance.device.type == cls.device)  # type: ignore[attr-defined]
+
+
+def typed(kind: str, dtype: str, device: str | None) -> Any:
+    """The constructor of tensors of a dtype."""
+    return _Typed(f"{kind}Tensor", (), {"dtype": _engine.dtype(dtype), "device": device})
+
+
+__all__ = []
+for _kind, _dtype in _KINDS.items():
+    globals()[f"{_kind}Tensor"] = typed(_kind, _dtype, None)
+    __all__.append(f"{_kind}Tensor")
