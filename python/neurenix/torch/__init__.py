@@ -32,6 +32,6 @@ _modules.install(__name__)
 
 
 def __getattr__(name: str) -> Any:
-    if name in _modules.MODULES or name in _modules.OWN:
+    if _modules.name_of(name) is not None:
         return _modules.attribute(name)
     raise AttributeError(_missing.message(f"torch.{name}"))

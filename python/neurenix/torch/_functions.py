@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import neurenix as nx
 
@@ -14,7 +15,7 @@ _METHODS = """
 abs absolute acos acosh add addcdiv addcmul addmm addmv all allclose amax amin aminmax any argmax argmin argsort asin asinh
 atan atan2 atanh baddbmm bincount bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor bmm
 broadcast_to cdist ceil celu chunk clamp clamp_max clamp_min clip clone cos cosh count_nonzero cross cummax cummin cumprod
-cumsum det detach diag diag_embed diagonal diff dist div divide dot eq equal erf erfc erfinv exp exp2 expm1 flatten flip
+cumsum det detach diag diag_embed diagonal diff dist div divide dot eq equal erf erfc erfinv exp exp2 expm1 flatten
 fliplr flipud floor frac gather ge ger gt hardshrink histc hypot index_add index_copy index_fill index_put index_select
 inner inverse is_floating_point isclose isfinite isinf isnan kron kthvalue le lerp log log10 log1p log2 log_softmax
 logcumsumexp logical_and logical_not logical_or logical_xor logsumexp lt masked_fill masked_scatter masked_select matmul
@@ -33,13 +34,22 @@ get_default_dtype get_float32_matmul_precision get_rng_state greater greater_equ
 is_grad_enabled is_tensor isin less less_equal linspace load logaddexp logspace manual_seed nextafter no_grad normal
 not_equal ones ones_like positive pow promote_types rand rand_like randint randn randn_like randperm remainder save
 searchsorted set_default_device set_default_dtype set_float32_matmul_precision set_grad_enabled set_num_threads
-set_rng_state stack swapdims tensor tensordot trapezoid trapz tril_indices triu_indices vstack where xlogy zeros zeros_like
+set_rng_state stack swapdims tensor tensordot trapezoid trapz tril_indices triu_indices vstack xlogy zeros zeros_like
 """
 
 _VALUES = """
 bfloat16 bool double e float float16 float32 float64 float8_e4m3fn float8_e5m2 half inf int int16 int32 int64 int8 long nan
 newaxis pi uint16 uint32 uint64 uint8
 """
+
+_ALONG = frozenset(
+    """
+all amax amin aminmax any argmax argmin argsort count_nonzero cummax cummin cumprod cumsum gather index_add index_copy index_fill
+index_select kthvalue log_softmax logcumsumexp logsumexp max mean median min mode nanmean nanmedian nansum norm prod quantile
+scatter scatter_add scatter_reduce softmax sort squeeze std std_mean sum topk transpose unbind var var_mean
+""".split()
+)
+"""Functions along a dimension."""
 
 _FIRST = {"split": "tensor", "tensor_split": "input"}
 """PyTorch's names of first arguments that are not called ``input``."""
@@ -57,12 +67,32 @@ def _method(name: str) -> Callable[..., Any]:
         if not isinstance(input, Tensor):
             raise TypeError(f"{name}(): argument 'input' must be Tensor, not {type(input).__name__}")
         out = kwargs.pop("out", None)
-        result = getattr(input, name)(*rest, **kwargs)
+        if input.ndim == 0 and name in _ALONG:
+            result = _of_a_number(name, input, rest, kwargs)
+        else:
+            result = getattr(input, name)(*rest, **kwargs)
         return result if out is None else _into(out, result)
 
     function.__name__ = function.__qualname__ = name
     function.__module__ = __name__
     return function
+
+
+def _of_a_number(name: str, input: Tensor, rest: list[Any], kwargs: dict[str, Any]) -> Any:
+    """The result for a tensor without dimensions: it counts as one of size 1 where ``dim`` is 0 or -1."""
+    def vector(value: Any) -> Any:
+        return value.reshape(1) if isinstance(value, Tensor) and value.ndim == 0 else value
+
+    def number(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return value.reshape(()) if value.numel() == 1 else value
+        return type(value)(*map(number, value)) if hasattr(value, "_fields") else tuple(map(number, value))
+
+    try:
+        return getattr(input, name)(*rest, **kwargs)
+    except IndexError:
+        given = {key: vector(value) for key, value in kwargs.items()}
+        return number(getattr(input.reshape(1), name)(*map(vector, rest), **given))
 
 
 def _into(out: Any, result: Any) -> Any:
@@ -92,15 +122,58 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
     return tuple(nx.meshgrid(*tensors, indexing=indexing))
 
 
-def is_nonzero(input: Tensor) -> bool:
+def is_nonzero(input: Tensor) -> builtins.bool:
     """Whether the only element is not zero."""
-    return bool(input)
+    return builtins.bool(input)
+
+
+def flip(input: Tensor, dims: Any) -> Tensor:
+    """The elements in reverse order along ``dims``."""
+    return input.flip(dims)
+
+
+def where(condition: Tensor, input: Any = None, other: Any = None, *, out: Tensor | None = None) -> Any:
+    """``input`` where the condition is not zero, ``other`` elsewhere; without these, the positions as for ``nonzero``."""
+    if input is None and other is None:
+        return condition.nonzero(as_tuple=True)
+    result = nx.where(condition if condition.dtype == nx.bool else condition != 0, input, other)
+    return result if out is None else _into(out, result)
+
+
+def _in_dtype(name: str) -> Callable[..., Tensor]:
+    along = _method(name)
+
+    def function(input: Tensor, dim: builtins.int | None = None, _stacklevel: builtins.int = 3, dtype: Any = None) -> Tensor:
+        return cast(Tensor, along(input if dtype is None else input.to(dtype), dim))
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = getattr(Tensor, name).__doc__
+    return function
+
+
+def _spread(name: str) -> Callable[..., Any]:
+    along = _method(name)
+
+    def function(input: Tensor, dim: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(dim, builtins.bool):  # std(input, unbiased)
+            dim, kwargs = None, {"unbiased": dim, **kwargs}
+        if "unbiased" in kwargs:
+            kwargs["correction"] = builtins.int(kwargs.pop("unbiased"))
+        return along(input, dim, *args, **kwargs)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = getattr(Tensor, name).__doc__
+    return function
 
 
 for _name in _METHODS.split():
     globals()[_name] = _method(_name)
     if hasattr(Tensor, f"{_name}_"):
         globals()[f"{_name}_"] = _method(f"{_name}_")
+for _name in ("softmax", "log_softmax"):
+    globals()[_name] = _in_dtype(_name)
+for _name in ("std", "std_mean", "var", "var_mean"):
+    globals()[_name] = _spread(_name)
 for _name in ("detach_", "fill_", "index_put_", "zero_"):
     globals()[_name] = _method(_name)
 for _name in _FUNCTIONS.split():
@@ -110,4 +183,4 @@ for _name in _VALUES.split():
     globals()[_name] = getattr(nx, _name)
 short = nx.int16
 
-__all__ = [name for name in globals() if not name.startswith("_") and name not in ("annotations", "functools", "Callable", "Any", "nx")]
+__all__ = [name for name in globals() if not name.startswith("_") and name not in ("annotations", "builtins", "functools", "Callable", "Any", "cast", "nx")]
