@@ -62,6 +62,8 @@ from ._info import __array_namespace_info__ as __array_namespace_info__
 from ._manipulation import *  # noqa: F403
 from ._methods import *  # noqa: F403
 from ._numpy import attach as _attach_to_numpy
+from ._numbers import *  # noqa: F403
+from ._parts import *  # noqa: F403
 from ._placement import Placement as Placement
 from ._placement import is_recovery as is_recovery
 from ._placement import is_strict_placement as is_strict_placement
@@ -71,6 +73,7 @@ from ._placement import set_strict_placement as set_strict_placement
 from ._in_place import attach as _attach
 from ._reductions import *  # noqa: F403
 from ._special import *  # noqa: F403
+from ._statistics import *  # noqa: F403
 from ._table import *  # noqa: F403
 from .random import bernoulli as bernoulli
 from .random import normal as normal

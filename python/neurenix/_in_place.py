@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import builtins
+import math
 from collections.abc import Sequence
 from typing import Any
 
-from . import _elementwise, _engine, _manipulation, _methods, _reductions, _special
+from . import _elementwise, _engine, _manipulation, _methods, _numbers, _parts, _reductions, _special, _statistics
 from ._engine import Generator, Tensor
 from ._results import SlogdetResult as _SlogdetResult
 
@@ -158,6 +159,94 @@ def new_ones(self: Tensor, *size: Any, dtype: Any = None, device: Any = None, re
 new_empty = new_zeros
 
 
+def new_empty_strided(self: Tensor, size: Any, stride: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """Zeros of this size, by default with this tensor's dtype and device; strides have no meaning."""
+    return _engine.zeros(tuple(size), dtype=dtype or self.dtype, device=device or self.device)
+
+
+def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
+    """Fills with numbers of trials until the first success of probability ``p``, in place."""
+    if not 0 < p < 1:
+        raise ValueError(f"geometric_: p is {p}, it must be between 0 and 1")
+    waits = (-_drawn(self, "rand", generator)).log1p() / math.log1p(-p)
+    return self.copy_(waits.ceil().clamp(min=1).to(self.dtype))
+
+
+def cauchy_(self: Tensor, median: float = 0, sigma: float = 1, *, generator: Generator | None = None) -> Tensor:
+    """Fills with numbers from a Cauchy distribution, in place."""
+    return self.copy_((math.pi * (_drawn(self, "rand", generator) - 0.5)).tan() * sigma + median)
+
+
+def log_normal_(self: Tensor, mean: float = 1, std: float = 2, *, generator: Generator | None = None) -> Tensor:
+    """Fills with exponentials of numbers from a normal distribution, in place."""
+    return self.copy_((_drawn(self, "randn", generator) * std + mean).exp())
+
+
+def fill_diagonal_(self: Tensor, fill_value: Any, wrap: builtins.bool = False) -> Tensor:
+    """Writes ``fill_value`` to the main diagonal, in place; ``wrap`` continues it in tall matrices, after a row."""
+    if self.ndim < 2 or self.ndim > 2 and len(set(self.shape)) > 1:
+        raise ValueError(f"fill_diagonal_: expected a matrix, or equal sizes, got shape {tuple(self.shape)}")
+    step = builtins.sum(math.prod(self.shape[axis + 1 :]) for axis in range(self.ndim))
+    end = self.numel() if wrap or self.ndim > 2 else builtins.min(self.numel(), self.shape[1] ** 2)
+    place = _engine.arange(0, end, step, device=self.device)
+    return self.copy_(self.flatten().index_fill(0, place, fill_value).reshape(self.shape))
+
+
+def byte(self: Tensor) -> Tensor:
+    """Converted to ``uint8``."""
+    return self.to("uint8")
+
+
+def char(self: Tensor) -> Tensor:
+    """Converted to ``int8``."""
+    return self.to("int8")
+
+
+def short(self: Tensor) -> Tensor:
+    """Converted to ``int16``."""
+    return self.to("int16")
+
+
+def is_nonzero(self: Tensor) -> builtins.bool:
+    """Whether the only element is not zero."""
+    return builtins.bool(self)
+
+
+def is_same_size(self: Tensor, other: Tensor) -> builtins.bool:
+    """Whether the shapes are equal."""
+    return tuple(self.shape) == tuple(other.shape)
+
+
+def is_signed(self: Tensor) -> builtins.bool:
+    """Whether the dtype can represent negative numbers."""
+    return self.dtype.is_signed
+
+
+def get_device(self: Tensor) -> builtins.int:
+    """The index of the GPU that holds the elements, or -1 on the CPU."""
+    return -1 if self.device.type == "cpu" else self.device.index
+
+
+def pin_memory(self: Tensor) -> Tensor:
+    """The tensor itself: uploads need no pinned memory."""
+    return self
+
+
+def share_memory_(self: Tensor) -> Tensor:
+    """The tensor itself: processes copy tensors."""
+    return self
+
+
+def is_pinned(self: Tensor) -> builtins.bool:
+    """False: uploads need no pinned memory."""
+    return False
+
+
+def ndimension(self: Tensor) -> builtins.int:
+    """The number of dimensions."""
+    return self.ndim
+
+
 def type_as(self: Tensor, other: Tensor) -> Tensor:
     """Converted to another tensor's dtype."""
     return self.to(other.dtype)
@@ -250,13 +339,45 @@ def signbit(self: Tensor) -> Tensor:
     return _elementwise.signbit(self)
 
 
+_ELEMENTWISE = """
+absolute acos acosh addbmm addmm addmv addr arccos arccosh arcsin arcsinh arctan arctan2 arctanh asin asinh atan atan2 atanh
+baddbmm bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor clamp_max clamp_min clip copysign
+cos cosh cumprod cumsum deg2rad divide eq erf erfc erfinv exp2 expm1 fix float_power fmod frac gcd ge greater greater_equal gt
+heaviside hypot lcm ldexp le less less_equal log10 log1p log2 logical_and logical_not logical_or logical_xor logit lt
+multiply nan_to_num ne negative nextafter not_equal put rad2deg renorm rsqrt sgn sign sin sinc sinh square subtract tan tril triu
+true_divide trunc xlogy
+"""
+"""Functions with a variant in place that ends with an underscore."""
+
+_ALSO = (
+    "arccos arccosh arcsin arcsinh arctan arctan2 arctanh copysign greater greater_equal less less_equal logaddexp multiply nextafter "
+    "not_equal positive subtract"
+)
+"""Elementwise functions that are methods, too."""
+
+
+def _in_place_of(name: str) -> Any:
+    def change(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return self.copy_(getattr(self, name)(*args, **kwargs))
+
+    change.__name__ = change.__qualname__ = f"{name}_"
+    change.__doc__ = f"In-place ``{name}``."
+    return change
+
+
 def attach() -> None:
-    """Adds methods to the tensor class: the functions of this module, and the functions of ``_methods`` and
-    ``_special`` whose first argument is a tensor.
+    """Adds methods to the tensor class: the functions of this module, the functions of other modules whose first argument is
+    a tensor, and variants in place.
     """
     for name, function in globals().items():
         if not name.startswith("_") and getattr(function, "__module__", "") == __name__ and name != "attach":
             setattr(Tensor, name, function)
-    for module in (_methods, _special):
-        for name in module.__all__:
+    for module in (_methods, _numbers, _parts, _special, _statistics):
+        for name in getattr(module, "METHODS", module.__all__):
             setattr(Tensor, name, getattr(module, name))
+    for name in _ALSO.split():
+        if not hasattr(Tensor, name):
+            setattr(Tensor, name, getattr(_elementwise, name))
+    for name in _ELEMENTWISE.split():
+        if not hasattr(Tensor, f"{name}_"):
+            setattr(Tensor, f"{name}_", _in_place_of(name))

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import neurenix as nx
 
+from .. import _numbers, _parts, _statistics
 from .._engine import Tensor
 
 _METHODS = """
@@ -26,7 +27,8 @@ sinc sinh slogdet softmax sort split sqrt square squeeze std std_mean sub subtra
 tanh tensor_split threshold tile topk trace transpose tril triu trunc unbind unflatten unique unsqueeze var var_mean
 """
 
-_FUNCTIONS = """
+_FUNCTIONS = f"""
+{" ".join([*_numbers.__all__, *_parts.__all__, *_statistics.__all__])}
 Generator Tensor arange arccos arccosh arcsin arcsinh arctan arctan2 arctanh as_tensor asarray autocast bernoulli
 broadcast_shapes broadcast_tensors bucketize can_cast cat column_stack concat concatenate copysign dstack einsum empty
 empty_like enable_grad eye finfo floor_divide fmod from_dlpack from_numpy full full_like get_default_device

@@ -96,8 +96,9 @@ class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
+        found: str | None
         if fullname == self._root:
-            found: str | None = _HERE
+            found = _HERE
         elif fullname.startswith(f"{self._root}."):
             name = fullname[len(self._root) + 1 :]
             if name.startswith("_") or ".__" in name:
@@ -107,7 +108,7 @@ class _Finder(importlib.abc.MetaPathFinder):
                 raise ModuleNotFoundError(_missing.message(f"torch.{name}"), name=fullname)
         else:
             return None
-        if found == fullname:
+        if found is None or found == fullname:
             return None
         return importlib.machinery.ModuleSpec(fullname, _Loader(found), is_package=True)
 

@@ -19,7 +19,7 @@ def spawn(
     """Calls ``fn(rank, *args)`` in ``nprocs`` processes. If one fails, the others are stopped, and a ``RuntimeError`` says
     which. Without ``join`` the processes are returned.
     """
-    context = _multiprocessing.get_context(start_method)
+    context: Any = _multiprocessing.get_context(start_method)
     processes: list[Any] = [context.Process(target=fn, args=(rank, *args), daemon=daemon) for rank in range(nprocs)]
     for process in processes:
         process.start()
@@ -30,7 +30,7 @@ def spawn(
     running = {process.sentinel: rank for rank, process in enumerate(processes)}
     while running:
         for sentinel in wait(list(running)):
-            rank = running.pop(sentinel)  # type: ignore[arg-type]
+            rank = running.pop(sentinel)
             processes[rank].join()
             if processes[rank].exitcode:
                 for process in processes:
