@@ -35,8 +35,8 @@ def generator(ngf=4):
 def losses():
     netG_A, netG_B = same_weights(generator(), 1), same_weights(generator(), 2)
     netD = same_weights(nn.Sequential(nn.Conv2d(2, 4, 4, 2, 1), nn.LeakyReLU(0.2, True), nn.Conv2d(4, 1, 4, 1, 1)), 3)
-    optimizer_G = torch.optim.Adam(itertools.chain(netG_A.parameters(), netG_B.parameters()), lr=2e-4, betas=(0.5, 0.999), eps=1e-4)
-    optimizer_D = torch.optim.Adam(netD.parameters(), lr=2e-4, betas=(0.5, 0.999), eps=1e-4)
+    optimizer_G = torch.optim.Adam(itertools.chain(netG_A.parameters(), netG_B.parameters()), lr=5e-5, betas=(0.5, 0.999), eps=1e-4)
+    optimizer_D = torch.optim.Adam(netD.parameters(), lr=5e-5, betas=(0.5, 0.999), eps=1e-4)
     real_A, real_B = numbers(1, 2, 8, 8).tanh(), numbers(1, 2, 8, 8, seed=1).tanh()
     criterionGAN, criterionCycle = nn.MSELoss(), nn.L1Loss()
     for _ in range(STEPS):
