@@ -16,7 +16,7 @@ use std::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use phynexus::{
@@ -24,12 +24,7 @@ use phynexus::{
     kernel::loops::{BufferParameter, Kernel},
 };
 
-use crate::communicator::{Communicator, nap};
-
-/// How long a collective may go on after one of its ranks was seen to have ended: it may have had its part.
-const GRACE: Duration = Duration::from_secs(5);
-/// How often a wait asks the communicators.
-const ASK: Duration = Duration::from_millis(1);
+use crate::communicator::{ASK, Communicator, nap};
 
 /// Memory that a launch touches, by its addresses.
 pub struct Touched {
@@ -116,8 +111,7 @@ impl<E> Flight<E> {
             let message = format!("a rank did not come within {} s", limit.as_secs_f64());
             return Err(self.communicator.fail(self.name, &message));
         }
-        if self.communicator.ended().next().is_some() && self.lost.get_or_init(Instant::now).elapsed() > GRACE
-        {
+        if self.communicator.is_lost(&self.lost) {
             return Err(self.communicator.fail(self.name, "it cannot end"));
         }
         Ok(())
