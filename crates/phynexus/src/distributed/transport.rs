@@ -196,6 +196,9 @@ impl Transport for Part {
     fn has_ended(&self, rank: usize) -> bool {
         self.ranks.get(rank).is_some_and(|&rank| self.whole.has_ended(rank))
     }
+    fn leave(&self) {
+        self.whole.leave();
+    }
     fn exchange(&self, send: Option<Outgoing<'_>>, receive: Option<Incoming<'_>>) -> Result<()> {
         let find = |rank: usize| {
             let found = self.ranks.get(rank).copied();
