@@ -12,7 +12,7 @@ use std::{
 
 use phynexus::{
     Error,
-    distributed::{Incoming, Outgoing, Transport},
+    distributed::{Incoming, Outgoing, Transport, check_rank},
     interrupt,
 };
 
@@ -204,10 +204,7 @@ impl Transport for Tcp {
     }
     fn exchange(&self, send: Option<Outgoing<'_>>, receive: Option<Incoming<'_>>) -> phynexus::Result<()> {
         let ranks = [send.as_ref().map(|send| send.to), receive.as_ref().map(|receive| receive.from)];
-        if let Some(rank) = ranks.into_iter().flatten().find(|rank| *rank >= self.size) {
-            let message = format!("there is no rank {rank}: use 0 to {}", self.size - 1);
-            return Err(Error::argument("distributed", message));
-        }
+        ranks.into_iter().flatten().try_for_each(|rank| check_rank("exchange", rank, self.size))?;
         self.take()?.exchange(send, receive)
     }
 }

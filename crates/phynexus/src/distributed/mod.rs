@@ -23,7 +23,7 @@ use std::{
 
 pub use combine::combine;
 pub use threads::threads;
-pub use transport::{Incoming, Outgoing, Transport, other_length};
+pub use transport::{Incoming, Outgoing, Transport, check_rank, other_length};
 
 use crate::{
     DType, Error, Result,
