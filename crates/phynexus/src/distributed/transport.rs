@@ -34,7 +34,7 @@ pub trait Transport: Send + Sync {
     fn time_limit(&self) -> Duration {
         Duration::from_secs(600)
     }
-    /// Returns whether a rank is known to have ended. Does not wait.
+    /// Returns whether a rank is known to have ended, or to have failed, after which it takes no part. Does not wait.
     fn has_ended(&self, rank: usize) -> bool {
         let _ = rank;
         false
