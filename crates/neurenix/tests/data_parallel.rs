@@ -4,7 +4,7 @@ use std::{sync::Arc, thread, time::Duration};
 
 use neurenix::{
     Result,
-    distributed::{DataParallel, DataParallelOptions},
+    distributed::{DataParallel, DataParallelOptions, broadcast},
     nn::{Linear, Module, Parameter, Role, Sequential},
     optim::{Optimizer, Rule},
 };
@@ -173,6 +173,21 @@ fn unused_parameters_are_named_or_found() {
     for gradients in unused(true) {
         assert_eq!(gradients.unwrap(), (Some(vec![0.5; 200]), None));
     }
+}
+
+#[test]
+fn a_broadcast_leaves_the_weights_of_rank_0_as_they_are() {
+    // Results of a GPU are undefined if another rank ends meanwhile.
+    let found = on_ranks(2, |group| {
+        let model = network(group.rank() as u64)?;
+        let before: Vec<Tensor> = model.parameters().iter().map(Parameter::tensor).collect();
+        broadcast(model.parameters().iter(), group)?;
+        let same = model.parameters().iter().zip(&before).all(|(now, before)| now.tensor().is_same(before));
+        Ok((same, values(&model)?))
+    });
+    let found: Vec<(bool, Vec<f32>)> = found.into_iter().map(Result::unwrap).collect();
+    assert!(found[0].0 && !found[1].0);
+    assert_eq!(found[0].1, found[1].1);
 }
 
 #[test]

@@ -203,7 +203,8 @@ fn callback(error: crate::Error) -> EngineError {
     }
 }
 
-/// Gives every rank rank 0's values.
+/// Gives every rank rank 0's values. Those of rank 0 stay as they are, also if another rank ends meanwhile, unless this
+/// is recorded.
 ///
 /// # Errors
 /// If a rank cannot be reached.
@@ -215,6 +216,10 @@ pub fn broadcast<'a>(parameters: impl Iterator<Item = &'a Parameter>, group: &Gr
     let values: Vec<Tensor> = values.collect::<phynexus::Result<_>>()?;
     if !is_recording() {
         Tensor::evaluate_all(&values.iter().collect::<Vec<_>>())?;
+        if group.rank() == 0 {
+            // On a GPU the results are only submitted, and undefined if a rank does not come.
+            return Ok(());
+        }
     }
     for (parameter, value) in parameters.into_iter().zip(values) {
         let value = if parameter.is_trainable() { value.with_grad()? } else { value };
