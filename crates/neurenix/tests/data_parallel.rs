@@ -144,14 +144,15 @@ fn accumulated_gradients_are_reduced_once() {
 
 #[test]
 fn unused_parameters_are_named_or_found() {
-    let unused = |find_unused: bool| {
+    let unused = |find_unused: bool, find_unused_setting: Option<&'static str>| {
         on_ranks(2, move |group| {
             let (model, other) = (network(1)?, network(2)?);
             let mut all = named(&model);
             all.extend(
                 named(&other).into_iter().map(|(name, parameter)| (format!("other.{name}"), parameter)),
             );
-            let _parallel = DataParallel::new(&all, group, DataParallelOptions { find_unused, ..options() })?;
+            let options = DataParallelOptions { find_unused, find_unused_setting, ..options() };
+            let _parallel = DataParallel::new(&all, group, options)?;
             let data = rows(0, 0, 6)?;
             // Rank 1 uses the first layer of the other network, too.
             let mut total = loss(&model, &data)?;
@@ -166,11 +167,14 @@ fn unused_parameters_are_named_or_found() {
             Ok((gradient(0)?, gradient(1)?))
         })
     };
-    for error in unused(false) {
-        let error = error.expect_err("an error").to_string();
-        assert!(error.contains("other.0.weight") && error.contains("find_unused_parameters"), "{error}");
+    for setting in [None, Some("--unused")] {
+        for error in unused(false, setting) {
+            let error = error.expect_err("an error").to_string();
+            assert!(error.contains("other.0.weight"), "{error}");
+            assert_eq!(error.contains(": pass --unused, or freeze"), setting.is_some(), "{error}");
+        }
     }
-    for gradients in unused(true) {
+    for gradients in unused(true, None) {
         assert_eq!(gradients.unwrap(), (Some(vec![0.5; 200]), None));
     }
 }
