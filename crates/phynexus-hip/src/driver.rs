@@ -243,8 +243,8 @@ impl Driver for HipGpu {
         context.collectives.join_all(context)?;
         let event = context.record(false)?;
         // If a collective fails, the wait that follows returns the error.
-        let failed = || context.collectives.check(context).is_err();
-        Ok(Some(Box::new(move || event.has_happened() || failed())))
+        let look = context.collectives.look(context);
+        Ok(Some(Box::new(move || event.has_happened() || look().is_err())))
     }
 
     fn synchronize(&self) -> Result<()> {

@@ -10,6 +10,7 @@
 //! computed from them, are undefined: until the group is closed, every wait is then an error.
 
 use std::{
+    cell::Cell,
     collections::VecDeque,
     ops::Range,
     sync::{
@@ -221,14 +222,24 @@ impl<E> Flights<E> {
     /// As [`Flights::check`].
     pub(crate) fn watch(&self, is_done: impl Fn() -> bool, has_happened: impl Fn(&E) -> bool) -> Result<()> {
         let begun = Instant::now();
-        let mut asked = begun;
+        let look = self.look(&has_happened);
         while !self.is_quiet() && !is_done() {
-            if asked.elapsed() > ASK {
-                self.check(&has_happened)?;
-                asked = Instant::now();
-            }
+            look()?;
             nap(begun);
         }
-        self.check(has_happened)
+        self.check(&has_happened)
+    }
+
+    /// A function that a wait calls in its loop. It does [`Flights::check`] every [`ASK`], because that costs a system
+    /// call for each rank over some transports.
+    pub(crate) fn look(&self, has_happened: impl Fn(&E) -> bool) -> impl Fn() -> Result<()> {
+        let asked = Cell::new(Instant::now());
+        move || {
+            if asked.get().elapsed() <= ASK {
+                return Ok(());
+            }
+            asked.set(Instant::now());
+            self.check(&has_happened)
+        }
     }
 }

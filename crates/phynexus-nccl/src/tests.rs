@@ -261,6 +261,28 @@ fn stuck(group: &Arc<Group>, gpu: &Double) -> (Error, bool) {
 }
 
 #[test]
+fn a_wait_asks_now_and_then() {
+    on_ranks(1, WAIT, |group| {
+        let (gpu, flights) = (Double::new(0), Flights::default());
+        submitted(SUM, DType::F32, &[0; 8], group, &gpu, &flights).unwrap();
+        let asked = AtomicU32::new(0);
+        let look = flights.look(|event: &Event| {
+            asked.fetch_add(1, Ordering::Relaxed);
+            event.has_happened()
+        });
+        let (begun, mut calls) = (Instant::now(), 0);
+        while begun.elapsed() < Duration::from_millis(20) {
+            look().unwrap();
+            calls += 1;
+        }
+        // Each time for both events of the flight.
+        let asked = asked.load(Ordering::Relaxed);
+        assert!((2..=40).contains(&asked) && calls > 100, "{asked} of {calls}");
+        flights.open()[0].done().happen();
+    });
+}
+
+#[test]
 fn a_collective_that_takes_too_long_is_aborted() {
     let before = ENDS.lock().unwrap()[0].len();
     let errors = on_ranks(2, Duration::from_millis(400), |group| {
