@@ -8,7 +8,7 @@ use phynexus::{
     op::Combine,
 };
 
-use crate::{
+use super::{
     api::Transfer,
     dialect::Handle,
     header::Header,

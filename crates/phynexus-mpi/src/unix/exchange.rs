@@ -11,7 +11,7 @@ use phynexus::{
     distributed::{Incoming, Outgoing, check_rank, other_length},
 };
 
-use crate::{
+use super::{
     api::Transfer,
     dialect::Handle,
     world::{Call, Channel, PIECE, World},
