@@ -18,11 +18,12 @@ use phynexus_nccl::{Routine, Touched};
 use crate::{
     code_object,
     collective::touched,
-    context::{Attribute, Event, Module, Packed, count},
+    context::{Attribute, Event, Module, count},
     gpu::{Block, HipGpu, addresses},
     graph::Recording,
     language::{HIP, HIP_C},
     library::hip,
+    parameters::Packed,
 };
 
 /// Registers every GPU, or the reason why there is none.

@@ -5,6 +5,7 @@ mod early_stopping;
 mod history;
 mod hooks;
 mod objective;
+mod observer;
 mod parallel;
 mod recorded;
 mod step;
@@ -25,6 +26,7 @@ pub use early_stopping::EarlyStopping;
 pub use history::{EpochRecord, History};
 pub use hooks::{After, EpochBatches, Hooks, run};
 pub use objective::Objective;
+pub use observer::{Observer, Silent, StepReport};
 pub use recorded::{Recorded, Recordings, Replay};
 pub use step::{NotFinite, Pass, Step, take_step};
 
@@ -85,39 +87,6 @@ impl Default for TrainOptions {
         }
     }
 }
-
-/// What an observer receives after each step.
-#[derive(Clone, Copy, Debug)]
-pub struct StepReport {
-    /// The epoch, from 1.
-    pub epoch: usize,
-    /// Finished batches of the epoch.
-    pub batch: usize,
-    /// Batches of the epoch.
-    pub batches: usize,
-    /// The mean loss over the epoch so far.
-    pub loss: f64,
-    /// The accuracy over the epoch so far.
-    pub accuracy: Option<f64>,
-}
-
-/// Watches training, and can stop it.
-pub trait Observer {
-    /// Called after each step. `false` stops the run: a checkpoint is written if the options name a file for it.
-    fn step(&mut self, report: &StepReport) -> bool {
-        let _ = report;
-        true
-    }
-    /// Called after each epoch.
-    fn epoch(&mut self, record: &EpochRecord) {
-        let _ = record;
-    }
-}
-
-/// An observer that does nothing.
-#[derive(Debug, Default)]
-pub struct Silent;
-impl Observer for Silent {}
 
 /// Why training ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
