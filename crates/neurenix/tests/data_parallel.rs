@@ -4,9 +4,11 @@ use std::{sync::Arc, thread, time::Duration};
 
 use neurenix::{
     Result,
+    data::{Dataset, HostArray},
     distributed::{DataParallel, DataParallelOptions, broadcast},
-    nn::{Linear, Module, Parameter, Role, Sequential},
+    nn::{BatchNorm1d, BatchNormOptions, Linear, Module, Parameter, Role, Sequential},
     optim::{Optimizer, Rule},
+    train::{Ending, Objective, Silent, TrainOptions, Trainer},
 };
 use phynexus::{
     DType, Device, Tensor,
@@ -192,6 +194,37 @@ fn a_broadcast_leaves_the_weights_of_rank_0_as_they_are() {
     let found: Vec<(bool, Vec<f32>)> = found.into_iter().map(Result::unwrap).collect();
     assert!(found[0].0 && !found[1].0);
     assert_eq!(found[0].1, found[1].1);
+}
+
+#[test]
+fn a_last_batch_with_single_rows_does_not_stop_batch_normalisation() {
+    // The last batch has 3 rows: one and two would be refused by a rank.
+    const COUNT: usize = 35;
+    let numbers: Vec<f32> = (0..COUNT * 5).map(|at| (at as f32 * 0.7).sin()).collect();
+    let found = on_ranks(2, |group| {
+        let (device, generator) = (Device::find("cpu")?, Generator::new(1));
+        let model = Sequential::new()
+            .with(Linear::new(4, 6, true, device, &generator)?)
+            .with(BatchNorm1d::new(6, BatchNormOptions::default(), device)?)
+            .with(Linear::new(6, 1, true, device, &generator)?);
+        let inputs = HostArray::from_values(&[COUNT, 4], &numbers[..4 * COUNT])?;
+        let targets = HostArray::from_values(&[COUNT, 1], &numbers[4 * COUNT..])?;
+        let data = Dataset::regression("numbers", inputs, targets)?;
+        let before = model.state();
+        let optimizer = Optimizer::new(Rule::sgd(), model.parameters(), 1e-2)?;
+        let options = TrainOptions { epochs: 2, batch_size: 32, ..TrainOptions::default() };
+        let objective = Objective::of(&data);
+        let trainer = Trainer::new(&model, optimizer, objective, &generator, device, options);
+        let mut trainer = trainer.with_group(group.clone());
+        assert_eq!(trainer.run(&data, None, &mut Silent)?, Ending::Finished);
+        // The recorded pass that finds the number of rows has left no trace.
+        let batches = model.state()["1.num_batches_tracked"].to_vec::<i64>()?;
+        assert_eq!((before["1.num_batches_tracked"].to_vec::<i64>()?, batches), (vec![0], vec![4]));
+        Ok((values(&model)?, trainer.history().epochs[1].train_loss))
+    });
+    let found: Vec<(Vec<f32>, f64)> = found.into_iter().map(Result::unwrap).collect();
+    assert_eq!(found[0], found[1]);
+    assert!(found[0].1.is_finite());
 }
 
 #[test]
