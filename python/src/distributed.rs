@@ -196,7 +196,8 @@ impl PyDataParallel {
         let variables = parameters.iter().map(|parameter| parameter.variable().clone());
         let named: Vec<(String, Parameter)> = names.into_iter().zip(variables).collect();
         let compression: Option<DType> = compression.map(|dtype| dtype.0);
-        let options = DataParallelOptions { bucket_bytes, compression, find_unused };
+        let find_unused_setting = Some("find_unused_parameters=True");
+        let options = DataParallelOptions { bucket_bytes, compression, find_unused, find_unused_setting };
         let group = &group.0;
         Ok(PyDataParallel(compute(py, || DataParallel::new(&named, group, options))?))
     }

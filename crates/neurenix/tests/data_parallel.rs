@@ -4,9 +4,11 @@ use std::{sync::Arc, thread, time::Duration};
 
 use neurenix::{
     Result,
-    distributed::{DataParallel, DataParallelOptions},
-    nn::{Linear, Module, Parameter, Role, Sequential},
+    data::{Dataset, HostArray},
+    distributed::{DataParallel, DataParallelOptions, broadcast},
+    nn::{BatchNorm1d, BatchNormOptions, Linear, Module, Parameter, Role, Sequential},
     optim::{Optimizer, Rule},
+    train::{Ending, Objective, Silent, TrainOptions, Trainer},
 };
 use phynexus::{
     DType, Device, Tensor,
@@ -144,14 +146,15 @@ fn accumulated_gradients_are_reduced_once() {
 
 #[test]
 fn unused_parameters_are_named_or_found() {
-    let unused = |find_unused: bool| {
+    let unused = |find_unused: bool, find_unused_setting: Option<&'static str>| {
         on_ranks(2, move |group| {
             let (model, other) = (network(1)?, network(2)?);
             let mut all = named(&model);
             all.extend(
                 named(&other).into_iter().map(|(name, parameter)| (format!("other.{name}"), parameter)),
             );
-            let _parallel = DataParallel::new(&all, group, DataParallelOptions { find_unused, ..options() })?;
+            let options = DataParallelOptions { find_unused, find_unused_setting, ..options() };
+            let _parallel = DataParallel::new(&all, group, options)?;
             let data = rows(0, 0, 6)?;
             // Rank 1 uses the first layer of the other network, too.
             let mut total = loss(&model, &data)?;
@@ -166,13 +169,62 @@ fn unused_parameters_are_named_or_found() {
             Ok((gradient(0)?, gradient(1)?))
         })
     };
-    for error in unused(false) {
-        let error = error.expect_err("an error").to_string();
-        assert!(error.contains("other.0.weight") && error.contains("find_unused_parameters"), "{error}");
+    for setting in [None, Some("--unused")] {
+        for error in unused(false, setting) {
+            let error = error.expect_err("an error").to_string();
+            assert!(error.contains("other.0.weight"), "{error}");
+            assert_eq!(error.contains(": pass --unused, or freeze"), setting.is_some(), "{error}");
+        }
     }
-    for gradients in unused(true) {
+    for gradients in unused(true, None) {
         assert_eq!(gradients.unwrap(), (Some(vec![0.5; 200]), None));
     }
+}
+
+#[test]
+fn a_broadcast_leaves_the_weights_of_rank_0_as_they_are() {
+    // Results of a GPU are undefined if another rank ends meanwhile.
+    let found = on_ranks(2, |group| {
+        let model = network(group.rank() as u64)?;
+        let before: Vec<Tensor> = model.parameters().iter().map(Parameter::tensor).collect();
+        broadcast(model.parameters().iter(), group)?;
+        let same = model.parameters().iter().zip(&before).all(|(now, before)| now.tensor().is_same(before));
+        Ok((same, values(&model)?))
+    });
+    let found: Vec<(bool, Vec<f32>)> = found.into_iter().map(Result::unwrap).collect();
+    assert!(found[0].0 && !found[1].0);
+    assert_eq!(found[0].1, found[1].1);
+}
+
+#[test]
+fn a_last_batch_with_single_rows_does_not_stop_batch_normalisation() {
+    // The last batch has 3 rows: one and two would be refused by a rank.
+    const COUNT: usize = 35;
+    let numbers: Vec<f32> = (0..COUNT * 5).map(|at| (at as f32 * 0.7).sin()).collect();
+    let found = on_ranks(2, |group| {
+        let (device, generator) = (Device::find("cpu")?, Generator::new(1));
+        let model = Sequential::new()
+            .with(Linear::new(4, 6, true, device, &generator)?)
+            .with(BatchNorm1d::new(6, BatchNormOptions::default(), device)?)
+            .with(Linear::new(6, 1, true, device, &generator)?);
+        let inputs = HostArray::from_values(&[COUNT, 4], &numbers[..4 * COUNT])?;
+        let targets = HostArray::from_values(&[COUNT, 1], &numbers[4 * COUNT..])?;
+        let data = Dataset::regression("numbers", inputs, targets)?;
+        let before = model.state();
+        let optimizer = Optimizer::new(Rule::sgd(), model.parameters(), 1e-2)?;
+        let options = TrainOptions { epochs: 2, batch_size: 32, ..TrainOptions::default() };
+        let objective = Objective::of(&data);
+        let trainer = Trainer::new(&model, optimizer, objective, &generator, device, options);
+        let mut trainer = trainer.with_group(group.clone());
+        assert_eq!(trainer.run(&data, None, &mut Silent)?, Ending::Finished);
+        // The recorded pass that finds the number of rows has left no trace.
+        let batches = model.state()["1.num_batches_tracked"].to_vec::<i64>()?;
+        assert_eq!((before["1.num_batches_tracked"].to_vec::<i64>()?, batches), (vec![0], vec![4]));
+        Ok((values(&model)?, trainer.history().epochs[1].train_loss))
+    });
+    let found: Vec<(Vec<f32>, f64)> = found.into_iter().map(Result::unwrap).collect();
+    assert_eq!(found[0], found[1]);
+    assert!(found[0].1.is_finite());
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Collectives among threads of this process: values and gradients.
 
 use std::{
+    cell::Cell,
     sync::{Arc, Mutex},
     thread,
     time::Duration,
@@ -8,8 +9,9 @@ use std::{
 
 use phynexus::{
     DType, Device, Error, Result, Tensor,
-    distributed::{Group, threads},
+    distributed::{Group, Incoming, Outgoing, Transport, threads},
     graph::GradientReducer,
+    interrupt,
     op::{CollectiveKind, Combine, Loss, Op},
 };
 
@@ -424,4 +426,72 @@ fn repeated_gathers_are_not_kept() {
         let (found, expected) = found.unwrap();
         assert_eq!(found, expected);
     }
+}
+
+thread_local! {
+    /// Whether this thread's computations are to stop.
+    static STOPS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A transport after whose first message its rank is interrupted.
+struct Interrupting(Arc<dyn Transport>);
+
+impl Transport for Interrupting {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+    fn rank(&self) -> usize {
+        self.0.rank()
+    }
+    fn size(&self) -> usize {
+        self.0.size()
+    }
+    fn leave(&self) {
+        self.0.leave();
+    }
+    fn exchange(&self, send: Option<Outgoing<'_>>, receive: Option<Incoming<'_>>) -> Result<()> {
+        self.0.exchange(send, receive)?;
+        STOPS.set(true);
+        // Longer than the time between two checks.
+        thread::sleep(Duration::from_millis(100));
+        Ok(())
+    }
+}
+
+#[test]
+fn a_plan_that_ends_between_its_collectives_ends_the_group() {
+    phynexus_cpu::register();
+    let [first, second] = <[_; 2]>::try_from(threads(2, WAIT)).ok().unwrap();
+    let rank = |transport: Arc<dyn Transport>| -> [Result<()>; 2] {
+        let group = Group::open(transport);
+        let part = group.subgroup(&[0, 1]).unwrap().unwrap();
+        let broadcast = |value: f64| {
+            let value = if group.rank() == 0 { value } else { 0.0 };
+            tensor(&[value], &[1], DType::F64)
+                .collective(CollectiveKind::Broadcast { root: 0 }, &part)
+                .unwrap()
+        };
+        let [one, two] = [1.0, 2.0].map(broadcast);
+        let evaluate = || Tensor::evaluate_all(&[&one, &two]);
+        let interrupted = {
+            let _watch = interrupt::watch(|| STOPS.get());
+            evaluate()
+        };
+        // The second message would be taken for the first one.
+        let again = evaluate();
+        part.close();
+        group.close();
+        [interrupted, again]
+    };
+    let [first, second] = thread::scope(|scope| {
+        let second = scope.spawn(|| rank(second));
+        [rank(Arc::new(Interrupting(first))), second.join().unwrap()]
+    });
+    assert!(matches!(first[0], Err(Error::Interrupted)), "{first:?}");
+    assert!(first[1].as_ref().is_err_and(|error| error.to_string().contains("out of step")), "{first:?}");
+    assert!(
+        second[0].as_ref().is_err_and(|error| error.to_string().contains("rank 0 has ended")),
+        "{second:?}"
+    );
+    assert!(second[1].is_err(), "{second:?}");
 }

@@ -225,8 +225,13 @@ impl Context {
             let _ = match self.pool {
                 // SAFETY: guaranteed by the caller; the pool reclaims the memory when the stream reaches this point.
                 Some(_) => unsafe { result::free_async(address, self.stream) },
-                // SAFETY: guaranteed by the caller; the driver waits for kernels that still use the memory.
-                None => unsafe { result::free_sync(address) },
+                None => {
+                    // The driver waits, too, but not with the time limit of collectives. After a failure they have been
+                    // aborted.
+                    let _ = self.collectives.watch_all(self);
+                    // SAFETY: guaranteed by the caller; the driver waits for kernels that still use the memory.
+                    unsafe { result::free_sync(address) }
+                }
             };
         }
     }

@@ -321,8 +321,8 @@ impl Driver for Cuda {
         context.collectives.join_all(context)?;
         let event = context.record(false)?;
         // If a collective fails, the wait that follows returns the error.
-        let failed = || context.collectives.check(context).is_err();
-        Ok(Some(Box::new(move || Medium::has_happened(context, &event) || failed())))
+        let look = context.collectives.look(context);
+        Ok(Some(Box::new(move || Medium::has_happened(context, &event) || look().is_err())))
     }
 
     fn synchronize(&self) -> Result<()> {

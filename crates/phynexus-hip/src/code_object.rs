@@ -6,7 +6,7 @@
 
 use phynexus::custom::CustomKernel;
 
-use crate::{context::Packed, message_pack::Reader};
+use crate::{message_pack::Reader, parameters::Packed};
 
 /// The start of a 64-bit little-endian ELF file.
 const ELF: &[u8] = b"\x7fELF\x02\x01";

@@ -18,11 +18,12 @@ use phynexus_nccl::{Routine, Touched};
 use crate::{
     code_object,
     collective::touched,
-    context::{Attribute, Event, Module, Packed, count},
+    context::{Attribute, Event, Module, count},
     gpu::{Block, HipGpu, addresses},
     graph::Recording,
     language::{HIP, HIP_C},
     library::hip,
+    parameters::Packed,
 };
 
 /// Registers every GPU, or the reason why there is none.
@@ -243,8 +244,8 @@ impl Driver for HipGpu {
         context.collectives.join_all(context)?;
         let event = context.record(false)?;
         // If a collective fails, the wait that follows returns the error.
-        let failed = || context.collectives.check(context).is_err();
-        Ok(Some(Box::new(move || event.has_happened() || failed())))
+        let look = context.collectives.look(context);
+        Ok(Some(Box::new(move || event.has_happened() || look().is_err())))
     }
 
     fn synchronize(&self) -> Result<()> {

@@ -57,6 +57,8 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
+        // The runtime waits, too, but not with the time limit of collectives. After a failure they have been aborted.
+        let _ = self.context.collectives.watch_all(&*self.context);
         // What collectives still use is not freed before; after a failure it stays allocated.
         if self.context.before_write(self.range(0, self.bytes)).is_ok() {
             // SAFETY: the address came from the same context and is the only reference.

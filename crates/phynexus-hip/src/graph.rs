@@ -13,9 +13,10 @@ use phynexus::{
 use smallvec::SmallVec;
 
 use crate::{
-    context::{Context, parameters},
+    context::Context,
     gpu::{HipGpu, addresses},
     library::{Graphs, Handle},
+    parameters::parameters,
 };
 
 /// After this many parameter updates, a graph is replaced by a new one: the runtime keeps the memory of a graph's

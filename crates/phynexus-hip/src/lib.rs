@@ -11,6 +11,7 @@
 //! | `matrices` | the matrix instructions that it needs |
 //! | `library` | finding and opening HIP and RCCL; the HIP functions in use |
 //! | `context` | a GPU's context: its figures, stream and modules |
+//! | `parameters` | the parameters of a launch |
 //! | `gpu` | a GPU as the engine uses it: compiler, memory, features that kernels may use |
 //! | `graph` | repeated launches as one graph |
 //! | `collective` | collectives by RCCL |
@@ -45,6 +46,8 @@ mod library;
 mod matrices;
 #[cfg(feature = "driver")]
 mod message_pack;
+#[cfg(feature = "driver")]
+mod parameters;
 
 #[cfg(feature = "driver")]
 pub use architecture::Architecture;

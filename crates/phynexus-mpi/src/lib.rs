@@ -60,31 +60,7 @@
 //! them wait.
 
 #[cfg(unix)]
-mod api;
-#[cfg(unix)]
-mod arrivals;
-#[cfg(unix)]
-mod collective;
-#[cfg(unix)]
-mod dialect;
-#[cfg(unix)]
-mod end;
-#[cfg(unix)]
-mod exchange;
-#[cfg(unix)]
-mod header;
-#[cfg(unix)]
-mod launcher;
-#[cfg(unix)]
-mod library;
-#[cfg(unix)]
-mod pipeline;
-#[cfg(unix)]
-mod start;
-#[cfg(unix)]
-mod transport;
-#[cfg(unix)]
-mod world;
+mod unix;
 
 use std::{sync::Arc, time::Duration};
 
@@ -93,7 +69,7 @@ use phynexus::{Result, distributed::Transport};
 /// Returns whether a library of MPI is found.
 pub fn is_found() -> bool {
     #[cfg(unix)]
-    return library::open(launcher::Launcher::find().0).is_ok();
+    return unix::is_found();
     #[cfg(not(unix))]
     false
 }
@@ -109,7 +85,7 @@ pub fn is_found() -> bool {
 /// [`Error::Collective`](phynexus::Error::Collective) if a rank does not call it.
 pub fn connect(limit: Duration) -> Result<Arc<dyn Transport>> {
     #[cfg(unix)]
-    return start::connect(limit);
+    return unix::connect(limit);
     #[cfg(not(unix))]
     {
         let _ = limit;

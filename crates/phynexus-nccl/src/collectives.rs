@@ -130,18 +130,16 @@ impl<E: Send + Sync> Collectives<E> {
         self.before(gpu, &[Touched { range, written: true }])
     }
 
-    /// Looks whether a collective fails. Does not wait.
-    ///
-    /// # Errors
-    /// That of a collective: the device's numbers are undefined.
-    pub fn check(&self, gpu: &impl Streams<Event = E>) -> Result<()> {
-        self.flights.check(|event| gpu.has_happened(event))
+    /// A function that a wait calls again and again: it looks now and then whether a collective fails, and does not wait.
+    /// Its error is that of a collective: the device's numbers are undefined.
+    pub fn look(&self, gpu: &impl Streams<Event = E>) -> impl Fn() -> Result<()> {
+        self.flights.look(|event| gpu.has_happened(event))
     }
 
     /// While collectives run, waits for an event, and ends those that fail. The caller then waits by the driver.
     ///
     /// # Errors
-    /// As [`Collectives::check`].
+    /// That of a collective: the device's numbers are undefined.
     pub fn watch(&self, gpu: &impl Streams<Event = E>, event: &E) -> Result<()> {
         let has_happened = |event: &E| gpu.has_happened(event);
         self.flights.watch(|| has_happened(event), has_happened)
@@ -150,7 +148,7 @@ impl<E: Send + Sync> Collectives<E> {
     /// While collectives run, waits for everything submitted, as [`Collectives::watch`] does.
     ///
     /// # Errors
-    /// As [`Collectives::check`].
+    /// As [`Collectives::watch`].
     pub fn watch_all(&self, gpu: &impl Streams<Event = E>) -> Result<()> {
         if self.flights.is_quiet() {
             return Ok(());

@@ -29,6 +29,10 @@ const ACTIVE: Duration = Duration::from_micros(200);
 const NAP: Duration = Duration::from_micros(100);
 /// How long the end of a communicator may take before it is aborted.
 const LAST: Duration = Duration::from_secs(5);
+/// How long a wait goes on after one of the ranks was seen to have ended: it may have had its part.
+const GRACE: Duration = Duration::from_secs(5);
+/// How often a wait asks for errors, and for ranks that ended.
+pub(crate) const ASK: Duration = Duration::from_millis(1);
 
 /// Waits a moment in a loop that began at this time.
 pub(crate) fn nap(begun: Instant) {
@@ -131,6 +135,7 @@ impl Communicator {
         match made.settled(code, transport.time_limit() / 2) {
             Ok(()) => Ok(made),
             Err(reason) => {
+                let reason = format!("{reason}{}", made.ended_in_words());
                 made.abort();
                 Err(reason)
             }
@@ -156,10 +161,18 @@ impl Communicator {
     /// Waits until what returned this code is done: a thread of the library may go on with it.
     fn settled(&self, mut code: c_int, limit: Duration) -> Result<(), String> {
         let begun = Instant::now();
+        let mut asked = begun;
+        let lost = OnceLock::new();
         while code == IN_PROGRESS {
             if begun.elapsed() > limit {
                 let seconds = limit.as_secs_f64();
                 return Err(format!("the ranks did not connect within {seconds} s"));
+            }
+            if asked.elapsed() > ASK {
+                if self.is_lost(&lost) {
+                    return Err("it cannot end".to_owned());
+                }
+                asked = Instant::now();
             }
             if interrupt::requested() {
                 return Err("it was interrupted".to_owned());
@@ -193,18 +206,27 @@ impl Communicator {
 
     /// Ends the communicator after a failure. Returns the error, which later uses get too.
     pub(crate) fn fail(&self, op: &'static str, message: &str) -> Error {
-        let ended: Vec<String> =
-            self.ended().map(|rank| format!("; rank {} has ended", self.member.ranks[rank])).collect();
-        let message = format!("{message}{}", ended.concat());
+        let message = format!("{message}{}", self.ended_in_words());
         let error = self.failure.get_or_init(|| self.member.error(op, message)).clone();
         self.abort();
         error
     }
 
     /// The other ranks of the communicator that are known to have ended.
-    pub(crate) fn ended(&self) -> impl Iterator<Item = usize> {
+    fn ended(&self) -> impl Iterator<Item = usize> {
         let others = (0..self.transport.size()).filter(|&rank| rank != self.rank());
         others.filter(|&rank| self.transport.has_ended(rank))
+    }
+
+    /// The end of an error's message, which names them.
+    fn ended_in_words(&self) -> String {
+        let words = |rank| format!("; rank {} has ended", self.member.ranks[rank]);
+        self.ended().map(words).collect()
+    }
+
+    /// Whether a rank has ended, and has been seen so for too long to go on. `lost` gets the time when it was first seen.
+    pub(crate) fn is_lost(&self, lost: &OnceLock<Instant>) -> bool {
+        self.ended().next().is_some() && lost.get_or_init(Instant::now).elapsed() > GRACE
     }
 
     /// How long a collective may take once the device has reached it.

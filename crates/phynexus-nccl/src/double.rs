@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use phynexus::Result;
+use phynexus::{Error, Result};
 
 use crate::{
     Endpoint, Library, Vendor,
@@ -44,6 +44,8 @@ struct Rank {
     size: usize,
     /// Asked so often before it is ready.
     asked: u32,
+    /// Whether it is never ready.
+    is_stuck: bool,
 }
 
 /// # Safety
@@ -126,7 +128,7 @@ unsafe extern "C" fn init(
     assert!(!config.is_null());
     let number = u32::from_le_bytes([id[0], id[1], id[2], id[3]]);
     let world = WORLDS.lock().unwrap().entry(number).or_default().clone();
-    let made = Rank { world, number, rank: rank as usize, size: size as usize, asked: 0 };
+    let made = Rank { world, number, rank: rank as usize, size: size as usize, asked: 0, is_stuck: false };
     // SAFETY: the caller's pointer is valid.
     unsafe { *to = Box::into_raw(Box::new(made)).cast() };
     IN_PROGRESS
@@ -136,7 +138,7 @@ unsafe extern "C" fn state(of: Handle, to: *mut c_int) -> c_int {
     // SAFETY: the caller's handle and pointer are valid.
     unsafe {
         rank(of).asked += 1;
-        *to = if rank(of).asked < 3 { IN_PROGRESS } else { SUCCESS };
+        *to = if rank(of).is_stuck || rank(of).asked < 3 { IN_PROGRESS } else { SUCCESS };
     }
     SUCCESS
 }
@@ -310,6 +312,37 @@ unsafe extern "C" fn no_init(_: *mut Handle, _: c_int, _: UniqueId, _: c_int, _:
     UNHANDLED
 }
 
+/// As a collective that connects the ranks first, one of which does not come.
+unsafe extern "C" fn stuck_all_reduce(
+    _: *const c_void,
+    _: *mut c_void,
+    _: usize,
+    _: c_int,
+    _: c_int,
+    of: Handle,
+    _: Handle,
+) -> c_int {
+    // SAFETY: guaranteed by the caller.
+    unsafe { rank(of) }.is_stuck = true;
+    IN_PROGRESS
+}
+
+/// As a communicator to which a rank does not come.
+unsafe extern "C" fn stuck_init(
+    to: *mut Handle,
+    size: c_int,
+    id: UniqueId,
+    number: c_int,
+    config: *mut Config,
+) -> c_int {
+    // SAFETY: guaranteed by the caller, and `init` has written a communicator.
+    unsafe {
+        let code = init(to, size, id, number, config);
+        rank(*to).is_stuck = true;
+        code
+    }
+}
+
 fn functions() -> Functions {
     Functions {
         ncclGetVersion: version,
@@ -333,17 +366,34 @@ fn functions() -> Functions {
     }
 }
 
+/// What a double's library cannot do.
+#[derive(Clone, Copy)]
+pub(crate) enum Defect {
+    None,
+    /// Its communicators fail to start.
+    Start,
+    /// They wait for another rank for ever, while they start.
+    EndlessStart,
+    /// They wait for another rank for ever, in a sum.
+    EndlessSum,
+}
+
 /// A GPU whose memory is the host's.
 pub(crate) struct Double {
     pub(crate) number: u8,
-    /// Whether its communicators do not start.
-    pub(crate) is_broken: bool,
+    pub(crate) defect: Defect,
+    /// Whether it does not share its memory.
+    pub(crate) is_private: bool,
     pub(crate) shared: Mutex<Vec<u32>>,
 }
 
 impl Double {
     pub(crate) fn new(number: usize) -> Double {
-        Double { number: number as u8, is_broken: false, shared: Mutex::default() }
+        let (number, defect) = (number as u8, Defect::None);
+        Double { number, defect, is_private: false, shared: Mutex::default() }
+    }
+    pub(crate) fn with(defect: Defect, number: usize) -> Double {
+        Double { defect, ..Double::new(number) }
     }
 }
 
@@ -355,13 +405,16 @@ impl Endpoint for Double {
         Vendor::Nvidia
     }
     fn library(&self) -> Result<&'static Library, String> {
-        static LIBRARIES: [OnceLock<Library>; 2] = [OnceLock::new(), OnceLock::new()];
+        static LIBRARIES: [OnceLock<Library>; 4] = [const { OnceLock::new() }; 4];
         let mut own = functions();
-        if self.is_broken {
-            own.ncclCommInitRankConfig = no_init;
+        match self.defect {
+            Defect::None => {}
+            Defect::Start => own.ncclCommInitRankConfig = no_init,
+            Defect::EndlessStart => own.ncclCommInitRankConfig = stuck_init,
+            Defect::EndlessSum => own.ncclAllReduce = stuck_all_reduce,
         }
         let make = || Library::with(Vendor::Nvidia, own).expect("a new version");
-        Ok(LIBRARIES[usize::from(self.is_broken)].get_or_init(make))
+        Ok(LIBRARIES[self.defect as usize].get_or_init(make))
     }
     fn unique_number(&self) -> Result<[u8; 16]> {
         Ok([self.number; 16])
@@ -373,6 +426,9 @@ impl Endpoint for Double {
         Ok(())
     }
     fn share(&self, ordinals: &[u32]) -> Result<()> {
+        if self.is_private {
+            return Err(Error::internal("double", "its memory is private"));
+        }
         self.shared.lock().unwrap().extend(ordinals);
         Ok(())
     }

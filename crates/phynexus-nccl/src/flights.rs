@@ -10,13 +10,14 @@
 //! computed from them, are undefined: until the group is closed, every wait is then an error.
 
 use std::{
+    cell::Cell,
     collections::VecDeque,
     ops::Range,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use phynexus::{
@@ -24,12 +25,7 @@ use phynexus::{
     kernel::loops::{BufferParameter, Kernel},
 };
 
-use crate::communicator::{Communicator, nap};
-
-/// How long a collective may go on after one of its ranks was seen to have ended: it may have had its part.
-const GRACE: Duration = Duration::from_secs(5);
-/// How often a wait asks the communicators.
-const ASK: Duration = Duration::from_millis(1);
+use crate::communicator::{ASK, Communicator, nap};
 
 /// Memory that a launch touches, by its addresses.
 pub struct Touched {
@@ -116,8 +112,7 @@ impl<E> Flight<E> {
             let message = format!("a rank did not come within {} s", limit.as_secs_f64());
             return Err(self.communicator.fail(self.name, &message));
         }
-        if self.communicator.ended().next().is_some() && self.lost.get_or_init(Instant::now).elapsed() > GRACE
-        {
+        if self.communicator.is_lost(&self.lost) {
             return Err(self.communicator.fail(self.name, "it cannot end"));
         }
         Ok(())
@@ -227,14 +222,24 @@ impl<E> Flights<E> {
     /// As [`Flights::check`].
     pub(crate) fn watch(&self, is_done: impl Fn() -> bool, has_happened: impl Fn(&E) -> bool) -> Result<()> {
         let begun = Instant::now();
-        let mut asked = begun;
+        let look = self.look(&has_happened);
         while !self.is_quiet() && !is_done() {
-            if asked.elapsed() > ASK {
-                self.check(&has_happened)?;
-                asked = Instant::now();
-            }
+            look()?;
             nap(begun);
         }
-        self.check(has_happened)
+        self.check(&has_happened)
+    }
+
+    /// A function that a wait calls in its loop. It does [`Flights::check`] every [`ASK`], because that costs a system
+    /// call for each rank over some transports.
+    pub(crate) fn look(&self, has_happened: impl Fn(&E) -> bool) -> impl Fn() -> Result<()> {
+        let asked = Cell::new(Instant::now());
+        move || {
+            if asked.get().elapsed() <= ASK {
+                return Ok(());
+            }
+            asked.set(Instant::now());
+            self.check(&has_happened)
+        }
     }
 }

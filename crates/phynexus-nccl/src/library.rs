@@ -209,11 +209,6 @@ impl Library {
         Ok(Library { vendor, version, functions })
     }
 
-    /// The vendor.
-    pub fn vendor(&self) -> Vendor {
-        self.vendor
-    }
-
     /// The version: major, minor, patch.
     pub fn version(&self) -> (u32, u32, u32) {
         self.version

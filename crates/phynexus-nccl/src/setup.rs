@@ -280,27 +280,27 @@ fn make(
     let own = &all[group.rank()];
     let here = all.iter().filter(|other| other.process == own.process && other.gpu != own.gpu);
     let here: Vec<u32> = here.map(|other| other.ordinal).collect();
-    let shared = endpoint.share(&here).map_err(|error| error.to_string());
-    let started = match shared {
-        Ok(()) => Communicator::start(endpoint, library, id, transport, &member),
-        Err(reason) => Err(reason),
+    // Whether every rank goes on: those that waited for the others in the library would not hear of a failure.
+    let agree = |own: Result<(), String>| -> Result<(), Refusal> {
+        let mut message = [0; RECORD];
+        match own {
+            Ok(()) => message[0] = 1,
+            Err(reason) => write_text(&reason, &mut message[1..]),
+        }
+        let mut all = vec![0; RECORD * group.size()];
+        transport.all_gather(&message, &mut all).map_err(failed)?;
+        match all.chunks_exact(RECORD).enumerate().find(|(_, message)| message[0] != 1) {
+            None => Ok(()),
+            Some((rank, message)) => {
+                let reason = format!("{} does not start: {}", vendor.name(), read_text(&message[1..]));
+                Err(Refusal::Agreed(of_rank(rank, group.size(), &reason)))
+            }
+        }
     };
-    let mut message = [0; RECORD];
-    match &started {
-        Ok(_) => message[0] = 1,
-        Err(reason) => write_text(reason, &mut message[1..]),
-    }
-    let mut all = vec![0; RECORD * group.size()];
-    transport.all_gather(&message, &mut all).map_err(failed)?;
-    let reasons = all.chunks_exact(RECORD).enumerate().filter(|(_, message)| message[0] != 1);
-    let mut reasons = reasons.map(|(rank, message)| {
-        let reason = format!("{} does not start: {}", vendor.name(), read_text(&message[1..]));
-        of_rank(rank, group.size(), &reason)
-    });
-    match (reasons.next(), started) {
-        (None, Ok(communicator)) => Ok(Arc::new(communicator)),
-        (Some(reason), _) | (None, Err(reason)) => Err(Refusal::Agreed(reason)),
-    }
+    agree(endpoint.share(&here).map_err(|error| error.to_string()))?;
+    let started = Communicator::start(endpoint, library, id, transport, &member);
+    agree(started.as_ref().map(drop).map_err(String::clone))?;
+    started.map(Arc::new).map_err(Refusal::Agreed)
 }
 
 #[cfg(test)]

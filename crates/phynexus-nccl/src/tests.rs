@@ -1,10 +1,17 @@
 //! Collectives of a library whose GPUs are memory of the host.
 
-use std::{sync::Arc, thread, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
 
 use phynexus::{
     DType, Error, Result,
-    distributed::{Group, Transport, threads},
+    distributed::{Group, Incoming, Outgoing, Transport, threads},
     kernel::step::{Library, Operand, Step},
     op::{Collective, CollectiveKind, Combine, Loss, Op, ir::IrNode},
     shape::Layout,
@@ -12,7 +19,7 @@ use phynexus::{
 
 use crate::{
     Routine, Touched,
-    double::{Double, ENDS, Event},
+    double::{Defect, Double, ENDS, Event},
     flights::Flights,
 };
 
@@ -166,9 +173,13 @@ fn every_rank_refuses_what_one_cannot_do() {
     };
     let same = reasons(|_| Double::new(5), SUM, DType::F32);
     assert_eq!(same, "ranks 0 and 1 are on the same GPU");
-    let broken = |rank| Double { is_broken: rank == 1, ..Double::new(rank) };
+    let broken = |rank| Double::with(if rank == 1 { Defect::Start } else { Defect::None }, rank);
     let reason = reasons(broken, SUM, DType::F32);
     assert_eq!(reason, "rank 1: NCCL does not start: NCCL: unhandled error");
+    // The others do not start, which would take them until the time limit.
+    let private = |rank| Double { is_private: rank == 1, ..Double::with(Defect::EndlessStart, rank) };
+    let reason = reasons(private, SUM, DType::F32);
+    assert!(reason.starts_with("rank 1: NCCL does not start") && reason.contains("private"), "{reason}");
     let reason = reasons(Double::new, SUM, DType::I16);
     assert_eq!(reason, "NCCL does not combine int16");
 }
@@ -250,6 +261,28 @@ fn stuck(group: &Arc<Group>, gpu: &Double) -> (Error, bool) {
 }
 
 #[test]
+fn a_wait_asks_now_and_then() {
+    on_ranks(1, WAIT, |group| {
+        let (gpu, flights) = (Double::new(0), Flights::default());
+        submitted(SUM, DType::F32, &[0; 8], group, &gpu, &flights).unwrap();
+        let asked = AtomicU32::new(0);
+        let look = flights.look(|event: &Event| {
+            asked.fetch_add(1, Ordering::Relaxed);
+            event.has_happened()
+        });
+        let (begun, mut calls) = (Instant::now(), 0);
+        while begun.elapsed() < Duration::from_millis(20) {
+            look().unwrap();
+            calls += 1;
+        }
+        // Each time for both events of the flight.
+        let asked = asked.load(Ordering::Relaxed);
+        assert!((2..=40).contains(&asked) && calls > 100, "{asked} of {calls}");
+        flights.open()[0].done().happen();
+    });
+}
+
+#[test]
 fn a_collective_that_takes_too_long_is_aborted() {
     let before = ENDS.lock().unwrap()[0].len();
     let errors = on_ranks(2, Duration::from_millis(400), |group| {
@@ -286,6 +319,70 @@ fn a_rank_that_ended_is_named() {
         });
         ranks.collect::<Vec<_>>().into_iter().for_each(|rank| rank.join().unwrap());
     });
+}
+
+/// Runs a sum on rank 0 of two, whose rank 1 ends when it has done `before`.
+fn alone(gpu: &Double, before: impl FnOnce(&Arc<Group>) + Send) -> Error {
+    let [first, second] = <[_; 2]>::try_from(threads(2, Duration::from_secs(600))).ok().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let group = Group::open(second);
+            before(&group);
+            group.transport().leave();
+            group.close();
+        });
+        let group = Group::open(first);
+        let error = submitted(SUM, DType::F32, &[0; 8], &group, gpu, &Flights::default()).unwrap_err();
+        group.close();
+        error
+    })
+}
+
+#[test]
+fn a_rank_that_ended_ends_the_wait_for_connections() {
+    let begun = Instant::now();
+    let error = alone(&Double::with(Defect::EndlessSum, 0), |group| {
+        let step = step(SUM, DType::F32, 2, group);
+        drop(Routine::of(&Double::new(1), &step).unwrap());
+    });
+    assert!(begun.elapsed() < Duration::from_secs(60));
+    assert!(error.to_string().ends_with("it cannot end; rank 1 has ended"), "{error}");
+}
+
+#[test]
+fn a_rank_that_ended_ends_the_start() {
+    let begun = Instant::now();
+    let error = alone(&Double::with(Defect::EndlessStart, 0), |group| {
+        let transport: Arc<dyn Transport> = Arc::new(Ending(group.transport().clone(), AtomicU32::new(0)));
+        let group = Group::open(transport);
+        let step = step(SUM, DType::F32, 2, &group);
+        assert!(Routine::of(&Double::new(1), &step).is_err());
+        group.close();
+    });
+    assert!(begun.elapsed() < Duration::from_secs(60));
+    assert!(error.to_string().contains("rank 1 has ended"), "{error}");
+}
+
+/// A transport whose rank ends before its fourth exchange: when it has started its communicator.
+struct Ending(Arc<dyn Transport>, AtomicU32);
+
+impl Transport for Ending {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+    fn rank(&self) -> usize {
+        self.0.rank()
+    }
+    fn size(&self) -> usize {
+        self.0.size()
+    }
+    fn exchange(&self, send: Option<Outgoing<'_>>, receive: Option<Incoming<'_>>) -> Result<()> {
+        if self.1.fetch_add(1, Ordering::Relaxed) == 3 {
+            self.0.leave();
+            return Err(Error::internal("test", "the rank ends"));
+        }
+        self.0.exchange(send, receive)
+    }
 }
 
 #[test]

@@ -4,7 +4,8 @@
 //! of a plan, between the tasks of a long CPU kernel, and while it waits for a device or another thread. It does so
 //! about every 20 ms, and never while it holds a lock.
 //!
-//! An interrupted computation returns [`Error::Interrupted`]. Its tensors are unchanged and can be computed later. A
+//! An interrupted computation returns [`Error::Interrupted`]. Its tensors are unchanged and can be computed later,
+//! unless it had begun a collective: that ends this rank's part in the process group, since other ranks are past it. A
 //! plan that has begun to overwrite memory it took over runs to its end. Without a watch, no check is called and no
 //! clock is read.
 

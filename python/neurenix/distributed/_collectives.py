@@ -228,14 +228,17 @@ def scatter(
 
 
 def send(tensor: Tensor, dst: int | None = None, group: Any = None, tag: int = 0, group_dst: int | None = None) -> None:
-    """Sends a tensor to a rank that receives it. Tensors between two ranks arrive in order; ``tag`` is ignored."""
+    """Sends a tensor to a rank that receives it. Tensors between two ranks arrive in order; ``tag`` is ignored.
+
+    Order sends and receives so that each meets its partner: on GPUs a send waits for its receive.
+    """
     group = group_or_world(group, "send")
     with no_grad():
         _engine.collective(tensor, "send", group, peer=place(dst, group_dst, group, "send", "dst"))
 
 
 def recv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0, group_src: int | None = None) -> int:
-    """Stores what a rank sends, and returns that rank."""
+    """Stores what a rank sends, and returns that rank. :func:`send` says how to order them."""
     group = group_or_world(group, "recv")
     peer = place(src, group_src, group, "recv", "src")
     with no_grad():

@@ -61,14 +61,17 @@ def reduce(tensor: Tensor, dst: int, group: Any = None) -> Tensor:
 
 def send(tensor: Tensor, dst: int, group: Any = None) -> Tensor:
     """Sends a tensor to a rank that receives it. Returns zeros: add them to the loss, so that the gradient comes
-    back."""
+    back.
+
+    Order sends and receives so that each meets its partner: on GPUs a send waits for its receive.
+    """
     group = group_or_world(group, "send")
     return _engine.collective(tensor, "send", group, peer=place(dst, None, group, "send", "dst"))
 
 
 def receive(like: Tensor, src: int, group: Any = None) -> Tensor:
     """The tensor that a rank sends, of the shape and dtype of ``like``. If ``like`` requires gradients, the gradient is
-    sent back.
+    sent back. :func:`send` says how to order them.
     """
     group = group_or_world(group, "receive")
     return _engine.collective(like, "receive", group, peer=place(src, None, group, "receive", "src"))

@@ -16,6 +16,9 @@ use phynexus::{
 
 use crate::{Result, nn::Parameter};
 
+/// What errors name.
+const OP: &str = "DataParallel";
+
 /// How gradients are combined.
 #[derive(Clone, Debug)]
 pub struct DataParallelOptions {
@@ -25,11 +28,18 @@ pub struct DataParallelOptions {
     pub compression: Option<DType>,
     /// Allows losses that do not depend on every parameter. Parameters that no rank used keep their gradients.
     pub find_unused: bool,
+    /// How the user sets `find_unused`, for errors, if that is possible.
+    pub find_unused_setting: Option<&'static str>,
 }
 
 impl Default for DataParallelOptions {
     fn default() -> DataParallelOptions {
-        DataParallelOptions { bucket_bytes: 25 << 20, compression: None, find_unused: false }
+        DataParallelOptions {
+            bucket_bytes: 25 << 20,
+            compression: None,
+            find_unused: false,
+            find_unused_setting: None,
+        }
     }
 }
 
@@ -60,7 +70,7 @@ impl DataParallel {
     ) -> Result<Arc<DataParallel>> {
         if let Some(dtype) = options.compression.filter(|dtype| !matches!(dtype, DType::F16 | DType::BF16)) {
             let hint = "gradients are compressed to float16 or bfloat16";
-            return Err(EngineError::dtype("DataParallel", &[dtype], hint).into());
+            return Err(EngineError::dtype(OP, &[dtype], hint).into());
         }
         check_equal(named, group)?;
         broadcast(named.iter().map(|(_, parameter)| parameter), group)?;
@@ -138,12 +148,14 @@ impl DataParallel {
             count @ 6.. => format!(" and {} more", count - 5),
             _ => String::new(),
         };
+        let setting = self.options.find_unused_setting.map(|name| format!("pass {name}, or "));
         Err(EngineError::Argument {
-            op: "DistributedDataParallel",
+            op: OP,
             message: format!(
-                "the loss of rank {} does not depend on {}{others}: pass find_unused_parameters=True, or freeze them",
+                "the loss of rank {} does not depend on {}{others}: {}freeze parameters that no loss uses",
                 self.group.rank(),
-                unused[..unused.len().min(5)].join(", ")
+                unused[..unused.len().min(5)].join(", "),
+                setting.unwrap_or_default()
             ),
         })
     }
@@ -156,9 +168,9 @@ impl DataParallel {
         if !self.options.find_unused {
             self.refuse_unused(&gradients)?;
         } else if is_recording() {
-            let message = "which parameters are used is found anew in each step, which a recording cannot do: leave \
-                           find_unused_parameters off in compiled functions";
-            return Err(EngineError::argument("DistributedDataParallel", message));
+            let message = "which parameters are used is found anew in each step, which a recording cannot do: record a \
+                           loss that depends on every parameter, and do not allow unused ones";
+            return Err(EngineError::argument(OP, message));
         }
         let used = match self.options.find_unused {
             true => self.used_anywhere(&gradients)?,
@@ -203,7 +215,8 @@ fn callback(error: crate::Error) -> EngineError {
     }
 }
 
-/// Gives every rank rank 0's values.
+/// Gives every rank rank 0's values. Those of rank 0 stay as they are, also if another rank ends meanwhile, unless this
+/// is recorded.
 ///
 /// # Errors
 /// If a rank cannot be reached.
@@ -215,6 +228,10 @@ pub fn broadcast<'a>(parameters: impl Iterator<Item = &'a Parameter>, group: &Gr
     let values: Vec<Tensor> = values.collect::<phynexus::Result<_>>()?;
     if !is_recording() {
         Tensor::evaluate_all(&values.iter().collect::<Vec<_>>())?;
+        if group.rank() == 0 {
+            // On a GPU the results are only submitted, and undefined if a rank does not come.
+            return Ok(());
+        }
     }
     for (parameter, value) in parameters.into_iter().zip(values) {
         let value = if parameter.is_trainable() { value.with_grad()? } else { value };
@@ -269,7 +286,7 @@ fn check_equal(named: &[(String, Parameter)], group: &Group) -> Result<()> {
     let at = own.iter().zip(&others).take_while(|(own, other)| own == *other).count();
     let show = |list: Option<&str>| list.map_or("nothing more".to_owned(), |text| format!("`{text}`"));
     Err(EngineError::Collective {
-        op: "DistributedDataParallel",
+        op: OP,
         rank: group.rank(),
         size: group.size(),
         message: format!(

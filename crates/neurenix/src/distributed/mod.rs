@@ -18,6 +18,7 @@
 //! There is neither encryption nor authentication: use it in networks that you trust.
 
 mod data_parallel;
+mod division;
 mod environment;
 mod store;
 mod tcp;
@@ -33,6 +34,7 @@ use std::{
 };
 
 pub use data_parallel::{DataParallel, DataParallelOptions, broadcast};
+pub use division::Division;
 pub use environment::{Environment, Launcher};
 use phynexus::distributed::Group;
 pub use store::Store;

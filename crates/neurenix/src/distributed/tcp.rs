@@ -12,7 +12,7 @@ use std::{
 
 use phynexus::{
     Error,
-    distributed::{Incoming, Outgoing, Transport},
+    distributed::{Incoming, Outgoing, Transport, check_rank},
     interrupt,
 };
 
@@ -49,6 +49,8 @@ struct Shared {
     user: Option<ThreadId>,
     /// Why the transport cannot be used.
     closed: Option<String>,
+    /// The ranks that were known to have ended when it was closed, or were at fault.
+    ended: Vec<usize>,
 }
 
 impl Tcp {
@@ -81,7 +83,7 @@ impl Tcp {
     }
 
     fn new(mesh: Mesh, rank: usize, size: usize, timeout: Duration) -> Tcp {
-        let shared = Mutex::new(Shared { mesh: Some(mesh), user: None, closed: None });
+        let shared = Mutex::new(Shared { mesh: Some(mesh), user: None, closed: None, ended: Vec::new() });
         Tcp { rank, size, timeout, shared, freed: Condvar::new() }
     }
 
@@ -143,6 +145,9 @@ impl Taken<'_> {
         shared
             .closed
             .get_or_insert_with(|| format!("an earlier collective failed: {text}. To go on, {again}"));
+        if let Stop::Failed(culprit, _) = stop {
+            shared.ended.push(culprit);
+        }
         drop(shared);
         Err(match stop {
             Stop::Interrupted(error) => error,
@@ -160,8 +165,9 @@ impl Drop for Taken<'_> {
             // A frame may be half sent.
             shared.closed.get_or_insert_with(|| "an earlier collective panicked".to_owned());
         }
-        if shared.closed.is_none() {
-            shared.mesh = mesh.take();
+        match shared.closed {
+            None => shared.mesh = mesh.take(),
+            Some(_) => shared.ended.extend(mesh.iter_mut().flat_map(Mesh::left)),
         }
         drop(shared);
         self.tcp.freed.notify_all();
@@ -186,15 +192,20 @@ impl Transport for Tcp {
         self.timeout
     }
     fn has_ended(&self, rank: usize) -> bool {
-        // While another thread uses the connections, it looks itself.
-        self.shared().mesh.as_mut().is_some_and(|mesh| mesh.has_left(rank))
+        let mut shared = self.shared();
+        match &mut shared.mesh {
+            Some(mesh) => mesh.has_left(rank),
+            // While another thread uses the connections, it looks itself.
+            None => rank != self.rank && shared.ended.contains(&rank),
+        }
     }
     /// The ranks that wait for this one get an error; the others go on. Later calls are errors.
     fn leave(&self) {
         let mut shared = self.shared();
         if shared.closed.is_none() {
             shared.closed = Some("the process group is closed: initialise it again".to_owned());
-            let mesh = shared.mesh.take();
+            let mut mesh = shared.mesh.take();
+            shared.ended = mesh.iter_mut().flat_map(Mesh::left).collect();
             drop(shared);
             // A thread that uses the mesh says goodbye in its place.
             if let Some(mesh) = mesh {
@@ -204,10 +215,7 @@ impl Transport for Tcp {
     }
     fn exchange(&self, send: Option<Outgoing<'_>>, receive: Option<Incoming<'_>>) -> phynexus::Result<()> {
         let ranks = [send.as_ref().map(|send| send.to), receive.as_ref().map(|receive| receive.from)];
-        if let Some(rank) = ranks.into_iter().flatten().find(|rank| *rank >= self.size) {
-            let message = format!("there is no rank {rank}: use 0 to {}", self.size - 1);
-            return Err(Error::argument("distributed", message));
-        }
+        ranks.into_iter().flatten().try_for_each(|rank| check_rank("exchange", rank, self.size))?;
         self.take()?.exchange(send, receive)
     }
 }

@@ -3,6 +3,8 @@
 //! While a thread records a function, every variable that it reads becomes an argument of the recording, and every one
 //! that it changes is a result. A replay takes the current values, and puts the results in their place.
 
+mod variable;
+
 use std::{
     cell::{Cell, RefCell},
     collections::HashMap,
@@ -12,9 +14,10 @@ use std::{
 use phynexus::{
     Error as EngineError, Tensor,
     gradient::is_enabled,
-    schedule::capture::{Promises, Recording, adopt, in_rows, is_in_rows, outside},
+    schedule::capture::{Recording, adopt, in_rows, outside},
 };
 
+use self::variable::{Gradient, Variable};
 use super::Parameter;
 use crate::{Error, Result};
 
@@ -220,26 +223,6 @@ pub(crate) struct Recorded {
     returned: usize,
 }
 
-/// A variable of a recorded function.
-struct Variable {
-    parameter: Parameter,
-    is_trainable: bool,
-    has_gradient: bool,
-    twin: Option<usize>,
-    /// The result that becomes its value.
-    value: Option<usize>,
-    gradient: Gradient,
-}
-
-/// What becomes of a gradient.
-#[derive(Clone, Copy, PartialEq)]
-enum Gradient {
-    Stays,
-    Goes,
-    /// The result that becomes the gradient.
-    Result(usize),
-}
-
 impl Recorded {
     /// Records a function of tensors and variables without computing anything.
     ///
@@ -403,69 +386,6 @@ struct ArgumentPositions {
     variable: usize,
     value: usize,
     gradient: Option<usize>,
-}
-
-impl Variable {
-    /// Computes what is pending and puts it in rows, while the variable still holds it. Returns whether the recording
-    /// was made for such a variable.
-    fn is_ready(&self) -> Result<bool> {
-        let mut value = settled(&self.parameter)?;
-        if !value.requires_grad() && is_in_rows(&value) && value.grad().is_none() {
-            return Ok(!self.is_trainable && !self.has_gradient);
-        }
-        let rows = in_rows(&value)?;
-        if !rows.is_same(&value) && !self.parameter.stored().has_graph() {
-            let gradient = value.grad();
-            self.parameter.set(rows)?;
-            value = settled(&self.parameter)?;
-            value.set_grad(gradient);
-        }
-        if let Some(gradient) = value.grad() {
-            let rows = in_rows(&gradient)?;
-            if !rows.is_same(&gradient) {
-                value.set_grad(Some(rows));
-            }
-        }
-        let is_alike =
-            self.parameter.is_trainable() == self.is_trainable && value.grad().is_some() == self.has_gradient;
-        Ok(is_alike && !has_hooks(&value))
-    }
-
-    /// Takes the value, for which the promised one is put, if the function changes it.
-    fn take(&self, results: &[Tensor]) -> Tensor {
-        match self.value {
-            Some(result) => self.parameter.exchange(results[result].clone(), true),
-            None => self.parameter.stored(),
-        }
-    }
-
-    /// Sets the gradient after the function. `old` was the value before it.
-    fn put_gradient(&self, old: &Tensor, results: &[Tensor]) {
-        let leaf = self.value.map_or(old, |result| &results[result]);
-        match self.gradient {
-            Gradient::Result(result) => leaf.set_grad(Some(results[result].clone())),
-            Gradient::Stays if self.value.is_some() => leaf.set_grad(old.grad()),
-            Gradient::Stays | Gradient::Goes => {}
-        }
-    }
-
-    /// Undoes [`Recorded::take`]. The promise, which the variable holds, gets the old value. A variable that another
-    /// thread has separated from its twin gets it back directly: the promise may be that of both.
-    fn restore(&self, old: &Tensor, gradient: Option<Tensor>, promises: &Promises, results: &[Tensor]) {
-        let holder = match self.value {
-            Some(result) if results[result].is_evaluated() => {
-                drop(self.parameter.exchange(old.clone(), true));
-                old
-            }
-            Some(result) => {
-                promises.set(result, old);
-                &results[result]
-            }
-            None => old,
-        };
-        let kept = old.grad();
-        holder.set_grad(gradient.or(kept));
-    }
 }
 
 impl Touch {

@@ -5,6 +5,7 @@ mod early_stopping;
 mod history;
 mod hooks;
 mod objective;
+mod observer;
 mod parallel;
 mod recorded;
 mod step;
@@ -25,6 +26,7 @@ pub use early_stopping::EarlyStopping;
 pub use history::{EpochRecord, History};
 pub use hooks::{After, EpochBatches, Hooks, run};
 pub use objective::Objective;
+pub use observer::{Observer, Silent, StepReport};
 pub use recorded::{Recorded, Recordings, Replay};
 pub use step::{NotFinite, Pass, Step, take_step};
 
@@ -86,39 +88,6 @@ impl Default for TrainOptions {
     }
 }
 
-/// What an observer receives after each step.
-#[derive(Clone, Copy, Debug)]
-pub struct StepReport {
-    /// The epoch, from 1.
-    pub epoch: usize,
-    /// Finished batches of the epoch.
-    pub batch: usize,
-    /// Batches of the epoch.
-    pub batches: usize,
-    /// The mean loss over the epoch so far.
-    pub loss: f64,
-    /// The accuracy over the epoch so far.
-    pub accuracy: Option<f64>,
-}
-
-/// Watches training, and can stop it.
-pub trait Observer {
-    /// Called after each step. `false` stops the run: a checkpoint is written if the options name a file for it.
-    fn step(&mut self, report: &StepReport) -> bool {
-        let _ = report;
-        true
-    }
-    /// Called after each epoch.
-    fn epoch(&mut self, record: &EpochRecord) {
-        let _ = record;
-    }
-}
-
-/// An observer that does nothing.
-#[derive(Debug, Default)]
-pub struct Silent;
-impl Observer for Silent {}
-
 /// Why training ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
@@ -176,8 +145,8 @@ impl<'a> Trainer<'a> {
 
     /// Trains together with the other ranks of a group, each of which does the same: a batch is divided among them, and
     /// the losses are those of whole batches. The model becomes that of rank 0. Batch normalisation uses the statistics
-    /// of a rank's rows; the running ones are those of rank 0. Rank 0 writes the checkpoints, and all ranks stop if one
-    /// is told to.
+    /// of a rank's rows; the running ones are those of rank 0. If it needs more than one row, ranks that would get one
+    /// leave a small batch to others. Rank 0 writes the checkpoints, and all ranks stop if one is told to.
     #[must_use]
     pub fn with_group(mut self, group: Arc<Group>) -> Trainer<'a> {
         self.group = Some(group);
@@ -261,7 +230,7 @@ impl<'a> Trainer<'a> {
         let buffers = step::buffers(self.model);
         let (measured, started) = (Measured::default(), Instant::now());
         let recordings = self.options.replay.then(Recordings::default);
-        let parallel = self.group.as_ref().map(|group| Parallel::new(self.model, group)).transpose()?;
+        let parallel = self.group.as_ref().map(|group| self.parallel(group, training)).transpose()?;
         let mut session = Session {
             parallel,
             trainer: self,
@@ -275,6 +244,13 @@ impl<'a> Trainer<'a> {
             started,
         };
         run(&mut session, epochs, accumulate, &mut stopping)
+    }
+
+    /// The run's part in data parallelism.
+    fn parallel(&self, group: &Arc<Group>, training: &Dataset) -> Result<Parallel> {
+        let [row, _] = self.upload(&training.batch(&[0])?, 0..1)?;
+        let generators = [self.generator, Generator::default_generator()];
+        Parallel::new(self.model, group, parallel::least_rows(self.model, &row, generators)?)
     }
 
     /// The share of the epoch's rows so far that were correctly classified; absent for regression.

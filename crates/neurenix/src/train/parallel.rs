@@ -1,30 +1,51 @@
 //! A run's part in data parallelism: which rows of a batch this rank computes, and what all ranks' rows give.
 
-use std::{ops::Range, sync::Arc};
+use std::sync::Arc;
 
 use phynexus::{
     DType, Tensor,
     distributed::Group,
+    no_grad,
     op::{CollectiveKind, Combine, Loss},
+    tensor::Generator,
 };
 
+use super::step;
 use crate::{
     Result,
-    distributed::{DataParallel, DataParallelOptions, broadcast},
+    distributed::{DataParallel, DataParallelOptions, Division, broadcast},
     nn::{Module, Parameter, Role},
 };
 
 /// The ranks that train a model together, each with a copy.
 pub(super) struct Parallel {
     group: Arc<Group>,
+    division: Division,
     gradients: Arc<DataParallel>,
+}
+
+/// The number of rows that a pass in training needs: 2 if the model refuses one row, as batch normalisation of single
+/// values does. Records a pass over the row without computing it.
+///
+/// # Errors
+/// If the model's buffers cannot be put back.
+pub(super) fn least_rows(model: &dyn Module, row: &Tensor, generators: [&Generator; 2]) -> Result<usize> {
+    let _guard = no_grad();
+    model.train(true);
+    let buffers: Vec<(Parameter, Tensor)> =
+        step::buffers(model).into_iter().map(|buffer| (buffer.clone(), buffer.tensor())).collect();
+    let states = generators.map(Generator::state);
+    let accepts_one = model.forward(row).is_ok();
+    generators.iter().zip(states).for_each(|(generator, state)| generator.set_state(state));
+    buffers.into_iter().try_for_each(|(buffer, value)| buffer.set(value))?;
+    Ok(if accepts_one { 1 } else { 2 })
 }
 
 const SUM: CollectiveKind = CollectiveKind::AllReduce(Combine::Sum, Loss::Summed);
 
 impl Parallel {
-    /// Gives every rank rank 0's model, and averages gradients from now on.
-    pub(super) fn new(model: &dyn Module, group: &Arc<Group>) -> Result<Parallel> {
+    /// Gives every rank rank 0's model, and averages gradients from now on. A rank computes at least `least` rows.
+    pub(super) fn new(model: &dyn Module, group: &Arc<Group>, least: usize) -> Result<Parallel> {
         let state = model.named_state();
         broadcast(
             state.iter().filter(|(_, role, _)| *role == Role::Buffer).map(|(.., buffer)| buffer),
@@ -33,28 +54,18 @@ impl Parallel {
         let weights = state.into_iter().filter(|(_, role, _)| *role == Role::Weight);
         let named: Vec<(String, Parameter)> = weights.map(|(name, _, weight)| (name, weight)).collect();
         let gradients = DataParallel::new(&named, group, DataParallelOptions::default())?;
-        Ok(Parallel { group: group.clone(), gradients })
+        let division = Division { rank: group.rank(), size: group.size(), least };
+        Ok(Parallel { group: group.clone(), division, gradients })
     }
 
-    /// Whether every rank computes equally many rows of a batch.
-    pub(super) fn is_even(&self, rows: usize) -> bool {
-        rows.is_multiple_of(self.group.size())
-    }
-
-    /// The rows that this rank computes. There is always one, so that all ranks take the same steps.
-    pub(super) fn rows(&self, rows: usize) -> Range<usize> {
-        let own = self.own(rows);
-        if own.is_empty() { 0..1 } else { own }
-    }
-
-    fn own(&self, rows: usize) -> Range<usize> {
-        let start = |rank: usize| rank * rows / self.group.size();
-        start(self.group.rank())..start(self.group.rank() + 1)
+    /// How the rows of a batch are divided.
+    pub(super) fn division(&self) -> Division {
+        self.division
     }
 
     /// What this rank's mean loss counts, so that the ranks' mean is that of all rows.
     pub(super) fn weight(&self, rows: usize) -> f64 {
-        (self.own(rows).len() * self.group.size()) as f64 / rows as f64
+        (self.division.own(rows).len() * self.group.size()) as f64 / rows as f64
     }
 
     /// The mean over all ranks of a weighted loss.
@@ -64,7 +75,7 @@ impl Parallel {
 
     /// The sum over all ranks of a count of this rank's rows.
     pub(super) fn sum(&self, count: &Tensor, rows: usize) -> Result<Tensor> {
-        let own = if self.own(rows).is_empty() { count.zeros_like()? } else { count.clone() };
+        let own = if self.division.own(rows).is_empty() { count.zeros_like()? } else { count.clone() };
         Ok(own.collective(SUM, &self.group)?)
     }
 

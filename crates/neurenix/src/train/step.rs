@@ -306,7 +306,7 @@ impl Step for Session<'_, '_> {
     /// A replay would see neither another mode nor another weight of this rank's rows.
     fn recordings(&self, batch: &Batch) -> Option<Recordings> {
         let rows = batch.indices.len();
-        let is_even = self.parallel.as_ref().is_none_or(|parallel| parallel.is_even(rows));
+        let is_even = self.parallel.as_ref().is_none_or(|parallel| parallel.division().is_even(rows));
         self.recordings.clone().filter(|_| is_even && self.trainer.model.is_training())
     }
 
@@ -318,7 +318,7 @@ impl Step for Session<'_, '_> {
 
     fn upload(&self, batch: &Batch) -> Result<[Tensor; 2]> {
         let rows = batch.indices.len();
-        let own = self.parallel.as_ref().map_or(0..rows, |parallel| parallel.rows(rows));
+        let own = self.parallel.as_ref().map_or(0..rows, |parallel| parallel.division().computed(rows));
         self.trainer.upload(batch, own)
     }
 

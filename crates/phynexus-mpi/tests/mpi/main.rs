@@ -67,11 +67,13 @@ const OPEN_MPI: Launcher =
 const MPICH: Launcher =
     Launcher { programs: &["mpiexec.hydra", "mpiexec"], version: "HYDRA", package: "mpich" };
 
+/// Without Open MPI it passes, and prints that it was skipped.
 #[test]
 fn open_mpi() {
     OPEN_MPI.run_cases();
 }
 
+/// Without MPICH it passes, and prints that it was skipped.
 #[test]
 #[ignore = "as long as open_mpi: the stage network runs it"]
 fn mpich() {

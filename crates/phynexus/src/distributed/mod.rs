@@ -23,18 +23,18 @@ use std::{
 
 pub use combine::combine;
 pub use threads::threads;
-pub use transport::{Incoming, Outgoing, Transport, other_length};
+pub use transport::{Incoming, Outgoing, Transport, check_rank, other_length};
 
 use crate::{
     DType, Error, Result,
     op::{Collective, CollectiveKind, Combine, GroupMember},
 };
 
-/// Open groups by their numbers.
-static GROUPS: Mutex<BTreeMap<u32, Arc<Group>>> = Mutex::new(BTreeMap::new());
+/// Groups that are not closed, by their numbers; `None` for those that were abandoned.
+static GROUPS: Mutex<BTreeMap<u32, Option<Arc<Group>>>> = Mutex::new(BTreeMap::new());
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-fn groups() -> MutexGuard<'static, BTreeMap<u32, Arc<Group>>> {
+fn groups() -> MutexGuard<'static, BTreeMap<u32, Option<Arc<Group>>>> {
     GROUPS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -68,21 +68,24 @@ impl Group {
         let (rank, size) = (transport.rank() as u32, transport.size() as u32);
         let member = GroupMember { group: NEXT.fetch_add(1, Ordering::Relaxed), rank, size };
         let group = Arc::new(Group { member, ranks, transport, host_reason, devices: Mutex::default() });
-        groups().insert(member.group, group.clone());
+        groups().insert(member.group, Some(group.clone()));
         group
     }
 
     /// The open group with this number.
     ///
     /// # Errors
-    /// [`Error::Argument`] if it was closed.
+    /// [`Error::Argument`] if it was closed or [abandoned](Group::abandon).
     pub fn find(number: u32) -> Result<Arc<Group>> {
-        groups().get(&number).cloned().ok_or_else(|| {
-            Error::argument(
-                "distributed",
-                "the process group is closed: initialise it again, and record anew",
-            )
-        })
+        let message = match groups().get(&number) {
+            Some(Some(group)) => return Ok(group.clone()),
+            Some(None) => {
+                "an earlier computation was interrupted or failed after a collective had begun, so the ranks are out of \
+                 step: destroy the process group and initialise it again, and record anew"
+            }
+            None => "the process group is closed: initialise it again, and record anew",
+        };
+        Err(Error::argument("distributed", message))
     }
 
     /// Opens a group of some members, given by their ranks in this group, in the new group's order. `None` for ranks
@@ -142,8 +145,23 @@ impl Group {
     /// Closes the group: later uses are errors. What devices keep for it is dropped.
     pub fn close(&self) {
         let closed = groups().remove(&self.member.group);
+        self.end_on_devices();
+        drop(closed);
+    }
+
+    /// Gives the group up, because this rank has run a part of its collectives and will not go on: later uses are errors
+    /// that say so, and the ranks that wait for this one get an error, instead of data of another collective.
+    pub(crate) fn abandon(&self) {
+        let abandoned = groups().get_mut(&self.member.group).and_then(Option::take);
+        self.end_on_devices();
+        self.transport.leave();
+        drop(abandoned);
+    }
+
+    fn end_on_devices(&self) {
         let kept = std::mem::take(&mut *self.devices.lock().unwrap_or_else(PoisonError::into_inner));
-        drop((closed, kept));
+        // Without the lock: this may end a communicator.
+        drop(kept);
     }
 
     /// What a device keeps for this group, such as a communicator of its library. The first call makes it; no lock is

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::transport::{Incoming, Outgoing, Transport};
+use super::transport::{Incoming, Outgoing, Transport, check_rank};
 use crate::{Error, Result, interrupt};
 
 /// Messages between threads.
@@ -96,6 +96,8 @@ impl Transport for Threads {
         self.shared.arrived.notify_all();
     }
     fn exchange(&self, send: Option<Outgoing<'_>>, receive: Option<Incoming<'_>>) -> Result<()> {
+        let ranks = [send.as_ref().map(|send| send.to), receive.as_ref().map(|receive| receive.from)];
+        ranks.into_iter().flatten().try_for_each(|rank| check_rank("exchange", rank, self.size))?;
         if let Some(send) = send {
             let message = send.bytes.to_vec();
             self.state().messages[self.rank * self.size + send.to].push_back(message);
@@ -121,6 +123,15 @@ impl Drop for Threads {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_rank_that_does_not_exist_is_an_error() {
+        let ranks = threads(2, Duration::from_secs(3600));
+        let is_refused = |done: Result<()>| matches!(done, Err(Error::Argument { message, .. }) if message == "there is no rank 2: use 0 to 1");
+        assert!(is_refused(ranks[0].exchange(Some(Outgoing { bytes: b"", to: 2 }), None)));
+        assert!(is_refused(ranks[0].exchange(None, Some(Incoming { bytes: &mut [], from: 2 }))));
+        assert!(is_refused(ranks[1].broadcast(&mut [0], 2)));
+    }
 
     #[test]
     fn a_rank_that_left_is_not_waited_for() {

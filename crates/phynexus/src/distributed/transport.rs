@@ -34,7 +34,7 @@ pub trait Transport: Send + Sync {
     fn time_limit(&self) -> Duration {
         Duration::from_secs(600)
     }
-    /// Returns whether a rank is known to have ended. Does not wait.
+    /// Returns whether a rank is known to have ended, or to have failed, after which it takes no part. Does not wait.
     fn has_ended(&self, rank: usize) -> bool {
         let _ = rank;
         false
@@ -47,7 +47,8 @@ pub trait Transport: Send + Sync {
     /// order.
     ///
     /// # Errors
-    /// [`Error::Collective`] if a rank ended, is too late, or sends another number of bytes.
+    /// [`Error::Collective`] if a rank ended, is too late, or sends another number of bytes. [`Error::Argument`] for a
+    /// rank that does not exist.
     fn exchange(&self, send: Option<Outgoing<'_>>, receive: Option<Incoming<'_>>) -> Result<()>;
 
     /// Replaces the elements by their combination over all ranks.
@@ -120,6 +121,7 @@ pub trait Transport: Send + Sync {
     /// # Errors
     /// As [`Transport::exchange`].
     fn broadcast(&self, bytes: &mut [u8], root: usize) -> Result<()> {
+        check_rank("broadcast", root, self.size())?;
         // A binomial tree: a rank receives from the one without its lowest bit, counted from the root, and sends to those
         // with lower bits.
         let size = self.size();
@@ -196,17 +198,26 @@ impl Transport for Part {
     fn has_ended(&self, rank: usize) -> bool {
         self.ranks.get(rank).is_some_and(|&rank| self.whole.has_ended(rank))
     }
+    fn leave(&self) {
+        self.whole.leave();
+    }
     fn exchange(&self, send: Option<Outgoing<'_>>, receive: Option<Incoming<'_>>) -> Result<()> {
-        let find = |rank: usize| {
-            let found = self.ranks.get(rank).copied();
-            found.ok_or_else(|| {
-                Error::argument("distributed", format!("there is no rank {rank} in the group"))
-            })
-        };
+        let find = |rank: usize| check_rank("exchange", rank, self.size()).map(|()| self.ranks[rank]);
         let send = send.map(|send| Ok(Outgoing { to: find(send.to)?, ..send })).transpose()?;
         let receive =
             receive.map(|receive| Ok(Incoming { from: find(receive.from)?, ..receive })).transpose()?;
         self.whole.exchange(send, receive)
+    }
+}
+
+/// Checks that there is a rank among so many.
+///
+/// # Errors
+/// [`Error::Argument`] if there is not.
+pub fn check_rank(op: &'static str, rank: usize, size: usize) -> Result<()> {
+    match rank < size {
+        true => Ok(()),
+        false => Err(Error::argument(op, format!("there is no rank {rank}: use 0 to {}", size - 1))),
     }
 }
 

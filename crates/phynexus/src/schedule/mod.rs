@@ -30,6 +30,7 @@ pub mod recovery;
 pub(crate) mod rewrite;
 mod ruined;
 mod slots;
+mod submission;
 #[cfg(test)]
 mod tests;
 pub mod trace;

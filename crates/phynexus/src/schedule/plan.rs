@@ -2,7 +2,6 @@
 
 use std::{
     cell::Cell,
-    ops::Range,
     sync::{Arc, OnceLock},
 };
 
@@ -13,7 +12,7 @@ use super::{
     answers::Answers,
     build::{self, Built},
     channels_last::keep_channels_last,
-    compile, debug,
+    compile,
     explain::StepSummary,
     group::{self, FusionGroupId, Grouping, Home, Limits},
     in_place::{self, Partial},
@@ -22,13 +21,14 @@ use super::{
     placement::{self, Placement},
     ruined,
     slots::Slots,
+    submission::{self, Submission},
 };
 use crate::kernel::step::{Library, Operand, Step};
 use crate::{
     Error, Result,
-    device::{Binding, Buffer, Device, Executable, Prepared, Sequence, Storage},
+    device::{Binding, Buffer, Device, Executable, Storage},
     hash::FastMap,
-    interrupt::{self, Shield},
+    interrupt,
     kernel::fused::Fusion,
     op::{
         Op,
@@ -98,18 +98,11 @@ pub struct Plan {
     pub owned: Vec<Owned>,
     /// For each result buffer, whether the step that stores it takes long.
     long: Vec<bool>,
-    submissions: Vec<Submission>,
+    pub(super) submissions: Vec<Submission>,
     outputs: Vec<(Allocation, Layout)>,
     pub(super) leaf_element_sizes: Vec<usize>,
     /// Which numbers of the graph are leaves.
     pub(super) slots: Slots,
-}
-
-/// Steps that are submitted together.
-struct Submission {
-    steps: Range<usize>,
-    /// Runs all of the steps. Without it there is exactly one step.
-    sequence: Option<Arc<dyn Sequence>>,
 }
 
 /// What the caller knows about a leaf.
@@ -196,7 +189,7 @@ pub(super) fn plan(ir: Ir, leaves: &[Leaf], slots: Slots, device: Device) -> Res
     let leaf_element_sizes = ir.leaves.iter().map(|&l| ir.node(l).dtype.size()).collect();
     let Allocations { mut owned, arena_bytes, .. } = allocations;
     in_place::without_whole(backend, &steps, &mut owned);
-    let submissions = submissions(&steps, device);
+    let submissions = submission::group(&steps, device);
     let mut long = vec![false; owned.len()];
     steps
         .iter()
@@ -230,21 +223,6 @@ impl PlannedStep {
 
 /// The number of operations that take about 0.1 s on a few cores.
 const LONG: u64 = 1 << 28;
-
-/// Groups the steps into as few submissions as the device supports.
-fn submissions(steps: &[PlannedStep], device: Device) -> Vec<Submission> {
-    let compiled: Vec<(Arc<dyn Executable>, usize)> =
-        steps.iter().map(|step| (step.executable.clone(), step.parameters.len())).collect();
-    let mut submissions = Vec::new();
-    let mut first = 0;
-    while first < steps.len() {
-        let linked = device.backend().link(&compiled[first..]).filter(|(count, _)| *count > 1);
-        let (count, sequence) = linked.map_or((1, None), |(count, sequence)| (count, Some(sequence)));
-        submissions.push(Submission { steps: first..first + count, sequence });
-        first += count;
-    }
-    submissions
-}
 
 /// A step without buffers.
 pub(super) struct Piece {
@@ -415,7 +393,7 @@ impl Plan {
         parameters().try_for_each(|parameter| binding(parameter).map(|binding| bindings.push(binding)))?;
         let in_place = |step: &PlannedStep| step.stores().any(|index| overwritten[index]);
         let end = self.steps.iter().position(in_place).unwrap_or(self.steps.len());
-        interrupt::catch(|| self.submit(&bindings, end, begun)).inspect_err(|error| {
+        self.submit(&bindings, end, begun).inspect_err(|error| {
             // After a step had overwritten something, or in the middle of it. What was interrupted runs to its end.
             if begun.get() && !matches!(error, Error::Interrupted) {
                 ruined::note((0..owned.len()).filter(|&index| overwritten[index]).map(|index| &owned[index]));
@@ -438,62 +416,4 @@ impl Plan {
         };
         self.outputs.iter().map(storage).collect()
     }
-
-    /// Runs the steps with the bindings of all of them. The steps allocate any further memory before the first one
-    /// stores anything. They can be interrupted until step `in_place`, which overwrites memory that was taken over.
-    /// `begun` is set at that point.
-    fn submit(&self, bindings: &[Binding], in_place: usize, begun: &Cell<bool>) -> Result<()> {
-        let observed = profile::is_enabled() || debug::is_enabled();
-        let mut ready: Vec<(usize, Ready<'_>, &[Binding], Prepared)> =
-            Vec::with_capacity(self.submissions.len());
-        let mut rest = bindings;
-        for submission in &self.submissions {
-            let steps = &self.steps[submission.steps.clone()];
-            let mut take = |steps: &[PlannedStep]| {
-                let count = steps.iter().map(|step| step.parameters.len()).sum();
-                let (own, others) = rest.split_at(count);
-                rest = others;
-                own
-            };
-            if let Some(sequence) = submission.sequence.as_deref().filter(|_| !observed) {
-                let bindings = take(steps);
-                let prepared = sequence.prepare(bindings)?;
-                ready.push((submission.steps.end, Ready::Sequence(sequence), bindings, prepared));
-                continue;
-            }
-            for (at, step) in submission.steps.clone().zip(steps) {
-                let bindings = take(std::slice::from_ref(step));
-                let prepared = step.executable.prepare(bindings)?;
-                ready.push((at + 1, Ready::Step(step), bindings, prepared));
-            }
-        }
-        let mut shield = None;
-        for (end, ready, bindings, prepared) in ready {
-            interrupt::check()?;
-            if end > in_place && shield.is_none() {
-                shield = Some(Shield::new());
-                begun.set(true);
-            }
-            match ready {
-                Ready::Sequence(sequence) => sequence.run(bindings, prepared)?,
-                Ready::Step(step) => {
-                    step.placement.iter().for_each(placement::note);
-                    let run = || step.executable.run_prepared(bindings, prepared);
-                    match observed {
-                        false => run()?,
-                        true => debug::watch(self.device, step, bindings, || {
-                            profile::step(self.device, &step.summary(self.device), run)
-                        })?,
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-/// A unit of execution.
-enum Ready<'a> {
-    Sequence(&'a dyn Sequence),
-    Step(&'a PlannedStep),
 }

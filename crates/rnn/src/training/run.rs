@@ -279,7 +279,8 @@ impl<'a> Run<'a> {
             };
             Ok([upload(&self.data.inputs)?, upload(&self.data.uploaded_targets)?])
         };
-        let computed = self.worker.as_ref().map_or(0..rows.len(), |worker| worker.computed(rows.len()));
+        let computed =
+            self.worker.as_ref().map_or(0..rows.len(), |worker| worker.division().computed(rows.len()));
         let data = match &self.config.data_augmentation {
             // It may mix all rows of the batch, and all workers draw the same random numbers.
             Some(augmentation) => {
@@ -302,7 +303,7 @@ impl<'a> Run<'a> {
 
     /// The rows of a batch that count here: of several workers, each has its part.
     pub(super) fn own<'r>(&self, rows: &'r [usize]) -> &'r [usize] {
-        self.worker.as_ref().map_or(rows, |worker| &rows[worker.own(rows.len())])
+        self.worker.as_ref().map_or(rows, |worker| &rows[worker.division().own(rows.len())])
     }
 
     /// All rows in order.

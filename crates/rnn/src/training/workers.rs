@@ -4,14 +4,13 @@
 //! collectives, and so all copies take the same steps. The first worker measures, decides and writes checkpoints.
 
 use std::{
-    ops::Range,
     sync::{Arc, Mutex, OnceLock, PoisonError},
     thread,
     time::Duration,
 };
 
 use neurenix::{
-    distributed::{DataParallel, DataParallelOptions, broadcast},
+    distributed::{DataParallel, DataParallelOptions, Division, broadcast},
     phynexus::{
         distributed::{Group, Transport, threads},
         op::{CollectiveKind, Combine, Loss},
@@ -53,22 +52,10 @@ impl Worker<'_> {
         self.devices
     }
 
-    /// The number of rows that a worker needs.
-    fn least(&self) -> usize {
-        if self.network.needs_rows() { 2 } else { 1 }
-    }
-
-    /// The rows of a batch that count for this worker; none if there are too few for all workers.
-    pub(super) fn own(&self, rows: usize) -> Range<usize> {
-        let parts = self.group.size().min(rows / self.least()).max(1);
-        let start = |rank: usize| rows * rank.min(parts) / parts;
-        start(self.group.rank())..start(self.group.rank() + 1)
-    }
-
-    /// The rows of a batch that this worker computes. There are always some, so that all take part in the collectives.
-    pub(super) fn computed(&self, rows: usize) -> Range<usize> {
-        let own = self.own(rows);
-        if own.is_empty() { 0..self.least().min(rows) } else { own }
+    /// How the rows of a batch are divided among the workers.
+    pub(super) fn division(&self) -> Division {
+        let least = if self.network.needs_rows() { 2 } else { 1 };
+        Division { rank: self.group.rank(), size: self.group.size(), least }
     }
 
     /// Turns the pass over this worker's rows into its part of the batch's: the loss is that of all rows, and what is

@@ -303,13 +303,18 @@ impl Mesh {
         sockets.wait(limit);
     }
 
-    /// Looks whether a rank left or ended.
+    /// Looks whether a rank left, ended or failed.
     pub(super) fn has_left(&mut self, rank: usize) -> bool {
         let peer = self.peers.get_mut(rank).and_then(Option::as_mut);
         peer.is_some_and(|peer| {
             peer.hear();
-            matches!(peer.state, State::Left | State::Ended(_))
+            !peer.is_present()
         })
+    }
+
+    /// The ranks that left, ended or failed.
+    pub(super) fn left(&mut self) -> Vec<usize> {
+        (0..self.peers.len()).filter(|&rank| self.has_left(rank)).collect()
     }
 
     /// Looks whether a rank failed, or ended some time ago.

@@ -211,6 +211,33 @@ fn ranks_go_on_without_one_that_left() {
             assert_eq!(&received, b"bye");
         }
         assert!(tcp.has_ended(1) && !tcp.has_ended(tcp.rank()));
+        // Also once this rank has left.
+        tcp.leave();
+        assert!(tcp.has_ended(1) && !tcp.has_ended(tcp.rank()));
+    });
+}
+
+#[test]
+fn a_rank_that_failed_has_ended() {
+    ranks(3, TIME, |tcp| {
+        let late = Instant::now() + TIME / 2;
+        match tcp.rank() {
+            0 => drop(tcp.exchange(Some(Outgoing { bytes: &[0; 2], to: 1 }), None)),
+            // It expects another length, and so its exchange fails.
+            1 => {
+                tcp.exchange(None, Some(Incoming { bytes: &mut [0; 3], from: 0 })).unwrap_err();
+                assert!(!tcp.has_ended(1));
+                return;
+            }
+            _ => {}
+        }
+        // The others hear of it although they exchange nothing, or have failed because of it.
+        while !tcp.has_ended(1) {
+            assert!(Instant::now() < late, "rank 1 has failed");
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert!(tcp.barrier().is_err());
+        assert!(tcp.has_ended(1) && !tcp.has_ended(tcp.rank()));
     });
 }
 

@@ -8,7 +8,7 @@ use std::{
 
 use libloading::os::unix::Library;
 
-use crate::dialect::{Dialect, Handle};
+use super::dialect::{Dialect, Handle};
 
 /// Room for any implementation's `MPI_Status`: the largest is the standard ABI's, of 32 bytes. Only MPI reads it.
 #[derive(Default)]

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{
+use super::{
     api::{Api, Status, Transfer, turn},
     dialect::Handle,
 };

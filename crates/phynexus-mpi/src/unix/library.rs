@@ -9,7 +9,7 @@ use std::{
 
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 
-use crate::launcher::Launcher;
+use super::launcher::Launcher;
 
 /// Implementations whose handles differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

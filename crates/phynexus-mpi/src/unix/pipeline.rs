@@ -7,7 +7,7 @@ use std::{collections::VecDeque, ffi::c_int, ops::Range};
 
 use phynexus::Result;
 
-use crate::{
+use super::{
     api::Transfer,
     dialect::Handle,
     world::{Call, PIECE},

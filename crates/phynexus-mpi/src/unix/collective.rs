@@ -2,9 +2,13 @@
 
 use std::{ffi::c_int, ops::Range};
 
-use phynexus::{DType, Error, Result, distributed::combine, op::Combine};
+use phynexus::{
+    DType, Error, Result,
+    distributed::{check_rank, combine},
+    op::Combine,
+};
 
-use crate::{
+use super::{
     api::Transfer,
     dialect::Handle,
     header::Header,
@@ -100,12 +104,7 @@ pub(crate) fn barrier<H: Handle>(world: &World<H>) -> Result<()> {
 }
 
 pub(crate) fn broadcast<H: Handle>(world: &World<H>, bytes: &mut [u8], root: usize) -> Result<()> {
-    if root >= world.size {
-        return Err(Error::argument(
-            "broadcast",
-            format!("there is no rank {root}: use 0 to {}", world.size - 1),
-        ));
-    }
+    check_rank("broadcast", root, world.size)?;
     let (api, is_root) = (world.api, world.rank == root);
     let steps = Steps {
         room: &|length| length,

@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{
+use super::{
     api::{Api, Transfer, turn},
     dialect::Handle,
 };

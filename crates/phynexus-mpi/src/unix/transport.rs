@@ -8,7 +8,7 @@ use phynexus::{
     op::Combine,
 };
 
-use crate::{collective, dialect::Handle, exchange, world::World};
+use super::{collective, dialect::Handle, exchange, world::World};
 
 impl<H: Handle> Transport for World<H> {
     fn name(&self) -> &'static str {

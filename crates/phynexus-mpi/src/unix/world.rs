@@ -13,7 +13,7 @@ use std::{
 
 use phynexus::{Error, Result, interrupt};
 
-use crate::{
+use super::{
     api::{Api, Fault, Transfer, turn},
     arrivals::Arrivals,
     dialect::Handle,

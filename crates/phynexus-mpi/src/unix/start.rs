@@ -10,7 +10,7 @@ use std::{
 use libloading::os::unix::Library;
 use phynexus::{Error, Result, distributed::Transport};
 
-use crate::{
+use super::{
     api::{Api, turn},
     dialect::{self, Dialect, Handle},
     end,

@@ -7,11 +7,11 @@
 use std::{collections::VecDeque, ffi::c_int};
 
 use phynexus::{
-    Error, Result,
-    distributed::{Incoming, Outgoing, other_length},
+    Result,
+    distributed::{Incoming, Outgoing, check_rank, other_length},
 };
 
-use crate::{
+use super::{
     api::Transfer,
     dialect::Handle,
     world::{Call, Channel, PIECE, World},
@@ -65,12 +65,7 @@ pub(crate) fn exchange<H: Handle>(
     receive: Option<Incoming<'_>>,
 ) -> Result<()> {
     let ranks = [send.as_ref().map(|send| send.to), receive.as_ref().map(|receive| receive.from)];
-    if let Some(rank) = ranks.into_iter().flatten().find(|&rank| rank >= world.size) {
-        return Err(Error::argument(
-            "exchange",
-            format!("there is no rank {rank}: use 0 to {}", world.size - 1),
-        ));
-    }
+    ranks.into_iter().flatten().try_for_each(|rank| check_rank("exchange", rank, world.size))?;
     let channels = ranks[0].map(Channel::SendTo).into_iter().chain(ranks[1].map(Channel::ReceiveFrom));
     let channels: Vec<Channel> = channels.collect();
     world.call("exchange", &channels, |call| {
