@@ -93,7 +93,8 @@ def ndtri(input: Tensor) -> Tensor:
     first = -2 * target
     x = -(first - (first * math.tau).log()).clamp(min=0.5).sqrt()
     for _ in range(4):
-        x = x - (log_ndtr(x) - target) / _log_ndtr_slope(x)
+        tail = erfcx(x * -_HALF_ROOT)
+        x = x - ((tail * 0.5).log() - x * x * 0.5 - target) * tail * math.sqrt(math.pi / 2)
     x = _engine.where(input < 0.5, x, -x)
     middle = ((input * 2 - 1).clamp(-0.8, 0.8)).erfinv() * math.sqrt(2)
     limits = [(input == 0, -math.inf), (input == 1, math.inf), ((input < 0) | (input > 1), math.nan)]

@@ -90,12 +90,17 @@ def _log1p_rest(d: Tensor, ratio: Tensor) -> Tensor:
     return _engine.where(d.abs() < 0.5, 2 * s * square * polynomial(square, _ATANH) - near * s, ratio.log() - d)
 
 
-def _weight(a: Tensor, x: Tensor) -> Tensor:
-    """``x^a exp(-x) / gamma(a + 1)``. For large a, where its parts are large and cancel, by Stirling's formula."""
+def log_weight(a: Tensor, x: Tensor) -> Tensor:
+    """The logarithm of ``x^a exp(-x) / gamma(a + 1)``. For large a, where its parts are large and cancel, by Stirling's
+    formula."""
     small, large = a.clamp(max=8), a.clamp(min=8)
-    direct = (small * x.log() - x - lgamma(small + 1)).exp()
+    direct = small * x.log() - x - lgamma(small + 1)
     exponent = large * _log1p_rest((x - large) / large, x / large) - stirling_rest(large)
-    return _engine.where(a <= 8, direct, exponent.exp() / (large * (2 * math.pi)).sqrt())
+    return _engine.where(a <= 8, direct, exponent - 0.5 * large.log() - _HALF_LOG_TAU)
+
+
+def _weight(a: Tensor, x: Tensor) -> Tensor:
+    return log_weight(a, x).exp()
 
 
 def _density(a: Tensor, x: Tensor) -> Tensor:
