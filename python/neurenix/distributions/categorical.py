@@ -20,6 +20,9 @@ class Categories(Probabilities):
     _is_binary = False
 
     def _set_categories(self, validate_args: bool | None, probs: Any, logits: Any, has_event: bool, **others: Any) -> None:
+        for name, given in (("probs", probs), ("logits", logits)):
+            if given is not None and (not isinstance(given, Tensor) or given.ndim < 1):
+                raise ValueError(f"{type(self).__name__}: {name} must be a tensor of at least one dimension")
         if isinstance(probs, Tensor):
             probs = probs / probs.sum(-1, True)
         if isinstance(logits, Tensor):

@@ -60,7 +60,9 @@ class GeneralizedPareto(Distribution):
     def log_survival_function(self, value: Tensor) -> Tensor:
         """The logarithm of the probability of more than ``value``."""
         z, c = (self._checked(value) - self.loc) / self.scale, self._nonzero()
-        return _engine.where(self._is_zero(), -z, -(c * z).log1p() / c)
+        # Near 0, the first terms of the series, which have the gradient of the concentration too.
+        series = z - 0.5 * self.concentration * z * z
+        return _engine.where(self._is_zero(), -series, -(c * z).log1p() / c)
 
     def log_cdf(self, value: Tensor) -> Tensor:
         """The logarithm of ``cdf``."""
