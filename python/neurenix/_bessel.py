@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from . import _coefficients as table
 from . import _engine
@@ -24,26 +23,16 @@ def _parts(order: int, x: Tensor) -> tuple[Tensor, Tensor]:
     return (low, high) if order == 0 else (_engine.where(x < 0, -low, low), _engine.where(x < 0, -high, high))
 
 
-def _function(name: str, order: int, scaled: bool, doc: str, slope: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    def formula(x: Tensor) -> Tensor:
-        low, high = _parts(order, x)
-        size = x.abs()
-        if scaled:
-            low = low * (-size).exp()
-        else:
-            # exp(size) may overflow where the result does not.
-            half = (size * 0.5).exp()
-            high = high * half * half
-        return _engine.where(size <= 8, low, high)
+def _unscaled(order: int, x: Tensor) -> Tensor:
+    low, high = _parts(order, x)
+    # exp(|x|) may overflow where the result does not.
+    half = (x.abs() * 0.5).exp()
+    return _engine.where(x.abs() <= 8, low, high * half * half)
 
-    function = elementwise(slope)(formula)
 
-    def bessel(input: Tensor) -> Tensor:
-        return function(input)
-
-    bessel.__name__ = bessel.__qualname__ = name
-    bessel.__doc__ = doc
-    return bessel
+def _scaled(order: int, x: Tensor) -> Tensor:
+    low, high = _parts(order, x)
+    return _engine.where(x.abs() <= 8, low * (-x.abs()).exp(), high)
 
 
 def _ratio(value: Tensor, x: Tensor) -> Tensor:
@@ -51,15 +40,25 @@ def _ratio(value: Tensor, x: Tensor) -> Tensor:
     return _engine.where(x == 0, 0.5, value / _engine.where(x == 0, 1.0, x))
 
 
-def _i1_slope(x: Tensor) -> Tensor:
-    return i0(x) - _ratio(i1(x), x)
+@elementwise(lambda x: i1(x))
+def i0(input: Tensor) -> Tensor:
+    """The modified Bessel function of the first kind of order 0."""
+    return _unscaled(0, input)
 
 
-def _i1e_slope(x: Tensor) -> Tensor:
-    return i0e(x) - x.sign() * i1e(x) - _ratio(i1e(x), x)
+@elementwise(lambda x: i0(x) - _ratio(i1(x), x))
+def i1(input: Tensor) -> Tensor:
+    """The modified Bessel function of the first kind of order 1."""
+    return _unscaled(1, input)
 
 
-i0 = _function("i0", 0, False, "The modified Bessel function of the first kind of order 0.", lambda x: i1(x))
-i1 = _function("i1", 1, False, "The modified Bessel function of the first kind of order 1.", _i1_slope)
-i0e = _function("i0e", 0, True, "``i0(x) * exp(-abs(x))``.", lambda x: i1e(x) - x.sign() * i0e(x))
-i1e = _function("i1e", 1, True, "``i1(x) * exp(-abs(x))``.", _i1e_slope)
+@elementwise(lambda x: i1e(x) - x.sign() * i0e(x))
+def i0e(input: Tensor) -> Tensor:
+    """``i0(x) * exp(-abs(x))``."""
+    return _scaled(0, input)
+
+
+@elementwise(lambda x: i0e(x) - x.sign() * i1e(x) - _ratio(i1e(x), x))
+def i1e(input: Tensor) -> Tensor:
+    """``i1(x) * exp(-abs(x))``."""
+    return _scaled(1, input)

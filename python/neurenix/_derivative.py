@@ -45,8 +45,8 @@ def narrowed(result: Tensor, *inputs: Tensor) -> Tensor:
 
 
 def elementwise(slope: Callable[[Tensor], Tensor]) -> Callable[[Callable[[Tensor], Tensor]], Callable[[Tensor], Tensor]]:
-    """Makes a differentiable function of a formula, given its derivative. 16-bit floats are computed in ``float32``, and
-    NaN gives NaN."""
+    """Makes a differentiable function of a formula, given its derivative. 16-bit floats are computed in ``float32``,
+    and NaN gives NaN."""
 
     def made(formula: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
         @functools.wraps(formula)

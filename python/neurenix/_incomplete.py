@@ -1,9 +1,9 @@
 """The incomplete gamma function, and the derivative of its quantiles, by quadrature.
 
-With ``w = x^a exp(-x) / gamma(a + 1)`` and ``b = a + 1``, the lower function is ``w (1 + x J)`` and the upper one
-``w a K``, where J is the integral of ``exp(-b u + x (1 - exp(-u)))`` over u from 0 to infinity, and K that of ``exp(a u -
-x (exp(u) - 1))``. J is used up to ``x = b``, and K from ``x = a`` on: there, both integrands fall steadily, and Gauss-Legendre
-quadrature up to where they are negligible has the precision of the dtype.
+With ``w = x^a exp(-x) / gamma(a + 1)`` and ``b = a + 1``, the lower function is ``w (1 + x J)`` and the upper one ``w a
+K``, where J is the integral of ``exp(-b u + x (1 - exp(-u)))`` over u from 0 to infinity, and K that of ``exp(a u - x
+(exp(u) - 1))``. J is used up to ``x = b``, and K from ``x = a`` on: there, both integrands fall steadily, and
+Gauss-Legendre quadrature up to where they are negligible has the precision of the dtype.
 """
 
 from __future__ import annotations
@@ -109,9 +109,9 @@ def _density(a: Tensor, x: Tensor) -> Tensor:
 
 
 def quantile_slope(a: Tensor, log_x: Tensor) -> Tensor:
-    """The derivative of the logarithm of a gamma variable x with respect to its concentration a, at a fixed value of the
-    distribution function (Figurnov et al., "Implicit reparameterization gradients", 2018). It remains finite where x
-    underflows.
+    """The derivative of the logarithm of a gamma variable x with respect to its concentration a, at a fixed value of
+    the distribution function (Figurnov et al., "Implicit reparameterization gradients", 2018). It remains finite
+    where x underflows.
 
     Up to ``log(x) = digamma(b)`` it is ``(x J' + digamma(b) - log(x)) / a``, and beyond that ``K'``: J and K with a
     factor by which no terms cancel.
@@ -157,7 +157,7 @@ def _incomplete(name: str, upper: bool, input: Any, other: Any) -> Tensor:
     return narrowed(select(value, at_end), *given)
 
 
-def gammainc(input: Any, other: Any) -> Tensor:
+def igamma(input: Any, other: Any) -> Tensor:
     """The regularized lower incomplete gamma function of ``input`` (positive) and ``other`` (the upper limit, not
     negative): the distribution function of a gamma variable with this concentration. Both have gradients.
 
@@ -165,10 +165,11 @@ def gammainc(input: Any, other: Any) -> Tensor:
     >>> round(nx.special.gammainc(nx.tensor(1.0), nx.tensor(1.0)).item(), 6)
     0.632121
     """
-    return _incomplete("gammainc", False, input, other)
+    return _incomplete("igamma", False, input, other)
 
 
-def gammaincc(input: Any, other: Any) -> Tensor:
-    """The regularized upper incomplete gamma function, ``1 - gammainc(input, other)``, accurate where it is small because
-    ``other`` is large. Where it is small because ``input`` is, and ``other`` is less than 0.3, the error is absolute."""
-    return _incomplete("gammaincc", True, input, other)
+def igammac(input: Any, other: Any) -> Tensor:
+    """The regularized upper incomplete gamma function, ``1 - igamma(input, other)``, accurate where it is small
+    because ``other`` is large. Where it is small because ``input`` is, and ``other`` is less than 0.3, the error is
+    absolute."""
+    return _incomplete("igammac", True, input, other)

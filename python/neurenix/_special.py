@@ -11,8 +11,8 @@ from ._bessel import i0
 from ._derivative import elementwise as _elementwise
 from ._derivative import select as _select
 from ._engine import Tensor
-from ._gamma import digamma, lgamma, multigammaln as mvlgamma, polygamma
-from ._incomplete import gammainc as igamma, gammaincc as igammac
+from ._gamma import digamma, lgamma, mvlgamma, polygamma
+from ._incomplete import igamma, igammac
 
 __all__ = [
     "digamma",
@@ -73,8 +73,8 @@ def _logit(x: Tensor) -> Tensor:
 
 
 def logit(input: Tensor, eps: float | None = None) -> Tensor:
-    """``log(x / (1 - x))``, the inverse of ``sigmoid``: infinite at 0 and 1, NaN outside. With ``eps``, the elements are
-    first clamped to ``eps`` and ``1 - eps``.
+    """``log(x / (1 - x))``, the inverse of ``sigmoid``: infinite at 0 and 1, NaN outside. With ``eps``, the elements
+    are first clamped to ``eps`` and ``1 - eps``.
 
     >>> import neurenix as nx
     >>> nx.logit(nx.tensor([0.5, 1.0])).tolist()

@@ -18,9 +18,9 @@ from ._derivative import elementwise as _elementwise
 from ._derivative import select as _select
 from ._elementwise import sigmoid as expit
 from ._engine import Tensor, where as _where
-from ._gamma import multigammaln, zeta
+from ._gamma import mvlgamma as multigammaln, zeta
 from ._gaussian import erfcx, log_ndtr, ndtr, ndtri
-from ._incomplete import gammainc, gammaincc
+from ._incomplete import igamma as gammainc, igammac as gammaincc
 from ._special import _tensors, digamma, erfc, erfinv, i0, lgamma as gammaln, logit, polygamma, xlogy
 from ._table import erf, exp2, expm1, log1p, sinc
 

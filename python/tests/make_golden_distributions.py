@@ -1,6 +1,7 @@
 """Writes golden/distributions.json: PyTorch's numbers for ``neurenix.distributions`` and ``neurenix.special``.
 
-Run it with an interpreter that has PyTorch: ``python tests/make_golden_distributions.py``. The tests do not need PyTorch.
+Run it with an interpreter that has PyTorch: ``python tests/make_golden_distributions.py``. The tests do not need
+PyTorch.
 """
 
 import json

@@ -116,11 +116,11 @@ def _within(mean: Callable[[Any, Any], Tensor], outside: Callable[[Any, Any], Te
 
 
 def _below_zero(p: Any, q: Any) -> Tensor:
-    return p.low < 0  # type: ignore[no-any-return]
+    return p.low < 0
 
 
 def _beyond_unit(p: Any, q: Any) -> Tensor:
-    return (p.low < 0) | (p.high > 1)  # type: ignore[no-any-return]
+    return (p.low < 0) | (p.high > 1)
 
 
 _register(Normal, _normal, Beta, ContinuousBernoulli, Exponential, Gamma, Gumbel, Laplace, Pareto, Uniform)

@@ -25,7 +25,7 @@ class Half(TransformedDistribution):
     @property
     def scale(self) -> Tensor:
         """The scale of the symmetric distribution."""
-        return self.base_dist.scale  # type: ignore[no-any-return]
+        return self.base_dist.scale
 
     @property
     def mode(self) -> Tensor:
@@ -35,10 +35,10 @@ class Half(TransformedDistribution):
         return _engine.where(value >= 0, self.base_dist._log_prob(value) + math.log(2), -math.inf)
 
     def _cdf(self, value: Tensor) -> Tensor:
-        return 2 * self.base_dist._cdf(value) - 1  # type: ignore[no-any-return]
+        return 2 * self.base_dist._cdf(value) - 1
 
     def _icdf(self, value: Tensor) -> Tensor:
-        return self.base_dist._icdf((value + 1) / 2)  # type: ignore[no-any-return]
+        return self.base_dist._icdf((value + 1) / 2)
 
     def entropy(self) -> Tensor:
-        return self.base_dist.entropy() - math.log(2)  # type: ignore[no-any-return]
+        return self.base_dist.entropy() - math.log(2)

@@ -26,8 +26,11 @@ def rejection(propose: Callable[[], tuple[Tensor, Tensor]], recorded: int) -> Te
     which nothing is ever accepted, as with NaN for a parameter, become NaN."""
     accepted, value = propose()
     for count in range(1, recorded if _engine.is_recording() else _LIMIT):
-        if count % _AT_ONCE == 0 and not _engine.is_recording() and bool(accepted.all()):
-            break
+        if not _engine.is_recording():
+            # One at a time, so that all use the same kernels.
+            _engine.evaluate([accepted, value])
+            if count % _AT_ONCE == 0 and bool(accepted.all()):
+                break
         now, other = propose()
         value = _engine.where(accepted, value, other)
         accepted = accepted | now
@@ -38,16 +41,16 @@ def log_standard_gamma(concentration: Tensor) -> Tensor:
     """The logarithms of gamma variables of rate 1, which do not underflow. They have the implicit gradient of the
     concentration.
 
-    G. Marsaglia and W. W. Tsang, "A simple method for generating gamma variables", 2000, for the concentration plus one;
-    then times ``u ** (1 / concentration)``.
+    G. Marsaglia and W. W. Tsang, "A simple method for generating gamma variables", 2000, for the concentration plus
+    one; then times ``u ** (1 / concentration)``.
     """
     plain = concentration.detach()
     d = plain + (1 - 1 / 3)
     c = 1 / (9 * d).sqrt()
-    shape, kind = tuple(plain.shape), {"dtype": plain.dtype, "device": plain.device}
+    shape = tuple(plain.shape)
 
     def propose() -> tuple[Tensor, Tensor]:
-        x = randn(shape, **kind)
+        x = randn(shape, dtype=plain.dtype, device=plain.device)
         root = 1 + c * x
         log_v = 3 * root.clamp(min=1e-6).log()
         log_u = -exponential_like(plain, shape)
@@ -75,8 +78,8 @@ def _inversion(log_first: Tensor, log_ratio: Callable[[Tensor], Tensor]) -> Tens
 
 
 def poisson(rate: Tensor) -> Tensor:
-    """Poisson counts: by inversion up to a rate of 10, and by W. Hoermann's "transformed rejection method for generating
-    Poisson random variables" (PTRS), 1993, beyond."""
+    """Poisson counts: by inversion up to a rate of 10, and by W. Hoermann's "transformed rejection method for
+    generating Poisson random variables" (PTRS), 1993, beyond."""
     small, large = rate.clamp(max=10), rate.clamp(min=10)
     few = _inversion(-small, lambda k: (small.unsqueeze(-1) / k).log())
     b = 0.931 + 2.53 * large.sqrt()
@@ -85,7 +88,8 @@ def poisson(rate: Tensor) -> Tensor:
     bound = 0.9277 - 3.6224 / (b - 2)
 
     def propose() -> tuple[Tensor, Tensor]:
-        u, v = rand(tuple(rate.shape), dtype=rate.dtype, device=rate.device) - 0.5, uniform_like(rate, tuple(rate.shape))
+        u = rand(tuple(rate.shape), dtype=rate.dtype, device=rate.device) - 0.5
+        v = uniform_like(rate, tuple(rate.shape))
         us = (0.5 - u.abs()).clamp(min=1e-30)
         k = ((2 * a / us + b) * u + large + 0.43).floor()
         possible = (k >= 0) & ((us >= 0.013) | (v <= us))

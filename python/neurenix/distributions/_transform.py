@@ -72,7 +72,7 @@ class Transform:
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):
             return False
-        ours, theirs = self._arguments(), other._arguments()  # type: ignore[attr-defined]
+        ours, theirs = self._arguments(), other._arguments()
         return ours.keys() == theirs.keys() and all(_same(value, theirs[name]) for name, value in ours.items())
 
     __hash__ = object.__hash__
@@ -132,7 +132,7 @@ class _InverseTransform(Transform):
         return self._transform.domain
 
     @property
-    def bijective(self) -> bool:  # type: ignore[override]
+    def bijective(self) -> bool:
         return bool(self._transform.bijective)
 
     @property
@@ -191,7 +191,7 @@ class ComposeTransform(Transform):
         return _widened(self.parts[-1].codomain, event_dim)
 
     @property
-    def bijective(self) -> bool:  # type: ignore[override]
+    def bijective(self) -> bool:
         return all(part.bijective for part in self.parts)
 
     @property
@@ -229,7 +229,7 @@ class ComposeTransform(Transform):
             slope = part.log_abs_det_jacobian(before, after)
             total = total + sum_rightmost(slope, event_dim - int(part.domain.event_dim))
             event_dim += int(part.codomain.event_dim) - int(part.domain.event_dim)
-        return total  # type: ignore[no-any-return]
+        return total
 
     def forward_shape(self, shape: Shape) -> Shape:
         for part in self.parts:
@@ -265,7 +265,7 @@ class IndependentTransform(Transform):
         return constraints.independent(self.base_transform.codomain, self.reinterpreted_batch_ndims)
 
     @property
-    def bijective(self) -> bool:  # type: ignore[override]
+    def bijective(self) -> bool:
         return bool(self.base_transform.bijective)
 
     @property

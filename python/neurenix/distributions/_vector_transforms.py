@@ -158,7 +158,7 @@ class _Parts(Transform):
     dim: int
 
     @property
-    def bijective(self) -> bool:  # type: ignore[override]
+    def bijective(self) -> bool:
         return all(each.bijective for each in self.transforms)
 
     def _split(self, x: Tensor) -> list[Tensor]:

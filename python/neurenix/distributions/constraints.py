@@ -37,13 +37,13 @@ class _Dependent(Constraint):
         self._is_discrete, self._event_dim = is_discrete, event_dim
 
     @property
-    def is_discrete(self) -> bool:  # type: ignore[override]
+    def is_discrete(self) -> bool:
         if self._is_discrete is NotImplemented:
             raise NotImplementedError("is_discrete cannot be determined without an instance")
         return bool(self._is_discrete)
 
     @property
-    def event_dim(self) -> int:  # type: ignore[override]
+    def event_dim(self) -> int:
         if self._event_dim is NotImplemented:
             raise NotImplementedError("event_dim cannot be determined without an instance")
         return int(self._event_dim)
@@ -87,11 +87,11 @@ class _IndependentConstraint(Constraint):
         self.base_constraint, self.reinterpreted_batch_ndims = base_constraint, reinterpreted_batch_ndims
 
     @property
-    def is_discrete(self) -> bool:  # type: ignore[override]
+    def is_discrete(self) -> bool:
         return bool(self.base_constraint.is_discrete)
 
     @property
-    def event_dim(self) -> int:  # type: ignore[override]
+    def event_dim(self) -> int:
         return int(self.base_constraint.event_dim) + self.reinterpreted_batch_ndims
 
     def check(self, value: Tensor) -> Tensor:
@@ -111,11 +111,11 @@ class MixtureSameFamilyConstraint(Constraint):
         self.base_constraint = base_constraint
 
     @property
-    def is_discrete(self) -> bool:  # type: ignore[override]
+    def is_discrete(self) -> bool:
         return bool(self.base_constraint.is_discrete)
 
     @property
-    def event_dim(self) -> int:  # type: ignore[override]
+    def event_dim(self) -> int:
         return int(self.base_constraint.event_dim)
 
     def check(self, value: Tensor) -> Tensor:
@@ -126,6 +126,8 @@ class MixtureSameFamilyConstraint(Constraint):
 
 
 class _Boolean(Constraint):
+    """0 or 1."""
+
     is_discrete = True
 
     def check(self, value: Tensor) -> Tensor:
@@ -133,6 +135,8 @@ class _Boolean(Constraint):
 
 
 class _OneHot(Constraint):
+    """Vectors with one 1, and 0 elsewhere."""
+
     is_discrete = True
     event_dim = 1
 
@@ -153,7 +157,7 @@ class _Bounded(Constraint):
             self.upper_bound = upper_bound
 
     @property
-    def is_discrete(self) -> bool:  # type: ignore[override]
+    def is_discrete(self) -> bool:
         return self.whole
 
     def check(self, value: Tensor) -> Tensor:
@@ -169,32 +173,46 @@ class _Bounded(Constraint):
 
 
 class _Interval(_Bounded):
+    """From ``lower_bound`` to ``upper_bound``, both included."""
+
     def __init__(self, lower_bound: Any, upper_bound: Any) -> None:
         super().__init__(lower_bound, upper_bound)
 
 
 class _HalfOpenInterval(_Interval):
+    """From ``lower_bound`` to below ``upper_bound``."""
+
     closed_above = False
 
 
 class _IntegerInterval(_Interval):
+    """Whole numbers from ``lower_bound`` to ``upper_bound``."""
+
     whole = True
 
 
 class _GreaterThanEq(_Bounded):
+    """From ``lower_bound`` on."""
+
     def __init__(self, lower_bound: Any) -> None:
         super().__init__(lower_bound=lower_bound)
 
 
 class _GreaterThan(_GreaterThanEq):
+    """Above ``lower_bound``."""
+
     closed_below = False
 
 
 class _IntegerGreaterThan(_GreaterThanEq):
+    """Whole numbers from ``lower_bound`` on."""
+
     whole = True
 
 
 class _LessThan(_Bounded):
+    """Below ``upper_bound``."""
+
     closed_above = False
 
     def __init__(self, upper_bound: Any) -> None:
@@ -206,6 +224,8 @@ class _Real(_Bounded):
 
 
 class _Simplex(Constraint):
+    """Vectors of numbers from 0 on whose sum is 1."""
+
     event_dim = 1
 
     def check(self, value: Tensor) -> Tensor:
@@ -226,6 +246,8 @@ class _Multinomial(Constraint):
 
 
 class _LowerTriangular(Constraint):
+    """Lower triangular matrices."""
+
     event_dim = 2
 
     def check(self, value: Tensor) -> Tensor:
@@ -249,6 +271,8 @@ class _CorrCholesky(_LowerCholesky):
 
 
 class _Square(Constraint):
+    """Square matrices."""
+
     event_dim = 2
 
     def check(self, value: Tensor) -> Tensor:
@@ -257,6 +281,8 @@ class _Square(Constraint):
 
 
 class _Symmetric(_Square):
+    """Symmetric matrices."""
+
     def check(self, value: Tensor) -> Tensor:
         if value.shape[-2] != value.shape[-1]:
             return super().check(value)
@@ -264,6 +290,8 @@ class _Symmetric(_Square):
 
 
 class _PositiveSemidefinite(_Symmetric):
+    """Symmetric matrices whose eigenvalues are not negative."""
+
     def check(self, value: Tensor) -> Tensor:
         symmetric = super().check(value)
         if value.shape[-2] != value.shape[-1]:
@@ -275,6 +303,8 @@ class _PositiveSemidefinite(_Symmetric):
 
 
 class _PositiveDefinite(_PositiveSemidefinite):
+    """Symmetric matrices whose eigenvalues are positive."""
+
     def _accepts(self, eigenvalues: Tensor) -> Tensor:
         return eigenvalues > 0
 
@@ -286,15 +316,17 @@ class _Parts(Constraint):
         self.cseq, self.dim = list(cseq), dim
 
     @property
-    def is_discrete(self) -> bool:  # type: ignore[override]
+    def is_discrete(self) -> bool:
         return any(each.is_discrete for each in self.cseq)
 
     @property
-    def event_dim(self) -> int:  # type: ignore[override]
+    def event_dim(self) -> int:
         return max(int(each.event_dim) for each in self.cseq)
 
 
 class _Cat(_Parts):
+    """Constraints of parts of the sizes ``lengths`` along ``dim``."""
+
     def __init__(self, cseq: Sequence[Constraint], dim: int = 0, lengths: Sequence[int] | None = None) -> None:
         super().__init__(cseq, dim)
         self.lengths = [1] * len(self.cseq) if lengths is None else list(lengths)
@@ -307,8 +339,10 @@ class _Cat(_Parts):
 
 
 class _Stack(_Parts):
+    """A constraint for each position along ``dim``."""
+
     @property
-    def event_dim(self) -> int:  # type: ignore[override]
+    def event_dim(self) -> int:
         dims = max(int(each.event_dim) for each in self.cseq)
         return dims + 1 if self.dim + dims < 0 else dims
 

@@ -14,9 +14,9 @@ from .utils import clamp_probs, uniform_like
 
 
 class ContinuousBernoulli(Probabilities, ExponentialFamily):
-    """The distribution on [0, 1] with a density proportional to ``probs ** x * (1 - probs) ** (1 - x)`` (Loaiza-Ganem and
-    Cunningham, "The continuous Bernoulli", 2019). Pass ``probs`` or ``logits``. Between ``lims``, where its formulas
-    divide 0 by 0, Taylor series replace them."""
+    """The distribution on [0, 1] with a density proportional to ``probs ** x * (1 - probs) ** (1 - x)``
+    (Loaiza-Ganem and Cunningham, "The continuous Bernoulli", 2019). Pass ``probs`` or ``logits``. Between ``lims``,
+    where its formulas divide 0 by 0, Taylor series replace them."""
 
     arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
     support = constraints.unit_interval

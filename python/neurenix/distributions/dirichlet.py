@@ -15,8 +15,8 @@ from .utils import epsilon, tiny
 
 
 class Dirichlet(ExponentialFamily):
-    """The Dirichlet distribution over vectors of probabilities: gamma variables of these concentrations, divided by their
-    sum. Samples are differentiable through the gamma variables, which do not underflow."""
+    """The Dirichlet distribution over vectors of probabilities: gamma variables of these concentrations, divided by
+    their sum. Samples are differentiable through the gamma variables, which do not underflow."""
 
     arg_constraints = {"concentration": constraints.independent(constraints.positive, 1)}
     support = constraints.simplex

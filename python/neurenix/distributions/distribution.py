@@ -17,8 +17,9 @@ Self = TypeVar("Self", bound="Distribution")
 class Distribution:
     """A distribution over events of shape ``event_shape``, one for each element of ``batch_shape``.
 
-    A subclass declares ``arg_constraints`` and ``support``, passes its parameters to ``_set`` and implements what it has
-    of ``_draw``, ``_log_prob``, ``_cdf`` and ``_icdf``, which get checked arguments; or overrides the public methods.
+    A subclass declares ``arg_constraints`` and ``support``, passes its parameters to ``_set`` and implements what it
+    has of ``_draw``, ``_log_prob``, ``_cdf`` and ``_icdf``, which get checked arguments; or overrides the public
+    methods.
     """
 
     has_rsample = False
@@ -96,7 +97,7 @@ class Distribution:
         for name, value in vars(self).items():
             if name in self._parameters or not isinstance(getattr(type(self), name, None), lazy_property):
                 vars(new)[name] = value
-        return new  # type: ignore[no-any-return]
+        return new
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
@@ -192,7 +193,7 @@ class Distribution:
     def _checked(self, value: Any) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
-        return value  # type: ignore[no-any-return]
+        return value
 
     def _validate_sample(self, value: Any) -> None:
         """Raises ``ValueError`` if ``value`` does not have the shape of a sample, or is not in the support."""

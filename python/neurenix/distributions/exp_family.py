@@ -19,8 +19,8 @@ def bregman_terms(p: Any) -> tuple[list[Tensor], Tensor, list[Tensor]]:
 
 class ExponentialFamily(Distribution):
     """A density ``exp(t(x) . theta - F(theta) + k(x))``. A subclass that gives the natural parameters theta
-    (``_natural_params``), F (``_log_normalizer``) and the mean of k (``_mean_carrier_measure``) gets its entropy, and the
-    divergence from another member, from the gradient of F.
+    (``_natural_params``), F (``_log_normalizer``) and the mean of k (``_mean_carrier_measure``) gets its entropy,
+    and the divergence from another member, from the gradient of F.
     """
 
     @property

@@ -14,8 +14,8 @@ from .utils import tiny
 
 
 class Gamma(ExponentialFamily):
-    """The gamma distribution with shape ``concentration`` and inverse scale ``rate``. Samples have the implicit gradient
-    of the concentration."""
+    """The gamma distribution with shape ``concentration`` and inverse scale ``rate``. Samples have the implicit
+    gradient of the concentration."""
 
     arg_constraints = {"concentration": constraints.positive, "rate": constraints.positive}
     support: Any = constraints.nonnegative

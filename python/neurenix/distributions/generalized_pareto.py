@@ -13,8 +13,8 @@ from .utils import exponential_like
 
 
 class GeneralizedPareto(Distribution):
-    """The generalized Pareto distribution from ``loc`` on, whose tail falls as ``x ** -(1 / concentration)``; exponential
-    for a concentration of 0, and bounded above for a negative one."""
+    """The generalized Pareto distribution from ``loc`` on, whose tail falls as ``x ** -(1 / concentration)``;
+    exponential for a concentration of 0, and bounded above for a negative one."""
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive, "concentration": constraints.real}
     has_rsample = True

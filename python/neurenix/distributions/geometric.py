@@ -14,7 +14,8 @@ from .utils import exponential_like
 
 
 class Geometric(Probabilities):
-    """The number of failures before the first success, which has probability ``probs``. Pass ``probs`` or ``logits``."""
+    """The number of failures before the first success, which has probability ``probs``. Pass ``probs`` or
+    ``logits``."""
 
     arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
     support = constraints.nonnegative_integer

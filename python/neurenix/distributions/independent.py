@@ -22,8 +22,6 @@ class Independent(Distribution):
     ((2,), (3,))
     """
 
-    arg_constraints: Any = {}
-
     def __init__(
         self, base_distribution: Distribution, reinterpreted_batch_ndims: int, validate_args: bool | None = None
     ) -> None:

@@ -27,12 +27,12 @@ class InverseGamma(TransformedDistribution):
     @property
     def concentration(self) -> Tensor:
         """The shape of the gamma distribution."""
-        return self.base_dist.concentration  # type: ignore[no-any-return]
+        return self.base_dist.concentration
 
     @property
     def rate(self) -> Tensor:
         """The inverse scale of the gamma distribution."""
-        return self.base_dist.rate  # type: ignore[no-any-return]
+        return self.base_dist.rate
 
     @property
     def mean(self) -> Tensor:

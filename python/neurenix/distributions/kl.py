@@ -15,8 +15,8 @@ _FOUND: dict[tuple[type, type], Divergence] = {}
 
 
 def register_kl(type_p: type, type_q: type) -> Callable[[Divergence], Divergence]:
-    """A decorator that registers a function ``(p, q)`` as the divergence of these classes and their subclasses. The most
-    specific classes win; if that is ambiguous, ``kl_divergence`` warns.
+    """A decorator that registers a function ``(p, q)`` as the divergence of these classes and their subclasses. The
+    most specific classes win; if that is ambiguous, ``kl_divergence`` warns.
     """
     for kind in (type_p, type_q):
         if not isinstance(kind, type) or not issubclass(kind, Distribution):

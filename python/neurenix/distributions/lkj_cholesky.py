@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import _engine
 from .._engine import Tensor, randn
-from .._gamma import lgamma, multigammaln
+from .._gamma import lgamma, mvlgamma
 from . import constraints
 from .beta import Beta
 from .distribution import Distribution
@@ -47,5 +47,5 @@ class LKJCholesky(Distribution):
         order = order + 2 * (self.concentration - 1).unsqueeze(-1)
         less = self.dim - 1
         alpha = self.concentration + 0.5 * less
-        normalizer = 0.5 * less * math.log(math.pi) + multigammaln(alpha - 0.5, less) - lgamma(alpha) * less
+        normalizer = 0.5 * less * math.log(math.pi) + mvlgamma(alpha - 0.5, less) - lgamma(alpha) * less
         return (order * diagonal.log()).sum(-1) - normalizer

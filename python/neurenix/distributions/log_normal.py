@@ -23,12 +23,12 @@ class LogNormal(TransformedDistribution):
     @property
     def loc(self) -> Tensor:
         """The mean of the logarithm."""
-        return self.base_dist.loc  # type: ignore[no-any-return]
+        return self.base_dist.loc
 
     @property
     def scale(self) -> Tensor:
         """The standard deviation of the logarithm."""
-        return self.base_dist.scale  # type: ignore[no-any-return]
+        return self.base_dist.scale
 
     @property
     def mean(self) -> Tensor:
@@ -43,4 +43,4 @@ class LogNormal(TransformedDistribution):
         return (self.scale**2).expm1() * (2 * self.loc + self.scale**2).exp()
 
     def entropy(self) -> Tensor:
-        return self.base_dist.entropy() + self.loc  # type: ignore[no-any-return]
+        return self.base_dist.entropy() + self.loc

@@ -30,9 +30,9 @@ class LogisticNormal(TransformedDistribution):
     @property
     def loc(self) -> Tensor:
         """The means of the normal variables."""
-        return self._normal().loc  # type: ignore[no-any-return]
+        return self._normal().loc
 
     @property
     def scale(self) -> Tensor:
         """The standard deviations of the normal variables."""
-        return self._normal().scale  # type: ignore[no-any-return]
+        return self._normal().scale

@@ -14,8 +14,8 @@ from .utils import lazy_property
 
 
 class LowRankMultivariateNormal(Distribution):
-    """The normal distribution of vectors with the covariance ``cov_factor @ cov_factor.mT + diag(cov_diag)``. It inverts
-    and factorizes matrices of the size of the rank, not of the vectors (Woodbury)."""
+    """The normal distribution of vectors with the covariance ``cov_factor @ cov_factor.mT + diag(cov_diag)``. It
+    inverts and factorizes matrices of the size of the rank, not of the vectors (Woodbury)."""
 
     arg_constraints = {
         "loc": constraints.real_vector,

@@ -22,8 +22,6 @@ class MixtureSameFamily(Distribution):
     (0.0, 2.0)
     """
 
-    arg_constraints: Any = {}
-
     def __init__(
         self,
         mixture_distribution: Categorical,

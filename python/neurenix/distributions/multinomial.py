@@ -14,8 +14,8 @@ from .categorical import Categories
 
 
 class Multinomial(Categories):
-    """How often each category is drawn in ``total_count`` draws, an integer. Pass ``probs`` or ``logits``, which need not
-    be normalized."""
+    """How often each category is drawn in ``total_count`` draws, an integer. Pass ``probs`` or ``logits``, which
+    need not be normalized."""
 
     has_enumerate_support = False
     total_count: int

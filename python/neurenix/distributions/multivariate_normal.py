@@ -41,7 +41,7 @@ class MultivariateNormal(WithCovariance):
         )
         if not isinstance(loc, Tensor) or loc.ndim < 1:
             raise ValueError("MultivariateNormal: loc must be a tensor of at least one dimension")
-        self._set(validate_args, loc=loc, **{name: value})
+        self._set(validate_args, None, loc=loc, **{name: value})
 
     @property
     def mean(self) -> Tensor:

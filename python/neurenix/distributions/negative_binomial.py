@@ -13,8 +13,8 @@ from ._sampling import log_standard_gamma, poisson
 
 
 class NegativeBinomial(Probabilities):
-    """The number of successes, each of which has probability ``probs``, before ``total_count`` failures. Pass ``probs`` or
-    ``logits``."""
+    """The number of successes, each of which has probability ``probs``, before ``total_count`` failures. Pass
+    ``probs`` or ``logits``."""
 
     arg_constraints = {
         "total_count": constraints.greater_than_eq(0),

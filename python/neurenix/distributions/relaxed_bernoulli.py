@@ -49,14 +49,14 @@ class RelaxedBernoulli(TransformedDistribution):
     @property
     def temperature(self) -> Tensor:
         """How far samples are from 0 and 1."""
-        return self.base_dist.temperature  # type: ignore[no-any-return]
+        return self.base_dist.temperature
 
     @property
     def probs(self) -> Tensor:
         """The probabilities of 1."""
-        return self.base_dist.probs  # type: ignore[no-any-return]
+        return self.base_dist.probs
 
     @property
     def logits(self) -> Tensor:
         """The log odds."""
-        return self.base_dist.logits  # type: ignore[no-any-return]
+        return self.base_dist.logits

@@ -52,14 +52,14 @@ class RelaxedOneHotCategorical(TransformedDistribution):
     @property
     def temperature(self) -> Tensor:
         """How far samples are from one-hot vectors."""
-        return self.base_dist.temperature  # type: ignore[no-any-return]
+        return self.base_dist.temperature
 
     @property
     def probs(self) -> Tensor:
         """The probabilities of the categories."""
-        return self.base_dist.probs  # type: ignore[no-any-return]
+        return self.base_dist.probs
 
     @property
     def logits(self) -> Tensor:
         """Their logarithms."""
-        return self.base_dist.logits  # type: ignore[no-any-return]
+        return self.base_dist.logits

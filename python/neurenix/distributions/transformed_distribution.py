@@ -16,8 +16,6 @@ from .utils import sum_rightmost
 class TransformedDistribution(Distribution):
     """The distribution of ``transforms`` applied to a variable of ``base_distribution``."""
 
-    arg_constraints: Any = {}
-
     def __init__(
         self,
         base_distribution: Distribution,
@@ -82,7 +80,8 @@ class TransformedDistribution(Distribution):
         return self._forward(self.base_dist.rsample(sample_shape))
 
     def _log_prob(self, value: Tensor) -> Tensor:
-        event_dim, total, y = len(self.event_shape), 0.0, value
+        event_dim, y = len(self.event_shape), value
+        total: Any = 0.0
         for transform in reversed(self.transforms):
             x = transform.inv(y)
             event_dim += int(transform.domain.event_dim) - int(transform.codomain.event_dim)

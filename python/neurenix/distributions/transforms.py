@@ -3,7 +3,7 @@
 >>> import neurenix as nx
 >>> from neurenix.distributions import transforms
 >>> t = transforms.ExpTransform()
->>> t.inv(t(nx.tensor(0.5))).item()
+>>> t.log_abs_det_jacobian(nx.tensor(0.5), t(nx.tensor(0.5))).item()
 0.5
 """
 

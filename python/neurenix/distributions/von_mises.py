@@ -13,8 +13,8 @@ from .distribution import Distribution
 
 
 class VonMises(Distribution):
-    """The von Mises distribution of angles in [-pi, pi), around ``loc``. Its variance is that of the circle: 1 minus the
-    mean resultant length."""
+    """The von Mises distribution of angles in [-pi, pi), around ``loc``. Its variance is that of the circle: 1 minus
+    the mean resultant length."""
 
     arg_constraints = {"loc": constraints.real, "concentration": constraints.positive}
     support = constraints.real

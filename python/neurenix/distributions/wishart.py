@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 from .. import _engine, linalg
 from .._engine import Tensor, randn
-from .._gamma import digamma, multigammaln
+from .._gamma import digamma, mvlgamma
 from . import constraints
 from ._covariance import MATRICES, WithCovariance, log_diagonal
 from ._sampling import standard_gamma
@@ -20,7 +20,10 @@ class Wishart(WithCovariance, ExponentialFamily):
     the size of the matrix minus 1; it need not be whole. Pass ``covariance_matrix``, ``precision_matrix`` or
     ``scale_tril``. Samples use Bartlett's decomposition."""
 
-    arg_constraints: Any = {"df": constraints.dependent(event_dim=0), **MATRICES}
+    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {
+        "df": constraints.dependent(event_dim=0),
+        **MATRICES,
+    }
     support = constraints.positive_definite
     has_rsample = True
     df: Tensor
@@ -79,11 +82,11 @@ class Wishart(WithCovariance, ExponentialFamily):
         half = linalg.solve(tril.expand((*batch, p, p)), linalg.cholesky(value).expand((*batch, p, p)))
         trace = (half * half).sum([-2, -1])
         log_determinant = 2 * log_diagonal(linalg.cholesky(value))
-        normalizer = self.df * self._half_log_determinant() + multigammaln(self.df / 2, p)
+        normalizer = self.df * self._half_log_determinant() + mvlgamma(self.df / 2, p)
         return (self.df - p - 1) / 2 * log_determinant - trace / 2 - normalizer
 
     def entropy(self) -> Tensor:
         p, half = self.event_shape[-1], self.df / 2
         shifts = _engine.arange(p, dtype=half.dtype, device=half.device) * 0.5
         spread = (self.df - p - 1) / 2 * digamma(half.unsqueeze(-1) - shifts).sum(-1)
-        return (p + 1) * self._half_log_determinant() + multigammaln(half, p) - spread + self.df * p / 2
+        return (p + 1) * self._half_log_determinant() + mvlgamma(half, p) - spread + self.df * p / 2
