@@ -24,7 +24,8 @@ from ._incomplete import igamma as gammainc, igammac as gammaincc
 from ._special import _tensors, digamma, erfc, erfinv, i0, lgamma as gammaln, logit, polygamma, xlogy
 from ._table import erf, exp2, expm1, log1p, sinc
 
-psi = digamma
+psi, modified_bessel_i0, modified_bessel_i1 = digamma, i0, i1
+"""PyTorch's other names."""
 
 __all__ = [
     "digamma",
@@ -48,6 +49,8 @@ __all__ = [
     "log_softmax",
     "logit",
     "logsumexp",
+    "modified_bessel_i0",
+    "modified_bessel_i1",
     "multigammaln",
     "ndtr",
     "ndtri",

@@ -317,6 +317,9 @@ def test_a_squashed_normal() -> None:
     x = p.rsample((4,))
     expected = base.log_prob((x.atanh() - 0.5) / 2) - math.log(2) - (1 - x * x).log()
     assert nx.allclose(p.log_prob(x), expected, atol=1e-2)
+    # The cache makes the inverse of a rounded tangent exact.
+    far = D.TransformedDistribution(D.Normal(20.0, 1.0), D.TanhTransform(cache_size=1))
+    assert bool(far.log_prob(far.sample()).isfinite())
     decreasing = D.TransformedDistribution(base, D.AffineTransform(0.0, -2.0))
     assert nx.allclose(decreasing.cdf(t(1.0, 0.0, -1.0)), D.Normal(0.0, 2.0).cdf(t(1.0, 0.0, -1.0)), atol=1e-6)
     assert nx.allclose(decreasing.icdf(t(0.2, 0.5, 0.7)), D.Normal(0.0, 2.0).icdf(t(0.2, 0.5, 0.7)), atol=1e-5)
@@ -398,7 +401,14 @@ def test_subclasses_as_in_pytorch() -> None:
                 self._validate_sample(value)
             return D.Normal(0.0, 2 * self.scale).log_prob(value)
 
+        def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
+            new = self._get_checked_instance(Doubled, _instance)
+            new.scale = self.scale.expand(batch_shape)
+            super(Doubled, new).__init__(batch_shape, validate_args=False)
+            return new
+
     p = Doubled(t(1.0, 2.0))
+    assert p.expand((4, 2)).sample().shape == (4, 2)
     assert p.sample((3,)).shape == (3, 2) and p.log_prob(nx.zeros(2)).shape == (2,)
     with pytest.raises(ValueError, match="support"):
         p.log_prob(t(math.nan, 0.0))

@@ -69,13 +69,19 @@ class Distribution:
         return 0 if constraint is None or constraints.is_dependent(constraint) else int(constraint.event_dim)
 
     def _check_parameters(self) -> None:
+        checks = {}
         for name, constraint in self.arg_constraints.items():
             if constraints.is_dependent(constraint):
                 continue
             if name not in vars(self) and isinstance(getattr(type(self), name, None), lazy_property):
                 continue
-            value = getattr(self, name)
-            if isinstance(value, Tensor) and not bool(constraint.check(value).all()):
+            if isinstance(value := getattr(self, name), Tensor):
+                checks[name] = constraint.check(value.detach()).all()
+        # One read for all of them.
+        _engine.evaluate(list(checks.values()))
+        for name, passed in checks.items():
+            if not bool(passed):
+                value, constraint = getattr(self, name), self.arg_constraints[name]
                 raise ValueError(
                     f"Expected parameter {name} ({type(value).__name__} of shape {tuple(value.shape)}) of distribution "
                     f"{self!r} to satisfy the constraint {constraint!r}, but found invalid values:\n{value}"
@@ -90,6 +96,12 @@ class Distribution:
             setattr(new, name, value.expand((*shape, *value.shape[value.ndim - self._dims(name) :])))
         new._batch_shape = shape
         return new
+
+    def _get_checked_instance(self, cls: type, _instance: Any = None) -> Any:
+        """What ``expand`` of a subclass written for PyTorch fills: ``_instance``, or an empty one of this class."""
+        if _instance is None and type(self).__init__ is not cls.__init__:  # type: ignore[misc]
+            raise NotImplementedError(f"{type(self).__name__} has its own __init__ and must have its own expand")
+        return type(self).__new__(type(self)) if _instance is None else _instance
 
     def _copied(self: Self, instance: Any = None) -> Self:
         """A copy without what lazy properties have computed."""
@@ -218,5 +230,5 @@ class Distribution:
 
     def __repr__(self) -> str:
         names = [name for name in self.arg_constraints if name in vars(self)]
-        shown = [f"{name}: {v if (v := vars(self)[name]).numel() == 1 else tuple(v.shape)}" for name in names]
+        shown = [f"{name}: {v.item() if (v := vars(self)[name]).ndim == 0 else tuple(v.shape)}" for name in names]
         return f"{type(self).__name__}({', '.join(shown)})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from .._autograd import no_grad
 from .._engine import Tensor
 from . import constraints
 from .distribution import Distribution
@@ -74,7 +75,9 @@ class TransformedDistribution(Distribution):
         return value
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        return self._forward(self.base_dist.sample(sample_shape)).detach()
+        # The value itself, which the transforms may have cached.
+        with no_grad():
+            return self._forward(self.base_dist.sample(sample_shape))
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         return self._forward(self.base_dist.rsample(sample_shape))
