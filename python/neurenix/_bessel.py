@@ -40,25 +40,41 @@ def _ratio(value: Tensor, x: Tensor) -> Tensor:
     return _engine.where(x == 0, 0.5, value / _engine.where(x == 0, 1.0, x))
 
 
-@elementwise(lambda x: i1(x))
+def _i0_slope(x: Tensor) -> Tensor:
+    return i1(x)
+
+
+@elementwise(_i0_slope)
 def i0(input: Tensor) -> Tensor:
     """The modified Bessel function of the first kind of order 0."""
     return _unscaled(0, input)
 
 
-@elementwise(lambda x: i0(x) - _ratio(i1(x), x))
+def _i1_slope(x: Tensor) -> Tensor:
+    return i0(x) - _ratio(i1(x), x)
+
+
+@elementwise(_i1_slope)
 def i1(input: Tensor) -> Tensor:
     """The modified Bessel function of the first kind of order 1."""
     return _unscaled(1, input)
 
 
-@elementwise(lambda x: i1e(x) - x.sign() * i0e(x))
+def _i0e_slope(x: Tensor) -> Tensor:
+    return i1e(x) - x.sign() * i0e(x)
+
+
+@elementwise(_i0e_slope)
 def i0e(input: Tensor) -> Tensor:
     """``i0(x) * exp(-abs(x))``."""
     return _scaled(0, input)
 
 
-@elementwise(lambda x: i0e(x) - x.sign() * i1e(x) - _ratio(i1e(x), x))
+def _i1e_slope(x: Tensor) -> Tensor:
+    return i0e(x) - x.sign() * i1e(x) - _ratio(i1e(x), x)
+
+
+@elementwise(_i1e_slope)
 def i1e(input: Tensor) -> Tensor:
     """``i1(x) * exp(-abs(x))``."""
     return _scaled(1, input)

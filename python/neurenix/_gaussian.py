@@ -23,7 +23,11 @@ def _exp_square(x: Tensor) -> Tensor:
     return (short * short).exp() * ((x - short) * (x + short)).exp()
 
 
-@elementwise(lambda x: 2 * x * erfcx(x) - 2 / math.sqrt(math.pi))
+def _erfcx_slope(x: Tensor) -> Tensor:
+    return 2 * x * erfcx(x) - 2 / math.sqrt(math.pi)
+
+
+@elementwise(_erfcx_slope)
 def erfcx(input: Tensor) -> Tensor:
     """``exp(x * x) * erfc(x)``, also where ``erfc`` is too small for the dtype.
 

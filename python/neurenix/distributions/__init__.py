@@ -106,7 +106,7 @@ __all__ = [
     "register_kl",
     "transform_to",
     "transforms",
-    *transforms.__all__,
 ]
+__all__ += transforms.__all__
 
 del _cross_divergences, _same_divergences

@@ -15,8 +15,11 @@ from .utils import epsilon, tiny
 
 class _Increasing(Transform):
     bijective = True
-    sign = 1
     domain = constraints.real
+
+    @property
+    def sign(self) -> Any:
+        return 1
 
 
 class ExpTransform(_Increasing):

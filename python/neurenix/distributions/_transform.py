@@ -70,7 +70,7 @@ class Transform:
         return {name: value for name, value in vars(self).items() if name not in ("_cache_size", "_cached", "_inv")}
 
     def __eq__(self, other: object) -> bool:
-        if type(self) is not type(other):
+        if not isinstance(other, Transform) or type(self) is not type(other):
             return False
         ours, theirs = self._arguments(), other._arguments()
         return ours.keys() == theirs.keys() and all(_same(value, theirs[name]) for name, value in ours.items())

@@ -32,7 +32,7 @@ class ContinuousBernoulli(Probabilities, ExponentialFamily):
         self._lims = lims
         self._set_either(validate_args, probs, logits)
         if probs is not None:
-            self.probs = clamp_probs(self.probs)
+            vars(self)["probs"] = clamp_probs(self.probs)
 
     def _outside(self) -> Tensor:
         return (self.probs <= self._lims[0]) | (self.probs > self._lims[1])

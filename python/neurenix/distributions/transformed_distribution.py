@@ -57,13 +57,14 @@ class TransformedDistribution(Distribution):
         new._batch_shape = shape
         return new
 
-    @constraints.dependent_property(is_discrete=False)
-    def support(self) -> Any:
+    def _support(self) -> Any:
         if not self.transforms:
             return self.base_dist.support
         support = self.transforms[-1].codomain
         missing = len(self.event_shape) - int(support.event_dim)
         return constraints.independent(support, missing) if missing > 0 else support
+
+    support: Any = constraints.dependent_property(_support, is_discrete=False)
 
     @property
     def has_rsample(self) -> bool:  # type: ignore[override]
