@@ -126,7 +126,7 @@ def python_methods() -> list[ast.stmt]:
         listed = re.search(r"__all__ = \[.*?\]", (HERE / "neurenix" / f"{name}.py").read_text(), re.DOTALL)
         assert listed is not None
         shared |= set(ast.literal_eval(listed.group().removeprefix("__all__ = ")))
-    for name in ("random", "_methods", "_special", "_in_place"):
+    for name in ("random", "_methods", "_bessel", "_gamma", "_incomplete", "_special", "_in_place"):
         tree = ast.parse((HERE / "neurenix" / f"{name}.py").read_text())
         wanted = None if name == "_in_place" else shared
         for each in tree.body:
@@ -143,6 +143,7 @@ def python_methods() -> list[ast.stmt]:
         each.args.posonlyargs.extend(each.args.args[:1])
         each.args.posonlyargs[0] = ast.arg("self")
         del each.args.args[:1]
+        each.decorator_list = []
         Rewriter().visit(each)
     return [found[name] for name in sorted(found)]
 

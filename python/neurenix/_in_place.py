@@ -339,12 +339,17 @@ def signbit(self: Tensor) -> Tensor:
     return _elementwise.signbit(self)
 
 
+def polygamma(self: Tensor, n: int) -> Tensor:
+    """The ``n``-th derivative of ``digamma``."""
+    return _special.polygamma(n, self)
+
+
 _ELEMENTWISE = """
 absolute acos acosh addbmm addmm addmv addr arccos arccosh arcsin arcsinh arctan arctan2 arctanh asin asinh atan atan2 atanh
 baddbmm bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor clamp_max clamp_min clip copysign
-cos cosh cumprod cumsum deg2rad divide eq erf erfc erfinv exp2 expm1 fix float_power fmod frac gcd ge greater greater_equal gt
-heaviside hypot lcm ldexp le less less_equal log10 log1p log2 logical_and logical_not logical_or logical_xor logit lt
-multiply nan_to_num ne negative nextafter not_equal put rad2deg renorm rsqrt sgn sign sin sinc sinh square subtract tan tril triu
+cos cosh cumprod cumsum deg2rad digamma divide eq erf erfc erfinv exp2 expm1 fix float_power fmod frac gcd ge greater greater_equal gt
+heaviside hypot i0 igamma igammac lcm ldexp le less less_equal lgamma log10 log1p log2 logical_and logical_not logical_or logical_xor logit lt
+multiply mvlgamma nan_to_num ne negative nextafter not_equal polygamma put rad2deg renorm rsqrt sgn sign sin sinc sinh square subtract tan tril triu
 true_divide trunc xlogy
 """
 """Functions with a variant in place that ends with an underscore."""
@@ -369,12 +374,12 @@ def attach() -> None:
     """Adds methods to the tensor class: the functions of this module, the functions of other modules whose first argument is
     a tensor, and variants in place.
     """
-    for name, function in globals().items():
-        if not name.startswith("_") and getattr(function, "__module__", "") == __name__ and name != "attach":
-            setattr(Tensor, name, function)
     for module in (_methods, _numbers, _parts, _special, _statistics):
         for name in getattr(module, "METHODS", module.__all__):
             setattr(Tensor, name, getattr(module, name))
+    for name, function in globals().items():
+        if not name.startswith("_") and getattr(function, "__module__", "") == __name__ and name != "attach":
+            setattr(Tensor, name, function)
     for name in _ALSO.split():
         if not hasattr(Tensor, name):
             setattr(Tensor, name, getattr(_elementwise, name))

@@ -13,7 +13,7 @@ from ._operands import _tensor
 
 __all__ = [
     "deg2rad", "fix", "float_power", "fmax", "fmin", "frexp", "gcd", "heaviside", "isneginf", "isposinf", "isreal", "lcm", "ldexp",
-    "logaddexp2", "logit", "rad2deg", "rsub", "sgn", "true_divide",
+    "logaddexp2", "rad2deg", "rsub", "sgn", "true_divide",
 ]  # fmt: skip
 
 
@@ -122,18 +122,6 @@ def _scaled(x: Tensor, exponent: Tensor) -> Tensor:
 def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
     """``log2(2 ** input + 2 ** other)`` without overflow."""
     return logaddexp(input * math.log(2), other * math.log(2)) / math.log(2)
-
-
-def logit(input: Tensor, eps: float | None = None) -> Tensor:
-    """``log(x / (1 - x))``; ``eps`` clamps ``x`` to ``eps`` and ``1 - eps`` first.
-
-    >>> import neurenix as nx
-    >>> nx.logit(nx.Tensor([0.5, 1.0])).tolist()
-    [0.0, inf]
-    """
-    x = _float(input)
-    x = x if eps is None else x.clamp(eps, 1 - eps)
-    return x.log() - (-x).log1p()
 
 
 def gcd(input: Tensor, other: Any) -> Tensor:

@@ -6,9 +6,27 @@ from typing import Any
 
 from . import _engine
 from ._arguments import guard as _guard
+from ._arguments import guarded as _guarded
+from ._bessel import i0
+from ._derivative import elementwise as _elementwise
+from ._derivative import select as _select
 from ._engine import Tensor
+from ._gamma import digamma, lgamma, mvlgamma, polygamma
+from ._incomplete import igamma, igammac
 
-__all__ = ["erfc", "erfinv", "xlogy"]
+__all__ = [
+    "digamma",
+    "erfc",
+    "erfinv",
+    "i0",
+    "igamma",
+    "igammac",
+    "lgamma",
+    "logit",
+    "mvlgamma",
+    "polygamma",
+    "xlogy",
+]
 
 
 def erfc(input: Tensor) -> Tensor:
@@ -33,13 +51,38 @@ def erfinv(input: Tensor) -> Tensor:
 
 def xlogy(input: Any, other: Any) -> Tensor:
     """``x * log(y)``; 0 where ``x`` is 0 and ``y`` is not NaN."""
+    return _engine.xlogy(*_tensors("xlogy", input, other))
+
+
+def _tensors(name: str, input: Any, other: Any) -> tuple[Tensor, Tensor]:
+    """Two operands as tensors, of which one may be a number."""
     if not isinstance(input, Tensor) and not isinstance(other, Tensor):
-        raise TypeError("xlogy: expected at least one tensor")
+        raise TypeError(f"{name}: expected at least one tensor")
     if not isinstance(input, Tensor):
         input = _engine.full((), input, dtype=other.dtype if other.is_floating_point() else "float32", device=other.device)
     if not isinstance(other, Tensor):
         other = _engine.full((), other, dtype=input.dtype if input.is_floating_point() else "float32", device=input.device)
-    return _engine.xlogy(input, other)
+    return input, other
 
 
+@_elementwise(lambda x: 1 / (x * (1 - x)))
+def _logit(x: Tensor) -> Tensor:
+    # Near 1/2 the logarithm of a number near 1 would lose digits.
+    near = ((x * 2 - 1).clamp(-0.6, 0.6)).atanh() * 2
+    return _select((x / (1 - x)).log(), [((x - 0.5).abs() < 0.25, near)])
+
+
+def logit(input: Tensor, eps: float | None = None) -> Tensor:
+    """``log(x / (1 - x))``, the inverse of ``sigmoid``: infinite at 0 and 1, NaN outside. With ``eps``, the elements
+    are first clamped to ``eps`` and ``1 - eps``.
+
+    >>> import neurenix as nx
+    >>> nx.logit(nx.tensor([0.5, 1.0])).tolist()
+    [0.0, inf]
+    """
+    return _logit(input if eps is None else input.clamp(eps, 1 - eps))
+
+
+digamma, i0, lgamma = _guarded(digamma, "digamma"), _guarded(i0, "i0"), _guarded(lgamma, "lgamma")
+mvlgamma, polygamma = _guarded(mvlgamma, "mvlgamma"), _guarded(polygamma, "polygamma")
 _guard(globals())

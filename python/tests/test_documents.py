@@ -21,6 +21,7 @@ PAGES = [
     "docs/python.md",
     "docs/directml.md",
     "docs/distributed.md",
+    "docs/distributions.md",
     "docs/generation.md",
     "docs/npu.md",
     "docs/onnx.md",
@@ -49,7 +50,8 @@ def test_the_example_whose_types_are_checked_runs() -> None:
 
 MODULES = ["", ".amp", ".data", ".hardware", ".io", ".linalg", ".models", ".nn", ".nn.functional", ".nn.init", ".nn.utils"]
 MODULES += [f".distributed{name}" for name in ("", ".checkpoint", ".fsdp", ".functional", ".optim", ".tensor_parallel")]
-MODULES += [".nn.parallel", ".onnx", ".optim", ".optim.lr_scheduler", ".random", "._results"]
+MODULES += [".nn.parallel", ".onnx", ".optim", ".optim.lr_scheduler", ".random", "._results", ".special"]
+MODULES += [f".distributions{name}" for name in ("", ".constraints", ".constraint_registry", ".kl", ".transforms", ".utils")]
 
 
 def offered(module: Any) -> Iterator[tuple[str, Any]]:

@@ -1,0 +1,186 @@
+"""The gamma function and its relatives: lgamma, digamma, polygamma, zeta.
+
+Near 1 and 2 the formulas are polynomials times the factors that vanish there, so relative errors stay small. From 8 on
+they are the asymptotic series (Abramowitz and Stegun, 6.1.40, 6.3.18). Negative arguments are reflected (6.1.17, 6.3.7,
+6.4.7): there, errors are relative to the terms of that formula, not to a result near 0.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from . import _coefficients as table
+from . import _engine
+from ._derivative import differentiable, elementwise, narrowed, polynomial, select, wide
+from ._engine import Tensor
+
+BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330)
+"""The Bernoulli numbers of even index, from the second on."""
+
+_STIRLING = [number / (2 * k * (2 * k - 1)) for k, number in enumerate(BERNOULLI, 1)][::-1]
+_DIGAMMA_FAR = [number / (2 * k) for k, number in enumerate(BERNOULLI, 1)][::-1]
+_EULER_MACLAURIN = [number / math.factorial(2 * k) for k, number in enumerate(BERNOULLI, 1)]
+_HALF_LOG_TAU = 0.9189385332046727
+
+
+def _pi_fraction(x: Tensor) -> Tensor:
+    """pi times the distance of x from the nearest whole number: sine and tangent differ at most by a sign."""
+    return (x - x.round()) * math.pi
+
+
+def _is_pole(x: Tensor) -> Tensor:
+    return (x <= 0) & (x == x.floor())
+
+
+def stirling_rest(x: Tensor) -> Tensor:
+    """``lgamma(x) - (x - 0.5) log(x) + x - log(2 pi) / 2``, for x from 8."""
+    inverse = 1 / x
+    return polynomial(inverse * inverse, _STIRLING) * inverse
+
+
+def _shifted(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The argument y from 1 on at which the function is computed; ``y - 2``, without rounding, for y from 1 to 3; y
+    within 3 to 8 as the operand of the polynomials; and y from 8 on."""
+    y = select(x, [(x < 1, x + 1), (x < 0, 1 - x)])
+    t = select(x - 2, [(x < 1, x - 1), (x < 0, -x - 1)])
+    return y, t.clamp(-1, 1), (y.clamp(3, 8) - 5.5) / 2.5, y.clamp(min=8)
+
+
+def _lgamma_slope(x: Tensor) -> Tensor:
+    return digamma(x)
+
+
+@elementwise(_lgamma_slope)
+def lgamma(input: Tensor) -> Tensor:
+    """The logarithm of the absolute value of the gamma function; infinite at 0, -1, -2 and so on.
+
+    >>> import neurenix as nx
+    >>> nx.lgamma(nx.tensor([0.5, 5.0]))
+    tensor([0.5724, 3.1781])
+    """
+    x, kind = input, input.dtype.name
+    y, near, middle, far = _shifted(x)
+    low = (near + 1) * near * polynomial(near, table.LGAMMA_NEAR[kind])
+    mid = (y - 2) * polynomial(middle, table.LGAMMA_MIDDLE[kind])
+    high = (far - 0.5) * (far.log() - 1) + (stirling_rest(far) + (_HALF_LOG_TAU - 0.5))
+    value = select(low, [(y > 3, mid), (y > 8, high)])
+    small = value - x.abs().log()
+    reflected = math.log(math.pi) - _pi_fraction(x).sin().abs().log() - value
+    return select(value, [(x < 1, small), (x < 0, reflected), (_is_pole(x), math.inf)])
+
+
+def _digamma_slope(x: Tensor) -> Tensor:
+    return polygamma(1, x)
+
+
+@elementwise(_digamma_slope)
+def digamma(input: Tensor) -> Tensor:
+    """The derivative of ``lgamma``: minus infinity at 0, NaN at -1, -2 and so on.
+
+    >>> import neurenix as nx
+    >>> nx.digamma(nx.tensor([0.5, 1.0]))
+    tensor([-1.9635, -0.5772])
+    """
+    x, kind = input, input.dtype.name
+    y, near, middle, far = _shifted(x)
+    high, low = table.DIGAMMA_ROOT
+    first = (near - (high - 2) - low) * polynomial(near, table.DIGAMMA_NEAR[kind])
+    second = polynomial(middle, table.DIGAMMA_MIDDLE[kind])
+    inverse = 1 / far
+    square = inverse * inverse
+    third = far.log() - 0.5 * inverse - polynomial(square, _DIGAMMA_FAR) * square
+    value = select(first, [(y > 3, second), (y > 8, third)])
+    angle = _pi_fraction(x)
+    reflected = value - math.pi * angle.cos() / angle.sin()
+    return select(value, [(x < 1, value - 1 / x), (x < 0, reflected), (_is_pole(x) & (x < 0), math.nan)])
+
+
+def hurwitz(s: Any, q: Tensor) -> Tensor:
+    """``zeta(s, q)`` for q above 0 and s above 1: the first nine terms, and the Euler-Maclaurin formula for the rest
+    (NIST Digital Library of Mathematical Functions, 25.11.5)."""
+    terms = 9
+    total = sum((1 / (q + k)) ** s for k in range(1, terms)) + (1 / q) ** s
+    inverse = 1 / (q + terms)
+    factor, rest, power = s, 1 / (s - 1) + 0.5 * inverse, inverse * inverse
+    for k, coefficient in enumerate(_EULER_MACLAURIN, 1):
+        rest = rest + factor * coefficient * power
+        factor, power = factor * (s + (2 * k - 1)) * (s + 2 * k), power * inverse * inverse
+    return total + inverse ** (s - 1) * rest
+
+
+def _cotangent_derivative(n: int) -> list[float]:
+    """The n-th derivative of the cotangent as a polynomial in it, from the lowest power up."""
+    terms = [0.0, 1.0]
+    for _ in range(n):
+        slope = [power * value for power, value in enumerate(terms)][1:]
+        terms = [0.0] * (len(slope) + 2)
+        for power, value in enumerate(slope):
+            terms[power] -= value
+            terms[power + 2] -= value
+    return terms
+
+
+def polygamma(n: int, input: Tensor) -> Tensor:
+    """The n-th derivative of ``digamma``. Infinite at 0, -1, -2 and so on if ``n`` is at least 1.
+
+    >>> import neurenix as nx
+    >>> nx.polygamma(1, nx.tensor([1.0]))
+    tensor([1.6449])
+    """
+    if isinstance(n, bool) or not isinstance(n, int):
+        raise TypeError(f"polygamma: expected an integer n, got {type(n).__name__}")
+    if n < 0:
+        raise ValueError(f"polygamma: n is {n}, it must not be negative")
+    if n == 0:
+        return digamma(input)
+
+    def formula(x: Tensor) -> Tensor:
+        sign = (-1.0) ** (n + 1)
+        value = hurwitz(n + 1, _engine.where(x > 0, x, 1 - x)) * (sign * math.factorial(n))
+        angle = _pi_fraction(x)
+        cotangent = polynomial(angle.cos() / angle.sin(), _cotangent_derivative(n)[::-1])
+        reflected = value * (-1.0) ** n - cotangent * math.pi ** (n + 1)
+        return select(value, [(x < 0, reflected), (_is_pole(x), sign * math.inf)])
+
+    return elementwise(lambda x: polygamma(n + 1, x))(formula)(input)
+
+
+def mvlgamma(a: Tensor, p: int) -> Tensor:
+    """The logarithm of the multivariate gamma function of dimension ``p``, for ``a`` above ``(p - 1) / 2``."""
+    if p < 1:
+        raise ValueError(f"mvlgamma: p is {p}, it must be at least 1")
+    x = wide(a)
+    shifts = _engine.arange(p, dtype=x.dtype, device=x.device) * 0.5
+    return narrowed(lgamma(x.unsqueeze(-1) - shifts).sum(-1) + p * (p - 1) / 4 * math.log(math.pi), a)
+
+
+def zeta(input: Any, other: Any) -> Tensor:
+    """The Hurwitz zeta function, the sum of ``(other + k) ** -input`` over k from 0. Infinite where ``input`` is 1 or
+    ``other`` is 0, -1, -2 and so on; NaN where ``input`` is less than 1, and for other negative ``other``. It has a
+    gradient for ``other`` only.
+
+    >>> import neurenix as nx
+    >>> nx.special.zeta(nx.tensor([2.0]), 1)
+    tensor([1.6449])
+    """
+    given, (s, q) = _floats("zeta", input, other)
+    value = hurwitz(s.detach(), q.detach())
+    value = select(value, [(q <= 0, math.nan), (s < 1, math.nan), ((s == 1) | (_is_pole(q) & (s >= 1)), math.inf)])
+    return narrowed(differentiable(value, (q, lambda: -s * zeta(s + 1, q))), *given)
+
+
+def _floats(name: str, *inputs: Any) -> tuple[list[Tensor], list[Tensor]]:
+    """The operands, of which one may be a number, as tensors, and broadcast in the dtype of the computation."""
+    tensors = [each for each in inputs if isinstance(each, Tensor)]
+    if not tensors:
+        raise TypeError(f"{name}: expected at least one tensor")
+    like = next((each for each in tensors if each.is_floating_point()), None)
+    dtype, device = "float32" if like is None else like.dtype, tensors[0].device
+    given = [each if isinstance(each, Tensor) else _engine.full((), each, dtype=dtype, device=device) for each in inputs]
+    common: Any = given[0].dtype
+    shape = _engine.broadcast_shapes(*(tuple(each.shape) for each in given))
+    for each in given[1:]:
+        common = _engine.promote_types(common, each.dtype)
+    common = common if common.name in ("float32", "float64") else "float32"
+    return given, [each.to(common).expand(shape) for each in given]

@@ -1,0 +1,62 @@
+"""Relaxed Bernoulli distributions, whose samples are differentiable."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .._engine import Tensor
+from ..special import logit
+from . import constraints
+from ._probabilities import Probabilities
+from .transformed_distribution import TransformedDistribution
+from .transforms import SigmoidTransform
+from .utils import clamp_probs, uniform_like
+
+
+class LogitRelaxedBernoulli(Probabilities):
+    """The logits of ``RelaxedBernoulli``."""
+
+    arg_constraints = {"temperature": constraints.positive, "probs": constraints.unit_interval, "logits": constraints.real}
+    support = constraints.real
+    has_rsample = True
+    temperature: Tensor
+
+    def __init__(self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
+        self._set_either(validate_args, probs, logits, temperature=temperature)
+
+    def _draw(self, shape: tuple[int, ...]) -> Tensor:
+        noise = logit(clamp_probs(uniform_like(self._param, shape)))
+        return (noise + logit(clamp_probs(self.probs))) / self.temperature
+
+    def _log_prob(self, value: Tensor) -> Tensor:
+        difference = self.logits - value * self.temperature
+        # log1p(exp(d)) without overflow.
+        rest = difference.clamp(min=0) + (-difference.abs()).exp().log1p()
+        return self.temperature.log() + difference - 2 * rest
+
+
+class RelaxedBernoulli(TransformedDistribution):
+    """Numbers between 0 and 1 that tend to Bernoulli variables as ``temperature`` falls to 0 (Maddison, Mnih and Teh,
+    "The concrete distribution", 2016). Pass ``probs`` or ``logits``."""
+
+    arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
+    support = constraints.unit_interval
+
+    def __init__(self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
+        base = LogitRelaxedBernoulli(temperature, probs, logits, validate_args)
+        super().__init__(base, SigmoidTransform(), validate_args=validate_args)
+
+    @property
+    def temperature(self) -> Tensor:
+        """How far samples are from 0 and 1."""
+        return self.base_dist.temperature
+
+    @property
+    def probs(self) -> Tensor:
+        """The probabilities of 1."""
+        return self.base_dist.probs
+
+    @property
+    def logits(self) -> Tensor:
+        """The log odds."""
+        return self.base_dist.logits
