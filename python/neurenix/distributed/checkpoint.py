@@ -155,12 +155,13 @@ def _together(group: ProcessGroup | None, error: Exception | None, value: Any = 
 def save(state: Any, path: str | os.PathLike[str], group: Any = None) -> None:
     """Writes dictionaries and lists of tensors, shards and plain values. Every rank calls it. What several ranks have
     under a name must be the same; a rank may have names that others do not have. An older checkpoint of this name is
-    replaced.
+    replaced, with everything in its folder. A folder that is neither empty nor a checkpoint is never replaced.
 
     Raises ``RuntimeError`` on every rank if one of them cannot write; the older checkpoint is then as it was.
     """
     group = group_or_world(group, "checkpoint.save")
-    final = Path(path)
+    # Links stay links.
+    final = Path(path).resolve()
     unfinished = final.with_name(f"{final.name}.unfinished")
     file = f"rank-{group.rank()}.safetensors"
     problem: Exception | None = None
@@ -168,6 +169,8 @@ def save(state: Any, path: str | os.PathLike[str], group: Any = None) -> None:
     description: dict[str, Any] = {}
     try:
         if group.rank() == 0:
+            for each in (final, _older(final), unfinished):
+                _check_replaceable(each)
             shutil.rmtree(unfinished, ignore_errors=True)
             unfinished.mkdir(parents=True)
         own, description = _described(state)
@@ -265,13 +268,30 @@ def _finish(index: dict[str, Any], unfinished: Path, final: Path) -> None:
         json.dump(index, file)
         file.flush()
         os.fsync(file.fileno())
-    old = final.with_name(f"{final.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    if final.exists():
+    old = _older(final)
+    # If a process was killed between the renames, the older checkpoint has only this name: it stays until there is
+    # another one.
+    if (final / _INDEX).exists():
+        shutil.rmtree(old, ignore_errors=True)
         final.rename(old)
+    elif final.exists():
+        final.rmdir()
     unfinished.rename(final)
     _flush(final.parent)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def _older(folder: Path) -> Path:
+    """Where a checkpoint is while another one takes its place."""
+    return folder.with_name(f"{folder.name}.old")
+
+
+def _check_replaceable(folder: Path) -> None:
+    """Refuses to remove what is no checkpoint."""
+    names = os.listdir(folder) if folder.exists() else []
+    is_unfinished = folder.suffix == ".unfinished" and all(re.fullmatch(r"rank-\d+\.safetensors", name) for name in names)
+    if names and _INDEX not in names and not is_unfinished:
+        raise FileExistsError(f"{folder} exists and is no checkpoint, so it is not replaced: choose another path")
 
 
 def _flush(folder: Path) -> None:
@@ -351,7 +371,8 @@ class _Reading:
     """A checkpoint that is read."""
 
     def __init__(self, folder: Path) -> None:
-        old = folder.with_name(f"{folder.name}.old")
+        folder = folder.resolve()
+        old = _older(folder)
         # A process was killed between the renames.
         self.folder = old if not (folder / _INDEX).exists() and (old / _INDEX).exists() else folder
         try:
