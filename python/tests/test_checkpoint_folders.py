@@ -1,4 +1,4 @@
-"""Folders of checkpoints: what saving one may replace, and what remains if a process ends meanwhile."""
+"""Folders of checkpoints: what saving one may replace, and what remains if a process ends meanwhile; plain values."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import neurenix as nx
 import neurenix.distributed as dist
+import numpy as np
 import pytest
 from neurenix.distributed import checkpoint
 
@@ -70,3 +71,17 @@ def test_a_link_to_a_folder_stays(tmp_path: Path) -> None:
         checkpoint.save({"step": step}, link)
         assert checkpoint.load({"step": 9}, link) == {"step": step}
     assert link.is_symlink() and sorted(each.name for each in tmp_path.iterdir()) == ["disk", "run"]
+
+
+def test_plain_values(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    state = {"losses": [], "pair": (), "rates": {1: 0.5}, "inner": {"list": []}}
+    checkpoint.save(state, path)
+    # An empty list is a list of another length.
+    found = checkpoint.load({"losses": [1.0, [2.0]], "pair": (1,), "rates": {}, "inner": {"list": [1]}}, path)
+    assert found == {"losses": [], "pair": (), "rates": {"1": 0.5}, "inner": {"list": []}}
+    with pytest.raises(ValueError, match="does not have losses/0"):
+        checkpoint.load({"losses": [nx.ones(1)]}, path)
+    with pytest.raises(RuntimeError, match="inner/loss is a float32: save tensors, and numbers"):
+        checkpoint.save({"inner": {"loss": np.float32(1)}}, path)
+    assert checkpoint.load({"losses": [1.0]}, path) == {"losses": []}

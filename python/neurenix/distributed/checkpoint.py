@@ -154,8 +154,8 @@ def _together(group: ProcessGroup | None, error: Exception | None, value: Any = 
 # Writing.
 def save(state: Any, path: str | os.PathLike[str], group: Any = None) -> None:
     """Writes dictionaries and lists of tensors, shards and plain values. Every rank calls it. What several ranks have
-    under a name must be the same; a rank may have names that others do not have. An older checkpoint of this name is
-    replaced, with everything in its folder. A folder that is neither empty nor a checkpoint is never replaced.
+    under a name must be the same; a rank may have names that others do not have. Keys are saved as strings, and
+    :func:`load` returns new ones as strings. An older checkpoint of this name is replaced, with everything in its folder. A folder that is neither empty nor a checkpoint is never replaced.
 
     Raises ``RuntimeError`` on every rank if one of them cannot write; the older checkpoint is then as it was.
     """
@@ -174,7 +174,6 @@ def save(state: Any, path: str | os.PathLike[str], group: Any = None) -> None:
             shutil.rmtree(unfinished, ignore_errors=True)
             unfinished.mkdir(parents=True)
         own, description = _described(state)
-        json.dumps(description)
     except (OSError, TypeError, ValueError, RuntimeError) as error:
         problem = error
     gathered = _together(group, problem, description)
@@ -209,6 +208,7 @@ def _described(state: Any) -> tuple[dict[str, Shard], dict[str, Any]]:
         if key in own or key in values:
             raise ValueError(f"two keys of the state are {key!r} as text")
         if not _is_tensor(value):
+            _check_plain(key, value)
             values[key] = value
             continue
         shard = own[key] = _shard(value)
@@ -216,6 +216,15 @@ def _described(state: Any) -> tuple[dict[str, Shard], dict[str, Any]]:
         place = {"offset": part.offset, "box": part.box, "start": part.start, "length": part.length}
         tensors[key] = {"shape": part.shape, "dtype": shard.tensor.dtype.name, "part": place}
     return own, {"tensors": tensors, "values": values, "lists": lists}
+
+
+def _check_plain(key: str, value: Any) -> None:
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"{key} is a {type(value).__name__}: save tensors, and numbers, strings, bools and None of Python"
+        ) from None
 
 
 def _merged(gathered: list[dict[str, Any]]) -> dict[str, Any]:
@@ -413,9 +422,10 @@ class _Reading:
                 return self.values[path]
             raise ValueError(f"checkpoint.load: {self.folder} does not have {path}")
         given = list(_items(state))
-        if path in self.lists and path not in self.with_tensors:
+        is_list = path in self.lists or self.values.get(path) == []
+        if is_list and path not in self.with_tensors and not any(_is_tensor(value) for _, value in _leaves(state, "", [])):
             # Plain lists may have another length.
-            given = given[: len(self.inside[path])]
+            given = given[: len(self.inside.get(path, ()))]
         read = {key: self.fitted(value, _inside(path, _escaped(key))) for key, value in given}
         if path or not isinstance(state, dict):
             known = {_escaped(key) for key in read}
