@@ -145,6 +145,9 @@ def vocabularies() -> None:
     divisible = scores[:, : scores.shape[1] // dist.get_world_size() * dist.get_world_size()]
     label = nx.tensor([3])
     close(vocab_parallel_cross_entropy(own(divisible, 1), label), F.cross_entropy(divisible, label))
+    # Without their number the ranks cannot know where their classes begin.
+    with pytest.raises(ValueError, match=r"the ranks have \[7, 6\] classes: pass num_classes|\[5, 5, 3\] classes"):
+        vocab_parallel_cross_entropy(own(nx.zeros(1, words), 1), label)
     for wrong in (words, -1):
         with pytest.raises(IndexError, match="out of range"):
             vocab_parallel_cross_entropy(own(nx.zeros(1, words), 1), nx.tensor([wrong]), num_classes=words).item()
