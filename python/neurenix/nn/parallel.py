@@ -19,13 +19,15 @@ class DistributedDataParallel(Module):
 
     Gradients are averaged in buckets of ``bucket_cap_mb`` MiB, the last layers first; those of a bucket travel as soon as
     they are computed. The network's parameters and buffers become those of rank 0. Buffers, such as running statistics,
-    are rank 0's again before each forward pass in training, unless ``broadcast_buffers`` is False.
+    are rank 0's again before each forward pass in training, unless ``broadcast_buffers`` is False; not within
+    :meth:`no_sync`, where ranks may make different numbers of passes.
 
-    Every loss must depend on every parameter; otherwise pass ``find_unused_parameters=True``. ``compression`` (not in
+    Every loss must depend on every parameter; otherwise pass ``find_unused_parameters=True``. Freeze parameters before
+    the network is wrapped. ``compression`` (not in
     PyTorch, which has communication hooks) is the dtype in which gradients travel, such as ``nx.bfloat16``.
 
-    ``device_ids``, ``output_device``, ``gradient_as_bucket_view`` and ``static_graph`` are accepted, and change nothing: the
-    network stays where it is.
+    ``device_ids``, ``output_device``, ``check_reduction``, ``gradient_as_bucket_view`` and ``static_graph`` are accepted,
+    and change nothing: the network stays where it is.
 
     >>> import neurenix as nx
     >>> import neurenix.distributed as dist
@@ -61,6 +63,11 @@ class DistributedDataParallel(Module):
             raise RuntimeError("DistributedDataParallel: no parameter of the network requires gradients")
         self.module = module
         self.broadcast_buffers = broadcast_buffers
+        self.find_unused_parameters = find_unused_parameters
+        self._is_paused = False
+        # Which parameters the reducer averages was decided now.
+        self._trained = [(name, parameter) for name, parameter in named if parameter.requires_grad]
+        self._frozen = [(name, parameter) for name, parameter in named if not parameter.requires_grad]
         self._reducer = _engine.DataParallel(
             [name for name, _ in named],
             [parameter for _, parameter in named],
@@ -76,17 +83,43 @@ class DistributedDataParallel(Module):
         if buffers and self.process_group.size() > 1:
             _engine.broadcast_variables(buffers, self.process_group)
 
+    def _check_frozen(self) -> None:
+        """Refuses parameters that were frozen or unfrozen afterwards. Freezing all of them is harmless."""
+        for name, parameter in self._frozen:
+            if parameter.requires_grad:
+                raise RuntimeError(
+                    f"DistributedDataParallel: {name} was frozen when the network was wrapped, so its gradient is not "
+                    "averaged: unfreeze parameters before, and wrap the network again"
+                )
+        if self.find_unused_parameters:
+            return
+        frozen = [name for name, parameter in self._trained if not parameter.requires_grad]
+        if 0 < len(frozen) < len(self._trained):
+            raise RuntimeError(
+                f"DistributedDataParallel: {frozen[0]} was frozen after the network was wrapped: freeze parameters "
+                "before, or pass find_unused_parameters=True"
+            )
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the network."""
-        if self.broadcast_buffers and self.training and _engine.is_grad_enabled():
-            self._share_buffers()
+        if _engine.is_grad_enabled():
+            self._check_frozen()
+            if self.broadcast_buffers and self.training and not self._is_paused:
+                self._share_buffers()
         return self.module(*args, **kwargs)
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """While it lasts, gradients accumulate in each process. The next backward pass averages all of them at once."""
-        self._reducer.set_paused(True)
+        """While it lasts, gradients accumulate in each process, and buffers are each process's. The next backward pass
+        averages all gradients at once.
+        """
+        before = self._is_paused
+        self._pause(True)
         try:
             yield
         finally:
-            self._reducer.set_paused(False)
+            self._pause(before)
+
+    def _pause(self, is_paused: bool) -> None:
+        self._is_paused = is_paused
+        self._reducer.set_paused(is_paused)
