@@ -127,6 +127,19 @@ def group_or_world(group: Any, caller: str) -> ProcessGroup:
     return group
 
 
+# What launchers call the number of processes.
+_SIZES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
+
+
+def group_unless_alone(group: Any, caller: str) -> ProcessGroup | None:
+    """As :func:`group_or_world`, but None without :func:`init_process_group` if no launcher has started other
+    processes.
+    """
+    if group is None and GroupMember.WORLD is None and all(os.environ.get(name, "1") == "1" for name in _SIZES):
+        return None
+    return group_or_world(group, caller)
+
+
 def place(rank: int | None, group_rank: int | None, group: ProcessGroup, caller: str, name: str) -> int:
     """A rank's number in the group, given its rank in the job or in the group."""
     if (rank is None) == (group_rank is None):

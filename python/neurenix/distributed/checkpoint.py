@@ -53,7 +53,7 @@ from .._engine import ProcessGroup, Tensor
 from ..nn.module import Module
 from ..optim.optimizer import Optimizer
 from . import _module_state, _optim_state
-from ._groups import GroupMember, group_or_world
+from ._groups import GroupMember, group_or_world, group_unless_alone
 from ._part_files import BLOCK, PartFiles, write
 from ._shard import Copy, Part, Shard, Unread, copies
 
@@ -157,18 +157,20 @@ def save(state: Any, path: str | os.PathLike[str], group: Any = None) -> None:
     under a name must be the same; a rank may have names that others do not have. Keys are saved as strings, and
     :func:`load` returns new ones as strings. An older checkpoint of this name is replaced, with everything in its folder. A folder that is neither empty nor a checkpoint is never replaced.
 
-    Raises ``RuntimeError`` on every rank if one of them cannot write; the older checkpoint is then as it was.
+    Raises ``RuntimeError`` on every rank if one of them cannot write, and without a group the error itself; the older
+    checkpoint is then as it was.
     """
-    group = group_or_world(group, "checkpoint.save")
+    group = group_unless_alone(group, "checkpoint.save")
+    rank = 0 if group is None else group.rank()
     # Links stay links.
     final = Path(path).resolve()
     unfinished = final.with_name(f"{final.name}.unfinished")
-    file = f"rank-{group.rank()}.safetensors"
+    file = f"rank-{rank}.safetensors"
     problem: Exception | None = None
     own: dict[str, Shard] = {}
     description: dict[str, Any] = {}
     try:
-        if group.rank() == 0:
+        if rank == 0:
             for each in (final, _older(final), unfinished):
                 _check_replaceable(each)
             shutil.rmtree(unfinished, ignore_errors=True)
@@ -188,7 +190,7 @@ def save(state: Any, path: str | os.PathLike[str], group: Any = None) -> None:
         problem = error
     all_sums = _together(group, problem, sums)
     try:
-        if group.rank() == 0:
+        if rank == 0:
             for key, entry in index["tensors"].items():
                 for part in entry["parts"]:
                     part["crc32"] = all_sums[int(part["file"].removeprefix("rank-").partition(".")[0])][key]

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from .. import _engine
-from ..distributed._groups import group_or_world
+from ..distributed._groups import group_unless_alone
 from .module import Module
 
 __all__ = ["DistributedDataParallel"]
@@ -27,7 +27,7 @@ class DistributedDataParallel(Module):
     PyTorch, which has communication hooks) is the dtype in which gradients travel, such as ``nx.bfloat16``.
 
     ``device_ids``, ``output_device``, ``check_reduction``, ``gradient_as_bucket_view`` and ``static_graph`` are accepted,
-    and change nothing: the network stays where it is.
+    and change nothing: the network stays where it is. A process that no launcher started needs no ``init_process_group()``.
 
     >>> import neurenix as nx
     >>> import neurenix.distributed as dist
@@ -55,7 +55,7 @@ class DistributedDataParallel(Module):
         compression: Any = None,
     ) -> None:
         super().__init__()
-        self.process_group = group_or_world(process_group, "DistributedDataParallel")
+        self.process_group = group_unless_alone(process_group, "DistributedDataParallel")
         if dim != 0:
             raise ValueError("DistributedDataParallel: rows are along dimension 0")
         named = list(module.named_parameters())
@@ -68,19 +68,21 @@ class DistributedDataParallel(Module):
         # Which parameters the reducer averages was decided now.
         self._trained = [(name, parameter) for name, parameter in named if parameter.requires_grad]
         self._frozen = [(name, parameter) for name, parameter in named if not parameter.requires_grad]
-        self._reducer = _engine.DataParallel(
-            [name for name, _ in named],
-            [parameter for _, parameter in named],
-            self.process_group,
-            int(bucket_cap_mb * 2**20),
-            compression,
-            find_unused_parameters,
-        )
+        self._reducer: _engine.DataParallel | None = None
+        if self.process_group is not None:
+            self._reducer = _engine.DataParallel(
+                [name for name, _ in named],
+                [parameter for _, parameter in named],
+                self.process_group,
+                int(bucket_cap_mb * 2**20),
+                compression,
+                find_unused_parameters,
+            )
         self._share_buffers()
 
     def _share_buffers(self) -> None:
         buffers = list(self.module.buffers())
-        if buffers and self.process_group.size() > 1:
+        if buffers and self.process_group is not None and self.process_group.size() > 1:
             _engine.broadcast_variables(buffers, self.process_group)
 
     def _check_frozen(self) -> None:
@@ -122,4 +124,5 @@ class DistributedDataParallel(Module):
 
     def _pause(self, is_paused: bool) -> None:
         self._is_paused = is_paused
-        self._reducer.set_paused(is_paused)
+        if self._reducer is not None:
+            self._reducer.set_paused(is_paused)
