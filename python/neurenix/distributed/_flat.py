@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from .. import _engine
 from .._autograd import no_grad
 from .._engine import ProcessGroup, Tensor
+from ..nn._lent import Loan
 from ..nn.module import Module
 from ..nn.parameter import Parameter
 from ._gradient import with_gradient, with_hook
@@ -228,15 +228,6 @@ class Gathered(Tensor):
         self._flat.put(self._number, value)
 
 
-@contextmanager
-def lent(views: Sequence[tuple[Item, Tensor]]) -> Iterator[None]:
-    """Gives layers their parameters, as long as it lasts."""
-    before = [(module, name, module._parameters[name]) for item, _ in views for module, name in item.places]
-    for item, view in views:
-        for module, name in item.places:
-            module._parameters[name] = view
-    try:
-        yield
-    finally:
-        for module, name, value in reversed(before):
-            module._parameters[name] = value
+def places(views: Sequence[tuple[Item, Tensor]]) -> Loan:
+    """The views of items with the modules that have them."""
+    return [(module, name, view) for item, view in views for module, name in item.places]

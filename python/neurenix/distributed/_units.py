@@ -13,9 +13,10 @@ from .. import _engine
 from .._autograd import no_grad
 from .._compile import _flatten, _unflatten
 from .._engine import ProcessGroup, Tensor
+from ..nn._lent import lent
 from ..nn.module import Module
 from ..nn.parameter import Parameter
-from ._flat import Flat, FlatParameter, Gathered, Item, MixedPrecision, lent
+from ._flat import Flat, FlatParameter, Gathered, Item, MixedPrecision, places
 from ._split import groups_of
 
 
@@ -101,7 +102,7 @@ class Unit:
 
     def _with(self, wholes: Sequence[Tensor], args: Any, kwargs: Any) -> Any:
         views = [each for flat, whole in zip(self.flats, wholes, strict=True) for each in flat.views(whole)]
-        with lent(views):
+        with lent(places(views)):
             return self.call(*args, **kwargs)
 
     def _cast(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
@@ -125,7 +126,7 @@ class Unit:
                     gathered = Gathered(view)
                     gathered._flat, gathered._number = flat, number
                     views.append((item, gathered))
-        with lent(views):
+        with lent(places(views)):
             found = [(name, tensor) for name, tensor in entries(prefix) if not isinstance(tensor, FlatParameter)]
         yield from found
 
@@ -152,7 +153,7 @@ class Unit:
             del owner._parameters[name]
         self.is_open = True
         try:
-            with lent(views):
+            with lent(places(views)):
                 yield
         finally:
             self.is_open = False
