@@ -49,7 +49,8 @@ class Unit:
 
     def __init__(self, owner: Module, module: Module, call: Callable[..., Any], settings: Settings) -> None:
         self.module, self.call, self.settings = module, call, settings
-        for _, unit in units_in(module, ""):
+        inner = [unit for _, unit in units_in(module, "")]
+        for unit in inner:
             unit.is_outermost = False
         self.is_outermost: bool = True
         # Whether the layers have whole parameters now.
@@ -60,6 +61,8 @@ class Unit:
             Flat(found, settings.group, is_sharded, precision, settings.is_from_rank_0)
             for found in _by_kind(_own_parameters(module, settings.ignored))
         ]
+        # With those of the units inside.
+        self.all_flats = [*self.flats, *(flat for unit in inner for flat in unit.flats)]
         for number, flat in enumerate(self.flats):
             owner.register_parameter("flat_param" if number == 0 else f"flat_param_{number}", flat.parameter)
             for item in flat.items:
@@ -85,6 +88,9 @@ class Unit:
             wholes = [flat.whole(again) for flat in self.flats]
             result = self._with(wholes, args, kwargs)
             del wholes
+        if self.is_outermost and has_gradients:
+            for flat in self.all_flats:
+                flat.settle_unused()
         is_sharded = self.settings.strategy is not ShardingStrategy.NO_SHARD and self.settings.group.size() > 1
         if is_entry and is_sharded and not _engine.is_recording():
             # Now, so that the backward pass finds intermediate results, and gathers weights again.
