@@ -34,6 +34,12 @@ class MixedPrecision:
     cast_forward_inputs: bool = False
     cast_root_forward_inputs: bool = True
 
+    def __post_init__(self) -> None:
+        if self.keep_low_precision_grads:
+            raise NotImplementedError(
+                "MixedPrecision: keep_low_precision_grads=True is not supported: gradients have the dtype of their shards"
+            )
+
 
 class FlatParameter(Parameter):
     """This rank's part of the parameters of a unit, as a vector."""

@@ -40,6 +40,8 @@ class Settings:
     ignored: frozenset[Module] = frozenset()
     # Whether weights are gathered again in the backward pass; by default except for the outermost unit.
     gathers_again: bool | None = None
+    # The dtype of floating-point results; None to leave them as they are.
+    output_dtype: Any = None
 
 
 class Unit:
@@ -78,8 +80,13 @@ class Unit:
                     place._buffers[name] = buffer.to(precision.buffer_dtype)
 
     def forward(self, args: Any, kwargs: Any) -> Any:
-        """Calls the module with gathered parameters."""
-        args, kwargs = self._cast(args, kwargs)
+        """Calls the module with gathered parameters, and inputs and results of the dtypes that the settings say."""
+        precision = self.settings.precision
+        wanted = precision.cast_root_forward_inputs if self.is_outermost else precision.cast_forward_inputs
+        args, kwargs = _cast((args, kwargs), precision.param_dtype if wanted else None)
+        return _cast(self._called(args, kwargs), self.settings.output_dtype)
+
+    def _called(self, args: Any, kwargs: Any) -> Any:
         if self.is_open:
             return self.call(*args, **kwargs)
         has_gradients = _engine.is_grad_enabled()
@@ -111,16 +118,10 @@ class Unit:
         with lent(places(views)):
             return self.call(*args, **kwargs)
 
-    def _cast(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        precision = self.settings.precision
-        wanted = precision.cast_root_forward_inputs if self.is_outermost else precision.cast_forward_inputs
-        if precision.param_dtype is None or not wanted:
-            return args, kwargs
-        tensors: list[Tensor] = []
-        shape = _flatten((args, kwargs), tensors)
-        cast = [each.to(precision.param_dtype) if each.is_floating_point() else each for each in tensors]
-        args, kwargs = _unflatten(shape, cast)
-        return args, kwargs
+    def is_lent(self) -> bool:
+        """Whether the layers have parameters now."""
+        items = (item for flat in self.flats for item in flat.items)
+        return all(module._parameters[name] is not None for item in items for module, name in item.places)
 
     # The state.
     def state(self, entries: Callable[[str], Iterator[tuple[str, Tensor]]], prefix: str) -> Iterator[tuple[str, Tensor]]:
@@ -170,6 +171,15 @@ class Unit:
                 for number in range(len(flat.items)):
                     flat.put(number, next(values)[1])
                 flat.take_up()
+
+
+def _cast(values: Any, dtype: Any) -> Any:
+    """The values, with floating-point tensors of this dtype, if it is not None."""
+    if dtype is None:
+        return values
+    tensors: list[Tensor] = []
+    shape = _flatten(values, tensors)
+    return _unflatten(shape, [each.to(dtype) if each.is_floating_point() else each for each in tensors])
 
 
 _calls = threading.local()
