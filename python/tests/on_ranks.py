@@ -186,6 +186,8 @@ def main() -> None:
     spec = importlib.util.spec_from_file_location("functions", file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    # So that objects of its classes can be pickled.
+    sys.modules["functions"] = module
     spec.loader.exec_module(module)
     finished: dict[str, bool] = {}
     dist.init_process_group("gloo", timeout=60)
