@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import neurenix as nx
 import neurenix.distributed as dist
 import pytest
 
-CASES = [*((2, name) for name in ("gathered_objects",))]
+CASES = [
+    *((2, name) for name in ("gathered_objects", "refused_before_anything_travels", "arguments_of_groups")),
+    (4, "meshes_of_several_axes"),
+]
 
 
 @pytest.mark.parametrize(("size", "name"), CASES)
@@ -44,3 +48,48 @@ def gathered_objects() -> None:
     box = [Probe(rank, 1)]
     dist.broadcast_object_list(box, src=0)
     assert box[0].rank == 0 and Probe.places == [(0, rank)]
+
+
+def refused_before_anything_travels() -> None:
+    """A rank that does not take part would otherwise wait."""
+    whole = nx.tensor([1, 2])
+    if dist.get_rank() == 0:
+        for call in (
+            lambda: dist.all_reduce(whole, dist.ReduceOp.AVG),
+            lambda: dist.reduce(whole, 0, dist.ReduceOp.AVG),
+            lambda: dist.reduce_scatter_tensor(nx.tensor([0]), whole, dist.ReduceOp.AVG),
+        ):
+            with pytest.raises(TypeError, match="mean of int64 numbers"):
+                call()
+        for wrong in (nx.ones(2, dtype=nx.int32), nx.ones(3)):
+            with pytest.raises(ValueError, match="receive 2 elements of float32"):
+                dist.scatter(nx.zeros(2), [wrong, wrong], 0)
+    dist.all_reduce(whole)
+    assert whole.tolist() == [2, 4]
+
+
+def arguments_of_groups() -> None:
+    rank = dist.get_rank()
+    group, as_given = dist.new_group([1, 0]), dist.new_group([1, 0], sort_ranks=False)
+    assert (group.ranks, dist.get_rank(group)) == ([0, 1], rank)
+    assert (as_given.ranks, dist.get_rank(as_given)) == ([1, 0], 1 - rank)
+    # That of the job: see on_ranks.py.
+    dist.new_group(timeout=timedelta(seconds=60), backend="cpu:gloo,cuda:nccl")
+    for wrong in ({"timeout": 1.0}, {"timeout": timedelta(minutes=5)}, {"backend": "mpi"}):
+        with pytest.raises(NotImplementedError, match=next(iter(wrong))):
+            dist.new_group([0, 1], **wrong)
+
+
+def meshes_of_several_axes() -> None:
+    rank = dist.get_rank()
+    mesh = dist.init_device_mesh("cpu", (2, 1, 2), mesh_dim_names=("data", "pipeline", "tensor"))
+    part = mesh["data", "pipeline"]
+    assert part.mesh.tolist() == [[rank % 2], [rank % 2 + 2]] and part.mesh_dim_names == ("data", "pipeline")
+    assert part.get_coordinate() == [rank // 2, 0] and part.get_group("data") is mesh.get_group("data")
+    swapped = mesh["pipeline", "data"]
+    assert swapped.mesh.tolist() == [[rank % 2, rank % 2 + 2]] and swapped.get_coordinate() == [0, rank // 2]
+    assert swapped["data"].mesh.tolist() == [rank % 2, rank % 2 + 2]
+    assert mesh["tensor", "data", "pipeline"].mesh.tolist() == [[[0], [2]], [[1], [3]]]
+    for wrong in (("data", "data"), (0, 1), "depth", ("data", "depth")):
+        with pytest.raises(KeyError, match="DeviceMesh"):
+            mesh[wrong]
