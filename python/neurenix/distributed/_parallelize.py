@@ -133,7 +133,8 @@ class RowwiseParallel(ParallelStyle):
 
 class SequenceParallel(ParallelStyle):
     """A ``LayerNorm`` or ``RMSNorm`` computes this rank's positions only; its parameters stay the same on all ranks.
-    Modules without parameters, such as ``Dropout``, stay as they are.
+    Modules without parameters, such as ``Dropout``, stay as they are. ``sequence_dim`` is accepted and changes nothing:
+    positions are computed one by one, along whichever dimension they are divided.
     """
 
     def __init__(self, *, sequence_dim: int = 1, use_local_output: bool = True) -> None:
