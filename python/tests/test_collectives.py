@@ -11,6 +11,7 @@ import pytest
 
 CASES = [
     *((2, name) for name in ("gathered_objects", "refused_before_anything_travels", "arguments_of_groups")),
+    (2, "results_in_views"),
     (4, "meshes_of_several_axes"),
 ]
 
@@ -93,3 +94,19 @@ def meshes_of_several_axes() -> None:
     for wrong in (("data", "data"), (0, 1), "depth", ("data", "depth")):
         with pytest.raises(KeyError, match="DeviceMesh"):
             mesh[wrong]
+
+
+def results_in_views() -> None:
+    """Collectives write through views, as every operation in place does."""
+    rank = dist.get_rank()
+    x = nx.ones(2, 2)
+    dist.all_reduce(x[0])
+    assert x.tolist() == [[2.0, 2.0], [1.0, 1.0]]
+    rows = nx.zeros(2, 2)
+    dist.all_gather(list(rows.unbind()), nx.full((2,), float(rank + 1)))
+    assert rows.tolist() == [[1.0, 1.0], [2.0, 2.0]]
+    weight = nx.nn.Parameter(nx.full((2,), float(rank + 5)))
+    dist.broadcast(weight.data, 0)
+    assert weight.tolist() == [5.0, 5.0] and weight.requires_grad
+    dist.all_reduce(weight.detach())
+    assert weight.tolist() == [10.0, 10.0]
