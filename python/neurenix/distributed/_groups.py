@@ -176,8 +176,8 @@ def new_group(
     device_id: Any = None,
     sort_ranks: bool = True,
 ) -> Any:
-    """A group of some ranks of the job (all by default), in ascending order, or with ``sort_ranks=False`` in that of the
-    list. Ranks that are not in it get ``GroupMember.NON_GROUP_MEMBER``.
+    """A group of some ranks of the job (all by default), in ascending order, or with ``sort_ranks=False`` in that of
+    the list. Ranks that are not in it get ``GroupMember.NON_GROUP_MEMBER``.
 
     It has the job's backend and timeout: another ``backend`` or ``timeout`` is an error. ``pg_options``,
     ``use_local_synchronization``, ``group_desc`` and ``device_id`` are accepted and change nothing.

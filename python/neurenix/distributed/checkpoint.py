@@ -155,7 +155,8 @@ def _together(group: ProcessGroup | None, error: Exception | None, value: Any = 
 def save(state: Any, path: str | os.PathLike[str], group: Any = None) -> None:
     """Writes dictionaries and lists of tensors, shards and plain values. Every rank calls it. What several ranks have
     under a name must be the same; a rank may have names that others do not have. Keys are saved as strings, and
-    :func:`load` returns new ones as strings. An older checkpoint of this name is replaced, with everything in its folder. A folder that is neither empty nor a checkpoint is never replaced.
+    :func:`load` returns new ones as strings. An older checkpoint of this name is replaced, with everything in its
+    folder. A folder that is neither empty nor a checkpoint is never replaced.
 
     Raises ``RuntimeError`` on every rank if one of them cannot write, and without a group the error itself; the older
     checkpoint is then as it was.
@@ -300,7 +301,8 @@ def _older(folder: Path) -> Path:
 def _check_replaceable(folder: Path) -> None:
     """Refuses to remove what is no checkpoint."""
     names = os.listdir(folder) if folder.exists() else []
-    is_unfinished = folder.suffix == ".unfinished" and all(re.fullmatch(r"rank-\d+\.safetensors", name) for name in names)
+    own = [name for name in names if re.fullmatch(r"rank-\d+\.safetensors", name)]
+    is_unfinished = folder.suffix == ".unfinished" and own == names
     if names and _INDEX not in names and not is_unfinished:
         raise FileExistsError(f"{folder} exists and is no checkpoint, so it is not replaced: choose another path")
 
@@ -425,7 +427,8 @@ class _Reading:
             raise ValueError(f"checkpoint.load: {self.folder} does not have {path}")
         given = list(_items(state))
         is_list = path in self.lists or self.values.get(path) == []
-        if is_list and path not in self.with_tensors and not any(_is_tensor(value) for _, value in _leaves(state, "", [])):
+        has_tensors = path in self.with_tensors or any(_is_tensor(value) for _, value in _leaves(state, "", []))
+        if is_list and not has_tensors:
             # Plain lists may have another length.
             given = given[: len(self.inside.get(path, ()))]
         read = {key: self.fitted(value, _inside(path, _escaped(key))) for key, value in given}

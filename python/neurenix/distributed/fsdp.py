@@ -53,8 +53,8 @@ M = TypeVar("M", bound=Module)
 
 @dataclass(frozen=True)
 class MixedPrecisionPolicy:
-    """The dtypes in which a module of :func:`fully_shard` computes: ``param_dtype`` is that of gathered weights and, with
-    ``cast_forward_inputs``, of the module's inputs; ``reduce_dtype`` that in which gradients are summed, by default
+    """The dtypes in which a module of :func:`fully_shard` computes: ``param_dtype`` is that of gathered weights and,
+    with ``cast_forward_inputs``, of the module's inputs; ``reduce_dtype`` that in which gradients are summed, by default
     ``param_dtype``; ``output_dtype`` that of its results. The shards keep their dtype.
     """
 
@@ -71,6 +71,7 @@ class _Sharded(Module):
 
     def no_sync(self) -> AbstractContextManager[None]:
         """While it lasts, each rank adds up the gradients of whole units; the next backward pass divides the sum.
+        ``zero_grad()`` removes it.
         Forward and backward passes must both be within.
         """
         return _units.unsynchronized(self)

@@ -271,5 +271,6 @@ class ZeroRedundancyOptimizer(Optimizer):
         raise TypeError("ZeroRedundancyOptimizer: a process group cannot be pickled: save state_dict()")
 
 
-# The whole state on the rank that has it, until the next step. Not an attribute, because compiled functions watch those.
+# The whole state on the rank that has it, until the next step. Not an attribute, because compiled functions watch
+# those.
 _GATHERED: weakref.WeakKeyDictionary[ZeroRedundancyOptimizer, dict[int, Any]] = weakref.WeakKeyDictionary()

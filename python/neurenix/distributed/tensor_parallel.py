@@ -186,8 +186,8 @@ def vocab_parallel_cross_entropy(
     """:func:`neurenix.functional.cross_entropy` of scores whose classes are divided among the ranks: this rank's (...,
     C / ranks) against classes (...), to the same loss on every rank. The scores are never gathered.
 
-    ``num_classes`` is C. By default the ranks tell each other how many classes they have, which must be as many on each;
-    pass it to save that exchange, or if C is not divisible by the number of ranks.
+    ``num_classes`` is C. By default the ranks tell each other how many classes they have, which must be as many on
+    each; pass it to save that exchange, or if C is not divisible by the number of ranks.
 
     >>> import neurenix as nx
     >>> import neurenix.distributed as dist

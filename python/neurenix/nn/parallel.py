@@ -26,8 +26,9 @@ class DistributedDataParallel(Module):
     the network is wrapped. ``compression`` (not in
     PyTorch, which has communication hooks) is the dtype in which gradients travel, such as ``nx.bfloat16``.
 
-    ``device_ids``, ``output_device``, ``check_reduction``, ``gradient_as_bucket_view`` and ``static_graph`` are accepted,
-    and change nothing: the network stays where it is. A process that no launcher started needs no ``init_process_group()``.
+    ``device_ids``, ``output_device``, ``check_reduction``, ``gradient_as_bucket_view`` and ``static_graph`` are
+    accepted, and change nothing: the network stays where it is. A process that no launcher started needs no
+    ``init_process_group()``.
 
     >>> import neurenix as nx
     >>> import neurenix.distributed as dist
