@@ -85,6 +85,9 @@ def launch(size: int, file: str, names: Sequence[str]) -> dict[str, str]:
             log.close()
         found = [json.loads(result.read_text()) if result.exists() else {} for result in results]
     failed = next((name for name in names if not all(name in each for each in found)), None)
+    if failed is None and any(each != "ended with 0" for each in ended):
+        # After the last function.
+        failed = names[-1]
     problems = {name: f"not run, because {failed} failed" for name in names[names.index(failed) :]} if failed else {}
     if failed:
         problems[failed] = "\n".join(said)
@@ -186,6 +189,8 @@ def main() -> None:
     spec = importlib.util.spec_from_file_location("functions", file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    # So that objects of its classes can be pickled.
+    sys.modules["functions"] = module
     spec.loader.exec_module(module)
     finished: dict[str, bool] = {}
     dist.init_process_group("gloo", timeout=60)

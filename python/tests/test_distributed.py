@@ -233,7 +233,7 @@ def what_cannot_be() -> None:
 def groups() -> None:
     rank = dist.get_rank()
     assert dist.get_process_group_ranks() == [0, 1, 2, 3] and dist.get_backend() == "tcp"
-    even, odd = dist.new_group([0, 2]), dist.new_group([3, 1])
+    even, odd = dist.new_group([0, 2]), dist.new_group([3, 1], sort_ranks=False)
     own, other = (even, odd) if rank % 2 == 0 else (odd, even)
     assert other is dist.GroupMember.NON_GROUP_MEMBER and dist.get_rank(other) == dist.get_world_size(other) == -1
     assert dist.get_rank(own) == {0: 0, 2: 1, 3: 0, 1: 1}[rank] and dist.get_world_size(own) == 2
@@ -441,7 +441,30 @@ def test_the_sampler_divides_as_pytorch_does() -> None:
 
 def test_without_a_launcher_there_is_a_group_of_one() -> None:
     program = """
+import os, tempfile
 import neurenix as nx, neurenix.distributed as dist
+
+def use(group):
+    model = nx.nn.parallel.DistributedDataParallel(nx.nn.BatchNorm1d(1))
+    assert model.process_group is group
+    with model.no_sync():
+        model(nx.ones(2, 1)).sum().backward()
+    assert model.module.bias.grad.tolist() == [2.0]
+    assert list(nx.data.DistributedSampler(range(3), shuffle=False)) == [0, 1, 2]
+    path = os.path.join(tempfile.mkdtemp(), "step-1")
+    dist.checkpoint.save({"weight": nx.ones(2)}, path)
+    assert dist.checkpoint.load({"weight": nx.zeros(2)}, path)["weight"].tolist() == [1.0, 1.0]
+
+use(None)
+os.environ["OMPI_COMM_WORLD_SIZE"] = "2"
+for call in (lambda: use(None), lambda: nx.data.DistributedSampler(range(3)), lambda: dist.checkpoint.save({}, "x")):
+    try:
+        call()
+    except ValueError as error:
+        assert "init_process_group" in str(error)
+    else:
+        raise AssertionError("one of two processes went on alone")
+del os.environ["OMPI_COMM_WORLD_SIZE"]
 assert not dist.is_initialized() and dist.is_available() and not dist.is_torchelastic_launched()
 try:
     dist.get_rank()
@@ -455,6 +478,7 @@ parts = [nx.zeros(2)]
 dist.all_gather(parts, x)
 assert x.tolist() == parts[0].tolist() == [1.0, 2.0]
 w = nx.tensor([3.0]).requires_grad_()
+use(group)
 dist.functional.all_gather(w * w).sum().backward()
 assert w.grad.tolist() == [6.0]
 dist.destroy_process_group()

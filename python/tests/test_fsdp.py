@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import gc
 import tempfile
@@ -23,6 +24,7 @@ from neurenix.distributed.fsdp import (
     size_based_auto_wrap_policy,
     transformer_auto_wrap_policy,
 )
+from neurenix.utils.checkpoint import checkpoint as recomputed
 from on_ranks import Block, alone, batch, close, loss, mean, network, part, same_states, same_training, steps
 
 CASES = [
@@ -30,7 +32,7 @@ CASES = [
     (3, "equal_losses"),
     *((2, name) for name in ("shares_of_memory", "several_precisions", "accumulated_gradients", "states")),
     *((2, name) for name in ("whole_parameters", "recorded_steps", "scaled_losses", "policies")),
-    *((2, name) for name in ("buffers_and_random_numbers", "what_cannot_be")),
+    *((2, name) for name in ("buffers_and_random_numbers", "what_cannot_be", "checkpoints_in_units", "waiting_gradients")),
 ]
 
 
@@ -386,3 +388,89 @@ def what_cannot_be() -> None:
         other = nx.optim.SGD(network().parameters(), lr=0.1)
         FullyShardedDataParallel.optim_state_dict(FullyShardedDataParallel(network()), other)
 
+
+
+class Saving(Block):
+    """Computes its inside again in the backward pass."""
+
+    def inside(self, x: nx.Tensor) -> nx.Tensor:
+        return self.outer(self.inner(self.norm(x)).gelu())
+
+    def forward(self, x: nx.Tensor) -> nx.Tensor:
+        return x + recomputed(self.inside, x, use_reentrant=False)
+
+
+class Around(nn.Module):
+    """Computes a unit, and layers of its own, again in the backward pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.block, self.last = nn.Linear(5, 8), Saving(), nn.Linear(8, 3)
+
+    def forward(self, x: nx.Tensor) -> nx.Tensor:
+        return recomputed(lambda x: self.last(self.block(self.first(x))), x, use_reentrant=False)
+
+
+def checkpoints_in_units() -> None:
+    nx.manual_seed(4)
+    inside = nn.Sequential(nn.Linear(5, 8), Saving(), Saving(), nn.Linear(8, 3))
+    for original in (inside, Around()):
+        for strategy in ShardingStrategy:
+            plain, own = copy.deepcopy(original), copy.deepcopy(original)
+            sharded = FullyShardedDataParallel(own, auto_wrap_policy={Saving}, sharding_strategy=strategy)
+            optimizers = [nx.optim.AdamW(model.parameters(), lr=0.01) for model in (plain, sharded)]
+            expected = steps(plain, optimizers[0], lambda rows: rows, 2)
+            same_training(steps(sharded, optimizers[1], part, 2), expected)
+        same_states(sharded.state_dict(), plain.state_dict(), 1e-4)
+
+
+class Skipping(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.block, self.last = nn.Linear(5, 8), Block(), nn.Linear(8, 3)
+
+    def forward(self, x: nx.Tensor, skips: bool = False) -> nx.Tensor:
+        x = self.first(x)
+        return self.last(x if skips else self.block(x))
+
+
+def waiting_gradients() -> None:
+    nx.manual_seed(4)
+    original = Skipping()
+    for strategy in ShardingStrategy:
+        plain, own = copy.deepcopy(original), copy.deepcopy(original)
+        sharded = FullyShardedDataParallel(own, auto_wrap_policy={Block}, sharding_strategy=strategy)
+
+        def passes(model: Any, rows: Any, first: int, skips: bool) -> None:
+            x, y = rows(batch(first))
+            (model(x, skips) - y).square().mean().backward()
+
+        def norms() -> None:
+            for inner, outer in ((sharded.block, plain.block), (sharded, plain)):
+                found = nn.utils.clip_grad_norm_(inner.parameters(), 1e9)
+                close(found, nn.utils.clip_grad_norm_(outer.parameters(), 1e9))
+
+        for removes in (
+            lambda model: model.zero_grad(),
+            lambda model: model.zero_grad(set_to_none=False),
+            lambda model: nx.optim.SGD(model.parameters(), lr=0.1).zero_grad(),
+            lambda model: [setattr(parameter, "grad", None) for parameter in model.parameters()],
+        ):
+            with sharded.no_sync():
+                passes(sharded, part, 0, False)
+            for model, rows in ((sharded, part), (plain, lambda rows: rows)):
+                removes(model)
+                passes(model, rows, 1, False)
+            norms()
+            removes(sharded), removes(plain)
+        # A unit that the synchronised pass does not use.
+        with sharded.no_sync():
+            passes(sharded, part, 2, False)
+            passes(sharded, part, 3, True)
+        passes(sharded, part, 4, True)
+        for step, skips in ((2, False), (3, True), (4, True)):
+            passes(plain, lambda rows: rows, step, skips)
+        norms()
+        for model, rows in ((sharded, part), (plain, lambda rows: rows)):
+            passes(model, rows, 5, False)
+        norms()

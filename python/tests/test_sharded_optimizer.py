@@ -98,6 +98,15 @@ def the_optimizers_state() -> None:
     dist.broadcast_object_list(box, src=1)
     same_states({"state": box[0]["state"]}, {"state": optimizer.state_dict()["state"]}, 1e-5)
     assert box[0]["param_groups"] == optimizer.state_dict()["param_groups"]
+    # It is that of the last step.
+    divided.consolidate_state_dict(to=0)
+    steps(parallel, divided, part, 1), steps(model, optimizer, lambda rows: rows, 1)
+    with pytest.raises(RuntimeError, match="consolidate_state_dict"):
+        divided.state_dict()
+    divided.consolidate_state_dict(to=1)
+    box = [divided.state_dict() if dist.get_rank() == 1 else None]
+    dist.broadcast_object_list(box, src=1)
+    same_states({"state": box[0]["state"]}, {"state": optimizer.state_dict()["state"]}, 1e-5)
     # Into another one, and into an ordinary optimiser: all go on alike.
     models = [network(), network()]
     for each in models:
@@ -195,7 +204,11 @@ def recorded_functions() -> None:
         expected = loss(plain, batch(step))
         expected.backward()
         optimizer.step()
+        divided.consolidate_state_dict()
         close(whole_step(*batch(step)), expected)
+        # A replay takes a step, too.
+        with pytest.raises(RuntimeError, match="consolidate_state_dict"):
+            divided.state_dict()
     same_states(own.state_dict(), plain.state_dict(), 1e-6)
 
 

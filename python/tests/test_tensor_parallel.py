@@ -37,6 +37,7 @@ CASES = [
     *((size, name) for size in (2, 3) for name in ("linear_layers", "regions", "vocabularies", "initial_values")),
     *((2, name) for name in ("attention", "norms", "a_block", "prepared_inputs", "what_cannot_be", "language_models")),
     (4, "language_models"),
+    (2, "additions_to_layers"),
 ]
 
 
@@ -145,6 +146,9 @@ def vocabularies() -> None:
     divisible = scores[:, : scores.shape[1] // dist.get_world_size() * dist.get_world_size()]
     label = nx.tensor([3])
     close(vocab_parallel_cross_entropy(own(divisible, 1), label), F.cross_entropy(divisible, label))
+    # Without their number the ranks cannot know where their classes begin.
+    with pytest.raises(ValueError, match=r"the ranks have \[7, 6\] classes: pass num_classes|\[5, 5, 3\] classes"):
+        vocab_parallel_cross_entropy(own(nx.zeros(1, words), 1), label)
     for wrong in (words, -1):
         with pytest.raises(IndexError, match="out of range"):
             vocab_parallel_cross_entropy(own(nx.zeros(1, words), 1), nx.tensor([wrong]), num_classes=words).item()
@@ -350,6 +354,44 @@ def language_models() -> None:
             for (value, norm), (expected_value, expected_norm) in zip(found, expected, strict=True):
                 close(dist.functional.all_reduce(value, "avg", data), expected_value)
                 close(norm, expected_norm)
+
+
+class Scaled(nn.Linear):
+    def forward(self, input: nx.Tensor) -> nx.Tensor:
+        return super().forward(input) * 10
+
+
+class ScaledNorm(nn.LayerNorm):
+    forward = Scaled.forward
+
+
+class ScaledEmbedding(nn.Embedding):
+    forward = Scaled.forward
+
+
+class Named(nn.Linear):
+    """Its forward() is that of the layer."""
+
+
+def additions_to_layers() -> None:
+    """What takes a layer's place would not have them."""
+    for style, layer in [
+        (ColwiseParallel(), Scaled(4, 4)),
+        (RowwiseParallel(), Scaled(4, 4)),
+        (RowwiseParallel(), ScaledEmbedding(4, 4)),
+        (SequenceParallel(), ScaledNorm(4)),
+    ]:
+        with pytest.raises(TypeError, match=f"{type(layer).__name__} has a forward"):
+            parallelize_module(nn.Sequential(layer), None, {"0": style})
+    for register in ("register_forward_hook", "register_forward_pre_hook"):
+        model = nn.Sequential(nn.Linear(4, 4))
+        handle = getattr(model[0], register)(lambda *given: None)
+        with pytest.raises(ValueError, match="Linear has hooks"):
+            parallelize_module(model, None, {"0": ColwiseParallel()})
+        handle.remove()
+        parallelize_module(model, None, {"0": ColwiseParallel()})
+    model = parallelize_module(nn.Sequential(Named(4, 4)), None, {"0": ColwiseParallel()})
+    assert type(model[0]) is ColumnParallelLinear
 
 
 def what_cannot_be() -> None:

@@ -16,7 +16,8 @@ class DistributedSampler(Sampler):
     The ranks get the same number of samples. Indices from the beginning are repeated to make them even, or with
     ``drop_last`` the last ones are dropped. The order depends on ``seed`` and the epoch only, so it is the same on all
     ranks: call :meth:`set_epoch` before each epoch, otherwise every epoch has the same order. Without ``shuffle`` the
-    indices are in order. By default, ``num_replicas`` and ``rank`` are those of the job.
+    indices are in order. By default, ``num_replicas`` and ``rank`` are those of the job; 1 and 0 without a
+    launcher.
 
     >>> import neurenix as nx
     >>> list(nx.data.DistributedSampler(range(5), num_replicas=2, rank=1, shuffle=False))
@@ -37,10 +38,12 @@ class DistributedSampler(Sampler):
         drop_last: bool = False,
     ) -> None:
         if num_replicas is None or rank is None:
-            from ..distributed import get_rank, get_world_size
+            from ..distributed._groups import group_unless_alone
 
-            num_replicas = get_world_size() if num_replicas is None else num_replicas
-            rank = get_rank() if rank is None else rank
+            group = group_unless_alone(None, "DistributedSampler")
+            size, place = (1, 0) if group is None else (group.size(), group.rank())
+            num_replicas = size if num_replicas is None else num_replicas
+            rank = place if rank is None else rank
         if not 0 <= rank < num_replicas:
             raise ValueError(f"DistributedSampler: rank is {rank}, it must be from 0 to {num_replicas - 1}")
         self.dataset, self.num_replicas, self.rank = dataset, num_replicas, rank

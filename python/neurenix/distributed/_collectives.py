@@ -48,6 +48,12 @@ def _reduction(op: str, caller: str) -> tuple[str, bool]:
     return op, False
 
 
+def _check_mean(tensor: Tensor, op: str, caller: str) -> None:
+    """Before anything travels: the result could not be stored."""
+    if op == ReduceOp.AVG and not tensor.is_floating_point():
+        raise TypeError(f"{caller}: the mean of {tensor.dtype.name} numbers is not one: convert the tensor, or use SUM")
+
+
 def combined(kind: str, tensor: Tensor, op: str, group: ProcessGroup, caller: str) -> Tensor:
     """A collective that combines elements."""
     name, mean = _reduction(op, caller)
@@ -75,6 +81,7 @@ def _check_list(tensors: Sequence[Tensor] | None, group: ProcessGroup, caller: s
 def all_reduce(tensor: Tensor, op: str = ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Work | None:
     """Replaces the tensor by its combination over all ranks."""
     group = group_or_world(group, "all_reduce")
+    _check_mean(tensor, op, "all_reduce")
     with no_grad():
         _store(tensor, combined("all_reduce", tensor, op, group, "all_reduce"), "all_reduce")
     return _done(async_op)
@@ -91,6 +98,7 @@ def reduce(
     """As :func:`all_reduce`, but only rank ``dst`` gets the result. The others keep their tensors."""
     group = group_or_world(group, "reduce")
     root = place(dst, group_dst, group, "reduce", "dst")
+    _check_mean(tensor, op, "reduce")
     with no_grad():
         result = combined("all_reduce", tensor, op, group, "reduce")
         if group.rank() == root:
@@ -154,6 +162,7 @@ def reduce_scatter_tensor(
 ) -> Work | None:
     """Combines the ranks' tensors, and stores the part of this rank's number, along the first dimension."""
     group = group_or_world(group, "reduce_scatter_tensor")
+    _check_mean(input, op, "reduce_scatter_tensor")
     with no_grad():
         _store(output, combined("reduce_scatter", input, op, group, "reduce_scatter_tensor"), "reduce_scatter_tensor")
     return _done(async_op)
@@ -215,8 +224,13 @@ def scatter(
     root = place(group.ranks[0] if src is None and group_src is None else src, group_src, group, "scatter", "src")
     with no_grad():
         if group.rank() == root:
-            parts = [part.reshape(1, -1) for part in _check_list(scatter_list, group, "scatter")]
-            all_parts = _engine.cat(parts, 0)
+            for part in _check_list(scatter_list, group, "scatter"):
+                if part.dtype != tensor.dtype or part.numel() != tensor.numel():
+                    raise ValueError(
+                        f"scatter: the ranks receive {tensor.numel()} elements of {tensor.dtype.name}, and the list has "
+                        f"{part.numel()} of {part.dtype.name}"
+                    )
+            all_parts = _engine.cat([part.reshape(1, -1) for part in scatter_list or []], 0)
         elif scatter_list:
             raise ValueError("scatter: only rank src passes scatter_list")
         else:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from .. import _engine
 from .._autograd import no_grad
 from .._engine import ProcessGroup, Tensor
+from ..nn._lent import Loan
 from ..nn.module import Module
 from ..nn.parameter import Parameter
 from ._gradient import with_gradient, with_hook
@@ -34,9 +34,33 @@ class MixedPrecision:
     cast_forward_inputs: bool = False
     cast_root_forward_inputs: bool = True
 
+    def __post_init__(self) -> None:
+        if self.keep_low_precision_grads:
+            raise NotImplementedError(
+                "MixedPrecision: keep_low_precision_grads=True is not supported: gradients have the dtype of their shards"
+            )
+
 
 class FlatParameter(Parameter):
     """This rank's part of the parameters of a unit, as a vector."""
+
+    # The sum of the whole gradients of passes that were not synchronised. It is part of the gradient, so who sets or
+    # removes that removes this, too.
+    _waiting: Tensor | None = None
+
+    @property
+    def grad(self) -> Tensor | None:
+        """This rank's part of the gradient, without passes that were not synchronised."""
+        return super().grad
+
+    @grad.setter
+    def grad(self, gradient: Tensor | None) -> None:
+        self._waiting = None
+        Parameter.grad.__set__(self, gradient)  # type: ignore[attr-defined]
+
+    def _clear_grad(self) -> None:
+        self._waiting = None
+        super()._clear_grad()
 
 
 @dataclass(frozen=True)
@@ -76,8 +100,8 @@ class Flat:
         self.group, self.precision = group, precision
         self.parts = group.size() if is_sharded else 1
         self.synchronizes = True
-        # The sum of the whole gradients of passes that were not synchronised.
-        self.waiting: Tensor | None = None
+        # Whether the outermost unit's call has used it.
+        self.is_used = False
         # New values of items, until all of them are there.
         self.loaded: dict[int, Tensor] = {}
         self.items: list[Item] = []
@@ -117,6 +141,7 @@ class Flat:
         pass gathers them for itself, and what is gathered here is freed.
         """
         parameter, n = self.parameter, self.group.size()
+        self.is_used = True
         if self.parts == 1:
             low = self._low(parameter)
             return low if n == 1 else with_hook(low, self._averaged)
@@ -136,7 +161,7 @@ class Flat:
         return _engine.collective(self._low(part), "all_gather", self.group, again=again, lazily=True)
 
     def _with_waiting(self, gradient: Tensor) -> Tensor:
-        waiting, self.waiting = self.waiting, None
+        waiting, self.parameter._waiting = self.parameter._waiting, None
         return gradient if waiting is None else gradient + waiting.to(gradient.dtype)
 
     def _summand(self, gradient: Tensor) -> Tensor | None:
@@ -146,7 +171,7 @@ class Flat:
         if self.synchronizes:
             return total / self.group.size()
         _engine.evaluate([total])
-        self.waiting = total
+        self.parameter._waiting = total
         return None
 
     def _reduced(self, gradient: Tensor) -> Tensor:
@@ -162,6 +187,18 @@ class Flat:
         if share is None:
             return _engine.full_like(gradient, 0)
         return _engine.collective(share, "all_reduce", self.group).to(gradient.dtype)
+
+    def settle_unused(self) -> None:
+        """Reduces what waits for a pass that is synchronised, if that pass does not use the parameters."""
+        is_used, self.is_used = self.is_used, False
+        waiting = self.parameter._waiting
+        if is_used or waiting is None or not self.synchronizes:
+            return
+        with no_grad():
+            kind = "reduce_scatter" if self.parts > 1 else "all_reduce"
+            mean = _engine.collective(waiting / self.group.size(), kind, self.group).to(self.parameter.dtype)
+            before = self.parameter.grad
+            self.parameter.grad = mean if before is None else before + mean
 
     def views(self, whole: Tensor) -> Iterator[tuple[Item, Tensor]]:
         """The items' parts of the whole vector, in their shapes."""
@@ -228,15 +265,6 @@ class Gathered(Tensor):
         self._flat.put(self._number, value)
 
 
-@contextmanager
-def lent(views: Sequence[tuple[Item, Tensor]]) -> Iterator[None]:
-    """Gives layers their parameters, as long as it lasts."""
-    before = [(module, name, module._parameters[name]) for item, _ in views for module, name in item.places]
-    for item, view in views:
-        for module, name in item.places:
-            module._parameters[name] = view
-    try:
-        yield
-    finally:
-        for module, name, value in reversed(before):
-            module._parameters[name] = value
+def places(views: Sequence[tuple[Item, Tensor]]) -> Loan:
+    """The views of items with the modules that have them."""
+    return [(module, name, view) for item, view in views for module, name in item.places]

@@ -22,6 +22,8 @@ class GroupMember:
 
 # What new_group has made, to close it with the job's group.
 _made: list[ProcessGroup] = []
+# The job's timeout in seconds.
+_job_timeout = [1800.0]
 
 
 def is_available() -> bool:
@@ -77,28 +79,39 @@ def init_process_group(
         raise TypeError(f"init_process_group: unknown argument {min(unknown)!r}")
     if others.get("store") is not None:
         raise NotImplementedError("init_process_group: store: pass init_method='tcp://HOST:PORT'")
-    names = (backend or "").split(",")
-    kinds = {name.rsplit(":", 1)[-1] for name in names} - {"nccl", ""}
-    if len(kinds) > 1:
-        raise ValueError(f"init_process_group: the host has one backend, not {backend!r}: pass 'mpi' or 'gloo'")
+    kind = _host_backend(backend, "init_process_group")
     address, port = None, None
     if init_method not in (None, "env://"):
         url = urlparse(str(init_method))
         if url.scheme != "tcp" or url.hostname is None or url.port is None:
             raise ValueError(f"init_process_group: init_method must be 'env://' or 'tcp://HOST:PORT', not {init_method!r}")
         address, port = url.hostname, url.port
+    seconds = _seconds(timeout)
     GroupMember.WORLD = _engine.init_world(
-        backend=min(kinds) if kinds else None,
-        timeout=timeout.total_seconds() if isinstance(timeout, timedelta) else timeout,
+        backend=kind,
+        timeout=seconds,
         rank=None if rank < 0 else rank,
         world_size=None if world_size < 0 else world_size,
         master_addr=address,
         master_port=port,
     )
+    _job_timeout[0] = 1800.0 if seconds is None else seconds
     # A process that ends without leaving looks as if it had failed, and the others would stop.
     atexit.unregister(destroy_process_group)
     atexit.register(destroy_process_group)
     return GroupMember.WORLD
+
+
+def _host_backend(backend: str | None, caller: str) -> str | None:
+    """What PyTorch's names of backends say about the host, if anything."""
+    kinds = {name.rsplit(":", 1)[-1] for name in (backend or "").lower().split(",")} - {"nccl", ""}
+    if len(kinds) > 1:
+        raise ValueError(f"{caller}: the host has one backend, not {backend!r}: pass 'mpi' or 'gloo'")
+    return min(kinds) if kinds else None
+
+
+def _seconds(timeout: timedelta | float | None) -> float | None:
+    return timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
 
 
 def destroy_process_group(group: ProcessGroup | None = None) -> None:
@@ -127,6 +140,19 @@ def group_or_world(group: Any, caller: str) -> ProcessGroup:
     return group
 
 
+# What launchers call the number of processes.
+_SIZES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
+
+
+def group_unless_alone(group: Any, caller: str) -> ProcessGroup | None:
+    """As :func:`group_or_world`, but None without :func:`init_process_group` if no launcher has started other
+    processes.
+    """
+    if group is None and GroupMember.WORLD is None and all(os.environ.get(name, "1") == "1" for name in _SIZES):
+        return None
+    return group_or_world(group, caller)
+
+
 def place(rank: int | None, group_rank: int | None, group: ProcessGroup, caller: str, name: str) -> int:
     """A rank's number in the group, given its rank in the job or in the group."""
     if (rank is None) == (group_rank is None):
@@ -147,13 +173,23 @@ def new_group(
     pg_options: Any = None,
     use_local_synchronization: bool = False,
     group_desc: str | None = None,
+    device_id: Any = None,
+    sort_ranks: bool = True,
 ) -> Any:
-    """A group of some ranks of the job (all by default), in this order. Ranks that are not in it get
-    ``GroupMember.NON_GROUP_MEMBER``. It has the job's backend and timeout.
+    """A group of some ranks of the job (all by default), in ascending order, or with ``sort_ranks=False`` in that of
+    the list. Ranks that are not in it get ``GroupMember.NON_GROUP_MEMBER``.
+
+    It has the job's backend and timeout: another ``backend`` or ``timeout`` is an error. ``pg_options``,
+    ``use_local_synchronization``, ``group_desc`` and ``device_id`` are accepted and change nothing.
     """
     world = group_or_world(None, "new_group")
+    kind = _host_backend(backend, "new_group")
+    if kind not in (None, world.name(), "gloo" if world.name() == "tcp" else None):
+        raise NotImplementedError(f"new_group: backend: the job's is {world.name()!r}, and groups have no other one")
+    if timeout is not None and _seconds(timeout) != _job_timeout[0]:
+        raise NotImplementedError("new_group: timeout: pass it to init_process_group(), groups have no other one")
     chosen = list(range(world.size())) if ranks is None else [int(rank) for rank in ranks]
-    group = world._subgroup(chosen)
+    group = world._subgroup(sorted(chosen) if sort_ranks else chosen)
     if group is None:
         return GroupMember.NON_GROUP_MEMBER
     _made.append(group)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from typing import Any
+from typing import Any, TypeGuard, TypeVar
 
 from .._engine import ProcessGroup, Tensor
 from ..nn.linear import Embedding, Linear
@@ -37,6 +37,8 @@ class Shard:
 
 Placement = Replicate | Shard
 
+M = TypeVar("M", bound=Module)
+
 
 class ParallelStyle:
     """How a layer is divided: the base class of the styles."""
@@ -47,6 +49,22 @@ class ParallelStyle:
 
     def _refuse(self, module: Module) -> TypeError:
         return TypeError(f"{type(self).__name__}: a {type(module).__name__} cannot be divided in this way")
+
+    def _is_a(self, module: Module, kind: type[M]) -> TypeGuard[M]:
+        """Whether a module is such a layer, and does nothing else: what takes its place does not have what it adds."""
+        if not isinstance(module, kind):
+            return False
+        if getattr(module.forward, "__func__", None) is not kind.forward:
+            raise TypeError(
+                f"{type(self).__name__}: {type(module).__name__} has a forward() of its own, which its parts would not "
+                f"have: divide a {kind.__name__}"
+            )
+        if module._forward_hooks or module._forward_pre_hooks:
+            raise ValueError(
+                f"{type(self).__name__}: the {type(module).__name__} has hooks, which its parts would not have: register "
+                "them after parallelize_module()"
+            )
+        return True
 
 
 def _chosen(style: str, name: str, given: Placement | None, usual: Placement, others: Sequence[Placement]) -> Placement:
@@ -80,7 +98,7 @@ class ColwiseParallel(ParallelStyle):
         self.output_layouts = _chosen("ColwiseParallel", "output_layouts", output_layouts, Shard(-1), [Replicate()])
 
     def _apply(self, module: Module, divider: Divider) -> Module:
-        if not isinstance(module, Linear):
+        if not self._is_a(module, Linear):
             raise self._refuse(module)
         gathers, divided = self.output_layouts == Replicate(), self.input_layouts == Shard(1)
         return ColumnParallelLinear.from_linear(module, gathers, sequence_parallel=divided, divider=divider)
@@ -105,9 +123,9 @@ class RowwiseParallel(ParallelStyle):
 
     def _apply(self, module: Module, divider: Divider) -> Module:
         divides = self.output_layouts == Shard(1)
-        if isinstance(module, Embedding):
+        if self._is_a(module, Embedding):
             return VocabParallelEmbedding.from_embedding(module, sequence_parallel=divides, divider=divider)
-        if not isinstance(module, Linear):
+        if not self._is_a(module, Linear):
             raise self._refuse(module)
         is_parallel = self.input_layouts == Shard(-1)
         return RowParallelLinear.from_linear(module, is_parallel, sequence_parallel=divides, divider=divider)
@@ -115,7 +133,8 @@ class RowwiseParallel(ParallelStyle):
 
 class SequenceParallel(ParallelStyle):
     """A ``LayerNorm`` or ``RMSNorm`` computes this rank's positions only; its parameters stay the same on all ranks.
-    Modules without parameters, such as ``Dropout``, stay as they are.
+    Modules without parameters, such as ``Dropout``, stay as they are. ``sequence_dim`` is accepted and changes nothing:
+    positions are computed one by one, along whichever dimension they are divided.
     """
 
     def __init__(self, *, sequence_dim: int = 1, use_local_output: bool = True) -> None:
@@ -123,7 +142,7 @@ class SequenceParallel(ParallelStyle):
         self.sequence_dim = sequence_dim
 
     def _apply(self, module: Module, divider: Divider) -> Module:
-        if isinstance(module, (LayerNorm, RMSNorm)):
+        if self._is_a(module, LayerNorm) or self._is_a(module, RMSNorm):
             return sequence_parallel_norm(module, divider)
         if module.parameters():
             raise self._refuse(module)

@@ -13,9 +13,10 @@ from .. import _engine
 from .._autograd import no_grad
 from .._compile import _flatten, _unflatten
 from .._engine import ProcessGroup, Tensor
+from ..nn._lent import lent
 from ..nn.module import Module
 from ..nn.parameter import Parameter
-from ._flat import Flat, FlatParameter, Gathered, Item, MixedPrecision, lent
+from ._flat import Flat, FlatParameter, Gathered, Item, MixedPrecision, places
 from ._split import groups_of
 
 
@@ -39,6 +40,8 @@ class Settings:
     ignored: frozenset[Module] = frozenset()
     # Whether weights are gathered again in the backward pass; by default except for the outermost unit.
     gathers_again: bool | None = None
+    # The dtype of floating-point results; None to leave them as they are.
+    output_dtype: Any = None
 
 
 class Unit:
@@ -48,7 +51,8 @@ class Unit:
 
     def __init__(self, owner: Module, module: Module, call: Callable[..., Any], settings: Settings) -> None:
         self.module, self.call, self.settings = module, call, settings
-        for _, unit in units_in(module, ""):
+        inner = [unit for _, unit in units_in(module, "")]
+        for unit in inner:
             unit.is_outermost = False
         self.is_outermost: bool = True
         # Whether the layers have whole parameters now.
@@ -59,6 +63,8 @@ class Unit:
             Flat(found, settings.group, is_sharded, precision, settings.is_from_rank_0)
             for found in _by_kind(_own_parameters(module, settings.ignored))
         ]
+        # With those of the units inside.
+        self.all_flats = [*self.flats, *(flat for unit in inner for flat in unit.flats)]
         for number, flat in enumerate(self.flats):
             owner.register_parameter("flat_param" if number == 0 else f"flat_param_{number}", flat.parameter)
             for item in flat.items:
@@ -74,8 +80,13 @@ class Unit:
                     place._buffers[name] = buffer.to(precision.buffer_dtype)
 
     def forward(self, args: Any, kwargs: Any) -> Any:
-        """Calls the module with gathered parameters."""
-        args, kwargs = self._cast(args, kwargs)
+        """Calls the module with gathered parameters, and inputs and results of the dtypes that the settings say."""
+        precision = self.settings.precision
+        wanted = precision.cast_root_forward_inputs if self.is_outermost else precision.cast_forward_inputs
+        args, kwargs = _cast((args, kwargs), precision.param_dtype if wanted else None)
+        return _cast(self._called(args, kwargs), self.settings.output_dtype)
+
+    def _called(self, args: Any, kwargs: Any) -> Any:
         if self.is_open:
             return self.call(*args, **kwargs)
         has_gradients = _engine.is_grad_enabled()
@@ -84,6 +95,9 @@ class Unit:
             wholes = [flat.whole(again) for flat in self.flats]
             result = self._with(wholes, args, kwargs)
             del wholes
+        if self.is_outermost and has_gradients:
+            for flat in self.all_flats:
+                flat.settle_unused()
         is_sharded = self.settings.strategy is not ShardingStrategy.NO_SHARD and self.settings.group.size() > 1
         if is_entry and is_sharded and not _engine.is_recording():
             # Now, so that the backward pass finds intermediate results, and gathers weights again.
@@ -101,19 +115,13 @@ class Unit:
 
     def _with(self, wholes: Sequence[Tensor], args: Any, kwargs: Any) -> Any:
         views = [each for flat, whole in zip(self.flats, wholes, strict=True) for each in flat.views(whole)]
-        with lent(views):
+        with lent(places(views)):
             return self.call(*args, **kwargs)
 
-    def _cast(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        precision = self.settings.precision
-        wanted = precision.cast_root_forward_inputs if self.is_outermost else precision.cast_forward_inputs
-        if precision.param_dtype is None or not wanted:
-            return args, kwargs
-        tensors: list[Tensor] = []
-        shape = _flatten((args, kwargs), tensors)
-        cast = [each.to(precision.param_dtype) if each.is_floating_point() else each for each in tensors]
-        args, kwargs = _unflatten(shape, cast)
-        return args, kwargs
+    def is_lent(self) -> bool:
+        """Whether the layers have parameters now."""
+        items = (item for flat in self.flats for item in flat.items)
+        return all(module._parameters[name] is not None for item in items for module, name in item.places)
 
     # The state.
     def state(self, entries: Callable[[str], Iterator[tuple[str, Tensor]]], prefix: str) -> Iterator[tuple[str, Tensor]]:
@@ -125,7 +133,7 @@ class Unit:
                     gathered = Gathered(view)
                     gathered._flat, gathered._number = flat, number
                     views.append((item, gathered))
-        with lent(views):
+        with lent(places(views)):
             found = [(name, tensor) for name, tensor in entries(prefix) if not isinstance(tensor, FlatParameter)]
         yield from found
 
@@ -152,7 +160,7 @@ class Unit:
             del owner._parameters[name]
         self.is_open = True
         try:
-            with lent(views):
+            with lent(places(views)):
                 yield
         finally:
             self.is_open = False
@@ -163,6 +171,15 @@ class Unit:
                 for number in range(len(flat.items)):
                     flat.put(number, next(values)[1])
                 flat.take_up()
+
+
+def _cast(values: Any, dtype: Any) -> Any:
+    """The values, with floating-point tensors of this dtype, if it is not None."""
+    if dtype is None:
+        return values
+    tensors: list[Tensor] = []
+    shape = _flatten(values, tensors)
+    return _unflatten(shape, [each.to(dtype) if each.is_floating_point() else each for each in tensors])
 
 
 _calls = threading.local()

@@ -53,7 +53,7 @@ from .._engine import ProcessGroup, Tensor
 from ..nn.module import Module
 from ..optim.optimizer import Optimizer
 from . import _module_state, _optim_state
-from ._groups import GroupMember, group_or_world
+from ._groups import GroupMember, group_or_world, group_unless_alone
 from ._part_files import BLOCK, PartFiles, write
 from ._shard import Copy, Part, Shard, Unread, copies
 
@@ -154,24 +154,29 @@ def _together(group: ProcessGroup | None, error: Exception | None, value: Any = 
 # Writing.
 def save(state: Any, path: str | os.PathLike[str], group: Any = None) -> None:
     """Writes dictionaries and lists of tensors, shards and plain values. Every rank calls it. What several ranks have
-    under a name must be the same; a rank may have names that others do not have. An older checkpoint of this name is
-    replaced.
+    under a name must be the same; a rank may have names that others do not have. Keys are saved as strings, and
+    :func:`load` returns new ones as strings. An older checkpoint of this name is replaced, with everything in its
+    folder. A folder that is neither empty nor a checkpoint is never replaced.
 
-    Raises ``RuntimeError`` on every rank if one of them cannot write; the older checkpoint is then as it was.
+    Raises ``RuntimeError`` on every rank if one of them cannot write, and without a group the error itself; the older
+    checkpoint is then as it was.
     """
-    group = group_or_world(group, "checkpoint.save")
-    final = Path(path)
+    group = group_unless_alone(group, "checkpoint.save")
+    rank = 0 if group is None else group.rank()
+    # Links stay links.
+    final = Path(path).resolve()
     unfinished = final.with_name(f"{final.name}.unfinished")
-    file = f"rank-{group.rank()}.safetensors"
+    file = f"rank-{rank}.safetensors"
     problem: Exception | None = None
     own: dict[str, Shard] = {}
     description: dict[str, Any] = {}
     try:
-        if group.rank() == 0:
+        if rank == 0:
+            for each in (final, _older(final), unfinished):
+                _check_replaceable(each)
             shutil.rmtree(unfinished, ignore_errors=True)
             unfinished.mkdir(parents=True)
         own, description = _described(state)
-        json.dumps(description)
     except (OSError, TypeError, ValueError, RuntimeError) as error:
         problem = error
     gathered = _together(group, problem, description)
@@ -186,7 +191,7 @@ def save(state: Any, path: str | os.PathLike[str], group: Any = None) -> None:
         problem = error
     all_sums = _together(group, problem, sums)
     try:
-        if group.rank() == 0:
+        if rank == 0:
             for key, entry in index["tensors"].items():
                 for part in entry["parts"]:
                     part["crc32"] = all_sums[int(part["file"].removeprefix("rank-").partition(".")[0])][key]
@@ -206,6 +211,7 @@ def _described(state: Any) -> tuple[dict[str, Shard], dict[str, Any]]:
         if key in own or key in values:
             raise ValueError(f"two keys of the state are {key!r} as text")
         if not _is_tensor(value):
+            _check_plain(key, value)
             values[key] = value
             continue
         shard = own[key] = _shard(value)
@@ -213,6 +219,15 @@ def _described(state: Any) -> tuple[dict[str, Shard], dict[str, Any]]:
         place = {"offset": part.offset, "box": part.box, "start": part.start, "length": part.length}
         tensors[key] = {"shape": part.shape, "dtype": shard.tensor.dtype.name, "part": place}
     return own, {"tensors": tensors, "values": values, "lists": lists}
+
+
+def _check_plain(key: str, value: Any) -> None:
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"{key} is a {type(value).__name__}: save tensors, and numbers, strings, bools and None of Python"
+        ) from None
 
 
 def _merged(gathered: list[dict[str, Any]]) -> dict[str, Any]:
@@ -265,13 +280,31 @@ def _finish(index: dict[str, Any], unfinished: Path, final: Path) -> None:
         json.dump(index, file)
         file.flush()
         os.fsync(file.fileno())
-    old = final.with_name(f"{final.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    if final.exists():
+    old = _older(final)
+    # If a process was killed between the renames, the older checkpoint has only this name: it stays until there is
+    # another one.
+    if (final / _INDEX).exists():
+        shutil.rmtree(old, ignore_errors=True)
         final.rename(old)
+    elif final.exists():
+        final.rmdir()
     unfinished.rename(final)
     _flush(final.parent)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def _older(folder: Path) -> Path:
+    """Where a checkpoint is while another one takes its place."""
+    return folder.with_name(f"{folder.name}.old")
+
+
+def _check_replaceable(folder: Path) -> None:
+    """Refuses to remove what is no checkpoint."""
+    names = os.listdir(folder) if folder.exists() else []
+    own = [name for name in names if re.fullmatch(r"rank-\d+\.safetensors", name)]
+    is_unfinished = folder.suffix == ".unfinished" and own == names
+    if names and _INDEX not in names and not is_unfinished:
+        raise FileExistsError(f"{folder} exists and is no checkpoint, so it is not replaced: choose another path")
 
 
 def _flush(folder: Path) -> None:
@@ -351,7 +384,8 @@ class _Reading:
     """A checkpoint that is read."""
 
     def __init__(self, folder: Path) -> None:
-        old = folder.with_name(f"{folder.name}.old")
+        folder = folder.resolve()
+        old = _older(folder)
         # A process was killed between the renames.
         self.folder = old if not (folder / _INDEX).exists() and (old / _INDEX).exists() else folder
         try:
@@ -392,9 +426,11 @@ class _Reading:
                 return self.values[path]
             raise ValueError(f"checkpoint.load: {self.folder} does not have {path}")
         given = list(_items(state))
-        if path in self.lists and path not in self.with_tensors:
+        is_list = path in self.lists or self.values.get(path) == []
+        has_tensors = path in self.with_tensors or any(_is_tensor(value) for _, value in _leaves(state, "", []))
+        if is_list and not has_tensors:
             # Plain lists may have another length.
-            given = given[: len(self.inside[path])]
+            given = given[: len(self.inside.get(path, ()))]
         read = {key: self.fitted(value, _inside(path, _escaped(key))) for key, value in given}
         if path or not isinstance(state, dict):
             known = {_escaped(key) for key in read}

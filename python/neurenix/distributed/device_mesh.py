@@ -36,7 +36,7 @@ class DeviceMesh:
         # Every rank makes every group, in the same order.
         for axis in range(self.mesh.ndim):
             lines = np.moveaxis(self.mesh, axis, -1).reshape(-1, self.mesh.shape[axis])
-            made = [new_group(line.tolist()) for line in lines]
+            made = [new_group(line.tolist(), sort_ranks=False) for line in lines]
             self._groups += [group for group in made if isinstance(group, ProcessGroup)]
 
     @property
@@ -79,14 +79,20 @@ class DeviceMesh:
         found = np.argwhere(self.mesh == get_rank())
         return [int(place) for place in found[0]] if len(found) else None
 
-    def __getitem__(self, mesh_dim: str) -> DeviceMesh:
-        """The mesh of this rank's group along one axis."""
-        axis = self._axis(mesh_dim)
+    def __getitem__(self, mesh_dim_names: str | tuple[str, ...]) -> DeviceMesh:
+        """The mesh of the ranks that differ from this one along some axes only, in the order of the names."""
+        names = (mesh_dim_names,) if isinstance(mesh_dim_names, str) else tuple(mesh_dim_names)
+        if not names or not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
+            raise KeyError(f"DeviceMesh: pass different names of axes, not {mesh_dim_names!r}")
+        axes = [self._axis(name) for name in names]
         part: DeviceMesh = object.__new__(DeviceMesh)
-        part.device_type = self.device_type
-        part.mesh = np.asarray(self.get_group(axis).ranks, dtype=np.int64)
-        part.mesh_dim_names = (mesh_dim,)
-        part._groups = [self.get_group(axis)]
+        part._groups = [self.get_group(axis) for axis in axes]
+        place = self.get_coordinate()
+        assert place is not None
+        lines = self.mesh[tuple(slice(None) if axis in axes else place[axis] for axis in range(self.ndim))]
+        # The axes that are left are in ascending order.
+        part.mesh = lines.transpose([sorted(axes).index(axis) for axis in axes])
+        part.device_type, part.mesh_dim_names = self.device_type, names
         return part
 
     def __repr__(self) -> str:

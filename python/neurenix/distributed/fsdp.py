@@ -18,8 +18,11 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from .._engine import Tensor
@@ -48,8 +51,17 @@ __all__ = [
 
 M = TypeVar("M", bound=Module)
 
-MixedPrecisionPolicy = MixedPrecision
-"""The name that :func:`fully_shard` has for it."""
+@dataclass(frozen=True)
+class MixedPrecisionPolicy:
+    """The dtypes in which a module of :func:`fully_shard` computes: ``param_dtype`` is that of gathered weights and,
+    with ``cast_forward_inputs``, of the module's inputs; ``reduce_dtype`` that in which gradients are summed, by default
+    ``param_dtype``; ``output_dtype`` that of its results. The shards keep their dtype.
+    """
+
+    param_dtype: Any = None
+    reduce_dtype: Any = None
+    output_dtype: Any = None
+    cast_forward_inputs: bool = True
 
 
 class _Sharded(Module):
@@ -59,6 +71,7 @@ class _Sharded(Module):
 
     def no_sync(self) -> AbstractContextManager[None]:
         """While it lasts, each rank adds up the gradients of whole units; the next backward pass divides the sum.
+        ``zero_grad()`` removes it.
         Forward and backward passes must both be within.
         """
         return _units.unsynchronized(self)
@@ -101,7 +114,7 @@ class FullyShardedDataParallel(_Sharded):
 
     With ``FULL_SHARD`` the weights of a unit are gathered before the unit that comes first computes, in both
     directions, so a device can do both at once, and two units are whole at a time. ``backward_prefetch``,
-    ``forward_prefetch``, ``limit_all_gathers``, ``device_id`` and ``use_orig_params`` are accepted and change nothing.
+    ``forward_prefetch``, ``limit_all_gathers`` and ``device_id`` are accepted and change nothing.
 
     >>> import neurenix as nx
     >>> import neurenix.distributed as dist
@@ -138,6 +151,11 @@ class FullyShardedDataParallel(_Sharded):
                 raise NotImplementedError(f"FullyShardedDataParallel: {name} is not supported")
         if isinstance(module, FullyShardedDataParallel):
             raise ValueError("FullyShardedDataParallel: the module is wrapped already")
+        if use_orig_params:
+            raise NotImplementedError(
+                "FullyShardedDataParallel: use_orig_params=True is not supported: named_parameters() has one flat_param "
+                "for each unit and dtype"
+            )
         strategy = ShardingStrategy.FULL_SHARD if sharding_strategy is None else sharding_strategy
         if not isinstance(strategy, ShardingStrategy):
             raise TypeError(f"FullyShardedDataParallel: sharding_strategy is {strategy!r}, not a ShardingStrategy")
@@ -173,7 +191,26 @@ class FullyShardedDataParallel(_Sharded):
         except AttributeError:
             if "_modules" not in self.__dict__ or "module" not in self._modules:
                 raise
-            return getattr(self._modules["module"], name)
+            found = getattr(self._modules["module"], name)
+            is_method = inspect.ismethod(found) and found.__self__ is self._modules["module"]
+            return self._explained(found) if is_method else found
+
+    def _explained(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """A method of the network. Its parameters are not there during other calls than that of the wrapper."""
+
+        @functools.wraps(method)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return method(*args, **kwargs)
+            except (AttributeError, TypeError) as error:
+                if self._unit.is_lent() or "None" not in str(error):
+                    raise
+                raise RuntimeError(
+                    f"FullyShardedDataParallel: {method.__name__}() found layers without parameters, which they have in "
+                    "calls of the wrapper only: call it within summon_full_params(), or call the wrapper"
+                ) from error
+
+        return call
 
     def __getitem__(self, key: Any) -> Any:
         module: Any = self.module
@@ -260,14 +297,19 @@ class FSDPModule(_Sharded):
 
 
 def fully_shard(
-    module: M, *, mesh: DeviceMesh | None = None, reshard_after_forward: bool | None = None, mp_policy: Any = None
+    module: M,
+    *,
+    mesh: DeviceMesh | None = None,
+    reshard_after_forward: bool | None = None,
+    mp_policy: MixedPrecisionPolicy | None = None,
 ) -> M:
     """Divides a module's parameters, without those of modules inside that are divided already, as
     :class:`FullyShardedDataParallel` does, but in place: the module keeps its names, and its class derives from
     :class:`FSDPModule`. Call it for the blocks first, then for the network.
 
     Without ``reshard_after_forward``, weights stay whole until the backward pass (``SHARD_GRAD_OP``); with it they are
-    gathered again. By default, only those of the outermost module stay.
+    gathered again. By default, only those of the outermost module stay. ``mp_policy`` is a
+    :class:`MixedPrecisionPolicy`.
 
     >>> import neurenix as nx
     >>> import neurenix.distributed as dist
@@ -286,9 +328,19 @@ def fully_shard(
         raise ValueError("fully_shard: the module is divided already")
     if not (reshard_after_forward is None or isinstance(reshard_after_forward, bool)):
         raise NotImplementedError(f"fully_shard: reshard_after_forward must be a bool or None, not {reshard_after_forward!r}")
-    precision = MixedPrecision() if mp_policy is None else mp_policy
+    policy = MixedPrecisionPolicy() if mp_policy is None else mp_policy
+    if not isinstance(policy, MixedPrecisionPolicy):
+        raise TypeError(f"fully_shard: mp_policy must be a MixedPrecisionPolicy, not {type(policy).__name__}")
+    casts = policy.cast_forward_inputs
+    settings = Settings(
+        _group(None, mesh, "fully_shard"),
+        precision=MixedPrecision(
+            policy.param_dtype, policy.reduce_dtype, cast_forward_inputs=casts, cast_root_forward_inputs=casts
+        ),
+        gathers_again=reshard_after_forward,
+        output_dtype=policy.output_dtype,
+    )
     original = type(module)
-    settings = Settings(_group(None, mesh, "fully_shard"), precision=precision, gathers_again=reshard_after_forward)
     call = original.forward.__get__(module)
     unit = Unit(module, module, call, settings)
     module.__class__ = type(f"FSDP{original.__name__}", (FSDPModule, original), {})

@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import copy
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -65,7 +66,6 @@ class ZeroRedundancyOptimizer(Optimizer):
         # For each group and each of its parameters, the rank that updates it.
         self._owners: list[list[int]] = []
         self._elements = [0] * self.process_group.size()
-        self._gathered: dict[str, Any] | None = None
         for group in self._groups:
             self._give_out(group)
         self._build()
@@ -128,6 +128,8 @@ class ZeroRedundancyOptimizer(Optimizer):
         return self._synchronized()._current()
 
     def _stepping(self) -> Any:
+        # Each step calls it, also in replays of compiled functions.
+        _GATHERED.pop(self, None)
         return self._synchronized()._stepping()
 
     @property
@@ -143,6 +145,7 @@ class ZeroRedundancyOptimizer(Optimizer):
                 loss = closure()
         if self._condition is not None and not self._condition.item():
             return loss
+        _GATHERED.pop(self, None)
         if self.optim is not None:
             self._synchronized().step()
         self._updated()
@@ -175,7 +178,7 @@ class ZeroRedundancyOptimizer(Optimizer):
         before = None if self.optim is None else self._numbered(self.optim)
         self._groups.append(group)
         self._give_out(group)
-        self._gathered = None
+        _GATHERED.pop(self, None)
         self.__dict__.pop("step", None)
         self._build()
         if before and self.optim is not None:
@@ -212,23 +215,24 @@ class ZeroRedundancyOptimizer(Optimizer):
         receives = group.ranks[group.rank()] == to
         parts: list[Any] = [None] * group.size()
         gather_object(host, parts if receives else None, to, group)
-        self._gathered = None
+        _GATHERED.pop(self, None)
         if receives:
-            self._gathered = {number: values for part in parts for number, values in part.items()}
+            _GATHERED[self] = {number: values for part in parts for number, values in part.items()}
 
     def state_dict(self) -> dict[str, Any]:
         """The whole state, as that of the ordinary optimiser, on the rank to which :meth:`consolidate_state_dict` has
-        brought it.
+        brought it after the last step.
         """
         if _effects.is_recording():
             raise RuntimeError("compile: the function reads the optimizer's state, which its steps change: read it outside")
-        if self._gathered is None:
+        gathered = _GATHERED.get(self)
+        if gathered is None:
             rank = self.process_group.ranks[self.process_group.rank()]
             raise RuntimeError(
                 "ZeroRedundancyOptimizer: this rank does not have the whole state: call "
                 f"consolidate_state_dict(to={rank}) on every rank first"
             )
-        return {"state": dict(sorted(self._gathered.items())), "param_groups": self._settings()}
+        return {"state": dict(sorted(gathered.items())), "param_groups": self._settings()}
 
     def _own_state_dict(self) -> dict[str, Any]:
         """The state for the parameters that this rank updates."""
@@ -259,9 +263,14 @@ class ZeroRedundancyOptimizer(Optimizer):
             raise ValueError(f"the state has parameters {unknown} that belong to none of its groups")
         for group, new in zip(self._groups, given, strict=True):
             group.update({name: copy.deepcopy(value) for name, value in new.items() if name != "params"})
-        self._gathered = None
+        _GATHERED.pop(self, None)
         if self.optim is not None:
             self._load({order[int(number)]: values for number, values in state_dict["state"].items()})
 
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError("ZeroRedundancyOptimizer: a process group cannot be pickled: save state_dict()")
+
+
+# The whole state on the rank that has it, until the next step. Not an attribute, because compiled functions watch
+# those.
+_GATHERED: weakref.WeakKeyDictionary[ZeroRedundancyOptimizer, dict[int, Any]] = weakref.WeakKeyDictionary()

@@ -24,7 +24,7 @@ from typing import Any
 
 from .. import _engine
 from .._autograd import no_grad
-from .._engine import Tensor
+from .._engine import ProcessGroup, Tensor
 from ..nn import functional as F
 from ..nn.linear import Linear
 from ..nn.module import Module
@@ -186,7 +186,8 @@ def vocab_parallel_cross_entropy(
     """:func:`neurenix.functional.cross_entropy` of scores whose classes are divided among the ranks: this rank's (...,
     C / ranks) against classes (...), to the same loss on every rank. The scores are never gathered.
 
-    ``num_classes`` is C, by default a multiple of this rank's; pass it if C is not divisible by the number of ranks.
+    ``num_classes`` is C. By default the ranks tell each other how many classes they have, which must be as many on
+    each; pass it to save that exchange, or if C is not divisible by the number of ranks.
 
     >>> import neurenix as nx
     >>> import neurenix.distributed as dist
@@ -199,7 +200,7 @@ def vocab_parallel_cross_entropy(
     if reduction not in ("none", "mean", "sum"):
         raise ValueError(f'vocab_parallel_cross_entropy: reduction is {reduction!r}, it must be "none", "mean" or "sum"')
     group = group_or_world(group, "vocab_parallel_cross_entropy")
-    total = input.shape[-1] * group.size() if num_classes is None else num_classes
+    total = _classes(input, group) if num_classes is None else num_classes
     first, length = part_of(total, group)
     if input.shape[-1] != length or tuple(input.shape[:-1]) != tuple(target.shape):
         raise ValueError(
@@ -225,3 +226,12 @@ def vocab_parallel_cross_entropy(
     if reduction == "none":
         return loss
     return loss.sum() if reduction == "sum" else loss.sum() / counted.sum().to(loss.dtype)
+
+
+def _classes(input: Tensor, group: ProcessGroup) -> int:
+    """The number of classes, of which every rank has as many."""
+    own = input.shape[-1]
+    found = [int(each) for each in group._all_gather_bytes(str(own).encode())] if group.size() > 1 else [own]
+    if len(set(found)) > 1:
+        raise ValueError(f"vocab_parallel_cross_entropy: the ranks have {found} classes: pass num_classes")
+    return own * len(found)

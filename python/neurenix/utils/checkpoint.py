@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from .. import _engine
 from .._autograd import enable_grad, no_grad
 from .._compile import _flatten, _unflatten, _values
 from .._engine import Tensor
+from ..nn._lent import lent, loans
 
 
 # What a function may return beside tensors, lists, tuples and dictionaries.
@@ -55,6 +57,8 @@ class _Segment:
         self.attached = [tensor.unsqueeze(0) if tensor.requires_grad else None for tensor in inputs]
         self.autocast = _engine.autocast_dtype()
         self.state: Any = _engine.get_rng_state()
+        # Parameters of a sharded network, which its layers have during the first call only.
+        self.loans = loans()
         # Other tensors that the function computes from.
         self.others: list[Tensor] = []
         self.received = _Received()
@@ -91,7 +95,10 @@ class _Segment:
             _engine.set_rng_state(self.state)
         _engine.set_autocast_dtype(self.autocast)
         try:
-            _, outputs = self.call(tensors)
+            with ExitStack() as stack:
+                for loan in self.loans:
+                    stack.enter_context(lent(loan))
+                _, outputs = self.call(tensors)
         finally:
             _engine.set_autocast_dtype(autocast)
             if self.state is not None:
@@ -144,18 +151,15 @@ def checkpoint(
         raise TypeError(f"checkpoint: expected a function, got {type(function).__name__}")
     if context_fn is not None:
         raise ValueError("checkpoint: context_fn is not supported: enter the contexts in the function")
-    return through_segment(_Segment, function, args, kwargs, preserve_rng_state)
+    return _through_segment(function, args, kwargs, preserve_rng_state)
 
 
-def through_segment(
-    kind: type[_Segment], function: Callable[..., Any], args: Any, kwargs: Any, preserve_rng_state: bool = True
-) -> Any:
-    """A call whose intermediate results are not kept: see :func:`checkpoint`."""
+def _through_segment(function: Callable[..., Any], args: Any, kwargs: Any, preserve_rng_state: bool) -> Any:
     if not _engine.is_grad_enabled():
         return function(*args, **kwargs)
     inputs: list[Tensor] = []
     arguments = _flatten((args, kwargs), inputs)
-    segment = kind(function, arguments, inputs)
+    segment = _Segment(function, arguments, inputs)
     copies = [value.detach().requires_grad_(at is not None) for value, at in zip(segment.values, segment.attached)]
     boundary = _engine.recorded_number(_engine.zeros(()))
     draws = _engine.recorded_draws()
