@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any
 
 from .. import _effects, _engine
+from .._autograd import no_grad
 from .._engine import Tensor
 from .optimizer import Optimizer, Params, check_choices
 
@@ -76,7 +77,8 @@ class _Decoupled(_Rule):
                         if self._condition is not None:
                             kept = _engine.full_like(self._condition, 1.0, dtype=value.dtype)
                             factor = _engine.where(self._condition, kept * left, kept).to(value.device)
-                        parameter.data = value * factor
+                        with no_grad():
+                            parameter.mul_(factor)
             super()._take(native, rates)
         except BaseException:
             for parameter, value in before:
