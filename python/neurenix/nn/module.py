@@ -64,7 +64,7 @@ class Module(Calls, States):
             if isinstance(value, (Parameter, Module)):
                 raise AttributeError(f"{type(self).__name__}: call super().__init__() before assigning {name}")
             object.__setattr__(self, name, value)
-        elif isinstance(value, Parameter):
+        elif isinstance(value, Parameter) and self._parametrization(name) is None:
             self._forget(name, self._parameters)
             self._parameters[name] = value
         elif isinstance(value, Buffer) and name not in self._buffers:
@@ -85,6 +85,8 @@ class Module(Calls, States):
             if value is not None and not isinstance(value, Tensor):
                 raise TypeError(f"{name} is a buffer: expected a tensor or None, got {type(value).__name__}")
             self._buffers[name] = value
+        elif "parametrizations" in self._modules and (computed := self._parametrization(name)) is not None:
+            computed.right_inverse(value)
         else:
             object.__setattr__(self, name, value)
 
@@ -93,7 +95,17 @@ class Module(Calls, States):
             members = self.__dict__.get(kind)
             if members is not None and name in members:
                 return members[name]
+        computed = self._parametrization(name)
+        if computed is not None:
+            return computed.value()
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def _parametrization(self, name: str) -> Any:
+        """What computes a tensor of this name: see ``nn.utils.parametrize``."""
+        known = self.__dict__.get("_modules", {}).get("parametrizations")
+        members = getattr(known, "_modules", {})
+        found = members.get(name)
+        return found if hasattr(found, "right_inverse") else None
 
     def __delattr__(self, name: str) -> None:
         for members in (self._parameters, self._buffers, self._modules):
@@ -104,7 +116,8 @@ class Module(Calls, States):
         object.__delattr__(self, name)
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *self._parameters, *self._buffers, *self._modules})
+        computed = getattr(self._modules.get("parametrizations"), "_modules", {})
+        return sorted({*super().__dir__(), *self._parameters, *self._buffers, *self._modules, *computed})
 
     def _forget(self, name: str, but: Any) -> None:
         """Removes a name from all tables except one, in which its value is replaced and keeps its position."""
@@ -358,7 +371,8 @@ class Module(Calls, States):
         return ""
 
     def _get_name(self) -> str:
-        return type(self).__name__
+        is_parametrized = "parametrizations" in self._modules
+        return f"Parametrized{type(self).__name__}" if is_parametrized else type(self).__name__
 
     def __repr__(self) -> str:
         extra = self.extra_repr()

@@ -107,7 +107,7 @@ class _Weights(Module):
     def _weights(self, suffix: str) -> list[Any]:
         """The weights; within ``autocast``, in its dtype."""
         names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
-        return list(low(*(self._parameters.get(f"{name}{suffix}") for name in names)))
+        return list(low(*(getattr(self, f"{name}{suffix}", None) for name in names)))
 
     def reset_parameters(self) -> None:
         """Draws new values, uniform in +-1 / sqrt(hidden_size)."""
