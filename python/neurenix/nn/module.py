@@ -237,6 +237,20 @@ class Module(Calls, States):
             module = part
         return module
 
+    def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
+        """Replaces the submodule with a dotted name; adds it if there is none, unless ``strict``."""
+        path, _, name = target.rpartition(".")
+        if not name:
+            raise ValueError("Cannot set the submodule without a target name!")
+        if not isinstance(module, Module):
+            raise ValueError(f"set_submodule: expected Module, got {type(module).__name__}")
+        parent = self.get_submodule(path)
+        if strict and not hasattr(parent, name):
+            raise AttributeError(f"{type(parent).__name__} has no attribute {name!r}")
+        if hasattr(parent, name) and not isinstance(getattr(parent, name), Module):
+            raise AttributeError(f"{name!r} is not a module")
+        setattr(parent, name, module)
+
     def get_parameter(self, target: str) -> Tensor:
         """The parameter with a dotted name."""
         path, _, name = target.rpartition(".")
@@ -322,6 +336,32 @@ class Module(Calls, States):
         if dtype is not None and not _engine.dtype(dtype).is_floating_point:
             raise TypeError(f"to: expected a floating-point dtype, got {dtype}")
         return self._convert(dtype, device)
+
+    def _apply(self: T, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> T:
+        """Replaces the values of all parameters and buffers, and gradients, by what ``fn`` returns for them."""
+        for kind in ("_parameters", "_buffers"):
+            for _, tensor in self._named(kind, "", recurse, True):
+                value, grad = fn(tensor.detach()), tensor.grad
+                tensor._exchange(value.detach())
+                if grad is not None:
+                    tensor.grad = fn(grad)
+        return self
+
+    def to_empty(self: T, *, device: Any, recurse: bool = True) -> T:
+        """Moves everything to a device, with zeros for values."""
+        return self._apply(
+            lambda tensor: _engine.full(tensor.shape, 0, dtype=tensor.dtype, device=device), recurse=recurse
+        )
+
+    def share_memory(self: T) -> T:
+        """Has no effect: tensors live in one process, whose threads share them."""
+        return self
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Compiles the module's calls in place: see :func:`neurenix.compile`."""
+        from .._compile import compile
+
+        object.__setattr__(self, "forward", compile(self.forward, *args, **kwargs))
 
     def cpu(self: T) -> T:
         """Moves everything to the CPU."""
