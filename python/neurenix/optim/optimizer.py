@@ -15,6 +15,7 @@ from .._autograd import enable_grad, no_grad
 from .._engine import Tensor
 from ..nn._state import as_value
 from ..nn.container import ParameterList
+from ..nn.lazy import UninitializedParameter
 from ..nn.module import Module, zero_gradients
 from ._hooks import Hooked, has_step_hooks
 from ._written import Written
@@ -78,6 +79,8 @@ class Optimizer(Hooked):
             _refuse_module(parameter)
             if not isinstance(parameter, Tensor):
                 raise TypeError(f"expected a tensor to optimize, got {type(parameter).__name__}")
+            if isinstance(parameter, UninitializedParameter):
+                raise ValueError("a lazy layer has no parameters yet: call the network once before you make the optimizer")
             if not parameter.is_leaf:
                 raise ValueError("can't optimize a non-leaf tensor: pass the leaf it was computed from")
         group["params"] = members
