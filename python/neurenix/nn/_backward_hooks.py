@@ -1,8 +1,9 @@
 """Hooks on the gradients of a module's arguments and results.
 
-A tensor's hook sees one gradient. These hooks see those of all arguments, or of all results, at once. Each tensor becomes
-``inner = outer + 0 * (all outer tensors)``, computed from none of their elements. So a backward pass reaches an outer
-tensor after every inner one: hooks of the inner tensors collect the gradients, and those of the outer ones replace them.
+A tensor's hook sees one gradient. These hooks see those of all arguments, or of all results, at once. Each tensor
+becomes ``inner = outer + 0 * (all outer tensors)``, computed from none of their elements. So a backward pass reaches
+an outer tensor after every inner one: hooks of the inner tensors collect the gradients, and those of the outer ones
+replace them.
 """
 
 from __future__ import annotations

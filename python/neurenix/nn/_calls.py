@@ -160,8 +160,8 @@ class Calls:
         return Handle(self._backward_hooks, checked(hook), prepend=prepend)
 
     def register_full_backward_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
-        """Calls ``hook(module, grad_output)`` when the gradients of the module's results have been computed. A tuple that
-        it returns replaces them.
+        """Calls ``hook(module, grad_output)`` when the gradients of the module's results have been computed. A tuple
+        that it returns replaces them.
         """
         return Handle(self._backward_pre_hooks, checked(hook), prepend=prepend)
 

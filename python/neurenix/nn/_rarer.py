@@ -66,8 +66,8 @@ def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False,
 def gumbel_softmax(
     logits: Tensor, tau: float = 1.0, hard: bool = False, eps: float = 1e-10, dim: int = -1
 ) -> Tensor:
-    """Samples of a relaxed categorical distribution (Jang et al., 2017): ``softmax((logits + g) / tau)`` with Gumbel noise
-    ``g``. With ``hard`` they are one-hot, with the gradient of the relaxed ones. ``eps`` has no effect.
+    """Samples of a relaxed categorical distribution (Jang et al., 2017): ``softmax((logits + g) / tau)`` with Gumbel
+    noise ``g``. With ``hard`` they are one-hot, with the gradient of the relaxed ones. ``eps`` has no effect.
 
     >>> import neurenix as nx
     >>> nx.functional.gumbel_softmax(nx.zeros(4, 3), hard=True).sum(1).tolist()

@@ -14,8 +14,8 @@ __all__ = ["affine_grid", "grid_sample"]
 
 def affine_grid(theta: Tensor, size: Any, align_corners: bool | None = None) -> Tensor:
     """The places that affine maps ``theta`` give the pixels of images of a size: (N, 2, 3) and (N, C, H, W) to
-    (N, H, W, 2), or (N, 3, 4) and (N, C, D, H, W) to (N, D, H, W, 3). Places are x, y and z from -1 to 1, from one border
-    of the image to the other, or between the centres of the outermost pixels with ``align_corners``.
+    (N, H, W, 2), or (N, 3, 4) and (N, C, D, H, W) to (N, D, H, W, 3). Places are x, y and z from -1 to 1, from one
+    border of the image to the other, or between the centres of the outermost pixels with ``align_corners``.
 
     >>> import neurenix as nx
     >>> same = nx.tensor([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]])
@@ -54,11 +54,11 @@ def grid_sample(
     padding_mode: str = "zeros",
     align_corners: bool | None = None,
 ) -> Tensor:
-    """The values of images at places: (N, C, H, W) and (N, H_out, W_out, 2) to (N, C, H_out, W_out), or (N, C, D, H, W) and
-    (N, D_out, H_out, W_out, 3) to (N, C, D_out, H_out, W_out). Places are as those of :func:`affine_grid`.
+    """The values of images at places: (N, C, H, W) and (N, H_out, W_out, 2) to (N, C, H_out, W_out), or (N, C, D, H,
+    W) and (N, D_out, H_out, W_out, 3) to (N, C, D_out, H_out, W_out). Places are as those of :func:`affine_grid`.
 
-    ``mode`` is ``"bilinear"``, ``"nearest"``, or ``"bicubic"`` for four dimensions. ``padding_mode`` says what is beyond
-    the border: ``"zeros"``, ``"border"`` (the outermost pixels), or ``"reflection"``. NaN places count as -1.
+    ``mode`` is ``"bilinear"``, ``"nearest"``, or ``"bicubic"`` for four dimensions. ``padding_mode`` says what is
+    beyond the border: ``"zeros"``, ``"border"`` (the outermost pixels), or ``"reflection"``. NaN places count as -1.
 
     >>> import neurenix as nx
     >>> image = nx.tensor([[[[1.0, 3.0]]]])

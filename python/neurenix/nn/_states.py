@@ -140,8 +140,8 @@ class States:
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
     ) -> IncompatibleKeys:
-        """Loads values into parameters and buffers, converted to their dtype and device. With ``assign``, new parameters
-        and buffers with the given values, dtypes and devices replace them.
+        """Loads values into parameters and buffers, converted to their dtype and device. With ``assign``, new
+        parameters and buffers with the given values, dtypes and devices replace them.
 
         Values are tensors of any library that NumPy can read. Missing and unknown names are errors if ``strict``;
         differing shapes always are. On any error, nothing is changed.
@@ -199,8 +199,8 @@ class States:
         return self._add_state_hook("_state_dict_pre_hooks", checked(hook))
 
     def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> Handle:
-        """Calls ``hook(module, state_dict, prefix, local_metadata)`` after ``state_dict`` has saved the module. It changes
-        the state in place.
+        """Calls ``hook(module, state_dict, prefix, local_metadata)`` after ``state_dict`` has saved the module. It
+        changes the state in place.
         """
         return self._add_state_hook("_state_dict_hooks", (checked(hook), True))
 
@@ -220,8 +220,8 @@ class States:
         return self._add_state_hook("_load_state_dict_pre_hooks", called)
 
     def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> Handle:
-        """Calls ``hook(module, incompatible_keys)`` after ``load_state_dict`` has loaded everything. It may change the lists
-        of names in place.
+        """Calls ``hook(module, incompatible_keys)`` after ``load_state_dict`` has loaded everything. It may change the
+        lists of names in place.
         """
         return self._add_state_hook("_load_state_dict_post_hooks", checked(hook))
 

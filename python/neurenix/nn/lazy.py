@@ -31,7 +31,7 @@ __all__ = [
 class UninitializedParameter(Parameter):
     """A parameter whose shape is not known yet: it has no elements. The layer's first call replaces it."""
 
-    def __new__(cls, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> UninitializedParameter:
+    def __new__(cls, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> Any:
         return super().__new__(cls, _engine.full((0,), 0.0, device=device, dtype=dtype), requires_grad)
 
     def __repr__(self) -> str:
@@ -43,7 +43,7 @@ class Lazy(Module):
     optimiser after that.
     """
 
-    _becomes: type[Module]
+    _becomes: Any
     #: The setting that is learnt.
     _learnt: str
 
@@ -55,13 +55,14 @@ class Lazy(Module):
             if name not in vars(self):
                 object.__setattr__(self, name, value)
         for name, parameter in layer._parameters.items():
-            place = None if parameter is None else {"device": parameter.device, "dtype": parameter.dtype}
-            self._parameters[name] = None if place is None else UninitializedParameter(**place)
+            if parameter is not None:
+                parameter = UninitializedParameter(device=parameter.device, dtype=parameter.dtype)
+            self._parameters[name] = parameter
         self._buffers.update(layer._buffers)
-        self._arguments = args, kwargs
+        self._arguments, self._text = (args, kwargs), layer.extra_repr()
 
     def extra_repr(self) -> str:
-        return self._becomes.extra_repr(self)
+        return self._text
 
     def has_uninitialized_params(self) -> bool:
         """Whether the shapes of parameters are not known yet."""
@@ -89,8 +90,8 @@ class Lazy(Module):
         self._parameters.update(layer._parameters)
         self._buffers.update(layer._buffers)
         object.__setattr__(self, self._learnt, size)
-        del self._arguments
-        self.__class__ = self._becomes  # type: ignore[assignment]
+        del self._arguments, self._text
+        self.__class__ = self._becomes
 
     def _called(self, *args: Any, **kwargs: Any) -> Any:
         input = args[0] if args else next(iter(kwargs.values()), None)

@@ -29,8 +29,8 @@ __all__ = [
 
 
 class AlphaDropout(Dropout):
-    """In training, sets each element to the negative limit of SELU with probability ``p``, and keeps mean 0 and variance
-    1: for networks of SELU. Any shape to the same.
+    """In training, sets each element to the negative limit of SELU with probability ``p``, and keeps mean 0 and
+    variance 1: for networks of SELU. Any shape to the same.
 
     >>> import neurenix as nx
     >>> nx.nn.AlphaDropout(0.5).eval()(nx.ones(3)).tolist()

@@ -15,7 +15,7 @@ from .optimizer import Optimizer
 def for_groups(name: str, what: str, optimizer: Optimizer, given: float | Sequence[float]) -> list[float]:
     """One number for each parameter group."""
     count = len(optimizer.param_groups)
-    values = list(given) if isinstance(given, (list, tuple)) else [given] * count
+    values: list[Any] = list(given) if isinstance(given, (list, tuple)) else [given] * count
     if len(values) != count:
         raise ValueError(f"{name}: {len(values)} values of {what} for {count} parameter groups")
     return [float(value) for value in values]
@@ -102,17 +102,17 @@ class OneCycleLR(LRScheduler):
         given = {"base_momentum": base_momentum, "max_momentum": max_momentum}
         self.momenta = {name: for_groups("OneCycleLR", name, optimizer, value) for name, value in given.items()}
         self.rates: list[dict[str, float]] = []
-        for number, (group, top) in enumerate(zip(groups, tops, strict=True)):
+        for number, (group, rate) in enumerate(zip(groups, tops, strict=True)):
             if last_epoch == -1:
-                group.update(initial_lr=top / div_factor, max_lr=top, min_lr=top / div_factor / final_div_factor)
+                group.update(initial_lr=rate / div_factor, max_lr=rate, min_lr=rate / div_factor / final_div_factor)
                 if cycle_momentum:
                     group.update({name: values[number] for name, values in self.momenta.items()})
                     set_momentum(group, self.momenta["max_momentum"][number])
             elif "max_lr" not in group or "min_lr" not in group or "initial_lr" not in group:
                 raise KeyError(f"OneCycleLR: parameter group {number} has no rates to resume from epoch {last_epoch}")
             elif cycle_momentum and all(name in group for name in self.momenta):
-                for name, values in self.momenta.items():
-                    values[number] = group[name]
+                for key, values in self.momenta.items():
+                    values[number] = group[key]
             self.rates.append({"initial": group["initial_lr"], "max": group["max_lr"], "min": group["min_lr"]})
         super().__init__(optimizer, last_epoch)
 
@@ -147,10 +147,10 @@ class CyclicLR(LRScheduler):
     """Moves the learning rate from ``base_lr`` to ``max_lr`` in ``step_size_up`` steps and back in ``step_size_down``,
     again and again (Smith, 2017); call ``step`` after every batch.
 
-    ``mode`` says how the height of the cycles changes: ``"triangular"`` keeps it, ``"triangular2"`` halves it each time,
-    ``"exp_range"`` multiplies it by ``gamma`` at each step. Instead, ``scale_fn`` is a function of the number of the cycle,
-    from 1, or of the step, if ``scale_mode`` is ``"iterations"``. With ``cycle_momentum`` the momentum (or ``betas[0]``)
-    changes in the opposite direction.
+    ``mode`` says how the height of the cycles changes: ``"triangular"`` keeps it, ``"triangular2"`` halves it each
+    time, ``"exp_range"`` multiplies it by ``gamma`` at each step. Instead, ``scale_fn`` is a function of the number of
+    the cycle, from 1, or of the step, if ``scale_mode`` is ``"iterations"``. With ``cycle_momentum`` the momentum (or
+    ``betas[0]``) changes in the opposite direction.
 
     >>> import neurenix as nx
     >>> optimizer = nx.optim.SGD([nx.nn.Parameter([1.0])], lr=1.0, momentum=0.9)

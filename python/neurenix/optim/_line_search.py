@@ -43,10 +43,10 @@ def strong_wolfe(
     tolerance: float = 1e-9,
     limit: int = 25,
 ) -> tuple[Point, int]:
-    """A point whose loss is less than at the start by ``decrease`` of what its slope promises, and whose slope is at most
-    ``curvature`` of the start's (Nocedal and Wright, Numerical Optimization, algorithms 3.5 and 3.6, with the safeguards
-    of Schmidt's minFunc). ``at`` evaluates a length; ``greatest`` is the greatest element of the direction. Returns the
-    point, and how many lengths were evaluated; after ``limit`` of them, the best point so far.
+    """A point whose loss is less than at the start by ``decrease`` of what its slope promises, and whose slope is at
+    most ``curvature`` of the start's (Nocedal and Wright, Numerical Optimization, algorithms 3.5 and 3.6, with the
+    safeguards of Schmidt's minFunc). ``at`` evaluates a length; ``greatest`` is the greatest element of the direction.
+    Returns the point, and how many lengths were evaluated; after ``limit`` of them, the best point so far.
     """
 
     def is_too_high(point: Point) -> bool:

@@ -79,8 +79,8 @@ def _root_mean_square(x: Tensor) -> float:
 
 
 class ASGD(PythonRule):
-    """Averaged stochastic gradient descent (Polyak and Juditsky, 1992): ``w = (1 - lambd * e) * w - e * g`` with ``e = lr /
-    (1 + lambd * lr * t) ** alpha``. The state ``ax`` is the average of the weights since step ``t0``.
+    """Averaged stochastic gradient descent (Polyak and Juditsky, 1992): ``w = (1 - lambd * e) * w - e * g`` with ``e =
+    lr / (1 + lambd * lr * t) ** alpha``. The state ``ax`` is the average of the weights since step ``t0``.
 
     >>> import neurenix as nx
     >>> w = nx.nn.Parameter([1.0])
@@ -164,10 +164,10 @@ class Rprop(PythonRule):
 
 
 class Adafactor(PythonRule):
-    """Adam without momentum, whose mean squares of a matrix are kept as those of its rows and columns (Shazeer and Stern,
-    2018). PyTorch's variant: steps are at most ``lr``, relative to the parameter's root mean square, and updates have a
-    root mean square of at most ``d``. ``eps`` is a pair: of squares (by default the dtype's precision) and of
-    parameters.
+    """Adam without momentum, whose mean squares of a matrix are kept as those of its rows and columns (Shazeer and
+    Stern, 2018). PyTorch's variant: steps are at most ``lr``, relative to the parameter's root mean square, and
+    updates have a root mean square of at most ``d``. ``eps`` is a pair: of squares (by default the dtype's precision)
+    and of parameters.
 
     >>> import neurenix as nx
     >>> w = nx.nn.Parameter(nx.ones(2, 2))
@@ -294,8 +294,8 @@ def _orthogonal(matrix: Tensor, coefficients: tuple[float, float, float], steps:
 
 
 class SparseAdam(PythonRule):
-    """Adam that updates only the rows (along the first dimension) that have a gradient, as for an embedding. The engine's
-    gradients are dense: a row of zeros counts as a row without gradient.
+    """Adam that updates only the rows (along the first dimension) that have a gradient, as for an embedding. The
+    engine's gradients are dense: a row of zeros counts as a row without gradient.
 
     >>> import neurenix as nx
     >>> table = nx.nn.Embedding(3, 2)

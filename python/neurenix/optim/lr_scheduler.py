@@ -120,7 +120,9 @@ class LinearLR(Factor):
 
 
 class PolynomialLR(Factor):
-    """Multiplies the initial learning rate by ``(1 - epoch / total_iters) ** power``, down to 0 in ``total_iters`` epochs."""
+    """Multiplies the initial learning rate by ``(1 - epoch / total_iters) ** power``, down to 0 in ``total_iters``
+    epochs.
+    """
 
     _keeps_rates = True
 

@@ -94,8 +94,9 @@ def _check_decay(decay: float) -> None:
 
 class AveragedModel(Module):
     """A copy of a network, whose parameters are averages of those that :meth:`update_parameters` was given; by default
-    their mean. ``avg_fn(average, current, count)`` returns a new average of one tensor; ``multi_avg_fn(averages, currents,
-    count)`` changes a list of averages in place. Buffers are averaged too with ``use_buffers``, and copied without.
+    their mean. ``avg_fn(average, current, count)`` returns a new average of one tensor; ``multi_avg_fn(averages,
+    currents, count)`` changes a list of averages in place. Buffers are averaged too with ``use_buffers``, and copied
+    without.
     """
 
     def __init__(
@@ -157,8 +158,8 @@ def _tensors(module: Module, with_buffers: bool) -> list[Tensor]:
 
 @no_grad()
 def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
-    """Recomputes the running statistics of all batch normalisations: the means over the batches of ``loader``, which are
-    tensors, or lists and tuples that begin with one.
+    """Recomputes the running statistics of all batch normalisations: the means over the batches of ``loader``, which
+    are tensors, or lists and tuples that begin with one.
     """
     layers = [module for module in model.modules() if isinstance(module, _BatchNorm)]
     if not layers:
@@ -179,7 +180,9 @@ def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
 
 
 class SWALR(LRScheduler):
-    """Moves the learning rates to ``swa_lr`` in ``anneal_epochs`` epochs, along half a cosine or a line, and keeps them."""
+    """Moves the learning rates to ``swa_lr`` in ``anneal_epochs`` epochs, along half a cosine or a line, and keeps
+    them.
+    """
 
     def __init__(
         self,

@@ -58,8 +58,8 @@ class WeightNorm(_Norm):
 
 
 def weight_norm(module: M, name: str = "weight", dim: int | None = 0) -> M:
-    """Replaces a weight by its length ``<name>_g`` and direction ``<name>_v``, from which a hook computes it before each
-    call: see :func:`neurenix.nn.utils.parametrizations.weight_norm`, which new programs use. Returns the module.
+    """Replaces a weight by its length ``<name>_g`` and direction ``<name>_v``, from which a hook computes it before
+    each call: see :func:`neurenix.nn.utils.parametrizations.weight_norm`, which new programs use. Returns the module.
 
     >>> import neurenix as nx
     >>> layer = nx.nn.utils.weight_norm(nx.nn.Linear(4, 2))

@@ -8,8 +8,8 @@ from ..._engine import Tensor
 
 
 def norm_except(v: Tensor, dim: int | None) -> Tensor:
-    """The norms of the slices along a dimension, with dimensions of size 1 for the others; of all elements if ``dim`` is
-    ``None`` or -1, as a tensor without dimensions.
+    """The norms of the slices along a dimension, with dimensions of size 1 for the others; of all elements if ``dim``
+    is ``None`` or -1, as a tensor without dimensions.
     """
     if dim is None or dim == -1:
         return (v * v).sum().sqrt()
@@ -48,5 +48,5 @@ def iterate(matrix: Tensor, u: Tensor, v: Tensor, count: int, eps: float, u_firs
 def first_vectors(matrix: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """Random unit vectors for :func:`iterate`."""
     rows, columns = matrix.shape
-    like = {"dtype": matrix.dtype, "device": matrix.device}
-    return unit(_engine.randn(rows, **like), eps), unit(_engine.randn(columns, **like), eps)
+    u, v = (_engine.randn(size, dtype=matrix.dtype, device=matrix.device) for size in (rows, columns))
+    return unit(u, eps), unit(v, eps)

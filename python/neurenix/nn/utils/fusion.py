@@ -16,8 +16,8 @@ M = TypeVar("M", bound=Module)
 
 
 def fuse_conv_bn_eval(conv: M, bn: Module, transpose: bool = False) -> M:
-    """A convolution that computes what ``conv`` followed by ``bn`` does in evaluation mode. ``transpose`` says that it is a
-    transposed convolution.
+    """A convolution that computes what ``conv`` followed by ``bn`` does in evaluation mode. ``transpose`` says that it
+    is a transposed convolution.
     """
     return _fused(conv, bn, 1 if transpose else 0)
 

@@ -91,8 +91,8 @@ class _SpectralNorm(Module):
 def spectral_norm(
     module: Module, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None
 ) -> Module:
-    """Divides a weight by its greatest singular value (Miyato et al., 2018), as a matrix of the slices along ``dim``: by
-    default 0, and 1 for transposed convolutions. Each call in training mode improves the estimate by
+    """Divides a weight by its greatest singular value (Miyato et al., 2018), as a matrix of the slices along ``dim``:
+    by default 0, and 1 for transposed convolutions. Each call in training mode improves the estimate by
     ``n_power_iterations``. Returns the module.
 
     >>> import neurenix as nx
@@ -153,8 +153,7 @@ class _Orthogonal(Module):
         matrix = q.mT if is_wide else q
         rows, columns = matrix.shape[-2:]
         if rows != columns:
-            like = {"dtype": q.dtype, "device": q.device}
-            extra = _engine.randn(*matrix.shape[:-2], rows, rows - columns, **like)
+            extra = _engine.randn(*matrix.shape[:-2], rows, rows - columns, dtype=q.dtype, device=q.device)
             matrix = _engine.cat([matrix, extra], -1)
         self.base = _orthogonalized(matrix)
         place = _engine.eye(shape[-2], shape[-1], dtype=q.dtype, device=q.device)
@@ -162,8 +161,8 @@ class _Orthogonal(Module):
 
 
 def _orthogonalized(matrix: Tensor) -> Tensor:
-    """The orthogonal factor of the QR decomposition whose other factor has a positive diagonal, which leaves an orthogonal
-    matrix as it is.
+    """The orthogonal factor of the QR decomposition whose other factor has a positive diagonal, which leaves an
+    orthogonal matrix as it is.
     """
     q, r = linalg.qr(matrix)
     return q * r.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)
@@ -183,8 +182,8 @@ def _reflected(below: Tensor) -> Tensor:
 
 
 def _exponential(matrix: Tensor) -> Tensor:
-    """The exponential of matrices, by its Taylor polynomial of degree 18 at a power of two of the matrix, whose norm is at
-    most 1 then: what is left out is less than 1/19! of it.
+    """The exponential of matrices, by its Taylor polynomial of degree 18 at a power of two of the matrix, whose norm
+    is at most 1 then: what is left out is less than 1/19! of it.
     """
     norm = float(matrix.detach().abs().sum(-1).max().item()) if matrix.numel() else 0.0
     halvings = max(0, math.ceil(math.log2(norm))) if norm > 0.0 and math.isfinite(norm) else 0
@@ -202,8 +201,8 @@ def orthogonal(
     module: Module, name: str = "weight", orthogonal_map: str | None = None, *, use_trivialization: bool = True
 ) -> Module:
     """Makes a matrix (or batch of matrices) orthogonal: its columns, or its rows if they are fewer. The map is
-    ``"matrix_exp"`` (the default for square matrices), ``"cayley"`` or ``"householder"``. With ``use_trivialization`` it
-    starts at the matrix that is next to the current value. Returns the module.
+    ``"matrix_exp"`` (the default for square matrices), ``"cayley"`` or ``"householder"``. With ``use_trivialization``
+    it starts at the matrix that is next to the current value. Returns the module.
     """
     weight = getattr(module, name)
     if not isinstance(weight, Tensor):

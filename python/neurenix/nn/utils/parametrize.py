@@ -97,9 +97,9 @@ class ParametrizationList(ModuleList):
                 f"Got {type(start).__name__}"
             )
         self.is_tensor = isinstance(start, Tensor)
-        self.ntensors = 1 if self.is_tensor else len(start)
+        self.ntensors = 1 if isinstance(start, Tensor) else len(start)
         before = original.shape, original.dtype
-        if self.is_tensor:
+        if isinstance(start, Tensor):
             if start.dtype != original.dtype and not unsafe:
                 raise ValueError(
                     "When `right_inverse` outputs one tensor, it may not change the dtype.\n"

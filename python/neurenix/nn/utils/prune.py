@@ -52,8 +52,8 @@ class BasePruningMethod(ABC):
     def apply(
         cls, module: Module, name: str, *args: Any, importance_scores: Tensor | None = None, **kwargs: Any
     ) -> BasePruningMethod:
-        """Prunes a parameter: ``<name>_orig`` is the parameter, ``<name>_mask`` a buffer, and a hook computes ``<name>``
-        before each call. A parameter that is pruned already gets both masks.
+        """Prunes a parameter: ``<name>_orig`` is the parameter, ``<name>_mask`` a buffer, and a hook computes
+        ``<name>`` before each call. A parameter that is pruned already gets both masks.
         """
         old = [
             (number, hook)
@@ -174,19 +174,19 @@ class _Amount(BasePruningMethod):
     def __init__(self, amount: float) -> None:
         if not isinstance(amount, numbers.Real):
             raise TypeError(f"Invalid type for amount: {amount}. Must be int or float.")
-        if (isinstance(amount, numbers.Integral) and amount < 0) or (
-            not isinstance(amount, numbers.Integral) and not 0.0 <= amount <= 1.0
-        ):
+        value = float(amount)
+        if value < 0 or (not isinstance(amount, numbers.Integral) and value > 1.0):
             raise ValueError(f"amount={amount} should either be a float in the range [0, 1] or a non-negative integer")
-        self.amount = amount
+        self.amount: Any = amount
 
     def _count(self, size: int) -> int:
         """How many of so many are pruned."""
-        if isinstance(self.amount, numbers.Integral):
-            if self.amount > size:
-                raise ValueError(f"amount={self.amount} should be smaller than the number of parameters to prune={size}")
-            return int(self.amount)
-        return round(self.amount * size)
+        if not isinstance(self.amount, numbers.Integral):
+            return round(self.amount * size)
+        count = int(self.amount)
+        if count > size:
+            raise ValueError(f"amount={count} should be smaller than the number of parameters to prune={size}")
+        return count
 
 
 class RandomUnstructured(_Amount):
@@ -248,18 +248,16 @@ class RandomStructured(_Structured):
 class LnStructured(_Structured):
     """Prunes a number, or a share, of slices along a dimension: those of the least norm of order ``n``."""
 
-    def __init__(self, amount: float, n: float, dim: int = -1) -> None:
+    def __init__(self, amount: float, n: Any, dim: int = -1) -> None:
+        if n == "nuc":
+            raise ValueError("LnStructured: the nuclear norm is not supported")
         super().__init__(amount, dim)
         self.n = n
 
     def _scores(self, t: Tensor) -> Tensor:
         dim = self.dim if self.dim >= 0 else self.dim + t.ndim
         rows = t.permute(dim, *(each for each in range(t.ndim) if each != dim)).reshape(t.shape[dim], -1)
-        if self.n in ("fro", "nuc"):
-            if self.n == "nuc":
-                raise ValueError("LnStructured: the nuclear norm is not supported")
-            return rows.norm(2, dim=1)
-        return rows.norm(float(self.n), dim=1)
+        return rows.norm(2.0 if self.n == "fro" else float(self.n), dim=1)
 
 
 class CustomFromMask(BasePruningMethod):

@@ -27,8 +27,8 @@ def functional_call(
     tie_weights: bool = True,
     strict: bool = False,
 ) -> Any:
-    """``module(*args, **kwargs)`` with these parameters and buffers by name, through which gradients flow. Others are the
-    module's own. ``args`` may be a single argument.
+    """``module(*args, **kwargs)`` with these parameters and buffers by name, through which gradients flow. Others are
+    the module's own. ``args`` may be a single argument.
 
     With ``tie_weights``, a name also replaces the other names of the same tensor. With ``strict``, every parameter and
     buffer must be named. In-place changes go to the given tensors.
