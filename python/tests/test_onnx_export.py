@@ -194,7 +194,7 @@ _BASE = "a base class"
 # The layers without an example, with the reason.
 EXCEPTIONS = {
     **dict.fromkeys(("ModuleDict", "ModuleList", "ParameterDict", "ParameterList"), _CONTAINER),
-    **dict.fromkeys(("Activation", "Loss", "Module"), _BASE),
+    **dict.fromkeys(("Activation", "Loss", "Module", "RNNBase", "RNNCellBase"), _BASE),
     **{name: "it becomes a layer that has one" for name in dir(nn) if name.startswith("Lazy")},
     "CTCLoss": "it reads the lengths of its targets",
     "SyncBatchNorm": "it is BatchNorm in evaluation, and needs several processes in training",

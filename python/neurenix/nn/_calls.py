@@ -18,6 +18,7 @@ Hooks = dict[int, Any]
 # The hooks of all modules: see ``register_module_forward_hook`` and the like.
 _GLOBAL: dict[str, Hooks] = {kind: {} for kind in ("forward_pre", "forward", "backward_pre", "backward")}
 _GLOBAL_ALWAYS: dict[int, bool] = {}
+_GLOBAL_ANY: dict[int, bool] = {}
 
 
 class Calls:
@@ -64,7 +65,7 @@ class Calls:
 
     def _called(self, *args: Any, **kwargs: Any) -> Any:
         own = self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks
-        if not own and not any(_GLOBAL.values()):
+        if not own and not _GLOBAL_ANY:
             return self._forwarded(args, kwargs)
         run: set[int] = set()
         try:
@@ -173,7 +174,7 @@ class Calls:
 
 
 def _global(kind: str, hook: Callable[..., Any], always_call: bool = False) -> Handle:
-    return Handle(_GLOBAL[kind], checked(hook), (_GLOBAL_ALWAYS, always_call))
+    return Handle(_GLOBAL[kind], checked(hook), (_GLOBAL_ALWAYS, always_call), (_GLOBAL_ANY, True))
 
 
 def register_module_forward_pre_hook(hook: Callable[[Module, Any], Any]) -> Handle:

@@ -265,8 +265,8 @@ def embedding(
     sparse: bool = False,
 ) -> Tensor:
     """The rows of ``weight`` at these indices; the row ``padding_idx`` gets no gradient."""
-    if max_norm is not None or scale_grad_by_freq or sparse:
-        raise ValueError("embedding: max_norm, scale_grad_by_freq and sparse are not supported")
+    if max_norm is not None or scale_grad_by_freq:
+        raise ValueError("embedding: max_norm and scale_grad_by_freq are not supported")
     return _engine.embedding(input, weight, padding_idx)
 
 
