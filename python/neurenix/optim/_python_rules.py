@@ -103,6 +103,7 @@ class ASGD(PythonRule):
     ) -> None:
         _require(lambd >= 0.0, f"Invalid lambd value: {lambd}")
         _require(alpha >= 0.0, f"Invalid alpha value: {alpha}")
+        choices.setdefault("maximize", False)
         super().__init__(params, choices, lr=lr, lambd=lambd, alpha=alpha, t0=t0, weight_decay=weight_decay)
 
     def _update(
@@ -145,6 +146,7 @@ class Rprop(PythonRule):
         **choices: Any,
     ) -> None:
         _require(0.0 < etas[0] < 1.0 < etas[1], f"Invalid eta values: {etas[0]}, {etas[1]}")
+        choices.setdefault("maximize", False)
         super().__init__(params, choices, lr=lr, etas=etas, step_sizes=step_sizes)
 
     def _update(
@@ -192,6 +194,7 @@ class Adafactor(PythonRule):
         _require(eps[0] is None or eps[0] >= 0.0, f"epsilon1 should be >= 0 but is: {eps[0]}")
         _require(eps[1] >= 0.0, f"epsilon2 should be >= 0 but is: {eps[1]}")
         _require(d >= 1.0, f"Clipping threshold d should be >= 1 but is: {d}")
+        choices.setdefault("maximize", False)
         super().__init__(
             params, choices, lr=lr, beta2_decay=beta2_decay, eps=eps, d=d, weight_decay=weight_decay
         )

@@ -365,11 +365,11 @@ def _negated(groups: list[dict[str, Any]]) -> Iterator[None]:
 
 
 def check_choices(kind: str, choices: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings among PyTorch's implementation options: ``maximize``, if it is true. Refuses the options that are
+    """The settings among PyTorch's implementation options: ``maximize``, if it is given. Refuses the options that are
     not supported.
     """
     for name in choices:
         if name not in _CHOICES:
             raise TypeError(f"{kind}() got an unexpected keyword argument {name!r}")
     _check_group(choices)
-    return {"maximize": True} if choices.get("maximize") else {}
+    return {"maximize": bool(choices["maximize"])} if "maximize" in choices else {}

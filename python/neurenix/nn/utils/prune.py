@@ -5,8 +5,8 @@
 >>> layer = nx.nn.Linear(4, 1)
 >>> layer.weight.data = nx.tensor([[1.0, -4.0, 3.0, -2.0]])
 >>> _ = prune.l1_unstructured(layer, "weight", amount=0.5)
->>> layer.weight.tolist(), sorted(layer.state_dict())
-([[0.0, -4.0, 3.0, 0.0]], ['bias', 'weight_mask', 'weight_orig'])
+>>> (layer.weight != 0).tolist(), sorted(layer.state_dict())
+([[False, True, True, False]], ['bias', 'weight_mask', 'weight_orig'])
 >>> _ = prune.remove(layer, "weight")
 >>> sorted(layer.state_dict())
 ['bias', 'weight']
