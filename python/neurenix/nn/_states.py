@@ -48,6 +48,12 @@ class States:
             if module is not None:
                 yield from module._state(f"{prefix}{name}.")
 
+    def _whole_state(self, prefix: str) -> dict[str, Tensor] | None:
+        """The state with that of all submodules, if the class says what it is, as those whose parameters are divided
+        among ranks do; else None.
+        """
+        return None if type(self)._state is States._state else dict(self._state(prefix))
+
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         """Stores the module's own part of the state."""
         for kind in (self._parameters, self._buffers):
@@ -78,9 +84,13 @@ class States:
         state: dict[str, Any] = {} if destination is None else destination
         for hook in tuple(self.__dict__.get("_state_dict_pre_hooks", {}).values()):
             hook(self, prefix, keep_vars)
-        self._save_to_state_dict(state, prefix, keep_vars)
+        whole = self._whole_state(prefix)
+        if whole is None:
+            self._save_to_state_dict(state, prefix, keep_vars)
+        else:
+            state.update((name, tensor if keep_vars else tensor.detach()) for name, tensor in whole.items())
         for name, module in self._modules.items():
-            if module is not None:
+            if module is not None and whole is None:
                 module.state_dict(destination=state, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
         for hook, is_public in tuple(self.__dict__.get("_state_dict_hooks", {}).values()):
             result = hook(self, state, prefix, {"version": self._version})
@@ -106,20 +116,10 @@ class States:
         known: set[str] = set()
         loads: list[_Load] = []
         for kind in (self._parameters, self._buffers):
-            for name, own in kind.items():
-                if own is None or (kind is self._buffers and name in self._not_saved):
-                    continue
-                known.add(name)
-                key = prefix + name
-                if key not in state_dict:
-                    missing_keys.append(key)
-                    continue
-                value = as_value(state_dict[key])
-                if tuple(value.shape) != tuple(own.shape):
-                    given, needed = tuple(value.shape), tuple(own.shape)
-                    error_msgs.append(f"size mismatch for {key}: the state has shape {given}, the model has shape {needed}.")
-                else:
-                    loads.append((kind, name, value, _ASSIGN.get()))
+            left_out = self._not_saved if kind is self._buffers else ()
+            own = {name: tensor for name, tensor in kind.items() if tensor is not None and name not in left_out}
+            known |= own.keys()
+            loads += _fitting(kind, own, state_dict, missing_keys, error_msgs, (prefix, _ASSIGN.get()))
         pending = _PENDING.get()
         if pending is None:
             _apply(loads)
@@ -156,6 +156,12 @@ class States:
         order: list[tuple[Any, str]] = []
 
         def load(module: Any, state: Mapping[str, Any], prefix: str) -> None:
+            whole = module._whole_state(prefix)
+            if whole is not None:
+                pending.extend(_fitting(whole, whole, state, missing, problems, ("", False)))
+                unexpected.extend(key for key in state if key not in whole)
+                order.extend((each, prefix) for each in module.modules())
+                return
             module._load_from_state_dict(state, prefix, {}, True, missing, unexpected, problems)
             for name, child in module._modules.items():
                 if child is not None:
@@ -224,6 +230,32 @@ class States:
         lists of names in place.
         """
         return self._add_state_hook("_load_state_dict_post_hooks", checked(hook))
+
+
+def _fitting(
+    kind: dict[str, Any],
+    own: Mapping[str, Tensor],
+    state: Mapping[str, Any],
+    missing: list[str],
+    problems: list[str],
+    options: tuple[str, bool],
+) -> list[_Load]:
+    """What is to be stored in ``kind`` of a state whose names begin with a prefix; ``options`` are that, and whether new
+    tensors are assigned.
+    """
+    (prefix, assign), loads = options, []
+    for name, tensor in own.items():
+        key = prefix + name
+        if key not in state:
+            missing.append(key)
+            continue
+        value = as_value(state[key])
+        if tuple(value.shape) == tuple(tensor.shape):
+            loads.append((kind, name, value, assign))
+        else:
+            given, needed = tuple(value.shape), tuple(tensor.shape)
+            problems.append(f"size mismatch for {key}: the state has shape {given}, the model has shape {needed}.")
+    return loads
 
 
 class _WithModule:
