@@ -92,7 +92,9 @@ def repeated(method: _Method) -> _Method:
         if effects is None:
             return method(self, *args, **kwargs)
         effects.calls.append(functools.partial(method, self, *args, **kwargs))
-        parts = [self, *getattr(self, "_schedulers", ())]
+        parts = [self]
+        for part in parts:
+            parts += getattr(part, "_schedulers", ())
         effects.save(*(part.__dict__ for part in parts), *self.optimizer._groups)
         # What it calls is part of it.
         _RECORDING.effects = None

@@ -49,7 +49,7 @@ _BESIDE = {
 _CLOCK = ("now", "today", "utcnow")
 # What steps change of optimisers and schedules. A replay repeats the steps; code that reads these attributes otherwise is
 # watched: see :func:`neurenix._effects.note_read`.
-_REPEATED = {"_groups", "_native", "_condition", "_last_lr", "last_epoch"}
+_REPEATED = {"_groups", "_native", "_condition", "_last_lr", "last_epoch", "_step_count"}
 _ANY_ATTRIBUTE = {"getattr", "hasattr", "vars", "__dict__"}
 # Larger containers and arrays are not compared at each call.
 _MOST = 100_000

@@ -74,7 +74,7 @@ def test_what_is_public_is_described(name: str) -> None:
 
 # These accept any shape, or consist of parts that document theirs.
 WITHOUT_SHAPES = {"Activation", "Loss", "Module", "ModuleDict", "ModuleList", "Parameter", "ParameterDict", "ParameterList"}
-WITHOUT_SHAPES |= {"Dropout", "Identity", "Sequential"}
+WITHOUT_SHAPES |= {"Buffer", "Dropout", "Identity", "Sequential", "UninitializedParameter"}
 
 
 def test_layers_say_their_shapes() -> None:

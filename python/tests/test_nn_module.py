@@ -388,7 +388,7 @@ def test_embeddings_of_vectors_that_are_there():
     assert nn.Embedding(3, 2, 1).weight[1].tolist() == [0.0, 0.0]
     with pytest.raises(ValueError, match="3, 2"):
         nn.Embedding(2, 2, _weight=vectors)
-    for options in ({"max_norm": 1.0}, {"scale_grad_by_freq": True}, {"sparse": True}):
+    for options in ({"max_norm": 1.0}, {"scale_grad_by_freq": True}):
         with pytest.raises(ValueError, match="not supported"):
             nn.Embedding(3, 2, **options)
         with pytest.raises(ValueError, match="not supported"):

@@ -59,6 +59,24 @@ LAYERS: dict[str, tuple[Callable[[], Any], Callable[[], Tensors]]] = {
     "EmbeddingBag": (lambda: nn.EmbeddingBag(10, 4), lambda: (nx.randint(0, 10, (2, 5)),)),
     "CosineSimilarity": (nn.CosineSimilarity, lambda: (nx.randn(3, 4), nx.randn(3, 4))),
     "PairwiseDistance": (nn.PairwiseDistance, lambda: (nx.randn(3, 4), nx.randn(3, 4))),
+    "AlphaDropout": (lambda: nn.AlphaDropout(0.5).eval(), lambda: image(2, 4)),
+    "FeatureAlphaDropout": (lambda: nn.FeatureAlphaDropout(0.5).eval(), lambda: image(2, 4, 3)),
+    "ChannelShuffle": (lambda: nn.ChannelShuffle(2), lambda: image(1, 4, 3, 3)),
+    "DataParallel": (lambda: nn.DataParallel(nn.Linear(4, 3)), lambda: image(2, 4)),
+    "LPPool1d": (lambda: nn.LPPool1d(2, 2), lambda: image(1, 2, 6)),
+    "LPPool2d": (lambda: nn.LPPool2d(2, 2), lambda: image(1, 2, 6, 6)),
+    "LPPool3d": (lambda: nn.LPPool3d(2, 2), lambda: image(1, 2, 4, 4, 4)),
+    **{
+        f"MaxUnpool{dims}d": (
+            lambda dims=dims: getattr(nn, f"MaxUnpool{dims}d")(2),
+            lambda dims=dims: getattr(nn, f"MaxPool{dims}d")(2, return_indices=True)(*image(1, 2, *(4,) * dims)),
+        )
+        for dims in (1, 2, 3)
+    },
+    "AdaptiveLogSoftmaxWithLoss": (
+        lambda: nn.AdaptiveLogSoftmaxWithLoss(8, 12, [2, 5]),
+        lambda: (nx.randn(3, 8), nx.tensor([0, 11, 4])),
+    ),
     "Unflatten": (lambda: nn.Unflatten(1, (2, 3)), lambda: image(4, 6)),
     "Upsample nearest": (lambda: nn.Upsample(scale_factor=2), lambda: image(1, 2, 4, 5)),
     "Upsample bilinear": (lambda: nn.Upsample(scale_factor=2, mode="bilinear"), lambda: image(1, 2, 4, 5)),
@@ -176,7 +194,8 @@ _BASE = "a base class"
 # The layers without an example, with the reason.
 EXCEPTIONS = {
     **dict.fromkeys(("ModuleDict", "ModuleList", "ParameterDict", "ParameterList"), _CONTAINER),
-    **dict.fromkeys(("Activation", "Loss", "Module"), _BASE),
+    **dict.fromkeys(("Activation", "Loss", "Module", "RNNBase", "RNNCellBase"), _BASE),
+    **{name: "it becomes a layer that has one" for name in dir(nn) if name.startswith("Lazy")},
     "CTCLoss": "it reads the lengths of its targets",
     "SyncBatchNorm": "it is BatchNorm in evaluation, and needs several processes in training",
 }

@@ -97,7 +97,7 @@ def test_settings_are_checked():
         lambda: optim.SGD([w], -1.0),
         lambda: optim.SGD([w], 0.1, nesterov=True),
         lambda: optim.Adam([w], betas=(1.0, 0.9)),
-        lambda: optim.Adam([w], maximize=True),
+        lambda: optim.Adam([w], differentiable=True),
         lambda: optim.Adam([w * 2]),
         lambda: optim.AdamW([w], weight_decay=float("nan")),
     ):

@@ -94,7 +94,7 @@ class GradScaler:
             self.unscale_(optimizer)
         self._stepped[id(optimizer)] = True
         finite = self._finite[id(optimizer)]
-        if type(optimizer).step is not Optimizer.step:
+        if getattr(optimizer.step, "__func__", None) is not Optimizer.step:
             return optimizer.step(**kwargs) if finite.item() else None
         optimizer._condition = finite
         try:

@@ -132,6 +132,14 @@ class ZeroRedundancyOptimizer(Optimizer):
         _GATHERED.pop(self, None)
         return self._synchronized()._stepping()
 
+    def _take(self, native: Any, rates: Any) -> None:
+        inner = self._synchronized()
+        inner._condition = self._condition
+        try:
+            inner._take(native, rates)
+        finally:
+            inner._condition = None
+
     @property
     def state(self) -> dict[Tensor, dict[str, Any]]:
         """The state for each parameter that this rank updates."""

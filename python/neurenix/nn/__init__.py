@@ -17,6 +17,7 @@ from . import (
     functional,
     init,
     language,
+    lazy,
     linear,
     loss,
     module,
@@ -25,6 +26,7 @@ from . import (
     parallel,
     parameter,
     pooling,
+    rarer,
     rnn,
     sampling,
     sparse,
@@ -38,26 +40,30 @@ from .container import *
 from .conv import *
 from .decoder import *
 from .language import *
+from .lazy import *
 from .linear import *
 from .loss import *
 from .module import *
 from .normalization import *
 from .padding import *
+from .parallel import DataParallel
 from .parameter import *
 from .pooling import *
+from .rarer import *
 from .rnn import *
 from .sampling import *
 from .sparse import *
 from .synchronized import *
 from .transformer import *
 
-__all__ = ["functional", "init", "parallel", "utils"]
+__all__ = ["DataParallel", "functional", "init", "parallel", "utils"]
 __all__ += activation.__all__
 __all__ += cache.__all__
 __all__ += container.__all__
 __all__ += conv.__all__
 __all__ += decoder.__all__
 __all__ += language.__all__
+__all__ += lazy.__all__
 __all__ += linear.__all__
 __all__ += loss.__all__
 __all__ += module.__all__
@@ -65,6 +71,7 @@ __all__ += normalization.__all__
 __all__ += padding.__all__
 __all__ += parameter.__all__
 __all__ += pooling.__all__
+__all__ += rarer.__all__
 __all__ += rnn.__all__
 __all__ += sampling.__all__
 __all__ += sparse.__all__

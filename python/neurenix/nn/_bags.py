@@ -33,8 +33,8 @@ def embedding_bag(
     """
     if mode not in ("sum", "mean", "max"):
         raise ValueError(f'embedding_bag: mode is {mode!r}, it must be "sum", "mean" or "max"')
-    if max_norm is not None or scale_grad_by_freq or sparse:
-        raise ValueError("embedding_bag: max_norm, scale_grad_by_freq and sparse are not supported")
+    if max_norm is not None or scale_grad_by_freq:
+        raise ValueError("embedding_bag: max_norm and scale_grad_by_freq are not supported")
     if per_sample_weights is not None and (mode != "sum" or per_sample_weights.shape != input.shape):
         raise ValueError('embedding_bag: per_sample_weights require mode "sum" and must have the shape of the input')
     if (input.ndim == 1) != (offsets is not None):

@@ -1,4 +1,4 @@
-"""User functions that modules call."""
+"""User functions that modules and optimisers call."""
 
 from __future__ import annotations
 
@@ -9,14 +9,29 @@ _NUMBERS = itertools.count()
 
 
 class Handle:
-    """The handle of a registered hook: ``remove()`` removes the hook."""
+    """The handle of a registered hook: ``remove()`` removes the hook.
 
-    def __init__(self, hooks: dict[int, Any]) -> None:
-        self._hooks, self._number = hooks, next(_NUMBERS)
+    The hook is stored in ``hooks`` under the handle's ``id``, and each of ``marks`` that is true in its dictionary.
+    """
+
+    def __init__(
+        self, hooks: dict[int, Any], hook: Any, *marks: tuple[dict[int, bool], bool], prepend: bool = False
+    ) -> None:
+        self.id = next(_NUMBERS)
+        self._places: list[dict[int, Any]] = [hooks, *(place for place, _ in marks)]
+        others = dict(hooks) if prepend else {}
+        if prepend:
+            hooks.clear()
+        hooks[self.id] = hook
+        hooks.update(others)
+        for place, is_marked in marks:
+            if is_marked:
+                place[self.id] = True
 
     def remove(self) -> None:
         """Removes the hook."""
-        self._hooks.pop(self._number, None)
+        for place in self._places:
+            place.pop(self.id, None)
 
     def __enter__(self) -> Handle:
         return self
@@ -25,16 +40,8 @@ class Handle:
         self.remove()
 
 
-def add_hook(hooks: dict[int, Any], hook: Any, prepend: bool, with_kwargs: bool) -> Handle:
-    """Adds a hook after the others, or before them."""
+def checked(hook: Any) -> Any:
+    """The hook, which must be callable."""
     if not callable(hook):
         raise TypeError(f"expected a function as hook, got {type(hook).__name__}")
-    handle = Handle(hooks)
-    if prepend:
-        others = dict(hooks)
-        hooks.clear()
-        hooks[handle._number] = (hook, with_kwargs)
-        hooks.update(others)
-    else:
-        hooks[handle._number] = (hook, with_kwargs)
-    return handle
+    return hook

@@ -7,6 +7,7 @@ normalisations and losses compute in ``float32`` and return it, except batch nor
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 from .. import _engine
@@ -20,8 +21,10 @@ from ._composites import *  # noqa: F403
 from ._losses import *  # noqa: F403
 from ._margins import *  # noqa: F403
 from ._precision import full, low
+from ._rarer import *  # noqa: F403
 from ._resize import interpolate as interpolate
 from ._rotary import rotary_embedding as rotary_embedding
+from ._sampling_grids import *  # noqa: F403
 from ._windows import *  # noqa: F403
 from ._windows import Sizes as Sizes, each as each, require_dims
 
@@ -211,6 +214,28 @@ def _avg_pool(dims: int) -> Any:
 max_pool1d, max_pool2d, max_pool3d = (_max_pool(dims) for dims in (1, 2, 3))
 avg_pool1d = _guarded(_engine.avg_pool1d, "avg_pool1d", {"input": "Tensor"})
 avg_pool2d, avg_pool3d = _avg_pool(2), _avg_pool(3)
+
+
+def _lp_pool(dims: int) -> Any:
+    average = (avg_pool1d, avg_pool2d, avg_pool3d)[dims - 1]
+
+    def pool(
+        input: Tensor, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None, ceil_mode: bool = False
+    ) -> Tensor:
+        """The root of the sum of powers ``norm_type`` in each window."""
+        elements = math.prod(each(kernel_size, dims, "kernel_size"))
+        mean = average(input**norm_type, kernel_size, stride, 0, ceil_mode)
+        # Odd powers of negative elements have no root.
+        return (mean.relu() * elements) ** (1.0 / norm_type)
+
+    pool.__name__ = pool.__qualname__ = f"lp_pool{dims}d"
+    return pool
+
+
+lp_pool1d, lp_pool2d, lp_pool3d = (_lp_pool(dims) for dims in (1, 2, 3))
+max_pool1d_with_indices, max_pool2d_with_indices, max_pool3d_with_indices = (
+    partial(pool, return_indices=True) for pool in (max_pool1d, max_pool2d, max_pool3d)
+)
 adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = (_adaptive_max_pool(dims) for dims in (1, 2, 3))
 adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = (
     _adaptive("adaptive_avg_pool", dims, "The mean of each window, one window per output position.") for dims in (1, 2, 3)
@@ -240,8 +265,8 @@ def embedding(
     sparse: bool = False,
 ) -> Tensor:
     """The rows of ``weight`` at these indices; the row ``padding_idx`` gets no gradient."""
-    if max_norm is not None or scale_grad_by_freq or sparse:
-        raise ValueError("embedding: max_norm, scale_grad_by_freq and sparse are not supported")
+    if max_norm is not None or scale_grad_by_freq:
+        raise ValueError("embedding: max_norm and scale_grad_by_freq are not supported")
     return _engine.embedding(input, weight, padding_idx)
 
 

@@ -124,7 +124,7 @@ class Embedding(Module):
     """A table of vectors looked up by index: (...) of integers to (..., embedding_dim).
 
     ``weight`` is (num_embeddings, embedding_dim). The vector ``padding_idx`` is initially zero and gets no gradient.
-    PyTorch's ``max_norm``, ``scale_grad_by_freq`` and ``sparse`` are errors.
+    PyTorch's ``max_norm`` and ``scale_grad_by_freq`` are errors. ``sparse`` has no effect: gradients are dense.
 
     >>> import neurenix as nx
     >>> table = nx.nn.Embedding.from_pretrained(nx.Tensor([[1.0, 2.0], [3.0, 4.0]]))
@@ -149,8 +149,8 @@ class Embedding(Module):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        if max_norm is not None or scale_grad_by_freq or sparse:
-            raise ValueError("Embedding: max_norm, scale_grad_by_freq and sparse are not supported")
+        if max_norm is not None or scale_grad_by_freq:
+            raise ValueError("Embedding: max_norm and scale_grad_by_freq are not supported")
         if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
             raise ValueError(f"Embedding: padding_idx {padding_idx} is out of range for {num_embeddings} vectors")
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
@@ -197,8 +197,8 @@ class EmbeddingBag(Module):
     """The sum, mean or maximum of embedded indices, for each bag of them: (N, length), or (all lengths) with ``offsets``
     (N), to (N, embedding_dim).
 
-    See :func:`neurenix.functional.embedding_bag`. PyTorch's ``max_norm``, ``scale_grad_by_freq`` and ``sparse`` are
-    errors.
+    See :func:`neurenix.functional.embedding_bag`. PyTorch's ``max_norm`` and ``scale_grad_by_freq`` are errors.
+    ``sparse`` has no effect: gradients are dense.
 
     >>> import neurenix as nx
     >>> bags = nx.nn.EmbeddingBag(10, 3, mode="sum")
@@ -224,8 +224,8 @@ class EmbeddingBag(Module):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        if max_norm is not None or scale_grad_by_freq or sparse:
-            raise ValueError("EmbeddingBag: max_norm, scale_grad_by_freq and sparse are not supported")
+        if max_norm is not None or scale_grad_by_freq:
+            raise ValueError("EmbeddingBag: max_norm and scale_grad_by_freq are not supported")
         if mode not in ("sum", "mean", "max"):
             raise ValueError(f'EmbeddingBag: mode is {mode!r}, it must be "sum", "mean" or "max"')
         place: dict[str, Any] = {"device": device, "dtype": dtype}

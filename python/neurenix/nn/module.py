@@ -7,12 +7,16 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from .. import _engine
-from .._arguments import mistake
 from .._engine import Tensor
-from ._hooks import Handle, add_hook
-from ._precision import precision_of
-from ._state import IncompatibleKeys, fitting
-from .parameter import Parameter
+from ._calls import (
+    Calls,
+    register_module_forward_hook as register_module_forward_hook,
+    register_module_forward_pre_hook as register_module_forward_pre_hook,
+    register_module_full_backward_hook as register_module_full_backward_hook,
+    register_module_full_backward_pre_hook as register_module_full_backward_pre_hook,
+)
+from ._states import States
+from .parameter import Buffer, Parameter
 
 __all__ = ["Module"]
 
@@ -28,7 +32,7 @@ class Parameters(list[Tensor]):
         return next(self._rest)
 
 
-class Module:
+class Module(Calls, States):
     """A part of a network: assign parameters and other modules to it, and define ``forward``.
 
     >>> import neurenix as nx
@@ -48,7 +52,7 @@ class Module:
     _modules: dict[str, Module | None]
 
     def __init__(self) -> None:
-        for name in ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks"):
+        for name in ("_parameters", "_buffers", "_modules", *self._HOOKS):
             object.__setattr__(self, name, {})
         object.__setattr__(self, "_not_saved", set())
         object.__setattr__(self, "training", True)
@@ -60,9 +64,12 @@ class Module:
             if isinstance(value, (Parameter, Module)):
                 raise AttributeError(f"{type(self).__name__}: call super().__init__() before assigning {name}")
             object.__setattr__(self, name, value)
-        elif isinstance(value, Parameter):
+        elif isinstance(value, Parameter) and self._parametrization(name) is None:
             self._forget(name, self._parameters)
             self._parameters[name] = value
+        elif isinstance(value, Buffer) and name not in self._buffers:
+            self._forget(name, self._buffers)
+            self.register_buffer(name, value, value.persistent)
         elif isinstance(value, Module):
             self._forget(name, self._modules)
             self._modules[name] = value
@@ -78,6 +85,8 @@ class Module:
             if value is not None and not isinstance(value, Tensor):
                 raise TypeError(f"{name} is a buffer: expected a tensor or None, got {type(value).__name__}")
             self._buffers[name] = value
+        elif "parametrizations" in self._modules and (computed := self._parametrization(name)) is not None:
+            computed.right_inverse(value)
         else:
             object.__setattr__(self, name, value)
 
@@ -86,7 +95,17 @@ class Module:
             members = self.__dict__.get(kind)
             if members is not None and name in members:
                 return members[name]
+        computed = self._parametrization(name)
+        if computed is not None:
+            return computed.value()
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def _parametrization(self, name: str) -> Any:
+        """What computes a tensor of this name: see ``nn.utils.parametrize``."""
+        known = self.__dict__.get("_modules", {}).get("parametrizations")
+        members = getattr(known, "_modules", {})
+        found = members.get(name)
+        return found if hasattr(found, "right_inverse") else None
 
     def __delattr__(self, name: str) -> None:
         for members in (self._parameters, self._buffers, self._modules):
@@ -97,7 +116,8 @@ class Module:
         object.__delattr__(self, name)
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *self._parameters, *self._buffers, *self._modules})
+        computed = getattr(self._modules.get("parametrizations"), "_modules", {})
+        return sorted({*super().__dir__(), *self._parameters, *self._buffers, *self._modules, *computed})
 
     def _forget(self, name: str, but: Any) -> None:
         """Removes a name from all tables except one, in which its value is replaced and keeps its position."""
@@ -144,76 +164,6 @@ class Module:
     def add_module(self, name: str, module: Module | None) -> None:
         """Adds a submodule."""
         self.register_module(name, module)
-
-    # Computation.
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Computes the module's result; subclasses define it."""
-        raise NotImplementedError(f"{type(self).__name__} does not implement forward()")
-
-    #: The precision in which the module computes, if not its own: set by ``TensorCoresBackend.optimize_model``.
-    computation_dtype: tuple[str, str] | None = None
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self.computation_dtype is not None:
-            return self._computed(args, kwargs)
-        return self._called(*args, **kwargs)
-
-    def _computed(self, args: Any, kwargs: Any) -> Any:
-        """Calls the module in another precision: within ``precision_of``, or with converted inputs."""
-        assert self.computation_dtype is not None
-        way, dtype = self.computation_dtype
-        if way != "inputs":
-            with precision_of(way, dtype):
-                return self._called(*args, **kwargs)
-
-        def converted(each: Any) -> Any:
-            return each.to(dtype) if isinstance(each, Tensor) and each.dtype.is_floating_point else each
-
-        return self._called(*map(converted, args), **{name: converted(each) for name, each in kwargs.items()})
-
-    def _called(self, *args: Any, **kwargs: Any) -> Any:
-        if not (self._forward_hooks or self._forward_pre_hooks):
-            return self._forwarded(args, kwargs)
-        for hook, with_kwargs in tuple(self._forward_pre_hooks.values()):
-            if with_kwargs:
-                changed = hook(self, args, kwargs)
-                if changed is not None:
-                    args, kwargs = changed
-            else:
-                changed = hook(self, args)
-                if changed is not None:
-                    args = changed if isinstance(changed, tuple) else (changed,)
-        result = self._forwarded(args, kwargs)
-        for hook, with_kwargs in tuple(self._forward_hooks.values()):
-            changed = hook(self, args, kwargs, result) if with_kwargs else hook(self, args, result)
-            result = result if changed is None else changed
-        return result
-
-    def _forwarded(self, args: Any, kwargs: Any) -> Any:
-        """Calls ``forward``. Errors about arguments that are not tensors name the layer; user modules raise their own
-        errors.
-        """
-        try:
-            return self.forward(*args, **kwargs)
-        except (AttributeError, TypeError):
-            ours = type(self).forward.__module__.startswith(f"{__package__}.")
-            wrong = mistake(type(self).__name__, self.forward, args, kwargs) if ours else None
-            if wrong is None:
-                raise
-        raise wrong
-
-    def register_forward_hook(
-        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
-    ) -> Handle:
-        """Calls ``hook(module, args, result)`` after ``forward``; its return value replaces the result unless ``None``.
-        """
-        return add_hook(self._forward_hooks, hook, prepend, with_kwargs)
-
-    def register_forward_pre_hook(
-        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
-    ) -> Handle:
-        """Calls ``hook(module, args)`` before ``forward``; its return value replaces the arguments unless ``None``."""
-        return add_hook(self._forward_pre_hooks, hook, prepend, with_kwargs)
 
     # Submodules and parameters by name.
     def named_modules(
@@ -287,6 +237,20 @@ class Module:
             module = part
         return module
 
+    def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
+        """Replaces the submodule with a dotted name; adds it if there is none, unless ``strict``."""
+        path, _, name = target.rpartition(".")
+        if not name:
+            raise ValueError("Cannot set the submodule without a target name!")
+        if not isinstance(module, Module):
+            raise ValueError(f"set_submodule: expected Module, got {type(module).__name__}")
+        parent = self.get_submodule(path)
+        if strict and not hasattr(parent, name):
+            raise AttributeError(f"{type(parent).__name__} has no attribute {name!r}")
+        if hasattr(parent, name) and not isinstance(getattr(parent, name), Module):
+            raise AttributeError(f"{name!r} is not a module")
+        setattr(parent, name, module)
+
     def get_parameter(self, target: str) -> Tensor:
         """The parameter with a dotted name."""
         path, _, name = target.rpartition(".")
@@ -309,45 +273,6 @@ class Module:
             module.apply(fn)
         fn(self)
         return self
-
-    # The state.
-    def _state(self, prefix: str) -> Iterator[tuple[str, Tensor]]:
-        for name, tensor in self._parameters.items():
-            if tensor is not None:
-                yield prefix + name, tensor
-        for name, tensor in self._buffers.items():
-            if tensor is not None and name not in self._not_saved:
-                yield prefix + name, tensor
-        for name, module in self._modules.items():
-            if module is not None:
-                yield from module._state(f"{prefix}{name}.")
-
-    def state_dict(
-        self, *, destination: dict[str, Any] | None = None, prefix: str = "", keep_vars: bool = False
-    ) -> dict[str, Any]:
-        """The parameters and buffers by name, detached; stored in ``destination`` if given. Entries share storage with
-        the module's tensors: copy the state to keep its values. With ``keep_vars``, returns the parameters and buffers
-        themselves.
-        """
-        state = {} if destination is None else destination
-        state.update((name, tensor if keep_vars else tensor.detach()) for name, tensor in self._state(prefix))
-        return state
-
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> IncompatibleKeys:
-        """Loads values into parameters and buffers, converted to their dtype and device.
-
-        Values are tensors of any library that NumPy can read. Missing and unknown names are errors if ``strict``;
-        differing shapes always are. On any error, nothing is changed.
-        """
-        values, differing = fitting(dict(self._state("")), state_dict, strict, type(self).__name__)
-        for place, value in values:
-            place.data = value
-        for module in self.modules():
-            module._loaded()
-        return differing
-
-    def _loaded(self) -> None:
-        """Called after a state was loaded into this module or one that contains it."""
 
     # Modes, devices, dtypes.
     def train(self: T, mode: bool = True) -> T:
@@ -412,6 +337,32 @@ class Module:
             raise TypeError(f"to: expected a floating-point dtype, got {dtype}")
         return self._convert(dtype, device)
 
+    def _apply(self: T, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> T:
+        """Replaces the values of all parameters and buffers, and gradients, by what ``fn`` returns for them."""
+        for kind in ("_parameters", "_buffers"):
+            for _, tensor in self._named(kind, "", recurse, True):
+                value, grad = fn(tensor.detach()), tensor.grad
+                tensor._exchange(value.detach())
+                if grad is not None:
+                    tensor.grad = fn(grad)
+        return self
+
+    def to_empty(self: T, *, device: Any, recurse: bool = True) -> T:
+        """Moves everything to a device, with zeros for values."""
+        return self._apply(
+            lambda tensor: _engine.full(tensor.shape, 0, dtype=tensor.dtype, device=device), recurse=recurse
+        )
+
+    def share_memory(self: T) -> T:
+        """Has no effect: tensors live in one process, whose threads share them."""
+        return self
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Compiles the module's calls in place: see :func:`neurenix.compile`."""
+        from .._compile import compile
+
+        object.__setattr__(self, "forward", compile(self.forward, *args, **kwargs))
+
     def cpu(self: T) -> T:
         """Moves everything to the CPU."""
         return self._convert(device="cpu")
@@ -460,7 +411,8 @@ class Module:
         return ""
 
     def _get_name(self) -> str:
-        return type(self).__name__
+        is_parametrized = "parametrizations" in self._modules
+        return f"Parametrized{type(self).__name__}" if is_parametrized else type(self).__name__
 
     def __repr__(self) -> str:
         extra = self.extra_repr()

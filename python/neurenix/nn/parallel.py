@@ -10,7 +10,33 @@ from .. import _engine
 from ..distributed._groups import group_unless_alone
 from .module import Module
 
-__all__ = ["DistributedDataParallel"]
+__all__ = ["DataParallel", "DistributedDataParallel"]
+
+
+class DataParallel(Module):
+    """A network whose parameters have names that begin with ``module.``, for programs that use it on one device. It
+    computes the whole batch where the network is: it does not divide the batch among devices, which
+    :class:`DistributedDataParallel` does among processes.
+
+    >>> import neurenix as nx
+    >>> model = nx.nn.DataParallel(nx.nn.Linear(3, 2))
+    >>> list(model.state_dict()), model(nx.ones(4, 3)).shape
+    (['module.weight', 'module.bias'], (4, 2))
+    """
+
+    def __init__(
+        self, module: Module, device_ids: Any = None, output_device: Any = None, dim: int = 0
+    ) -> None:
+        super().__init__()
+        if device_ids is not None and len(device_ids) > 1:
+            raise ValueError(
+                "DataParallel: several devices of one process are not supported: leave device_ids out, or use "
+                "DistributedDataParallel, with a process for each device"
+            )
+        self.dim, self.module = dim, module
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        return self.module(*inputs, **kwargs)
 
 
 class DistributedDataParallel(Module):

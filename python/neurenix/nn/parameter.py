@@ -6,7 +6,7 @@ from typing import Any
 
 from .._engine import Tensor
 
-__all__ = ["Parameter"]
+__all__ = ["Buffer", "Parameter"]
 
 
 class Parameter(Tensor):
@@ -22,3 +22,21 @@ class Parameter(Tensor):
 
     def __repr__(self) -> str:
         return f"Parameter containing:\n{super().__repr__()}"
+
+
+class Buffer(Tensor):
+    """A tensor that becomes a buffer of the module it is assigned to, which saves it unless ``persistent`` is false.
+
+    >>> import neurenix as nx
+    >>> module = nx.nn.Module()
+    >>> module.count = nx.nn.Buffer(nx.zeros(2))
+    >>> list(module.state_dict())
+    ['count']
+    """
+
+    persistent: bool
+
+    def __new__(cls, data: Any = None, *, persistent: bool = True) -> Buffer:
+        buffer = super().__new__(cls, data=data)
+        buffer.persistent = persistent
+        return buffer

@@ -16,7 +16,7 @@ from .linear import new
 from .module import Module
 from .utils.rnn import PackedSequence
 
-__all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNCell"]
+__all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNBase", "RNNCell", "RNNCellBase"]
 
 _GATES = {"LSTM": 4, "GRU": 3, "tanh": 1, "relu": 1}
 State = Tensor | tuple[Tensor, Tensor] | None
@@ -107,7 +107,7 @@ class _Weights(Module):
     def _weights(self, suffix: str) -> list[Any]:
         """The weights; within ``autocast``, in its dtype."""
         names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
-        return list(low(*(self._parameters.get(f"{name}{suffix}") for name in names)))
+        return list(low(*(getattr(self, f"{name}{suffix}", None) for name in names)))
 
     def reset_parameters(self) -> None:
         """Draws new values, uniform in +-1 / sqrt(hidden_size)."""
@@ -116,7 +116,9 @@ class _Weights(Module):
             init.uniform_(parameter, -bound, bound)
 
 
-class _Recurrent(_Weights):
+class RNNBase(_Weights):
+    """The base class of :class:`RNN`, :class:`LSTM` and :class:`GRU`."""
+
     def __init__(
         self,
         kind: str,
@@ -228,7 +230,7 @@ class _Recurrent(_Weights):
         return text + "".join(f", {name}={value}" for name, value in changed)
 
 
-class RNN(_Recurrent):
+class RNN(RNNBase):
     """``h = tanh(W_ih x + b_ih + W_hh h + b_hh)`` over a sequence (T, N, input_size), (N, T, input_size) with
     ``batch_first``, or (T, input_size).
 
@@ -264,7 +266,7 @@ class RNN(_Recurrent):
         self.nonlinearity = nonlinearity
 
 
-class GRU(_Recurrent):
+class GRU(RNNBase):
     """Gated recurrent units over a sequence (T, N, input_size), (N, T, input_size) with ``batch_first``, or (T,
     input_size); gates in the order r, z, n. Arguments, results and shapes are those of :class:`RNN`.
 
@@ -291,7 +293,7 @@ class GRU(_Recurrent):
         )
 
 
-class LSTM(_Recurrent):
+class LSTM(RNNBase):
     """Long short-term memory over a sequence (T, N, input_size), (N, T, input_size) with ``batch_first``, or (T,
     input_size); gates in the order i, f, g, o.
 
@@ -340,7 +342,9 @@ class LSTM(_Recurrent):
         return output, (h_n, c_n)
 
 
-class _Cell(_Weights):
+class RNNCellBase(_Weights):
+    """The base class of :class:`RNNCell`, :class:`LSTMCell` and :class:`GRUCell`."""
+
     def __init__(
         self, kind: str, input_size: int, hidden_size: int, bias: bool, device: Any, dtype: Any
     ) -> None:
@@ -370,7 +374,7 @@ class _Cell(_Weights):
         return f"{self.input_size}, {self.hidden_size}" + ("" if self.bias else ", bias=False")
 
 
-class RNNCell(_Cell):
+class RNNCell(RNNCellBase):
     """One step of an :class:`RNN`: (N, input_size), or (input_size), and a hidden state (N, hidden_size), or
     (hidden_size), zeros if not given, to the next one.
 
@@ -393,7 +397,7 @@ class RNNCell(_Cell):
         self.nonlinearity = nonlinearity
 
 
-class GRUCell(_Cell):
+class GRUCell(RNNCellBase):
     """One step of a :class:`GRU`; shapes as of :class:`RNNCell`.
 
     >>> import neurenix as nx
@@ -407,7 +411,7 @@ class GRUCell(_Cell):
         super().__init__("GRU", input_size, hidden_size, bias, device, dtype)
 
 
-class LSTMCell(_Cell):
+class LSTMCell(RNNCellBase):
     """One step of an :class:`LSTM`: (N, input_size), or (input_size), and the hidden and the cell state, zeros if not
     given, to the next two; shapes as of :class:`RNNCell`.
 

@@ -65,8 +65,8 @@ class SparseLinear(Module):
         sparse.values, sparse.places = values, places
         if bias is not None:
             sparse.bias = bias
-        sparse._forward_hooks = layer._forward_hooks.copy()
-        sparse._forward_pre_hooks = layer._forward_pre_hooks.copy()
+        for name in layer._HOOKS:
+            setattr(sparse, name, getattr(layer, name).copy())
         return sparse.train(layer.training)
 
     def to_dense(self) -> Tensor:

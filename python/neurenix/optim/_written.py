@@ -33,12 +33,14 @@ class Written:
             parameter = self.parameters[number]
 
             def placed(key: str, value: Any) -> Any:
+                if isinstance(value, list):
+                    return [placed(key, each) for each in value]
                 if not hasattr(value, "shape"):
                     return value
                 tensor = as_value(value)
                 # Integers and the step count keep their dtype.
                 dtype = parameter.dtype if tensor.is_floating_point() and key != "step" else None
                 # Cloned, because another optimiser may hold the given tensor.
-                return tensor.to(dtype=dtype, device=parameter.device).clone()
+                return tensor.to(dtype=dtype, device=None if key == "step" else parameter.device).clone()
 
             self.values[parameter] = {key: placed(key, value) for key, value in values.items()}

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 import operator
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .. import _effects, _engine
-from .._autograd import enable_grad
+from .._autograd import enable_grad, no_grad
 from .._engine import Tensor
 from ..nn._state import as_value
 from ..nn.container import ParameterList
+from ..nn.lazy import UninitializedParameter
 from ..nn.module import Module, zero_gradients
+from ._hooks import Hooked, has_step_hooks
 from ._written import Written
 
 Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
-# PyTorch's implementation options. The engine makes its own choice, so only those that change the result are refused.
+# PyTorch's implementation options. The engine makes its own choice, except for ``maximize``.
 _CHOICES = ("maximize", "foreach", "capturable", "differentiable", "fused")
 
 
-class Optimizer:
+class Optimizer(Hooked):
     """Updates parameters from their gradients. A user-defined subclass implements ``step`` in Python and stores a
     parameter's state in ``state[p]``.
 
@@ -76,6 +79,8 @@ class Optimizer:
             _refuse_module(parameter)
             if not isinstance(parameter, Tensor):
                 raise TypeError(f"expected a tensor to optimize, got {type(parameter).__name__}")
+            if isinstance(parameter, UninitializedParameter):
+                raise ValueError("a lazy layer has no parameters yet: call the network once before you make the optimizer")
             if not parameter.is_leaf:
                 raise ValueError("can't optimize a non-leaf tensor: pass the leaf it was computed from")
         group["params"] = members
@@ -137,9 +142,14 @@ class Optimizer:
                 loss = closure()
         _effects.note_step(self)
         native, rates = self._stepping()
-        native.step(rates, self._condition)
+        with _negated([group for group in self._groups if group.get("maximize")]):
+            self._take(native, rates)
         self._updated()
         return loss
+
+    def _take(self, native: _engine.Optimizer, rates: list[tuple[float, float]]) -> None:
+        """Takes the step: with each group's learning rate and weight decay."""
+        native.step(rates, self._condition)
 
     def _updated(self) -> None:
         """Called after each update of the parameters."""
@@ -147,7 +157,8 @@ class Optimizer:
     def _is_repeated(self) -> bool:
         """Whether a replay repeats its steps: its class belongs to this package, and none of its methods was replaced."""
         own = type(self).__module__.startswith("neurenix.")
-        return own and bool(self._rule) and not any(callable(value) for name, value in vars(self).items() if name != "_native")
+        replaced = any(callable(value) for name, value in vars(self).items() if name not in ("_native", "step"))
+        return own and bool(self._rule) and not replaced and ("step" not in vars(self) or has_step_hooks(self))
 
     def _has_state(self) -> bool:
         """Whether every parameter has its state, so that a step can be recorded."""
@@ -180,6 +191,8 @@ class Optimizer:
 
     def state_dict(self) -> dict[str, Any]:
         """Settings and state in PyTorch's layout: parameters are numbered in order."""
+        for hook in tuple(self._hooks("state_dict_pre").values()):
+            hook(self)
         if _effects.is_recording():
             raise RuntimeError("compile: the function reads the optimizer's state, which its steps change: read it outside")
         groups, start = [], 0
@@ -188,10 +201,20 @@ class Optimizer:
             settings = {name: copy.deepcopy(value) for name, value in group.items() if name != "params"}
             groups.append({**settings, "params": list(range(start, start + count))})
             start += count
-        return {"state": dict(sorted(self._current().state().items())), "param_groups": groups}
+        state = {"state": dict(sorted(self._current().state().items())), "param_groups": groups}
+        for hook in tuple(self._hooks("state_dict_post").values()):
+            changed = hook(self, state)
+            state = state if changed is None else changed
+        return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Restores a ``state_dict`` of this library or of PyTorch. On any error, nothing is changed."""
+        hooks = tuple(self._hooks("load_state_dict_pre").values())
+        if hooks:
+            state_dict = dict(state_dict)
+        for hook in hooks:
+            changed = hook(self, state_dict)
+            state_dict = state_dict if changed is None else changed
         given = state_dict["param_groups"]
         if len(given) != len(self._groups):
             raise ValueError(f"the state has {len(given)} parameter groups, the optimizer has {len(self._groups)}")
@@ -213,9 +236,11 @@ class Optimizer:
         )
         for old, new in zip(self._groups, groups, strict=True):
             old.update(new)
+        for hook in tuple(self._hooks("load_state_dict_post").values()):
+            hook(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        rest = {name: value for name, value in self.__dict__.items() if name != "_native"}
+        rest = {name: value for name, value in self._without_hooks().items() if name != "_native"}
         return {"rest": rest, "state": self._state()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -321,15 +346,30 @@ def _check_group(group: Mapping[str, Any]) -> None:
             raise TypeError(f"{name} must be a number, got {type(given).__name__}") from None
         if not (math.isfinite(value) and value >= 0.0):
             raise ValueError(f"Invalid {text}: {value}")
-    for name in ("maximize", "differentiable"):
-        if group.get(name):
-            raise ValueError(f"{name}=True is not supported")
+    if group.get("differentiable"):
+        raise ValueError("differentiable=True is not supported")
+
+
+@contextlib.contextmanager
+def _negated(groups: list[dict[str, Any]]) -> Iterator[None]:
+    """Negates the gradients of these groups while a step is taken."""
+    kept = [(p, gradient) for group in groups for p in group["params"] if (gradient := p.grad) is not None]
+    try:
+        with no_grad():
+            for parameter, gradient in kept:
+                parameter.grad = -gradient
+        yield
+    finally:
+        for parameter, gradient in kept:
+            parameter.grad = gradient
 
 
 def check_choices(kind: str, choices: Mapping[str, Any]) -> dict[str, Any]:
-    """Extracts PyTorch's implementation options from the arguments; refuses those that would change the result."""
+    """The settings among PyTorch's implementation options: ``maximize``, if it is given. Refuses the options that are
+    not supported.
+    """
     for name in choices:
         if name not in _CHOICES:
             raise TypeError(f"{kind}() got an unexpected keyword argument {name!r}")
     _check_group(choices)
-    return {}
+    return {"maximize": bool(choices["maximize"])} if "maximize" in choices else {}

@@ -1,7 +1,7 @@
 """The optimisers, with PyTorch's signatures and formulas.
 
-``foreach``, ``fused`` and ``capturable`` are accepted and have no effect: the engine always fuses the updates of all
-parameters.
+``maximize`` negates the gradients. ``foreach``, ``fused`` and ``capturable`` are accepted and have no effect: the
+engine always fuses the updates of all parameters.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from .. import _engine
+from .. import _effects, _engine
+from .._autograd import no_grad
+from .._engine import Tensor
 from .optimizer import Optimizer, Params, check_choices
 
 # The engine's names of PyTorch's settings, where they differ.
@@ -31,9 +33,7 @@ class _Rule(Optimizer):
     """An optimiser whose rule the engine has: its settings are those of the engine's table."""
 
     def __init__(self, params: Params, choices: Mapping[str, Any], **settings: Any) -> None:
-        check_choices(self._rule, choices)
-        if settings.pop("decoupled_weight_decay", False):
-            raise NotImplementedError(f"{self._rule}: decoupled_weight_decay=True is not supported; use AdamW")
+        settings.update(check_choices(self._rule, choices))
         for name, value in self._values(settings).items():
             if name in _INVALID and not (value >= 0.0 and (name not in _BELOW_1 or value < 1.0)):
                 raise ValueError(f"Invalid {_INVALID[name]}: {value}")
@@ -47,9 +47,43 @@ class _Rule(Optimizer):
         return {name: values[name] for name in _settings(self._rule)}
 
     def _options(self, group: Mapping[str, Any]) -> dict[str, float]:
-        if "betas" in group and group.get("decoupled_weight_decay") and self._rule != "AdamW":
-            raise ValueError(f"{self._rule}: decoupled_weight_decay=True is not supported; use AdamW")
         return {name: float(value) for name, value in self._values(group).items()}
+
+
+class _Decoupled(_Rule):
+    """A rule whose weight decay may be applied to the parameters themselves: ``w = w - lr * weight_decay * w``."""
+
+    def _decays(self) -> list[tuple[dict[str, Any], float]]:
+        """The groups with decoupled weight decay, and what is left of their parameters."""
+        groups = [group for group in self._groups if group.get("decoupled_weight_decay") and group["weight_decay"]]
+        # A recording depends on these numbers.
+        _effects.note_read(lambda: [(group["lr"], group["weight_decay"]) for group in groups], "lr")
+        return [(group, 1.0 - float(group["lr"]) * float(group["weight_decay"])) for group in groups]
+
+    def _stepping(self) -> tuple[_engine.Optimizer, list[tuple[float, float]]]:
+        native, rates = super()._stepping()
+        is_decoupled = [bool(group.get("decoupled_weight_decay")) for group in self._groups]
+        return native, [(rate, 0.0 if apart else decay) for (rate, decay), apart in zip(rates, is_decoupled, strict=True)]
+
+    def _take(self, native: _engine.Optimizer, rates: list[tuple[float, float]]) -> None:
+        before: list[tuple[Tensor, Tensor]] = []
+        try:
+            for group, left in self._decays():
+                for parameter in group["params"]:
+                    if parameter.grad is not None:
+                        value = parameter.detach().clone()
+                        before.append((parameter, value))
+                        factor: Any = left
+                        if self._condition is not None:
+                            kept = _engine.full_like(self._condition, 1.0, dtype=value.dtype)
+                            factor = _engine.where(self._condition, kept * left, kept).to(value.device)
+                        with no_grad():
+                            parameter.mul_(factor)
+            super()._take(native, rates)
+        except BaseException:
+            for parameter, value in before:
+                parameter.data = value
+            raise
 
 
 class SGD(_Rule):
@@ -133,8 +167,8 @@ class AdamW(Adam):
         super().__init__(params, lr, betas, eps, weight_decay, amsgrad, **choices)
 
 
-class NAdam(_Rule):
-    """Adam with Nesterov momentum (Dozat, 2016)."""
+class NAdam(_Decoupled):
+    """Adam with Nesterov momentum (Dozat, 2016). With ``decoupled_weight_decay``, weights decay as in AdamW."""
 
     _rule = "NAdam"
 
@@ -153,8 +187,8 @@ class NAdam(_Rule):
         super().__init__(params, choices, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, **settings)
 
 
-class RAdam(_Rule):
-    """Adam with a rectified variance (Liu et al., 2020)."""
+class RAdam(_Decoupled):
+    """Adam with a rectified variance (Liu et al., 2020). With ``decoupled_weight_decay``, weights decay as in AdamW."""
 
     _rule = "RAdam"
 

@@ -12,7 +12,19 @@ from ..._engine import Tensor
 from ...distributed._split import by_groups, over_all_parts
 from ...utils.checkpoint import checkpoint as checkpoint
 from .. import init as _init
+from . import parametrizations as parametrizations
+from . import parametrize as parametrize
+from . import prune as prune
 from . import rnn as rnn
+from . import stateless as stateless
+from ._hooked_norms import remove_spectral_norm as remove_spectral_norm
+from ._hooked_norms import remove_weight_norm as remove_weight_norm
+from ._hooked_norms import spectral_norm as spectral_norm
+from ._hooked_norms import weight_norm as weight_norm
+from .fusion import fuse_conv_bn_eval as fuse_conv_bn_eval
+from .fusion import fuse_conv_bn_weights as fuse_conv_bn_weights
+from .fusion import fuse_linear_bn_eval as fuse_linear_bn_eval
+from .fusion import fuse_linear_bn_weights as fuse_linear_bn_weights
 from .sparsity import compress_two_of_four as compress_two_of_four
 from .sparsity import keep_two_of_four as keep_two_of_four
 from .sparsity import prune_two_of_four as prune_two_of_four
