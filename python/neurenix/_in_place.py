@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from . import _elementwise, _engine, _manipulation, _methods, _numbers, _parts, _reductions, _special, _statistics
+from . import _elementwise, _engine, _manipulation, _methods, _numbers, _parts, _reductions, _special, _statistics, _table
 from ._engine import Generator, Tensor
 from ._results import SlogdetResult as _SlogdetResult
 
@@ -345,14 +345,14 @@ def polygamma(self: Tensor, n: int) -> Tensor:
 
 
 _ELEMENTWISE = """
-absolute acos acosh addbmm addmm addmv addr arccos arccosh arcsin arcsinh arctan arctan2 arctanh asin asinh atan atan2 atanh
-baddbmm bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor clamp_max clamp_min clip copysign
-cos cosh cumprod cumsum deg2rad digamma divide eq erf erfc erfinv exp2 expm1 fix float_power fmod frac gcd ge greater greater_equal gt
-heaviside hypot i0 igamma igammac lcm ldexp le less less_equal lgamma log10 log1p log2 logical_and logical_not logical_or logical_xor logit lt
-multiply mvlgamma nan_to_num ne negative nextafter not_equal polygamma put rad2deg renorm rsqrt sgn sign sin sinc sinh square subtract tan tril triu
-true_divide trunc xlogy
+absolute addbmm addmm addmv addr arccos arccosh arcsin arcsinh arctan arctan2 arctanh baddbmm bitwise_and
+bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor clamp_max clamp_min clip copysign cumprod
+cumsum deg2rad digamma divide eq erfc erfinv fix float_power fmod frac gcd ge greater greater_equal gt heaviside hypot
+i0 igamma igammac lcm ldexp le less less_equal lgamma log10 logical_and logical_not logical_or logical_xor logit lt
+multiply mvlgamma nan_to_num ne negative nextafter not_equal polygamma put rad2deg renorm sgn sign square subtract
+tril triu true_divide xlogy
 """
-"""Functions with a variant in place that ends with an underscore."""
+"""Functions beside those of the engine's tables with a variant in place that ends with an underscore."""
 
 _ALSO = (
     "arccos arccosh arcsin arcsinh arctan arctan2 arctanh copysign greater greater_equal less less_equal logaddexp multiply nextafter "
@@ -383,6 +383,7 @@ def attach() -> None:
     for name in _ALSO.split():
         if not hasattr(Tensor, name):
             setattr(Tensor, name, getattr(_elementwise, name))
-    for name in _ELEMENTWISE.split():
+    changes = [name for name in _table.__all__ if not name.startswith(("is", "max", "min"))]
+    for name in [*changes, *_ELEMENTWISE.split()]:
         if not hasattr(Tensor, f"{name}_"):
             setattr(Tensor, f"{name}_", _in_place_of(name))

@@ -9,22 +9,22 @@ from typing import Any, cast
 
 import neurenix as nx
 
-from .. import _numbers, _parts, _statistics
+from .. import _numbers, _parts, _statistics, _table
 from .._engine import Tensor
 
 _METHODS = """
-abs absolute acos acosh add addcdiv addcmul addmm addmv all allclose amax amin aminmax any argmax argmin argsort asin asinh
-atan atan2 atanh baddbmm bincount bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor bmm
-broadcast_to cdist ceil celu chunk clamp clamp_max clamp_min clip clone cos cosh count_nonzero cross cummax cummin cumprod
-cumsum det detach diag diag_embed diagonal diff dist div divide dot eq equal erf erfc erfinv exp exp2 expm1 flatten
-fliplr flipud floor frac gather ge ger gt hardshrink histc hypot index_add index_copy index_fill index_put index_select
-inner inverse is_floating_point isclose isfinite isinf isnan kron kthvalue le lerp log log10 log1p log2 log_softmax
-logcumsumexp logical_and logical_not logical_or logical_xor logsumexp lt masked_fill masked_scatter masked_select matmul
-matrix_power max maximum mean median min minimum mm mode moveaxis movedim mul multinomial multiply mv nan_to_num nanmean
-nanmedian nansum narrow ne neg negative nonzero norm numel outer permute pinverse prelu prod quantile ravel reciprocal relu
-repeat_interleave reshape roll rot90 round rsqrt scatter scatter_add scatter_reduce select selu sigmoid sign signbit sin
-sinc sinh slogdet softmax sort split sqrt square squeeze std std_mean sub subtract sum swapaxes t take take_along_dim tan
-tanh tensor_split threshold tile topk trace transpose tril triu trunc unbind unflatten unique unsqueeze var var_mean
+absolute add addcdiv addcmul addmm addmv all allclose amax amin aminmax any argmax argmin argsort baddbmm bincount
+bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor bmm broadcast_to cdist celu
+chunk clamp clamp_max clamp_min clip clone count_nonzero cross cummax cummin cumprod cumsum det detach diag diag_embed
+diagonal diff dist div divide dot eq equal erfc erfinv flatten fliplr flipud frac gather ge ger gt hardshrink histc
+hypot index_add index_copy index_fill index_put index_select inner inverse is_floating_point isclose isfinite kron
+kthvalue le lerp log10 log_softmax logcumsumexp logical_and logical_not logical_or logical_xor logsumexp lt
+masked_fill masked_scatter masked_select matmul matrix_power max mean median min mm mode moveaxis movedim mul
+multinomial multiply mv nan_to_num nanmean nanmedian nansum narrow ne neg negative nonzero norm numel outer permute
+pinverse prelu prod quantile ravel relu repeat_interleave reshape roll rot90 round scatter scatter_add scatter_reduce
+select selu sigmoid sign signbit slogdet softmax sort split square squeeze std std_mean sub subtract sum swapaxes t
+take take_along_dim tensor_split threshold tile topk trace transpose tril triu unbind unflatten unique unsqueeze var
+var_mean
 """
 
 _FUNCTIONS = f"""
@@ -168,7 +168,7 @@ def _spread(name: str) -> Callable[..., Any]:
     return function
 
 
-for _name in _METHODS.split():
+for _name in [*_table.__all__, *_METHODS.split()]:
     globals()[_name] = _method(_name)
     if hasattr(Tensor, f"{_name}_"):
         globals()[f"{_name}_"] = _method(f"{_name}_")
