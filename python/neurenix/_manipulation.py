@@ -52,7 +52,7 @@ def stack(arrays: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) ->
 
 def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
     """A tensor for each position along an axis."""
-    return tuple(x.unbind(axis))
+    return x.unbind(axis)
 
 
 def expand_dims(x: Tensor, /, axis: int | tuple[int, ...] = 0) -> Tensor:
@@ -164,12 +164,12 @@ def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     return x.flatten(start_dim, end_dim)
 
 
-def split(x: Tensor, split_size: Any, dim: int = 0) -> list[Tensor]:
+def split(x: Tensor, split_size: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """Splits ``dim`` into parts of this size, or of these sizes."""
     return x.split(split_size, dim)
 
 
-def chunk(x: Tensor, chunks: int, dim: int = 0) -> list[Tensor]:
+def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """Splits ``dim`` into this number of parts."""
     return x.chunk(chunks, dim)
 

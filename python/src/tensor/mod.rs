@@ -15,22 +15,24 @@ mod operators;
 pub(crate) mod reading;
 pub(crate) mod reduce;
 mod select;
+mod views;
 
 use phynexus::{DType, Device, Error, Tensor, schedule::capture::is_recording, text::show_shape};
 use pyo3::{
     PyTraverseError, PyVisit,
     prelude::*,
-    types::{PyBool, PyInt, PyList, PyString, PyTuple, PyType},
+    types::{PyBool, PyInt, PyString, PyTuple, PyType},
 };
 
 use self::lists::numbers;
 pub(crate) use crate::variable::PyTensor;
 use crate::{
-    argument::{Given, Shape, varargs, varargs_sizes},
+    argument::{Given, Shape, varargs_sizes},
     device::{Named, PyDevice, chosen},
     dtype::{Meant, PyDType, Wanted, meant},
     error::{Result, type_error, value_error},
     interrupt::compute,
+    size::size_of,
 };
 
 /// Converts a tensor, numbers, nested lists or NumPy arrays to a tensor.
@@ -111,8 +113,8 @@ impl PyTensor {
 
     /// The sizes of the dimensions.
     #[getter]
-    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        PyTuple::new(py, self.variable().tensor().shape())
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        size_of(py, self.variable().tensor().shape())
     }
     /// The number of dimensions.
     #[getter]
@@ -241,10 +243,6 @@ impl PyTensor {
     fn contiguous(&self) -> Result<PyTensor> {
         self.map(Tensor::contiguous)
     }
-    /// Marks a tensor computed from this one as a view of it.
-    fn _as_view(&self, value: &PyTensor) -> Result<PyTensor> {
-        Ok(self.view_of(value.tensor()?))
-    }
     /// Evaluates the tensor now and returns it.
     fn evaluate<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, PyTensor>> {
         slf.get().evaluated(slf.py())?;
@@ -305,9 +303,7 @@ impl PyTensor {
         if self.ndim() == 0 {
             return Err(type_error("cannot iterate over a 0-d tensor: use .item()"));
         }
-        let parts = self.unbind(py, 0)?;
-        let list = PyList::new(py, parts)?;
-        Ok(list.call_method0("__iter__")?)
+        Ok(self.unbind(py, 0)?.call_method0("__iter__")?)
     }
     fn __contains__(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> Result<bool> {
         let tensor = self.tensor()?;
@@ -379,11 +375,6 @@ impl PyTensor {
         }
         Ok(Bound::new(slf.py(), PyTensor::wrap(tensor.to_device(device)?))?)
     }
-}
-
-/// Reshapes; one of the sizes may be -1.
-fn reshaped(tensor: &Tensor, sizes: &Bound<'_, PyTuple>) -> Result<Tensor> {
-    Ok(tensor.reshape_infer(&varargs(sizes)?)?)
 }
 
 /// A tensor with this dtype: this one if it has it.

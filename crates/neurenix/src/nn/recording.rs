@@ -166,6 +166,11 @@ fn has_hooks(value: &Tensor) -> bool {
     value.hooks_of_gradient().is_some_and(|hooks| !hooks.is_empty())
 }
 
+/// True in a recorded function for a variable that the function did not make.
+pub(super) fn is_outside(parameter: &Parameter) -> bool {
+    IS_ACTIVE.get() && TOUCHED.with_borrow(|touched| touched.known.get(&parameter.id()) != Some(&None))
+}
+
 /// The variable's value in the function that this thread records.
 pub(super) fn current(parameter: &Parameter) -> Option<Tensor> {
     position(parameter).map(|position| TOUCHED.with_borrow(|touched| touched.variables[position].now.clone()))
@@ -434,7 +439,7 @@ impl Variable {
     /// Takes the value, for which the promised one is put, if the function changes it.
     fn take(&self, results: &[Tensor]) -> Tensor {
         match self.value {
-            Some(result) => self.parameter.exchange(results[result].clone(), true),
+            Some(result) => self.parameter.change(results[result].clone()),
             None => self.parameter.stored(),
         }
     }
@@ -454,7 +459,7 @@ impl Variable {
     fn restore(&self, old: &Tensor, gradient: Option<Tensor>, promises: &Promises, results: &[Tensor]) {
         let holder = match self.value {
             Some(result) if results[result].is_evaluated() => {
-                drop(self.parameter.exchange(old.clone(), true));
+                drop(self.parameter.change(old.clone()));
                 old
             }
             Some(result) => {
