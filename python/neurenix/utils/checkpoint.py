@@ -50,9 +50,9 @@ class _Segment:
         self.function = function
         # The arguments without their tensors, and the values of these: later changes are not theirs.
         self.arguments = arguments
-        self.values = [tensor.detach().reshape(tensor.shape) for tensor in inputs]
-        # Connected views of the inputs that require gradients.
-        self.attached = [tensor.unsqueeze(0) if tensor.requires_grad else None for tensor in inputs]
+        self.values = [tensor.detach().clone() for tensor in inputs]
+        # What is connected to the inputs that require gradients, as they are now.
+        self.attached = [tensor.clone().unsqueeze(0) if tensor.requires_grad else None for tensor in inputs]
         self.autocast = _engine.autocast_dtype()
         self.state: Any = _engine.get_rng_state()
         # Other tensors that the function computes from.

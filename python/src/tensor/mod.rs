@@ -17,9 +17,14 @@ pub(crate) mod reduce;
 mod select;
 mod views;
 
-use phynexus::{DType, Device, Error, Tensor, schedule::capture::is_recording, text::show_shape};
+use phynexus::{
+    DType, Device, Error, Tensor,
+    schedule::capture::is_recording,
+    shape::{contiguous_strides, normalize_axis},
+    text::show_shape,
+};
 use pyo3::{
-    PyTraverseError, PyVisit,
+    IntoPyObjectExt, PyTraverseError, PyVisit,
     prelude::*,
     types::{PyBool, PyInt, PyString, PyTuple, PyType},
 };
@@ -161,10 +166,31 @@ impl PyTensor {
     fn is_floating_point(&self) -> bool {
         self.variable().tensor().dtype().is_float()
     }
-    /// Returns whether the elements are contiguous in memory in row-major order. Evaluates the tensor.
+    /// Returns whether the elements are contiguous in memory in row-major order; for a view, whether they are within the
+    /// tensor that it was taken from. Evaluates other tensors.
     fn is_contiguous(&self, py: Python<'_>) -> Result<bool> {
+        if self.variable().is_view() {
+            let (tensor, strides) = (self.variable().tensor(), self.variable().strides());
+            let expected = contiguous_strides(tensor.shape());
+            let is_expected = |axis: usize| {
+                tensor.shape()[axis] == 1 || strides.as_ref().is_some_and(|own| own[axis] == expected[axis])
+            };
+            return Ok(tensor.is_empty() || (0..tensor.rank()).all(is_expected));
+        }
         let storage = self.evaluated(py)?.storage()?;
         Ok(storage.layout.is_contiguous())
+    }
+    /// Returns the distances of neighbours along each dimension, or along one. A tensor that is no view counts as
+    /// contiguous.
+    #[pyo3(signature = (dim=None))]
+    fn stride<'py>(&self, py: Python<'py>, dim: Option<i64>) -> Result<Bound<'py, PyAny>> {
+        let tensor = self.variable().tensor();
+        let strides =
+            self.variable().strides().unwrap_or_else(|| contiguous_strides(tensor.shape()).to_vec());
+        Ok(match dim {
+            None => PyTuple::new(py, strides)?.into_any(),
+            Some(dim) => strides[normalize_axis("stride", dim, tensor.shape())?].into_bound_py_any(py)?,
+        })
     }
 
     /// Returns the only element as a Python number.

@@ -249,9 +249,12 @@ impl PyTensor {
         let sizes = whole_numbers(sizes)?;
         self.in_shape(|tensor| {
             let axis = normalize_axis("unflatten", dim, tensor.shape())?;
+            let known: i64 = sizes.iter().filter(|&&size| size != -1).product();
+            let whole = tensor.shape()[axis] as i64;
+            let inferred = |size: i64| if size == -1 && known > 0 { whole / known } else { size };
             let before = tensor.shape()[..axis].iter().map(|&s| s as i64);
             let after = tensor.shape()[axis + 1..].iter().map(|&s| s as i64);
-            let shape: Vec<i64> = before.chain(sizes).chain(after).collect();
+            let shape: Vec<i64> = before.chain(sizes.into_iter().map(inferred)).chain(after).collect();
             Ok(tensor.reshape_infer(&shape)?)
         })
     }
@@ -279,29 +282,22 @@ impl PyTensor {
     /// are a new last dimension. Windows that overlap cannot be changed in place.
     fn unfold(&self, dimension: i64, size: Count, step: Count) -> Result<PyTensor> {
         let tensor = self.tensor()?;
+        if tensor.rank() == 0 {
+            return self
+                .in_shape(|tensor| Ok(tensor.reshape(&[1])?))?
+                .unfold(dimension, size, step)?
+                .select(0, 0);
+        }
         let (size, step) = (size.0, step.0);
-        let axis = if tensor.rank() == 0 { 0 } else { normalize_axis("unfold", dimension, tensor.shape())? };
-        let length = tensor.shape().get(axis).copied().unwrap_or(1);
+        let axis = normalize_axis("unfold", dimension, tensor.shape())?;
+        let length = tensor.shape()[axis];
         if size > length || step == 0 {
             return Err(value_error(format!(
                 "unfold: expected windows of at most {length} elements and a step of at least 1, got {size} and {step}"
             )));
         }
-        let one = if tensor.rank() == 0 {
-            self.in_shape(|t| Ok(t.reshape(&[1])?))?
-        } else {
-            self.viewed(ViewStep::Reshape(tensor.shape().into()))?
-        };
-        let count = (length - size) / step + 1;
-        let mut places: Vec<i64> = Vec::with_capacity(count * size);
-        (0..count).for_each(|window| places.extend((0..size).map(|place| (window * step + place) as i64)));
-        let places = Tensor::from_slice(&places, &[count, size], tensor.device())?;
-        let mut specs = vec![IndexSpec::ALL; axis];
-        specs.push(IndexSpec::Tensor(places));
-        let repeats = size > step && count > 1;
-        let windows = one.viewed(if repeats { ViewStep::Repeat(specs) } else { ViewStep::Index(specs) })?;
-        let rank = windows.variable().tensor().rank();
-        let order = (0..=axis).chain(axis + 2..rank).chain([axis + 1]).collect();
+        let windows = self.viewed(ViewStep::Windows { axis, size, step })?;
+        let order = (0..=axis).chain(axis + 2..=tensor.rank()).chain([axis + 1]).collect();
         windows.viewed(ViewStep::Permute(order))
     }
     /// Splits along ``dim`` into parts of ``split_size`` elements, or into parts of the given sizes.

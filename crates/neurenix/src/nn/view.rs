@@ -85,6 +85,8 @@ pub(super) struct View {
     is_attached: bool,
     /// Whether gradients were recorded when the view was made.
     records: bool,
+    /// Whether several elements are one of the base.
+    repeats: bool,
     /// Whether the variable was given another value of its own.
     is_left: AtomicBool,
 }
@@ -147,6 +149,7 @@ impl Parameter {
     /// A view of this variable: `value` is what `step` makes of its value. A view of a view has the same base.
     pub fn view(&self, step: ViewStep, value: Tensor) -> Parameter {
         let is_attached = !matches!(step, ViewStep::Detach);
+        let repeats = self.has_repeated_elements() || step.repeats(self.stored().shape(), value.shape());
         let (family, steps, is_attached, version) = match self.link() {
             Some(Link::View(view)) if view.base().is_some() => {
                 let steps = view.steps.iter().cloned().chain([step]).collect();
@@ -159,8 +162,14 @@ impl Parameter {
             members.count += 1;
             members.attached += usize::from(is_attached);
         }
-        let is_left = AtomicBool::new(false);
-        let view = View { family, steps, is_attached, records: is_enabled(), is_left };
+        let view = View {
+            family,
+            steps,
+            is_attached,
+            records: is_enabled(),
+            repeats,
+            is_left: AtomicBool::new(false),
+        };
         Parameter::linked(value, Link::View(view), version)
     }
 
@@ -257,22 +266,9 @@ impl Parameter {
         }
     }
 
-    /// True if it is a view with several elements for one of its base.
+    /// True if it was made as a view with several elements for one of its base.
     pub fn has_repeated_elements(&self) -> bool {
-        let Some(Link::View(view)) = self.link() else { return false };
-        let repeats = |step: &ViewStep| matches!(step, ViewStep::Repeat(_) | ViewStep::Expand(_));
-        if !view.steps.iter().any(repeats) || self.stored().is_empty() {
-            return false;
-        }
-        let Some(base) = view.base() else { return false };
-        let mut value = base.stored();
-        view.steps.iter().any(|step| {
-            let before = value.len();
-            if let Ok(next) = step.apply(&value) {
-                value = next;
-            }
-            matches!(step, ViewStep::Repeat(_)) || value.len() > before
-        })
+        matches!(self.link(), Some(Link::View(view)) if view.repeats)
     }
 
     /// True if this is a view with the elements of `whole` at this index.
@@ -300,20 +296,32 @@ impl Parameter {
         Some((view.base()?, view.steps.iter().filter(|step| !matches!(step, ViewStep::Detach)).collect()))
     }
 
-    /// Whether PyTorch can give the elements another shape without a copy, provided that the base is in row-major order.
-    pub fn reshapes_in_place(&self, shape: &[usize]) -> bool {
-        let Some(Link::View(view)) = self.link() else { return true };
-        let Some(base) = view.base() else { return true };
+    /// The distances of a view's neighbours in its base, along each axis, if that is in row-major order. `None` if they
+    /// are not the same everywhere. Of a variable that is no view, its own.
+    pub fn strides(&self) -> Option<Vec<isize>> {
+        let own = self.stored();
+        let (view, base) = match self.link() {
+            Some(Link::View(view)) => (view, view.base()),
+            _ => return Some(contiguous_strides(own.shape()).to_vec()),
+        };
+        let Some(base) = base else { return Some(contiguous_strides(own.shape()).to_vec()) };
         let mut value = base.stored();
         let mut strides = contiguous_strides(value.shape()).to_vec();
         for step in &view.steps {
-            let Ok(next) = step.apply(&value) else { return false };
-            let Some(found) = step.strides((value.shape().into(), strides), next.shape()) else {
-                return false;
-            };
-            (value, strides) = (next, found);
+            let next = step.apply(&value).ok()?;
+            strides = step.strides((value.shape().into(), strides), next.shape())?;
+            value = next;
         }
-        strides_of_reshape(value.shape(), &strides, shape).is_some()
+        Some(strides)
+    }
+
+    /// Whether PyTorch gives the elements another shape without a copy, provided that the base is in row-major order.
+    pub fn reshapes_in_place(&self, shape: &[usize]) -> bool {
+        let is_root = !matches!(self.link(), Some(Link::View(_)));
+        is_root
+            || self
+                .strides()
+                .is_some_and(|strides| strides_of_reshape(self.stored().shape(), &strides, shape).is_some())
     }
 
     /// How often the value was changed. Views count with their base.

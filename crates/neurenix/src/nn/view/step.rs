@@ -14,10 +14,18 @@ pub enum ViewStep {
     Reshape(Dims),
     /// The axes in another order.
     Permute(Dims),
-    /// The elements at an index: of each at most one.
+    /// The elements at an index of numbers and slices.
     Index(Vec<IndexSpec>),
-    /// The elements at an index that has some of them several times. Such a view cannot be changed.
-    Repeat(Vec<IndexSpec>),
+    /// The windows of `size` elements along an axis that begin every `step` elements. The axis is that of the windows;
+    /// that of their elements follows it. If windows overlap, the view cannot be changed.
+    Windows {
+        /// The axis.
+        axis: usize,
+        /// The elements of a window.
+        size: usize,
+        /// The distance of two windows.
+        step: usize,
+    },
     /// Axes of size 1 repeated. If any is, the view cannot be changed.
     Expand(Dims),
     /// The value without its gradients.
@@ -30,7 +38,7 @@ impl std::fmt::Debug for ViewStep {
             ViewStep::Reshape(_) => "Reshape",
             ViewStep::Permute(_) => "Permute",
             ViewStep::Index(_) => "Index",
-            ViewStep::Repeat(_) => "Repeat",
+            ViewStep::Windows { .. } => "Windows",
             ViewStep::Expand(_) => "Expand",
             ViewStep::Detach => "Detach",
         })
@@ -46,7 +54,8 @@ impl ViewStep {
         match self {
             ViewStep::Reshape(shape) => value.reshape(shape),
             ViewStep::Permute(order) => value.permute(order),
-            ViewStep::Index(specs) | ViewStep::Repeat(specs) => value.index(specs),
+            ViewStep::Index(specs) => value.index(specs),
+            &ViewStep::Windows { axis, size, step } => value.index(&windows(value, axis, size, step)?),
             ViewStep::Expand(shape) => value.expand(shape),
             ViewStep::Detach => value.detach(),
         }
@@ -63,12 +72,24 @@ impl ViewStep {
             }
             ViewStep::Index(specs) => before.index_put(specs, part),
             ViewStep::Detach => with_gradient_of(before, part),
-            ViewStep::Repeat(_) | ViewStep::Expand(_) if part.is_empty() => Ok(before.clone()),
-            ViewStep::Expand(shape) if element_count(shape) == before.len() => part.reshape(before.shape()),
-            ViewStep::Repeat(_) | ViewStep::Expand(_) => Err(EngineError::argument(
+            _ if part.is_empty() => Ok(before.clone()),
+            _ if self.repeats(before.shape(), part.shape()) => Err(EngineError::argument(
                 "in place",
                 "several elements of the view are one element of its base: use clone() before changing it",
             )),
+            ViewStep::Expand(_) => part.reshape(before.shape()),
+            &ViewStep::Windows { axis, size, step } => {
+                before.index_put(&windows(before, axis, size, step)?, part)
+            }
+        }
+    }
+
+    /// Whether several elements after the step are one before it.
+    pub(super) fn repeats(&self, before: &[usize], after: &[usize]) -> bool {
+        match self {
+            ViewStep::Expand(_) => element_count(after) > element_count(before),
+            &ViewStep::Windows { axis, size, step } => size > step && after[axis] > 1,
+            _ => false,
         }
     }
 
@@ -122,9 +143,23 @@ impl ViewStep {
                 found.extend(left);
                 Some(found)
             }
-            ViewStep::Repeat(_) => None,
+            &ViewStep::Windows { axis, step, .. } => {
+                let mut found = strides;
+                found.insert(axis, found[axis] * step as isize);
+                Some(found)
+            }
         }
     }
+}
+
+/// The index that gives these windows.
+fn windows(value: &Tensor, axis: usize, size: usize, step: usize) -> phynexus::Result<Vec<IndexSpec>> {
+    let count = (value.shape()[axis] - size) / step + 1;
+    let places: Vec<i64> =
+        (0..count).flat_map(|window| (0..size).map(move |place| (window * step + place) as i64)).collect();
+    let mut specs = vec![IndexSpec::ALL; axis];
+    specs.push(IndexSpec::Tensor(Tensor::from_slice(&places, &[count, size], value.device())?));
+    Ok(specs)
 }
 
 /// True if both indices are written alike, and choose by numbers alone.
