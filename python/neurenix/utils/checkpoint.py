@@ -205,7 +205,7 @@ def checkpoint_sequential(
     >>> import neurenix as nx
     >>> model = nx.nn.Sequential(nx.nn.Linear(2, 3), nx.nn.ReLU(), nx.nn.Linear(3, 1))
     >>> checkpoint_sequential(model, 2, nx.ones(4, 2)).shape
-    (4, 1)
+    torch.Size([4, 1])
     """
     layers: Sequence[Callable[..., Any]] = list(functions)
     if not 1 <= segments <= max(1, len(layers)):
