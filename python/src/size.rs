@@ -5,8 +5,10 @@ use std::sync::{Mutex, PoisonError};
 use phynexus::shape::Dims;
 use pyo3::{prelude::*, sync::PyOnceLock, types::PyTuple};
 
+type Known = Option<(Dims, Py<PyAny>)>;
+
 /// Recently used shapes, by a hash. Python's tuples do not change, so tensors can share them.
-static RECENT: Mutex<[Option<(Dims, Py<PyAny>)>; 64]> = Mutex::new([const { None }; 64]);
+static RECENT: Mutex<[Known; 64]> = Mutex::new([const { None }; 64]);
 
 /// A shape as a ``Size``.
 pub(crate) fn size_of<'py>(py: Python<'py>, shape: &[usize]) -> PyResult<Bound<'py, PyAny>> {

@@ -280,6 +280,18 @@ def test_an_optimizer_step_changes_views() -> None:
     assert row.tolist() == [-2.0, -2.0] == data.tolist()
 
 
+def test_parameters_may_be_views_of_one_tensor() -> None:
+    flat = nx.zeros(6)
+    first, second = flat[:2].requires_grad_(), flat[2:].view(2, 2).requires_grad_()
+    ((first * 2).sum() + (second * 3).sum()).backward()
+    nx.optim.SGD([{"params": [first]}, {"params": [second]}], lr=1.0).step()
+    assert flat.tolist() == [-2.0, -2.0, -3.0, -3.0, -3.0, -3.0]
+    assert first.requires_grad and first.is_leaf and second.tolist() == [[-3.0, -3.0]] * 2
+    with nx.no_grad():
+        flat.add_(1.0)
+    assert first.tolist() == [-1.0, -1.0] and first.grad is not None and first.grad.tolist() == [2.0, 2.0]
+
+
 def test_a_gradient_is_one_tensor() -> None:
     w = nx.ones(2, 2, requires_grad=True)
     (w * 3).sum().backward()

@@ -134,7 +134,10 @@ impl PyTensor {
     /// part in autograd or a recording, or is a view.
     fn put_element(&self, py: Python<'_>, key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> Result<bool> {
         let tensor = self.own.tensor();
-        let differs = self.special.is_any() || self.own.is_trainable() || self.own.has_base() || self.own.has_repeated_elements();
+        let differs = self.special.is_any()
+            || self.own.is_trainable()
+            || self.own.has_base()
+            || self.own.has_repeated_elements();
         if differs || tensor.requires_grad() || is_recording() || tensor.device().backend().target().is_some()
         {
             return Ok(false);
