@@ -33,6 +33,8 @@ import builtins
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, SupportsFloat, SupportsIndex
 
+from ._size import Size
+
 Number = bool | int | float
 Shape = int | Sequence[int]
 Axes = int | Sequence[int] | None
@@ -71,7 +73,8 @@ ARGUMENTS = {
 OPERATORS = "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split()
 TENSOR = {f"__{way}{name}__" for name in OPERATORS for way in ("", "r", "i")}
 TENSOR |= {f"__{name}__" for name in ("lt", "le", "gt", "ge", "eq", "ne")}
-RESULTS = {"__iter__": "Iterator[Tensor]", "__int__": "int", "__index__": "int", "shape": "tuple[int, ...]"}
+RESULTS = {"__iter__": "Iterator[Tensor]", "__int__": "int", "__index__": "int", "shape": "Size"}
+RESULTS |= dict.fromkeys(("split", "chunk", "unbind"), "tuple[Tensor, ...]")
 
 
 class Rewriter(ast.NodeTransformer):

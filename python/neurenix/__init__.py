@@ -72,6 +72,7 @@ from ._placement import set_recovery as set_recovery
 from ._placement import set_strict_placement as set_strict_placement
 from ._in_place import attach as _attach
 from ._reductions import *  # noqa: F403
+from ._size import Size as Size
 from ._special import *  # noqa: F403
 from ._statistics import *  # noqa: F403
 from ._table import *  # noqa: F403

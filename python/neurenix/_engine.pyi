@@ -5,6 +5,8 @@ from typing import Any, SupportsFloat, SupportsIndex
 
 from typing_extensions import Self
 
+from ._size import Size
+
 Number = bool | int | float
 Shape = int | Sequence[int]
 Axes = int | Sequence[int] | None
@@ -587,9 +589,6 @@ class Tensor:
     def __xor__(self, other: Any, /) -> Tensor:
         ...
 
-    def _as_view(self, /, value: Tensor) -> Tensor:
-        ...
-
     def _begin_read(self, /) -> Reading:
         ...
 
@@ -609,6 +608,10 @@ class Tensor:
         ...
 
     def _unique(self, /) -> tuple[Tensor, Tensor, Tensor]:
+        ...
+
+    @property
+    def _version(self, /) -> builtins.int:
         ...
 
     def abs(self, /) -> Tensor:
@@ -717,7 +720,7 @@ class Tensor:
     def celu(self, /, alpha: SupportsFloat | SupportsIndex=1.0) -> Tensor:
         ...
 
-    def chunk(self, /, chunks: SupportsIndex, dim: SupportsIndex=0) -> list[Tensor]:
+    def chunk(self, /, chunks: SupportsIndex, dim: SupportsIndex=0) -> tuple[Tensor, ...]:
         ...
 
     def clamp(self, /, min: Any | None=None, max: Any | None=None) -> Tensor:
@@ -1209,7 +1212,7 @@ class Tensor:
         ...
 
     @property
-    def shape(self, /) -> tuple[builtins.int, ...]:
+    def shape(self, /) -> Size:
         ...
 
     def sigmoid(self, /) -> Tensor:
@@ -1255,7 +1258,7 @@ class Tensor:
     def sort(self, /, dim: SupportsIndex | None=None, descending: builtins.bool=False, stable: builtins.bool=True, *, axis: SupportsIndex | None=None) -> Any:
         ...
 
-    def split(self, /, split_size: Any, dim: SupportsIndex=0) -> list[Tensor]:
+    def split(self, /, split_size: Any, dim: SupportsIndex=0) -> tuple[Tensor, ...]:
         ...
 
     def sqrt(self, /) -> Tensor:
@@ -1275,6 +1278,9 @@ class Tensor:
         ...
 
     def std(self, /, dim: Axes=..., unbiased: builtins.bool | None=None, keepdim: builtins.bool=False, *, correction: SupportsFloat | SupportsIndex | None=None, axis: Axes | None=None, keepdims: builtins.bool=False) -> Tensor:
+        ...
+
+    def stride(self, /, dim: SupportsIndex | None=None) -> Any:
         ...
 
     def sub(self, /, other: Any, alpha: SupportsFloat | SupportsIndex | None=None) -> Tensor:
@@ -1352,10 +1358,13 @@ class Tensor:
     def type(self, /, dtype: DTypeLike) -> Tensor:
         ...
 
-    def unbind(self, /, dim: SupportsIndex=0) -> list[Tensor]:
+    def unbind(self, /, dim: SupportsIndex=0) -> tuple[Tensor, ...]:
         ...
 
     def unflatten(self, /, dim: SupportsIndex, sizes: Any) -> Tensor:
+        ...
+
+    def unfold(self, /, dimension: SupportsIndex, size: Shape, step: Number) -> Tensor:
         ...
 
     def unsqueeze(self, /, dim: SupportsIndex | None=None, *, axis: SupportsIndex | None=None) -> Tensor:
@@ -1869,6 +1878,9 @@ def get_default_device() -> Device:
 def get_float32_matmul_precision() -> str:
     ...
 
+def get_promotion() -> str:
+    ...
+
 def get_rng_state() -> tuple[builtins.int, builtins.int]:
     ...
 
@@ -2119,6 +2131,9 @@ def set_float32_matmul_precision(precision: str) -> None:
     ...
 
 def set_num_threads(threads: SupportsIndex) -> None:
+    ...
+
+def set_promotion(rule: str) -> None:
     ...
 
 def set_recovery(on: builtins.bool) -> None:

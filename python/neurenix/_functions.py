@@ -85,7 +85,7 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
 
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """A tensor for each position along ``dim``."""
-    return tuple(input.unbind(dim))
+    return input.unbind(dim)
 
 
 def repeat_interleave(input: Tensor, repeats: int | Tensor, dim: int | None = None) -> Tensor:

@@ -52,7 +52,7 @@ def stack(arrays: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) ->
 
 def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
     """A tensor for each position along an axis."""
-    return tuple(x.unbind(axis))
+    return x.unbind(axis)
 
 
 def expand_dims(x: Tensor, /, axis: int | tuple[int, ...] = 0) -> Tensor:
@@ -81,7 +81,7 @@ def squeeze(x: Tensor, /, axis: int | tuple[int, ...] | None = None, *, dim: int
     axes = (axis,) if isinstance(axis, int) else axis
     for each in axes:
         if -x.ndim <= each < x.ndim and x.shape[each] != 1:
-            raise ValueError(f"squeeze: axis {each} of shape {x.shape} has size {x.shape[each]}, not 1")
+            raise ValueError(f"squeeze: axis {each} of shape {tuple(x.shape)} has size {x.shape[each]}, not 1")
     return x.squeeze(axis)
 
 
@@ -104,7 +104,7 @@ def repeat(x: Tensor, repeats: Any, /, axis: int | None = None) -> Tensor:
     if isinstance(repeats, Tensor) and repeats.numel() != 1:
         x, axis = (x.ravel(), 0) if axis is None else (x, axis)
         if repeats.ndim != 1 or repeats.numel() != x.shape[axis]:
-            raise ValueError(f"repeat: counts of shape {repeats.shape} for {x.shape[axis]} elements")
+            raise ValueError(f"repeat: counts of shape {tuple(repeats.shape)} for {x.shape[axis]} elements")
         if repeats.numel() == 0:
             return x.clone()
         if repeats.min() < 0:
@@ -164,12 +164,12 @@ def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     return x.flatten(start_dim, end_dim)
 
 
-def split(x: Tensor, split_size: Any, dim: int = 0) -> list[Tensor]:
+def split(x: Tensor, split_size: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """Splits ``dim`` into parts of this size, or of these sizes."""
     return x.split(split_size, dim)
 
 
-def chunk(x: Tensor, chunks: int, dim: int = 0) -> list[Tensor]:
+def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """Splits ``dim`` into this number of parts."""
     return x.chunk(chunks, dim)
 

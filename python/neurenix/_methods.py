@@ -287,8 +287,9 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
     rows, columns = x.shape[-2:]
     row, column = max(-offset, 0), max(offset, 0)
     size = max(min(rows - row, columns - column), 0)
-    places = _engine.arange(size, device=input.device) * (columns + 1) + (row * columns + column)
-    return input._as_view(x.reshape(*x.shape[:-2], rows * columns).index_select(-1, places))
+    start = row * columns + column
+    # A view of the elements in rows, whatever the tensor's memory layout is.
+    return x.view(*x.shape[:-2], rows * columns)[..., start : start + size * (columns + 1) : columns + 1]
 
 
 def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:

@@ -7,22 +7,6 @@ from typing import NamedTuple
 from ._engine import Tensor
 
 
-class Size(int):
-    """The number of elements; when called, the sizes of the dimensions, or of one of them."""
-
-    _shape: tuple[int, ...]
-
-    def __new__(cls, count: int, shape: tuple[int, ...]) -> Size:
-        self = super().__new__(cls, count)
-        self._shape = shape
-        return self
-
-    def __call__(self, dim: int | None = None) -> tuple[int, ...] | int:
-        if dim is not None and not -len(self._shape) <= dim < len(self._shape):
-            raise IndexError(f"size: dimension {dim} is out of range for a tensor of {len(self._shape)} dimensions")
-        return self._shape if dim is None else self._shape[dim]
-
-
 class max(NamedTuple):
     """The result of ``x.max(dim)``: the greatest elements along a dimension, and their indices. Both have the shape of
     ``x`` without ``dim``, or with a size of 1 there for ``keepdim``.

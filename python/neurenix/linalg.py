@@ -63,7 +63,7 @@ def matrix_power(x: Tensor, n: int, /) -> Tensor:
     except TypeError:
         raise TypeError(f"matrix_power: the exponent is {n!r}, it must be an integer") from None
     if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
-        raise ValueError(f"matrix_power: expected square matrices, got shape {x.shape}")
+        raise ValueError(f"matrix_power: expected square matrices, got shape {tuple(x.shape)}")
     result = eye(x.shape[-1], dtype=x.dtype, device=x.device).broadcast_to(x.shape)
     power = inv(x) if n < 0 else x
     n = abs(n)

@@ -452,7 +452,7 @@ def _compare(given: list[Tensor], expected: list[Tensor], got: list[Any]) -> Non
         finite = np.abs(b[np.isfinite(b)])
         greatest = float(finite.max()) if finite.size else 0.0
         if a.shape != b.shape or wanted.dtype != own.dtype or not np.allclose(a, b, tolerance, tolerance * greatest, equal_nan=True):
-            what = f"shape {b.shape} instead of {a.shape}" if a.shape != b.shape else "other numbers"
+            what = f"shape {tuple(b.shape)} instead of {tuple(a.shape)}" if a.shape != b.shape else "other numbers"
             raise ValueError(
                 f"export: for inputs of shape {shapes}, output {place} of the file has {what}: the model depends on a "
                 "size, or on something that changes from call to call, in a way that cannot be written"

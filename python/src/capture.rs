@@ -96,6 +96,9 @@ impl PyTensor {
     /// Replaces the tensor that this object holds; the new one may have another dtype and device.
     fn _exchange(&self, value: &PyTensor) -> Result<()> {
         let variable = self.variable();
+        if value.variable().is_same(variable) {
+            return Ok(());
+        }
         let trainable = variable.is_trainable();
         variable.set_trainable(false);
         let result = variable.convert_to(value.variable().tensor());

@@ -168,12 +168,11 @@ pub(crate) fn collective(
     Ok(PyTensor::wrap(result))
 }
 
-/// Stores the elements of a collective's result in a tensor of another shape. A view changes by itself, without a
-/// warning: nobody expects a collective to change what it was taken from.
+/// Stores the elements of a collective's result in a tensor of another shape.
 #[pyfunction]
 pub(crate) fn store_result(target: &PyTensor, result: &PyTensor) -> Result<()> {
     let shape = target.tensor()?.shape().to_vec();
-    target.replace(result.tensor()?.detach()?.reshape(&shape)?)
+    target.assign(result.tensor()?.detach()?.reshape(&shape)?)
 }
 
 /// Averages the gradients of named parameters over a group, as long as it lives.

@@ -28,7 +28,9 @@ mod picture;
 mod placement;
 mod precision;
 mod profile;
+mod promotion;
 mod quantize;
+mod size;
 mod tensor;
 mod variable;
 
@@ -126,6 +128,7 @@ mod _engine {
         plan_count,
         precision::{autocast_dtype, set_autocast_dtype},
         profile::PyProfiler,
+        promotion::{get_promotion, set_promotion},
         quantize::{
             PyReport, finish_onnx_training, prepare_onnx_training, quantize_onnx, quantize_onnx_dynamically,
             quantize_onnx_weights, quantize_onnx_within,

@@ -52,7 +52,7 @@ def python(program: str) -> str:
 def test_an_import_opens_no_more_than_it_needs() -> None:
     opened, used = python(MODULES).splitlines()
     assert opened == ""
-    assert used == "(4, 3) 1.0 SGD"
+    assert used == "torch.Size([4, 3]) 1.0 SGD"
 
 
 def test_an_import_takes_less_than_150_milliseconds() -> None:

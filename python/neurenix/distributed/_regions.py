@@ -91,7 +91,7 @@ def scatter_to_sequence(input: Tensor, dim: int = 1, group: Any = None, shared: 
     >>> _ = dist.init_process_group()
     >>> part = scatter_to_sequence(nx.ones(2, 4, 3))
     >>> part.shape, gather_from_sequence(part).shape
-    ((2, 4, 3), (2, 4, 3))
+    (torch.Size([2, 4, 3]), torch.Size([2, 4, 3]))
     >>> dist.destroy_process_group()
     """
     group = group_or_world(group, "scatter_to_sequence")

@@ -319,7 +319,7 @@ def fully_shard(
     >>> for layer in model:
     ...     _ = fully_shard(layer)
     >>> fully_shard(model)(nx.ones(4, 3)).shape
-    (4, 2)
+    torch.Size([4, 2])
     >>> [name for name, _ in model.named_parameters()], list(model.state_dict())
     (['0.flat_param', '1.flat_param'], ['0.weight', '0.bias', '1.weight', '1.bias'])
     >>> dist.destroy_process_group()

@@ -11,7 +11,7 @@ forward pass, and one in the backward pass:
 >>> up = ColumnParallelLinear(8, 32, gather_output=False)
 >>> down = RowParallelLinear(32, 8, input_is_parallel=True)
 >>> down(up(nx.ones(4, 8)).relu()).shape
-(4, 8)
+torch.Size([4, 8])
 >>> dist.destroy_process_group()
 
 Every rank computes the same loss. The initial weights are the parts of those that rank 0 of the group draws.
@@ -89,7 +89,7 @@ class ParallelAttention(Module):
     >>> _ = dist.init_process_group()
     >>> attention = nx.distributed.tensor_parallel.ParallelAttention(8, 2)
     >>> attention(nx.ones(3, 5, 8), is_causal=True).shape
-    (3, 5, 8)
+    torch.Size([3, 5, 8])
     >>> dist.destroy_process_group()
     """
 

@@ -146,7 +146,7 @@ class GPT2(LanguageModel):
     >>> import neurenix as nx
     >>> model = nx.models.GPT2(nx.models.GPT2Config(vocab_size=16, n_positions=8, n_embd=8, n_layer=1, n_head=2))
     >>> model(nx.tensor([[3, 1, 2]])).shape
-    (1, 3, 16)
+    torch.Size([1, 3, 16])
     """
 
     config_class = GPT2Config

@@ -141,7 +141,7 @@ class Llama(LanguageModel):
     >>> sizes = dict(vocab_size=16, hidden_size=8, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2)
     >>> model = nx.models.Llama(nx.models.LlamaConfig(**sizes))
     >>> model(nx.tensor([[3, 1, 2]])).shape
-    (1, 3, 16)
+    torch.Size([1, 3, 16])
     """
 
     config_class = LlamaConfig

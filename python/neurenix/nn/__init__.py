@@ -4,7 +4,7 @@
 >>> from neurenix import nn
 >>> model = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1))
 >>> model(nx.zeros(4, 2)).shape
-(4, 1)
+torch.Size([4, 1])
 """
 
 # Each module's `__all__` names what it exports, so that a layer is added in one file.

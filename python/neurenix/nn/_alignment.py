@@ -77,7 +77,7 @@ def _spelled(targets: Tensor, lengths: Any, batch: int) -> Any:
     if given.ndim == 1 and given.size != lengths.sum():
         raise ValueError(f"ctc_loss: {given.size} concatenated targets, but target_lengths add up to {lengths.sum()}")
     if given.ndim == 2 and (given.shape[0] != batch or lengths.max(initial=0) > given.shape[1]):
-        raise ValueError(f"ctc_loss: targets have shape {given.shape}, target_lengths are {lengths.tolist()}")
+        raise ValueError(f"ctc_loss: targets have shape {tuple(given.shape)}, target_lengths are {lengths.tolist()}")
     if given.ndim not in (1, 2):
         raise ValueError(f"ctc_loss: expected targets of 1 or 2 dimensions, got shape {tuple(given.shape)}")
     start = 0

@@ -148,7 +148,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
 
     >>> import neurenix as nx
     >>> nx.functional.cosine_similarity(nx.ones(4, 3), nx.ones(4, 3)).shape
-    (4,)
+    torch.Size([4])
     """
     x1, x2 = full(x1, x2)
     return _engine.cosine_similarity(x1, x2, dim, eps)

@@ -109,7 +109,7 @@ def unfold(input: Tensor, kernel_size: Sizes, dilation: Sizes = 1, padding: Size
 
     >>> import neurenix as nx
     >>> nx.functional.unfold(nx.ones(1, 2, 4, 5), (2, 3)).shape
-    (1, 12, 9)
+    torch.Size([1, 12, 9])
     """
     if input.ndim == 3:
         return unfold(input.unsqueeze(0), kernel_size, dilation, padding, stride).squeeze(0)

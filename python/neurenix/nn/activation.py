@@ -252,7 +252,7 @@ class GLU(Activation):
 
     >>> import neurenix as nx
     >>> nx.nn.GLU()(nx.zeros(3, 8)).shape
-    (3, 4)
+    torch.Size([3, 4])
     """
 
     _function, _settings = "glu", {"dim": -1}

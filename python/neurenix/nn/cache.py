@@ -27,9 +27,9 @@ class KeyValueCache:
     >>> positions, mask = cache.extend(3)
     >>> keys, values = cache.update(0, key, value)
     >>> nx.functional.scaled_dot_product_attention(query, keys, values, mask).shape
-    (1, 2, 3, 4)
+    torch.Size([1, 2, 3, 4])
     >>> cache.length, keys.shape, positions.tolist()
-    (3, (1, 2, 8, 4), [0, 1, 2])
+    (3, torch.Size([1, 2, 8, 4]), [0, 1, 2])
     """
 
     def __init__(self, num_layers: int, max_length: int | None = None) -> None:

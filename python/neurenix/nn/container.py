@@ -87,7 +87,7 @@ class Sequential(_Numbered):
     >>> import neurenix as nx
     >>> model = nx.nn.Sequential(nx.nn.Linear(4, 3), nx.nn.ReLU())
     >>> model(nx.zeros(2, 4)).shape
-    (2, 3)
+    torch.Size([2, 3])
     """
 
     def __init__(self, *args: Any) -> None:
@@ -256,7 +256,7 @@ class ParameterDict(Module):
 
     >>> import neurenix as nx
     >>> nx.nn.ParameterDict({"left": nx.zeros(2), "right": nx.ones(3)})["right"].shape
-    (3,)
+    torch.Size([3])
     """
 
     def __init__(self, parameters: Mapping[str, Tensor] | Iterable[tuple[str, Tensor]] | None = None) -> None:

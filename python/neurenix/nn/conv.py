@@ -145,7 +145,7 @@ class Conv1d(_Forward):
 
     >>> import neurenix as nx
     >>> nx.nn.Conv1d(2, 4, kernel_size=3, stride=2)(nx.zeros(1, 2, 9)).shape
-    (1, 4, 4)
+    torch.Size([1, 4, 4])
     """
 
     _dims = 1
@@ -159,9 +159,9 @@ class Conv2d(_Forward):
 
     >>> import neurenix as nx
     >>> nx.nn.Conv2d(3, 8, kernel_size=3, padding="same")(nx.zeros(1, 3, 5, 5)).shape
-    (1, 8, 5, 5)
+    torch.Size([1, 8, 5, 5])
     >>> nx.nn.Conv2d(4, 4, (3, 1), stride=(2, 1), groups=4)(nx.zeros(4, 7, 6)).shape
-    (4, 3, 6)
+    torch.Size([4, 3, 6])
     """
 
     _dims = 2
@@ -173,7 +173,7 @@ class Conv3d(_Forward):
 
     >>> import neurenix as nx
     >>> nx.nn.Conv3d(1, 2, kernel_size=2)(nx.zeros(1, 1, 3, 4, 5)).shape
-    (1, 2, 2, 3, 4)
+    torch.Size([1, 2, 2, 3, 4])
     """
 
     _dims = 3
@@ -246,7 +246,7 @@ class ConvTranspose1d(_Transposed):
     >>> import neurenix as nx
     >>> layer = nx.nn.ConvTranspose1d(4, 2, kernel_size=3, stride=2)
     >>> layer(nx.zeros(1, 4, 5)).shape, layer(nx.zeros(1, 4, 5), output_size=12).shape
-    ((1, 2, 11), (1, 2, 12))
+    (torch.Size([1, 2, 11]), torch.Size([1, 2, 12]))
     """
 
     _dims = 1
@@ -258,7 +258,7 @@ class ConvTranspose2d(_Transposed):
 
     >>> import neurenix as nx
     >>> nx.nn.ConvTranspose2d(4, 2, kernel_size=2, stride=2)(nx.zeros(1, 4, 3, 5)).shape
-    (1, 2, 6, 10)
+    torch.Size([1, 2, 6, 10])
     """
 
     _dims = 2

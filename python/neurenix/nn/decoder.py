@@ -26,7 +26,7 @@ class TransformerDecoderLayer(Module):
 
     >>> import neurenix as nx
     >>> nx.nn.TransformerDecoderLayer(8, 2, 16)(nx.zeros(4, 3, 8), nx.zeros(5, 3, 8)).shape
-    (4, 3, 8)
+    torch.Size([4, 3, 8])
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class TransformerDecoder(Module):
     >>> import neurenix as nx
     >>> layer = nx.nn.TransformerDecoderLayer(8, 2, 16)
     >>> nx.nn.TransformerDecoder(layer, num_layers=2)(nx.zeros(4, 3, 8), nx.zeros(5, 3, 8)).shape
-    (4, 3, 8)
+    torch.Size([4, 3, 8])
     """
 
     def __init__(self, decoder_layer: TransformerDecoderLayer, num_layers: int, norm: Module | None = None) -> None:
@@ -124,7 +124,7 @@ class Transformer(Module):
     >>> model = nx.nn.Transformer(8, 2, 1, 1, 16, batch_first=True)
     >>> mask = nx.nn.Transformer.generate_square_subsequent_mask(3)
     >>> model(nx.randn(2, 5, 8), nx.randn(2, 3, 8), tgt_mask=mask).shape
-    (2, 3, 8)
+    torch.Size([2, 3, 8])
     """
 
     def __init__(

@@ -33,7 +33,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
     >>> import neurenix as nx
     >>> nx.functional.linear(nx.ones(2, 3), nx.ones(4, 3)).shape
-    (2, 4)
+    torch.Size([2, 4])
     """
     return _engine.linear(*low(input, weight, bias))
 

@@ -29,7 +29,7 @@ class RotaryEmbedding(Module):
     >>> import neurenix as nx
     >>> query, key = nx.nn.RotaryEmbedding(8)(nx.ones(1, 4, 5, 8), nx.ones(1, 2, 5, 8))
     >>> query.shape, key.shape
-    ((1, 4, 5, 8), (1, 2, 5, 8))
+    (torch.Size([1, 4, 5, 8]), torch.Size([1, 2, 5, 8]))
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class SwiGLU(Module):
 
     >>> import neurenix as nx
     >>> nx.nn.SwiGLU(8, 16)(nx.zeros(2, 3, 8)).shape
-    (2, 3, 8)
+    torch.Size([2, 3, 8])
     """
 
     def __init__(

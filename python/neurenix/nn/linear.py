@@ -54,7 +54,7 @@ class Linear(Module):
     >>> import neurenix as nx
     >>> layer = nx.nn.Linear(6, 4)
     >>> layer(nx.zeros(5, 6)).shape, layer(nx.zeros(5, 2, 3)).shape, layer.weight.shape
-    ((5, 4), (5, 4), (4, 6))
+    (torch.Size([5, 4]), torch.Size([5, 4]), torch.Size([4, 6]))
     """
 
     weight: Parameter
@@ -90,7 +90,7 @@ class Bilinear(Module):
 
     >>> import neurenix as nx
     >>> nx.nn.Bilinear(3, 2, 4)(nx.zeros(5, 3), nx.zeros(5, 2)).shape
-    (5, 4)
+    torch.Size([5, 4])
     """
 
     weight: Parameter
@@ -203,7 +203,7 @@ class EmbeddingBag(Module):
     >>> import neurenix as nx
     >>> bags = nx.nn.EmbeddingBag(10, 3, mode="sum")
     >>> bags(nx.tensor([[1, 2], [4, 5]])).shape, bags(nx.tensor([1, 2, 4]), nx.tensor([0, 1])).shape
-    ((2, 3), (2, 3))
+    (torch.Size([2, 3]), torch.Size([2, 3]))
     """
 
     weight: Parameter
@@ -277,7 +277,7 @@ class Flatten(Module):
 
     >>> import neurenix as nx
     >>> nx.nn.Flatten()(nx.zeros(2, 3, 4)).shape, nx.nn.Flatten(0, 1)(nx.zeros(2, 3, 4)).shape
-    ((2, 12), (6, 4))
+    (torch.Size([2, 12]), torch.Size([6, 4]))
     """
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
@@ -296,7 +296,7 @@ class Unflatten(Module):
 
     >>> import neurenix as nx
     >>> nx.nn.Unflatten(1, (3, 4))(nx.zeros(2, 12)).shape
-    (2, 3, 4)
+    torch.Size([2, 3, 4])
     """
 
     def __init__(self, dim: int, unflattened_size: tuple[int, ...]) -> None:
@@ -316,7 +316,7 @@ class Upsample(Module):
 
     >>> import neurenix as nx
     >>> nx.nn.Upsample(scale_factor=2)(nx.zeros(1, 3, 4, 5)).shape
-    (1, 3, 8, 10)
+    torch.Size([1, 3, 8, 10])
     """
 
     def __init__(
@@ -373,7 +373,7 @@ class PixelShuffle(Module):
 
     >>> import neurenix as nx
     >>> nx.nn.PixelShuffle(2)(nx.zeros(1, 8, 3, 4)).shape
-    (1, 2, 6, 8)
+    torch.Size([1, 2, 6, 8])
     """
 
     def __init__(self, upscale_factor: int) -> None:

@@ -269,7 +269,7 @@ class CTCLoss(Loss):
     >>> scores = nx.randn(20, 2, 5, requires_grad=True)
     >>> loss = nx.nn.CTCLoss()(scores.log_softmax(2), nx.tensor([[1, 2, 2], [3, 4, 0]]), [20, 18], [3, 2])
     >>> loss.shape
-    ()
+    torch.Size([])
     """
 
     def __init__(self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False) -> None:
@@ -352,7 +352,7 @@ class MultiLabelSoftMarginLoss(_Weighted):
 
     >>> import neurenix as nx
     >>> nx.nn.MultiLabelSoftMarginLoss(reduction="none")(nx.zeros(2, 3), nx.ones(2, 3)).shape
-    (2,)
+    torch.Size([2])
     """
 
     def __init__(self, weight: Tensor | None = None, reduction: str = "mean") -> None:

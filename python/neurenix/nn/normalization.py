@@ -117,7 +117,7 @@ class BatchNorm1d(_BatchNorm):
     >>> import neurenix as nx
     >>> layer = nx.nn.BatchNorm1d(2, momentum=0.5)
     >>> layer(nx.Tensor([[1.0, 2.0], [3.0, 4.0]])).shape
-    (2, 2)
+    torch.Size([2, 2])
     >>> layer.running_mean.tolist(), layer.num_batches_tracked.item()
     ([1.0, 1.5], 1)
     """
@@ -177,7 +177,7 @@ class InstanceNorm1d(_InstanceNorm):
 
     >>> import neurenix as nx
     >>> nx.nn.InstanceNorm1d(3)(nx.zeros(2, 3, 5)).shape
-    (2, 3, 5)
+    torch.Size([2, 3, 5])
     """
 
     _ranks = (2, 3)
@@ -206,7 +206,7 @@ class LayerNorm(Module):
     >>> import neurenix as nx
     >>> layer = nx.nn.LayerNorm((4, 5))
     >>> layer(nx.zeros(2, 3, 4, 5)).shape, layer.weight.shape
-    ((2, 3, 4, 5), (4, 5))
+    (torch.Size([2, 3, 4, 5]), torch.Size([4, 5]))
     """
 
     def __init__(
@@ -238,7 +238,7 @@ class RMSNorm(Module):
 
     >>> import neurenix as nx
     >>> nx.nn.RMSNorm(8)(nx.zeros(2, 3, 8)).shape
-    (2, 3, 8)
+    torch.Size([2, 3, 8])
     """
 
     def __init__(
@@ -282,7 +282,7 @@ class GroupNorm(Module):
 
     >>> import neurenix as nx
     >>> nx.nn.GroupNorm(2, 6)(nx.zeros(4, 6, 5, 5)).shape
-    (4, 6, 5, 5)
+    torch.Size([4, 6, 5, 5])
     """
 
     def __init__(

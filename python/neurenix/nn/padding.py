@@ -52,7 +52,7 @@ class _Pad(Module):
 
     >>> import neurenix as nx
     >>> nx.nn.ZeroPad2d((1, 0, 0, 2))(nx.ones(1, 1, 2, 2)).shape
-    (1, 1, 4, 3)
+    torch.Size([1, 1, 4, 3])
     >>> nx.nn.CircularPad1d(1)(nx.Tensor([[[1.0, 2.0, 3.0]]])).tolist()
     [[[3.0, 1.0, 2.0, 3.0, 1.0]]]
     >>> nx.nn.ReflectionPad1d((2, 0))(nx.Tensor([[[1.0, 2.0, 3.0]]])).tolist()
@@ -149,7 +149,7 @@ class Unfold(Module):
 
     >>> import neurenix as nx
     >>> nx.nn.Unfold(kernel_size=2)(nx.zeros(1, 3, 4, 5)).shape
-    (1, 12, 12)
+    torch.Size([1, 12, 12])
     """
 
     def __init__(self, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 0, stride: Sizes = 1) -> None:
@@ -170,7 +170,7 @@ class Fold(Module):
 
     >>> import neurenix as nx
     >>> nx.nn.Fold((4, 5), kernel_size=2)(nx.zeros(1, 12, 12)).shape
-    (1, 3, 4, 5)
+    torch.Size([1, 3, 4, 5])
     """
 
     def __init__(

@@ -142,7 +142,7 @@ class AvgPool2d(_AvgPool):
 
     >>> import neurenix as nx
     >>> nx.nn.AvgPool2d(3, stride=2, padding=1)(nx.zeros(1, 4, 7, 8)).shape
-    (1, 4, 4, 4)
+    torch.Size([1, 4, 4, 4])
     """
 
     _dims = 2
@@ -226,7 +226,7 @@ class AdaptiveAvgPool2d(_Adaptive):
 
     >>> import neurenix as nx
     >>> nx.nn.AdaptiveAvgPool2d(1)(nx.zeros(2, 8, 5, 7)).shape, nx.nn.AdaptiveAvgPool2d((3, None))(nx.zeros(8, 5, 7)).shape
-    ((2, 8, 1, 1), (8, 3, 7))
+    (torch.Size([2, 8, 1, 1]), torch.Size([8, 3, 7]))
     """
 
     _function = "adaptive_avg_pool2d"

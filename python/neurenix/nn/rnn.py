@@ -243,7 +243,7 @@ class RNN(RNNBase):
     >>> import neurenix as nx
     >>> output, h = nx.nn.RNN(4, 8)(nx.zeros(5, 2, 4))
     >>> output.shape, h.shape
-    ((5, 2, 8), (1, 2, 8))
+    (torch.Size([5, 2, 8]), torch.Size([1, 2, 8]))
     """
 
     def __init__(
@@ -273,7 +273,7 @@ class GRU(RNNBase):
     >>> import neurenix as nx
     >>> output, h = nx.nn.GRU(4, 8, num_layers=2, bidirectional=True)(nx.zeros(5, 2, 4))
     >>> output.shape, h.shape
-    ((5, 2, 16), (4, 2, 8))
+    (torch.Size([5, 2, 16]), torch.Size([4, 2, 8]))
     """
 
     def __init__(
@@ -304,7 +304,7 @@ class LSTM(RNNBase):
     >>> import neurenix as nx
     >>> output, (h, c) = nx.nn.LSTM(4, 8, batch_first=True)(nx.zeros(2, 5, 4))
     >>> output.shape, h.shape
-    ((2, 5, 8), (1, 2, 8))
+    (torch.Size([2, 5, 8]), torch.Size([1, 2, 8]))
     """
 
     def __init__(
@@ -380,7 +380,7 @@ class RNNCell(RNNCellBase):
 
     >>> import neurenix as nx
     >>> nx.nn.RNNCell(4, 8)(nx.zeros(2, 4)).shape
-    (2, 8)
+    torch.Size([2, 8])
     """
 
     def __init__(
@@ -402,7 +402,7 @@ class GRUCell(RNNCellBase):
 
     >>> import neurenix as nx
     >>> nx.nn.GRUCell(4, 8)(nx.zeros(4)).shape
-    (8,)
+    torch.Size([8])
     """
 
     def __init__(
@@ -418,7 +418,7 @@ class LSTMCell(RNNCellBase):
     >>> import neurenix as nx
     >>> h, c = nx.nn.LSTMCell(4, 8)(nx.zeros(2, 4))
     >>> h.shape, c.shape
-    ((2, 8), (2, 8))
+    (torch.Size([2, 8]), torch.Size([2, 8]))
     """
 
     def __init__(

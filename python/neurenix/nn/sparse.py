@@ -31,7 +31,7 @@ class SparseLinear(Module):
     ['weight']
     >>> sparse = nx.nn.SparseLinear.from_linear(layer)
     >>> sparse.values.shape, sparse.places.shape, sparse(nx.zeros(5, 8)).shape
-    ((4, 4), (4, 1), (5, 4))
+    (torch.Size([4, 4]), torch.Size([4, 1]), torch.Size([5, 4]))
     """
 
     values: Tensor

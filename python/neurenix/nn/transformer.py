@@ -36,7 +36,7 @@ class MultiheadAttention(Module):
     >>> x = nx.zeros(5, 3, 8)
     >>> output, weights = nx.nn.MultiheadAttention(8, 2)(x, x, x)
     >>> output.shape, weights.shape
-    ((5, 3, 8), (3, 5, 5))
+    (torch.Size([5, 3, 8]), torch.Size([3, 5, 5]))
     """
 
     in_proj_bias: Tensor | None
@@ -185,7 +185,7 @@ class TransformerEncoderLayer(Module):
 
     >>> import neurenix as nx
     >>> nx.nn.TransformerEncoderLayer(8, 2, 16)(nx.zeros(5, 3, 8)).shape
-    (5, 3, 8)
+    torch.Size([5, 3, 8])
     """
 
     def __init__(
@@ -245,7 +245,7 @@ class TransformerEncoder(Module):
     >>> import neurenix as nx
     >>> layer = nx.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
     >>> nx.nn.TransformerEncoder(layer, num_layers=2)(nx.zeros(3, 5, 8)).shape
-    (3, 5, 8)
+    torch.Size([3, 5, 8])
     """
 
     def __init__(

@@ -52,9 +52,9 @@ class _Segment:
         self.function = function
         # The arguments without their tensors, and the values of these: later changes are not theirs.
         self.arguments = arguments
-        self.values = [tensor.detach().reshape(tensor.shape) for tensor in inputs]
-        # Connected views of the inputs that require gradients.
-        self.attached = [tensor.unsqueeze(0) if tensor.requires_grad else None for tensor in inputs]
+        self.values = [tensor.detach().clone() for tensor in inputs]
+        # What is connected to the inputs that require gradients, as they are now.
+        self.attached = [tensor.clone().unsqueeze(0) if tensor.requires_grad else None for tensor in inputs]
         self.autocast = _engine.autocast_dtype()
         self.state: Any = _engine.get_rng_state()
         # Parameters of a sharded network, which its layers have during the first call only.
@@ -209,7 +209,7 @@ def checkpoint_sequential(
     >>> import neurenix as nx
     >>> model = nx.nn.Sequential(nx.nn.Linear(2, 3), nx.nn.ReLU(), nx.nn.Linear(3, 1))
     >>> checkpoint_sequential(model, 2, nx.ones(4, 2)).shape
-    (4, 1)
+    torch.Size([4, 1])
     """
     layers: Sequence[Callable[..., Any]] = list(functions)
     if not 1 <= segments <= max(1, len(layers)):

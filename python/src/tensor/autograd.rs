@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, sync::Arc};
 
-use neurenix::nn::Parameter;
+use neurenix::nn::ViewStep;
 use phynexus::{
     GradientMode as Guard, Tensor,
     gradient::{is_enabled, record_gradients},
@@ -49,7 +49,7 @@ impl PyTensor {
             )));
         }
         if self.special.is_plain() {
-            self.special.part(Parameter::buffer(variable.tensor().detach()?));
+            self.special.part(self.own.view(ViewStep::Detach, variable.fresh()?.detach()?));
         }
         let variable = self.variable();
         variable.set_trainable(true);
@@ -101,13 +101,17 @@ impl PyTensor {
         if self.special.is_plain() {
             return Ok(None);
         }
-        let gradient = self.collector()?.grad();
-        Ok(gradient
-            .map(|gradient| PyTensor { owner: Some(self.variable().clone()), ..PyTensor::wrap(gradient) }))
+        let gradient = self.variable().gradient()?;
+        Ok(gradient.map(|gradient| PyTensor::at(gradient, Special::none())))
     }
     #[setter]
     fn set_grad(&self, gradient: Option<&PyTensor>) -> Result<()> {
         let leaf = self.collector()?;
+        if let (Some(given), Some(known)) = (gradient, self.variable().gradient()?)
+            && known.is_same(given.variable())
+        {
+            return Ok(());
+        }
         let gradient =
             gradient.map(|gradient| gradient.tensor()?.detach().map_err(Failure::from)).transpose()?;
         if let Some(gradient) = &gradient
@@ -126,12 +130,14 @@ impl PyTensor {
         if !self.collects() && gradient.is_some() && leaf.grad().is_none() {
             return Err(runtime_error("this tensor does not require gradients: call requires_grad_() first"));
         }
+        self.variable().forget_gradient();
         leaf.set_grad(gradient);
         Ok(())
     }
     /// Clears the accumulated gradient.
     fn _clear_grad(&self) -> Result<()> {
         if self.variable().is_trainable() || self.grad()?.is_some() {
+            self.variable().forget_gradient();
             self.collector()?.set_grad(None);
         }
         Ok(())
@@ -181,14 +187,9 @@ impl PyTensor {
     fn retains_grad(&self) -> bool {
         !self.special.is_plain() && self.variable().tensor().retains_grad()
     }
-    /// Returns the values without gradients, like ``data``. The result shares in-place changes with a leaf, but not
-    /// with the result of a tracked operation, so it does not keep that result's graph alive.
+    /// Returns the values without gradients, like ``data``. In-place changes of either tensor change both.
     fn detach(&self) -> Result<PyTensor> {
-        let tensor = self.variable().tensor();
-        if tensor.requires_grad() && !self.collects() && !self.special.is_plain() {
-            return Ok(self.view_of(tensor.detach()?));
-        }
-        Ok(self.data())
+        self.data()
     }
     /// Detaches this tensor from the autograd graph in place.
     fn detach_<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, Self>> {
@@ -196,6 +197,9 @@ impl PyTensor {
             return Ok(slf.clone());
         }
         let variable = slf.get().variable();
+        if variable.is_view() {
+            return Err(runtime_error("detach_: a view cannot be detached in place: use detach()"));
+        }
         if variable.is_trainable() {
             variable.set_trainable(false);
         }
@@ -206,16 +210,19 @@ impl PyTensor {
     /// The values without gradients. In-place changes of ``data`` change this tensor. Assign a tensor of the same shape
     /// to replace the values.
     #[getter]
-    fn data(&self) -> PyTensor {
-        PyTensor {
-            own: self.variable().clone(),
-            owner: self.owner.clone(),
-            viewed: self.viewed.clone(),
-            special: Special::plain(),
+    fn data(&self) -> Result<PyTensor> {
+        let variable = self.variable();
+        // A view, which does not keep the graph.
+        if !self.special.is_plain() && !self.collects() && variable.fresh()?.requires_grad() {
+            return self.viewed(ViewStep::Detach);
         }
+        Ok(PyTensor::at(variable.clone(), Special::plain()))
     }
     #[setter]
     fn set_data(&self, value: &PyTensor) -> Result<()> {
+        if value.variable().has_elements_of(self.variable()) {
+            return Ok(());
+        }
         let value = value.tensor()?.detach()?;
         let old = self.tensor()?;
         if value.shape() != old.shape() {

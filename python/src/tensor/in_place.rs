@@ -1,8 +1,8 @@
-//! In-place operations. They do not propagate between a tensor and its views.
+//! In-place operations.
 
-use neurenix::nn::{Parameter, Watch};
+use neurenix::nn::ViewStep;
 use phynexus::{Error, Tensor, gradient::is_enabled};
-use pyo3::{exceptions::PyUserWarning, prelude::*};
+use pyo3::prelude::*;
 
 use super::PyTensor;
 use crate::{
@@ -11,50 +11,8 @@ use crate::{
 };
 
 impl PyTensor {
-    /// Wraps the result of an operation that returns a view in PyTorch.
-    pub(super) fn view_of(&self, tensor: Tensor) -> PyTensor {
-        let viewed = match &self.viewed {
-            Some(watch) if watch.is_held() => watch.clone(),
-            _ => self.owner.as_ref().map_or_else(|| self.variable().watch(), Parameter::watch),
-        };
-        PyTensor { viewed: Some(viewed), ..PyTensor::wrap(tensor) }
-    }
-
-    /// Applies an operation that returns a view in PyTorch.
-    #[inline]
-    pub(super) fn map_view(
-        &self,
-        function: impl FnOnce(&Tensor) -> phynexus::Result<Tensor>,
-    ) -> Result<PyTensor> {
-        Ok(self.view_of(function(&self.tensor()?)?))
-    }
-
-    /// Whether this is a view of a tensor that is still referenced.
-    pub(super) fn is_view(&self) -> bool {
-        self.viewed.as_ref().is_some_and(Watch::is_held)
-    }
-
-    /// Warns about an in-place change of a view: in PyTorch it would also change the base tensor.
-    fn warn_of_view(&self) -> Result<()> {
-        if !self.is_view() {
-            return Ok(());
-        }
-        Python::attach(|py| {
-            let message = c"the in-place operation changes only this view, not the tensor it was taken from: assign to an \
-                            index of that tensor (x[1:3] = value), or change a clone() and copy it back with x.copy_()";
-            PyErr::warn(py, &py.get_type::<PyUserWarning>(), message, 1)
-        })
-        .map_err(Into::into)
-    }
-
     /// Stores a value of the same shape, converted to this tensor's dtype and device.
     pub(crate) fn assign(&self, value: Tensor) -> Result<()> {
-        self.warn_of_view()?;
-        self.replace(value)
-    }
-
-    /// As `assign`, without the warning about views.
-    pub(crate) fn replace(&self, value: Tensor) -> Result<()> {
         let variable = self.variable();
         let old = variable.tensor();
         if value.shape() != old.shape() {
@@ -71,33 +29,33 @@ impl PyTensor {
                 "a leaf that requires gradients cannot be changed in place: change it under `with neurenix.no_grad():`",
             ));
         }
+        if !self.special.is_plain() && is_enabled() && variable.is_view_of_leaf() {
+            return Err(runtime_error(
+                "a view of a leaf Variable that requires grad is being used in an in-place operation: change it under \
+                 `with neurenix.no_grad():`",
+            ));
+        }
+        if variable.has_repeated_elements() {
+            return Err(runtime_error(
+                "unsupported operation: more than one element of the written-to tensor refers to a single memory location: \
+                 use clone() before the operation",
+            ));
+        }
         if self.special.is_plain() && value.requires_grad() && is_enabled() {
             // From now on gradients flow through this tensor, and not through the tensor whose values it shares.
-            self.special.part(Parameter::buffer(value.clone()));
-            return put(&self.own, value.detach()?);
+            self.special.part(self.own.view(ViewStep::Detach, old.detach()?));
+            return Ok(self.variable().set(value)?);
         }
         let is_constant = variable.is_trainable() || self.special.is_plain();
-        let value = if is_constant { value.detach()? } else { value };
-        if let Some(owner) = &self.owner {
-            let leaf = owner.collector()?;
-            if leaf.grad().is_some_and(|grad| grad.is_same(&old)) {
-                leaf.set_grad(Some(value.clone()));
-            }
-        }
-        if self.special.is_apart() {
-            let shared = self.own.tensor();
-            put(&self.own, value.detach()?.to_dtype(shared.dtype())?.to_device(shared.device())?)?;
-        }
-        put(variable, value)
+        Ok(variable.store(if is_constant { value.detach()? } else { value })?)
     }
 }
 
-/// Stores a value and keeps the accumulated gradient.
-fn put(variable: &Parameter, value: Tensor) -> Result<()> {
-    let gradient = if variable.is_trainable() { variable.collector()?.grad() } else { None };
-    variable.set(value)?;
-    if gradient.is_some() {
-        variable.collector()?.set_grad(gradient);
+#[pymethods]
+impl PyTensor {
+    /// How often the tensor was changed in place. Views count with the tensor that they share their elements with.
+    #[getter]
+    fn _version(&self) -> u64 {
+        self.variable().version()
     }
-    Ok(())
 }

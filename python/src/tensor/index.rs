@@ -1,5 +1,6 @@
 //! Indexing with square brackets, by NumPy's rules.
 
+use neurenix::nn::ViewStep;
 use phynexus::{
     DType, Tensor, dtype::scalar_bytes, schedule::capture::is_recording, tensor::IndexSpec, text::show_shape,
 };
@@ -133,8 +134,10 @@ impl PyTensor {
     /// part in autograd or a recording, or is a view.
     fn put_element(&self, py: Python<'_>, key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> Result<bool> {
         let tensor = self.own.tensor();
-        let differs =
-            self.special.is_any() || self.owner.is_some() || self.own.is_trainable() || self.is_view();
+        let differs = self.special.is_any()
+            || self.own.is_trainable()
+            || self.own.has_base()
+            || self.own.has_repeated_elements();
         if differs || tensor.requires_grad() || is_recording() || tensor.device().backend().target().is_some()
         {
             return Ok(false);
@@ -165,7 +168,7 @@ impl PyTensor {
             return Ok(false);
         }
         let shared = self.own.tensor();
-        self.own.set(Tensor::from_bytes(
+        self.own.keep(Tensor::from_bytes(
             &shared.to_bytes()?,
             shared.dtype(),
             shared.shape(),
@@ -209,9 +212,17 @@ impl PyTensor {
         // A boolean mask makes the shape depend on data, so this computes.
         let chosen = compute(py, || tensor.index(&specs))?;
         let is_view = !specs.iter().any(|spec| matches!(spec, IndexSpec::Tensor(_)));
-        Ok(if is_view { self.view_of(chosen) } else { PyTensor::wrap(chosen) })
+        Ok(if is_view { self.view_of(chosen, ViewStep::Index(specs)) } else { PyTensor::wrap(chosen) })
     }
     fn __setitem__(&self, py: Python<'_>, key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> Result<()> {
+        // In ``x[0] += 1``, Python changes the view ``x[0]`` and then assigns it to the index.
+        if let Ok(view) = value.cast::<PyTensor>()
+            && view.get().variable().is_view()
+            && single_mask(key, &self.variable().tensor())?.is_none()
+            && view.get().variable().is_part(self.variable(), &specifications(key, &self.tensor()?)?)
+        {
+            return Ok(());
+        }
         if self.put_element(py, key, value)? {
             return Ok(());
         }

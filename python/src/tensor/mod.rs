@@ -15,22 +15,29 @@ mod operators;
 pub(crate) mod reading;
 pub(crate) mod reduce;
 mod select;
+mod views;
 
-use phynexus::{DType, Device, Error, Tensor, schedule::capture::is_recording, text::show_shape};
+use phynexus::{
+    DType, Device, Error, Tensor,
+    schedule::capture::is_recording,
+    shape::{contiguous_strides, normalize_axis},
+    text::show_shape,
+};
 use pyo3::{
-    PyTraverseError, PyVisit,
+    IntoPyObjectExt, PyTraverseError, PyVisit,
     prelude::*,
-    types::{PyBool, PyInt, PyList, PyString, PyTuple, PyType},
+    types::{PyBool, PyInt, PyString, PyTuple, PyType},
 };
 
 use self::lists::numbers;
 pub(crate) use crate::variable::PyTensor;
 use crate::{
-    argument::{Given, Shape, varargs, varargs_sizes},
+    argument::{Given, Shape, varargs_sizes},
     device::{Named, PyDevice, chosen},
     dtype::{Meant, PyDType, Wanted, meant},
     error::{Result, type_error, value_error},
     interrupt::compute,
+    size::size_of,
 };
 
 /// Converts a tensor, numbers, nested lists or NumPy arrays to a tensor.
@@ -111,8 +118,8 @@ impl PyTensor {
 
     /// The sizes of the dimensions.
     #[getter]
-    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        PyTuple::new(py, self.variable().tensor().shape())
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        size_of(py, self.variable().tensor().shape())
     }
     /// The number of dimensions.
     #[getter]
@@ -159,10 +166,31 @@ impl PyTensor {
     fn is_floating_point(&self) -> bool {
         self.variable().tensor().dtype().is_float()
     }
-    /// Returns whether the elements are contiguous in memory in row-major order. Evaluates the tensor.
+    /// Returns whether the elements are contiguous in memory in row-major order; for a view, whether they are within the
+    /// tensor that it was taken from. Evaluates other tensors.
     fn is_contiguous(&self, py: Python<'_>) -> Result<bool> {
+        if self.variable().is_view() {
+            let (tensor, strides) = (self.variable().tensor(), self.variable().strides());
+            let expected = contiguous_strides(tensor.shape());
+            let is_expected = |axis: usize| {
+                tensor.shape()[axis] == 1 || strides.as_ref().is_some_and(|own| own[axis] == expected[axis])
+            };
+            return Ok(tensor.is_empty() || (0..tensor.rank()).all(is_expected));
+        }
         let storage = self.evaluated(py)?.storage()?;
         Ok(storage.layout.is_contiguous())
+    }
+    /// Returns the distances of neighbours along each dimension, or along one. A tensor that is no view counts as
+    /// contiguous.
+    #[pyo3(signature = (dim=None))]
+    fn stride<'py>(&self, py: Python<'py>, dim: Option<i64>) -> Result<Bound<'py, PyAny>> {
+        let tensor = self.variable().tensor();
+        let strides =
+            self.variable().strides().unwrap_or_else(|| contiguous_strides(tensor.shape()).to_vec());
+        Ok(match dim {
+            None => PyTuple::new(py, strides)?.into_any(),
+            Some(dim) => strides[normalize_axis("stride", dim, tensor.shape())?].into_bound_py_any(py)?,
+        })
     }
 
     /// Returns the only element as a Python number.
@@ -241,10 +269,6 @@ impl PyTensor {
     fn contiguous(&self) -> Result<PyTensor> {
         self.map(Tensor::contiguous)
     }
-    /// Marks a tensor computed from this one as a view of it.
-    fn _as_view(&self, value: &PyTensor) -> Result<PyTensor> {
-        Ok(self.view_of(value.tensor()?))
-    }
     /// Evaluates the tensor now and returns it.
     fn evaluate<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, PyTensor>> {
         slf.get().evaluated(slf.py())?;
@@ -305,9 +329,7 @@ impl PyTensor {
         if self.ndim() == 0 {
             return Err(type_error("cannot iterate over a 0-d tensor: use .item()"));
         }
-        let parts = self.unbind(py, 0)?;
-        let list = PyList::new(py, parts)?;
-        Ok(list.call_method0("__iter__")?)
+        Ok(self.unbind(py, 0)?.call_method0("__iter__")?)
     }
     fn __contains__(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> Result<bool> {
         let tensor = self.tensor()?;
@@ -379,11 +401,6 @@ impl PyTensor {
         }
         Ok(Bound::new(slf.py(), PyTensor::wrap(tensor.to_device(device)?))?)
     }
-}
-
-/// Reshapes; one of the sizes may be -1.
-fn reshaped(tensor: &Tensor, sizes: &Bound<'_, PyTuple>) -> Result<Tensor> {
-    Ok(tensor.reshape_infer(&varargs(sizes)?)?)
 }
 
 /// A tensor with this dtype: this one if it has it.

@@ -1,6 +1,5 @@
 //! Python's operators, and binary functions that have no operator.
 
-use micrograd_rs::is_held_elsewhere;
 use phynexus::{Scalar, Tensor};
 use pyo3::{prelude::*, types::PyAny};
 
@@ -9,6 +8,7 @@ use crate::{
     argument::{kind, number},
     error::{Result, type_error},
     precision,
+    promotion::promoted,
 };
 
 type OfTensors = fn(&Tensor, &Tensor) -> phynexus::Result<Tensor>;
@@ -26,7 +26,10 @@ impl PyTensor {
         let tensor = self.tensor()?;
         Ok(match Operand::beside(&tensor, other)? {
             None => None,
-            Some(Operand::Tensor(other)) => Some(both(&tensor, &other)?),
+            Some(Operand::Tensor(other)) => {
+                let (tensor, other) = promoted(tensor, other)?;
+                Some(both(&tensor, &other)?)
+            }
             Some(Operand::Number(value)) => Some(scalar(&tensor, value)?),
         })
     }
@@ -59,22 +62,6 @@ impl PyTensor {
             None => Err(unknown(other)),
         }
     }
-
-    /// Implements `+=` and its like. In ``x[0] += 1`` only Python's temporary refers to the view and Python then
-    /// assigns it back to the index, so there is no warning about views.
-    fn augment(
-        slf: &Bound<'_, Self>,
-        other: &Bound<'_, PyAny>,
-        both: OfTensors,
-        scalar: OfNumber,
-    ) -> Result<()> {
-        let tensor = slf.get();
-        match tensor.combined(other, both, scalar)? {
-            Some(result) if !is_held_elsewhere(slf) => tensor.replace(result),
-            Some(result) => tensor.assign(result),
-            None => Err(unknown(other)),
-        }
-    }
 }
 
 fn unknown(other: &Bound<'_, PyAny>) -> crate::error::Failure {
@@ -91,8 +78,8 @@ macro_rules! arithmetic {
             fn $backward<'py>(&self, other: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
                 self.operator(other, |t, o| o.$swapped(t), $swapped_scalar)
             }
-            fn $in_place(slf: &Bound<'_, Self>, other: &Bound<'_, PyAny>) -> Result<()> {
-                PyTensor::augment(slf, other, Tensor::$both, |t, v| t.$scalar(v))
+            fn $in_place(&self, other: &Bound<'_, PyAny>) -> Result<()> {
+                self.change(other, Tensor::$both, |t, v| t.$scalar(v))
             }
         )+ }
     };
@@ -145,8 +132,8 @@ impl PyTensor {
             _ => Ok(py.NotImplemented().into_bound(py)),
         }
     }
-    fn __imatmul__(slf: &Bound<'_, Self>, other: &Bound<'_, PyAny>) -> Result<()> {
-        PyTensor::augment(slf, other, Tensor::matmul, |t, _| t.matmul(t))
+    fn __imatmul__(&self, other: &Bound<'_, PyAny>) -> Result<()> {
+        self.change(other, Tensor::matmul, |t, _| t.matmul(t))
     }
     fn __pow__<'py>(
         &self,
@@ -166,13 +153,9 @@ impl PyTensor {
         let _ = modulo;
         self.operator(other, |t, o| o.pow(t), |t, v| t.rpow_scalar(v))
     }
-    fn __ipow__(
-        slf: &Bound<'_, Self>,
-        other: &Bound<'_, PyAny>,
-        modulo: Option<&Bound<'_, PyAny>>,
-    ) -> Result<()> {
+    fn __ipow__(&self, other: &Bound<'_, PyAny>, modulo: Option<&Bound<'_, PyAny>>) -> Result<()> {
         let _ = modulo;
-        PyTensor::augment(slf, other, Tensor::pow, |t, v| t.pow_scalar(v))
+        self.change(other, Tensor::pow, |t, v| t.pow_scalar(v))
     }
     fn __neg__(&self) -> Result<PyTensor> {
         self.map(Tensor::neg)
@@ -208,7 +191,9 @@ impl PyTensor {
     fn r#where(&self, condition: &PyTensor, other: &Bound<'_, PyAny>) -> Result<PyTensor> {
         let (tensor, condition) = (self.tensor()?, condition.tensor()?);
         let Some(other) = Operand::beside(&tensor, other)? else { return Err(unknown(other)) };
-        Ok(PyTensor::wrap(condition.where_(&tensor, &other.into_tensor(&tensor)?)?))
+        let other = other.into_tensor(&tensor)?;
+        let (tensor, other) = promoted(tensor, other)?;
+        Ok(PyTensor::wrap(condition.where_(&tensor, &other)?))
     }
     /// Clamps the elements between ``min`` and ``max``, which are numbers or tensors.
     #[pyo3(signature = (min=None, max=None))]
@@ -302,7 +287,9 @@ impl PyTensor {
             Some(alpha) => {
                 let tensor = self.tensor()?;
                 let Some(other) = Operand::beside(&tensor, other)? else { return Err(unknown(other)) };
-                Ok(PyTensor::wrap(tensor.add(&other.into_tensor(&tensor)?.mul_scalar(alpha)?)?))
+                let other = other.into_tensor(&tensor)?;
+                let (tensor, other) = promoted(tensor, other)?;
+                Ok(PyTensor::wrap(tensor.add(&other.mul_scalar(alpha)?)?))
             }
         }
     }

@@ -1,16 +1,14 @@
 //! Reductions and scans.
 
 use phynexus::{DType, Tensor, text::show_shape};
-use pyo3::{
-    prelude::*,
-    types::{PyModule, PyTuple},
-};
+use pyo3::{prelude::*, types::PyModule};
 
 use super::PyTensor;
 use crate::{
     argument::{Axes, number, one_of},
     dtype::Wanted,
     error::{Result, index_error, runtime_error, type_error, value_error},
+    size::counted,
 };
 
 impl PyTensor {
@@ -381,10 +379,9 @@ impl PyTensor {
     /// The number of elements, as in the array API: ``x.size == 6``. As in PyTorch it can be called: ``x.size()``
     /// returns the shape and ``x.size(0)`` the size of one dimension.
     #[getter]
-    fn size<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyAny>> {
+    fn size<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let tensor = self.variable().tensor();
-        let class = PyModule::import(py, "neurenix._results")?.getattr("Size")?;
-        Ok(class.call1((tensor.len(), PyTuple::new(py, tensor.shape())?))?)
+        counted(py, tensor.len(), tensor.shape())
     }
 }
 

@@ -1,12 +1,11 @@
 //! The class ``Tensor``: a variable that holds a tensor of the engine. `tensor` has its attributes and methods.
 //!
 //! The engine's tensors are values. Python's are variables: an in-place operation or an optimiser puts a new value into
-//! the variable, which all its holders see, and so do the results of `data` and `detach`. Other views are values of
-//! their own.
+//! the variable, which all its holders and views see.
 
 pub(crate) mod special;
 
-use neurenix::nn::{Parameter, Watch};
+use neurenix::nn::Parameter;
 use phynexus::Tensor;
 use pyo3::prelude::*;
 
@@ -26,10 +25,6 @@ use crate::{error::Result, interrupt::compute};
 pub(crate) struct PyTensor {
     /// The variable, unless it has become one of its own: see [`PyTensor::variable`].
     pub(crate) own: Parameter,
-    /// The parameter whose gradient this is: changes in place go there too.
-    pub(crate) owner: Option<Parameter>,
-    /// The variable that this is a view of: changes in place do not go there.
-    pub(crate) viewed: Option<Watch>,
     /// Whether it is the values of a variable without its gradients, which ``data`` gives.
     pub(crate) special: Special,
 }
@@ -40,8 +35,8 @@ impl PyTensor {
         PyTensor::at(Parameter::buffer(tensor), Special::none())
     }
 
-    fn at(own: Parameter, special: Special) -> PyTensor {
-        PyTensor { own, owner: None, viewed: None, special }
+    pub(crate) fn at(own: Parameter, special: Special) -> PyTensor {
+        PyTensor { own, special }
     }
 
     pub(crate) fn trainable(tensor: &Tensor) -> Result<PyTensor> {
@@ -54,7 +49,7 @@ impl PyTensor {
         if self.special.is_any() {
             return self.special_tensor();
         }
-        if self.own.is_trainable() { Ok(self.own.leaf()?) } else { Ok(self.own.tensor()) }
+        if self.own.is_trainable() { Ok(self.own.leaf()?) } else { Ok(self.own.fresh()?) }
     }
 
     /// A new tensor from this one's value.

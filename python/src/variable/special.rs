@@ -40,9 +40,6 @@ impl Special {
     pub(crate) fn is_plain(&self) -> bool {
         self.bits() == PLAIN
     }
-    pub(crate) fn is_apart(&self) -> bool {
-        self.bits() == APART
-    }
     /// Gives a plain tensor its own variable for gradients.
     pub(crate) fn part(&self, variable: Parameter) {
         if self.apart.set(variable).is_ok() {
@@ -62,8 +59,8 @@ impl PyTensor {
     pub(crate) fn special_tensor(&self) -> Result<Tensor> {
         let variable = self.variable();
         if self.special.is_plain() {
-            return Ok(variable.tensor().detach()?);
+            return Ok(variable.fresh()?.detach()?);
         }
-        if variable.is_trainable() { Ok(variable.leaf()?) } else { Ok(variable.tensor()) }
+        if variable.is_trainable() { Ok(variable.leaf()?) } else { Ok(variable.fresh()?) }
     }
 }

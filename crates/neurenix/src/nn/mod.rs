@@ -15,9 +15,10 @@ pub(crate) mod recording;
 mod recurrent;
 mod regularization;
 mod transformer;
+mod view;
 
 // All public items of these modules, so that a layer is added in one file.
 pub use self::{
     container::*, conv::*, linear::*, module::*, normalization::*, onnx::*, parameter::*, pooling::*,
-    recurrent::*, regularization::*, transformer::*,
+    recurrent::*, regularization::*, transformer::*, view::ViewStep,
 };

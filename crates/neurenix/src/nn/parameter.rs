@@ -7,7 +7,10 @@ use std::sync::{
 
 use phynexus::{DType, Error as EngineError, Tensor, gradient::is_enabled, graph::Hooks, text::show_shape};
 
-use super::recording;
+use super::{
+    recording,
+    view::{Family, Link, with_gradient_of},
+};
 use crate::Result;
 
 /// A shared variable that holds a tensor: a weight that an optimiser updates, or a buffer such as a running mean.
@@ -17,17 +20,6 @@ use crate::Result;
 #[derive(Clone, Debug)]
 pub struct Parameter(pub(super) Arc<Shared>);
 
-/// A weak reference to a variable that tells whether the variable is still in use.
-#[derive(Clone, Debug)]
-pub struct Watch(Weak<Shared>);
-
-impl Watch {
-    /// True while any [`Parameter`] refers to the variable.
-    pub fn is_held(&self) -> bool {
-        self.0.strong_count() > 0
-    }
-}
-
 #[derive(Debug)]
 pub(super) struct Shared {
     /// Unique among all variables of the process.
@@ -36,6 +28,29 @@ pub(super) struct Shared {
     trainable: AtomicBool,
     /// Hooks that wait for the next leaf, while the variable holds a tensor that is not a leaf.
     hooks: Mutex<Option<Hooks>>,
+    /// How often the value was changed; for a view, the version of its base that it shows.
+    pub(super) version: AtomicU64,
+    /// What the variable depends on.
+    pub(super) link: Option<Box<Link>>,
+    /// What depends on the variable.
+    pub(super) links: Mutex<Links>,
+}
+
+/// What depends on a variable: its views, and the variable of its gradient.
+#[derive(Debug, Default)]
+pub(super) struct Links {
+    pub(super) family: Weak<Family>,
+    pub(super) gradient: Weak<Shared>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let links = self.links.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(family) = links.family.upgrade() {
+            let value = self.value.get_mut().unwrap_or_else(PoisonError::into_inner);
+            family.leave(value, *self.trainable.get_mut(), *self.version.get_mut());
+        }
+    }
 }
 
 impl Parameter {
@@ -49,21 +64,47 @@ impl Parameter {
         Parameter::holding(value, false)
     }
 
-    fn holding(value: Tensor, trainable: bool) -> Parameter {
+    pub(super) fn holding(value: Tensor, trainable: bool) -> Parameter {
+        Parameter::made(value, trainable, None, 0)
+    }
+
+    /// A variable that depends on another.
+    pub(super) fn linked(value: Tensor, link: Link, version: u64) -> Parameter {
+        Parameter::made(value, false, Some(Box::new(link)), version)
+    }
+
+    fn made(value: Tensor, trainable: bool, link: Option<Box<Link>>, version: u64) -> Parameter {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let parameter = Parameter(Arc::new(Shared {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             value: RwLock::new(value),
             trainable: AtomicBool::new(trainable),
             hooks: Mutex::default(),
+            version: AtomicU64::new(version),
+            link,
+            links: Mutex::default(),
         }));
         recording::note_made(&parameter);
         parameter
     }
 
-    /// The current tensor.
+    /// The current tensor. If that of a view cannot be recorded, it is the view's previous one: see
+    /// [`Parameter::fresh`].
     pub fn tensor(&self) -> Tensor {
-        recording::current(self).unwrap_or_else(|| self.stored())
+        self.fresh().unwrap_or_else(|_| self.stored())
+    }
+
+    /// The current tensor.
+    ///
+    /// # Errors
+    /// If the value of a view cannot be taken from its base.
+    pub fn fresh(&self) -> Result<Tensor> {
+        if self.0.link.is_some()
+            && let Some(value) = self.refresh()?
+        {
+            return Ok(value);
+        }
+        Ok(recording::current(self).unwrap_or_else(|| self.stored()))
     }
 
     /// The variable's own tensor as a leaf, if it is trainable.
@@ -91,6 +132,11 @@ impl Parameter {
     ///
     /// After an optimiser update the tensor may still be pending; this evaluates it.
     pub fn leaf(&self) -> Result<Tensor> {
+        if self.0.link.is_some()
+            && let Some(value) = self.refresh()?
+        {
+            return Ok(value);
+        }
         match recording::current(self) {
             None => self.stored_leaf(),
             Some(value) if value.requires_grad() == self.is_trainable() || !is_enabled() => Ok(value),
@@ -123,15 +169,37 @@ impl Parameter {
             );
             return Err(EngineError::shape("Parameter::set", &[old.shape(), value.shape()], hint).into());
         }
-        self.replace(value, self.is_trainable());
+        self.replace(value, self.is_trainable())
+    }
+
+    /// As [`Parameter::set`]. A trainable variable keeps the gradient that it has accumulated.
+    pub fn store(&self, value: Tensor) -> Result<()> {
+        if !self.is_trainable() {
+            let old = self.fresh()?;
+            // Without recording, PyTorch changes the elements and leaves the graph.
+            return self.set(match old.requires_grad() && !value.requires_grad() && !is_enabled() {
+                true => with_gradient_of(&old, &value)?,
+                false => value,
+            });
+        }
+        let gradient = self.collector()?.grad();
+        self.set(value.detach()?)?;
+        if gradient.is_some() {
+            self.collector()?.set_grad(gradient);
+        }
         Ok(())
     }
 
     /// Overwrites one element in memory if nothing else refers to the tensor. Otherwise it returns false and changes
     /// nothing: see [`Tensor::overwrite_element`].
     pub fn overwrite_element(&self, index: &[usize], bytes: &[u8]) -> Result<bool> {
+        if self.has_base() {
+            return Ok(false);
+        }
         let mut current = self.0.value.write().unwrap_or_else(PoisonError::into_inner);
-        Ok(current.overwrite_element(index, bytes)?)
+        let is_done = current.overwrite_element(index, bytes)?;
+        self.0.version.fetch_add(u64::from(is_done), Ordering::Relaxed);
+        Ok(is_done)
     }
 
     /// Converts the tensor to another floating-point dtype. Integer tensors are unchanged.
@@ -148,8 +216,8 @@ impl Parameter {
         }
         let new = old.detach()?.to_dtype(dtype)?.evaluated()?;
         let new = if self.is_trainable() { new.with_grad()? } else { new };
-        self.replace(new, self.is_trainable());
-        Ok(())
+        self.leave();
+        self.replace(new, self.is_trainable())
     }
 
     /// Replaces the tensor by one of the same shape, of any dtype and device. Use it to move a model.
@@ -164,16 +232,32 @@ impl Parameter {
             );
         }
         let trainable = self.is_trainable();
-        self.replace(if trainable { value.with_grad()? } else { value }, trainable);
-        Ok(())
+        let value = if trainable { value.with_grad()? } else { value };
+        self.leave();
+        self.replace(value, trainable)
     }
 
     /// `own`: whether a leaf in this variable belongs to it. A buffer may hold another variable's leaf, whose gradients
     /// must continue.
-    fn replace(&self, value: Tensor, own: bool) {
+    fn replace(&self, value: Tensor, own: bool) -> Result<()> {
+        let value = match &self.0.link {
+            Some(_) => match self.write_through(value, own)? {
+                Some(value) => value,
+                None => return Ok(()),
+            },
+            None => value,
+        };
+        self.0.version.fetch_add(1, Ordering::Relaxed);
         if let Some(value) = recording::change(self, value) {
             drop(self.exchange(value, own));
         }
+        Ok(())
+    }
+
+    /// Replaces the variable's tensor by another value and returns the old one.
+    pub(super) fn change(&self, value: Tensor) -> Tensor {
+        self.0.version.fetch_add(1, Ordering::Relaxed);
+        self.exchange(value, true)
     }
 
     /// Replaces the variable's tensor and returns the old one.
@@ -222,11 +306,6 @@ impl Parameter {
     /// Freezes (`false`) or unfreezes (`true`) the parameter.
     pub fn set_trainable(&self, trainable: bool) {
         self.0.trainable.store(trainable, Ordering::Release);
-    }
-
-    /// Returns a weak reference to the variable.
-    pub fn watch(&self) -> Watch {
-        Watch(Arc::downgrade(&self.0))
     }
 
     /// True if both refer to the same variable.

@@ -169,6 +169,11 @@ fn has_hooks(value: &Tensor) -> bool {
     value.hooks_of_gradient().is_some_and(|hooks| !hooks.is_empty())
 }
 
+/// True in a recorded function for a variable that the function did not make.
+pub(super) fn is_outside(parameter: &Parameter) -> bool {
+    IS_ACTIVE.get() && TOUCHED.with_borrow(|touched| touched.known.get(&parameter.id()) != Some(&None))
+}
+
 /// The variable's value in the function that this thread records.
 pub(super) fn current(parameter: &Parameter) -> Option<Tensor> {
     position(parameter).map(|position| TOUCHED.with_borrow(|touched| touched.variables[position].now.clone()))

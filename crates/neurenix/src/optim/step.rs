@@ -168,6 +168,13 @@ impl Optimizer {
     ) -> Result<(Vec<Tensor>, Option<Tensor>)> {
         let mut updated = Vec::new();
         let mut skips = Skips { condition, known: Vec::new() };
+        // Taken before any parameter changes, because a change of one replaces the leaves of others that are views of the
+        // same variable.
+        let mut taken = Vec::new();
+        for member in self.groups.iter().flat_map(|group| &group.members) {
+            taken.push(gradients.take(&member.parameter.collector()?));
+        }
+        let mut taken = taken.into_iter();
         for number in 0..self.groups.len() {
             let rates = self.rates(number);
             let group = &mut self.groups[number];
@@ -175,7 +182,7 @@ impl Optimizer {
             for (position, member) in group.members.iter_mut().enumerate() {
                 let old = member.parameter.tensor();
                 member.replaced = None;
-                let Some(gradient) = gradients.take(&member.parameter.collector()?) else { continue };
+                let Some(gradient) = taken.next().flatten() else { continue };
                 let known = devices.iter().position(|known| known.settings.device == old.device());
                 let place = match known {
                     Some(known) => &mut devices[known],

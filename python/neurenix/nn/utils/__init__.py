@@ -120,7 +120,7 @@ def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
 
     >>> from neurenix import nn
     >>> nn.utils.parameters_to_vector(nn.Linear(2, 3).parameters()).shape
-    (9,)
+    torch.Size([9])
     """
     return _engine.cat([parameter.reshape(-1) for parameter in parameters])
 

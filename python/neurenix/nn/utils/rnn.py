@@ -216,7 +216,7 @@ def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> P
     >>> packed = rnn.pack_sequence([nx.zeros(2, 4), nx.zeros(5, 4)], enforce_sorted=False)
     >>> output, h = nx.nn.GRU(4, 8)(packed)
     >>> output.data.shape, h.shape
-    ((7, 8), (1, 2, 8))
+    (torch.Size([7, 8]), torch.Size([1, 2, 8]))
     """
     padded = pad_sequence(sequences)
     return pack_padded_sequence(padded, [each.shape[0] for each in sequences], enforce_sorted=enforce_sorted)

@@ -57,7 +57,7 @@ impl Variable {
     /// Takes the value, for which the promised one is put, if the function changes it.
     pub(super) fn take(&self, results: &[Tensor]) -> Tensor {
         match self.value {
-            Some(result) => self.parameter.exchange(results[result].clone(), true),
+            Some(result) => self.parameter.change(results[result].clone()),
             None => self.parameter.stored(),
         }
     }
@@ -83,7 +83,7 @@ impl Variable {
     ) {
         let holder = match self.value {
             Some(result) if results[result].is_evaluated() => {
-                drop(self.parameter.exchange(old.clone(), true));
+                drop(self.parameter.change(old.clone()));
                 old
             }
             Some(result) => {
