@@ -39,13 +39,13 @@ impl PyTensor {
     }
     /// Reshapes to the shape of ``other``.
     fn view_as(&self, other: &PyTensor) -> Result<PyTensor> {
-        let shape = other.variable().tensor();
-        self.map_view(|t| t.reshape(shape.shape()))
+        let shape = other.sizes();
+        self.map_view(|t| t.reshape(&shape))
     }
     /// Reshapes to the shape of ``other``.
     fn reshape_as(&self, other: &PyTensor) -> Result<PyTensor> {
-        let shape = other.variable().tensor();
-        self.reshaped(|t| Ok(t.reshape(shape.shape())?))
+        let shape = other.sizes();
+        self.reshaped(|t| Ok(t.reshape(&shape)?))
     }
     /// Reorders the dimensions.
     #[pyo3(signature = (*dims))]
@@ -143,8 +143,8 @@ impl PyTensor {
     }
     /// Broadcasts to the shape of ``other``.
     fn expand_as(&self, other: &PyTensor) -> Result<PyTensor> {
-        let shape = other.variable().tensor();
-        self.map(|t| t.broadcast_to(shape.shape()))
+        let shape = other.sizes();
+        self.map(|t| t.broadcast_to(&shape))
     }
     /// Broadcasts to ``shape``.
     fn broadcast_to(&self, shape: Shape) -> Result<PyTensor> {

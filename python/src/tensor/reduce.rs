@@ -382,9 +382,9 @@ impl PyTensor {
     /// returns the shape and ``x.size(0)`` the size of one dimension.
     #[getter]
     fn size<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyAny>> {
-        let tensor = self.variable().tensor();
         let class = PyModule::import(py, "neurenix._results")?.getattr("Size")?;
-        Ok(class.call1((tensor.len(), PyTuple::new(py, tensor.shape())?))?)
+        let sizes = self.sizes();
+        Ok(class.call1((sizes.iter().product::<usize>(), PyTuple::new(py, sizes)?))?)
     }
 }
 
