@@ -41,6 +41,8 @@ Axes = int | Sequence[int] | None
 DTypeLike = Any
 DeviceLike = Device | str | int
 
+class NoComplexNumbers(TypeError): ...
+
 '''
 ARGUMENTS = {
     "dim": "Axes",
@@ -129,9 +131,9 @@ def python_methods() -> list[ast.stmt]:
         listed = re.search(r"__all__ = \[.*?\]", (HERE / "neurenix" / f"{name}.py").read_text(), re.DOTALL)
         assert listed is not None
         shared |= set(ast.literal_eval(listed.group().removeprefix("__all__ = ")))
-    for name in ("random", "_methods", "_bessel", "_gamma", "_incomplete", "_special", "_in_place"):
+    for name in ("random", "_methods", "_bessel", "_gamma", "_incomplete", "_special", "_in_place", "_real"):
         tree = ast.parse((HERE / "neurenix" / f"{name}.py").read_text())
-        wanted = None if name == "_in_place" else shared
+        wanted = None if name in ("_in_place", "_real") else shared
         for each in tree.body:
             if isinstance(each, ast.FunctionDef) and each.name != "attach" and not each.name.startswith("_"):
                 if wanted is None or each.name in wanted:
@@ -148,7 +150,11 @@ def python_methods() -> list[ast.stmt]:
         del each.args.args[:1]
         each.decorator_list = []
         Rewriter().visit(each)
-    return [found[name] for name in sorted(found)]
+    written = [f"@property\ndef {name}(self) -> Tensor: ..." for name in ("H",)]
+    for name in ("imag", "real"):
+        written.insert(0, f"@property\ndef {name}(self) -> Tensor: ...\n@{name}.setter\ndef {name}(self, value: Any) -> None: ...")
+    written.append("def __complex__(self) -> complex: ...")
+    return [found[name] for name in sorted(found)] + ast.parse("\n".join(written)).body
 
 
 def put_python_methods(tree: ast.Module) -> None:

@@ -6,7 +6,7 @@
 >>> x.grad.tolist()
 [2.0, 4.0, 6.0]
 
-The main namespace follows the Python array API standard 2024.12 (without complex numbers); methods, ``dim=`` and
+The main namespace follows the Python array API standard 2024.12; methods, ``dim=`` and
 ``neurenix.nn`` follow PyTorch.
 """
 
@@ -26,6 +26,7 @@ from ._autograd import jacobian as jacobian
 from ._autograd import no_grad as no_grad
 from ._autograd import set_grad_enabled as set_grad_enabled
 from ._autograd import value_and_grad as value_and_grad
+from ._complex_methods import attach as _attach_to_complex
 from ._config import DeviceType as DeviceType
 from ._config import init as init
 from ._creation import *  # noqa: F403
@@ -47,21 +48,19 @@ from ._engine import (
     manual_seed as manual_seed,
     missing_devices as missing_devices,
     promote_types as promote_types,
-    rand as rand,
     randint as randint,
-    randn as randn,
     randperm as randperm,
     set_default_device as set_default_device,
     set_float32_matmul_precision as set_float32_matmul_precision,
     set_num_threads as set_num_threads,
     set_rng_state as set_rng_state,
-    tensor as tensor,
 )
 from ._functions import *  # noqa: F403
 from ._info import __array_namespace_info__ as __array_namespace_info__
 from ._manipulation import *  # noqa: F403
 from ._methods import *  # noqa: F403
 from ._numpy import attach as _attach_to_numpy
+from ._complex_parts import *  # noqa: F403
 from ._numbers import *  # noqa: F403
 from ._parts import *  # noqa: F403
 from ._placement import Placement as Placement
@@ -71,6 +70,7 @@ from ._placement import on_fallback as on_fallback
 from ._placement import set_recovery as set_recovery
 from ._placement import set_strict_placement as set_strict_placement
 from ._in_place import attach as _attach
+from ._real import attach as _attach_to_real
 from ._reductions import *  # noqa: F403
 from ._size import Size as Size
 from ._special import *  # noqa: F403
@@ -78,12 +78,14 @@ from ._statistics import *  # noqa: F403
 from ._table import *  # noqa: F403
 from .random import bernoulli as bernoulli
 from .random import normal as normal
+from .random import rand as rand
 from .random import rand_like as rand_like
+from .random import randn as randn
 from .random import randn_like as randn_like
 
 if TYPE_CHECKING:
     from . import amp as amp, data as data, distributed as distributed, distributions as distributions
-    from . import functional as functional, hardware as hardware, special as special
+    from . import fft as fft, functional as functional, hardware as hardware, special as special
     from . import io as io, linalg as linalg, models as models, nn as nn, onnx as onnx, optim as optim
     from . import quantize as quantize, random as random, utils as utils
     from ._compile import compile as compile
@@ -91,7 +93,9 @@ if TYPE_CHECKING:
     from ._profile import Profiler as Profiler
     from .io import load as load, save as save
 
+_attach_to_real()
 _attach()
+_attach_to_complex()
 _attach_to_numpy()
 
 __array_api_version__ = "2024.12"
@@ -100,13 +104,15 @@ e, inf, nan, pi, newaxis = math.e, math.inf, math.nan, math.pi, None
 
 bool, uint8, uint16, uint32, uint64, int8, int16, int32, int64, *_floats = all_dtypes()
 float8_e4m3fn, float8_e5m2, float16, bfloat16, float32, float64 = _floats
+complex64, complex128 = dtype("complex64"), dtype("complex128")
+cfloat, cdouble = complex64, complex128
 half, float, double, int, long = float16, float32, float64, int32, int64
 """PyTorch's aliases."""
 
 # Loaded on first use, to keep ``import neurenix`` fast.
 _MODULES = (
-    "amp", "data", "distributed", "distributions", "functional", "hardware", "io", "linalg", "models", "nn", "onnx", "optim", "quantize",
-    "random", "special", "utils",
+    "amp", "data", "distributed", "distributions", "fft", "functional", "hardware", "io", "linalg", "models", "nn", "onnx", "optim",
+    "quantize", "random", "special", "utils",
 )  # fmt: skip
 _LATER = {"save": "io", "load": "io", "compile": "_compile", "Profiler": "_profile", "CustomKernel": "_custom"}
 _LATER |= dict.fromkeys(("Module", "Linear", "Conv2d", "LSTM", "Sequential"), "nn")

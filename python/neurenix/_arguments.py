@@ -12,7 +12,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from ._engine import Tensor
+from ._complex import implementation
+from ._engine import NoComplexNumbers, Tensor
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -117,6 +118,8 @@ def guarded(function: Function, name: str, annotations: Mapping[str, str] | None
                 raise wrong
         try:
             return function(*args, **kwargs)
+        except NoComplexNumbers as refusal:
+            return implementation(name, refusal)(*args, **kwargs)
         except (AttributeError, TypeError):
             wrong = mistake(name, function, args, kwargs, annotations)
             if wrong is None:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import _engine
+from ._complex import ComplexTensor, as_pair, unwrap, wrapped_like
+from ._creation import zeros_like
 from ._engine import Tensor
 
 
@@ -144,13 +146,14 @@ def _called(
     variables = list(args)
     with enable_grad():
         for number in numbers:
-            variables[number] = _engine.as_variable(args[number])
+            variables[number] = wrapped_like(args[number], _engine.as_variable(unwrap(args[number])))
         result = function(*variables, **kwargs)
     value, aux = result if has_aux else (result, None)
     if not isinstance(value, Tensor):
         raise TypeError(f"{name}: the function must return a tensor, got {type(value).__name__}")
     fresh = [variables[number] for number in numbers if not _requires_grad(args[number])]
-    return value, [variables[number] for number in numbers], _engine.depends_on_others(value, fresh), aux
+    attached = _engine.depends_on_others(unwrap(value), [unwrap(each) for each in fresh])
+    return value, [variables[number] for number in numbers], attached, aux
 
 
 def _requires_grad(argument: Any) -> bool:
@@ -160,8 +163,18 @@ def _requires_grad(argument: Any) -> bool:
 def _gradients(value: Tensor, variables: list[Tensor], grad_output: Tensor | None = None) -> list[Tensor]:
     """Differentiable gradients; zeros where the value does not depend on a variable."""
     if not value.requires_grad:
-        return [_engine.full_like(variable.detach(), 0) for variable in variables]
-    return _engine.gradients(value, variables, grad_output, create_graph=True)
+        return [zeros_like(variable.detach()) for variable in variables]
+    return _found(value, variables, grad_output, True)
+
+
+def _found(value: Tensor, variables: list[Tensor], grad_output: Tensor | None, create_graph: bool) -> list[Tensor]:
+    """Gradients, of complex tensors with respect to their pairs."""
+    if isinstance(value, ComplexTensor):
+        if grad_output is None:
+            raise RuntimeError("grad: the value is complex, so the gradient of a loss must be given: grad_outputs=")
+        grad_output = as_pair(grad_output, value)
+    found = _engine.gradients(unwrap(value), [unwrap(each) for each in variables], grad_output, create_graph)
+    return [wrapped_like(variable, each) for variable, each in zip(variables, found)]
 
 
 def grad(
@@ -188,7 +201,7 @@ def grad(
     """
     if isinstance(function, Tensor):
         inputs = [argnums] if isinstance(argnums, Tensor) else list(argnums)
-        return tuple(_engine.gradients(function, inputs, grad_outputs, create_graph))
+        return tuple(_found(function, inputs, grad_outputs, create_graph))
     both = value_and_grad(function, argnums, has_aux)
 
     @functools.wraps(function)
@@ -212,6 +225,8 @@ def jacobian(function: Callable[..., Tensor], argnums: int | Sequence[int] = 0) 
     @functools.wraps(function)
     def differentiated(*args: Any, **kwargs: Any) -> Any:
         value, inputs, attached, _ = _called("jacobian", function, numbers, args, kwargs)
+        if any(isinstance(each, ComplexTensor) for each in (value, *inputs)):
+            raise TypeError("jacobian: complex numbers are not supported: differentiate their parts")
         size = value.numel()
         basis = _engine.eye(size, dtype=value.dtype, device=value.device)
         rows = [_gradients(value, inputs, basis[i].reshape(value.shape)) for i in range(size)]

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from . import _engine
 from ._arguments import guard as _guard, guarded as _guarded
+from ._complex import tensor as tensor, with_complex as _with_complex
 from ._engine import Tensor, dtype
 
 
@@ -26,7 +27,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
         raise ValueError("asarray: Python numbers and lists require a copy, which copy=False forbids")
     if hasattr(obj, "__dlpack__") and not hasattr(obj, "__array_interface__"):
         return from_dlpack(obj).to(dtype=dtype, device=device)
-    return _engine.tensor(obj, dtype=dtype, device=device)
+    return tensor(obj, dtype=dtype, device=device)
 
 
 def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
@@ -36,7 +37,7 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
 
 def from_numpy(array: Any) -> Tensor:
     """A tensor on the CPU with the array's values and dtype."""
-    return _engine.tensor(array, device="cpu")
+    return tensor(array, device="cpu")
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
@@ -152,6 +153,8 @@ def eye(
     if k == 0:
         return _engine.eye(n_rows, n_cols, dtype=dtype, device=device, requires_grad=requires_grad)
     columns = n_rows if n_cols is None else n_cols
+    # Beyond the matrix a diagonal is empty.
+    k = builtins.max(-n_rows, builtins.min(k, columns))
     rows = _engine.arange(n_rows, device=device).unsqueeze(1)
     made = (_engine.arange(columns, device=device) == rows + k).to("float32" if dtype is None else dtype)
     return made.requires_grad_() if requires_grad else made
@@ -208,15 +211,17 @@ def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Any = None) -
 def result_type(*arrays_and_dtypes: Any) -> dtype:
     """The dtype that results from promoting these tensors, dtypes and numbers."""
     kinds = [x.dtype if isinstance(x, Tensor) else x for x in arrays_and_dtypes]
-    numbers = [x for x in kinds if isinstance(x, (bool, int, float))]
-    kinds = [_engine.dtype(x) for x in kinds if not isinstance(x, (bool, int, float))]
+    numbers = [x for x in kinds if isinstance(x, (bool, int, float, complex))]
+    kinds = [_engine.dtype(x) for x in kinds if not isinstance(x, (bool, int, float, complex))]
     if not kinds:
         raise ValueError("result_type: expected at least one tensor or dtype")
     result = kinds[0]
     for kind in kinds[1:]:
         result = _engine.promote_types(result, kind)
     for number in numbers:
-        if isinstance(number, float) and not result.is_floating_point:
+        if isinstance(number, complex):
+            result = result if result.is_complex else result.to_complex()
+        elif isinstance(number, float) and not (result.is_floating_point or result.is_complex):
             result = _engine.dtype("float32")
         elif not isinstance(number, bool) and result.name == "bool":
             result = _engine.dtype("int64")
@@ -236,7 +241,7 @@ _KINDS: dict[str, Callable[[dtype], bool]] = {
     "unsigned integer": lambda d: d.is_integer and not d.is_signed,
     "integral": lambda d: d.is_integer,
     "real floating": lambda d: d.is_floating_point,
-    "complex floating": lambda d: False,
+    "complex floating": lambda d: d.is_complex,
     "numeric": lambda d: d.name != "bool",
 }
 
@@ -277,8 +282,9 @@ _FLOATS = {"float8_e5m2": (2, 15), "float16": (10, 15), "bfloat16": (7, 127), "f
 
 
 def finfo(type: Any, /) -> FloatInfo:
-    """The limits of a floating-point type."""
+    """The limits of a floating-point type; for complex numbers, of their parts."""
     kind = type.dtype if isinstance(type, Tensor) else _engine.dtype(type)
+    kind = kind.to_real() if kind.is_complex else kind
     if not kind.is_floating_point:
         raise ValueError(f"finfo: {kind} is not a floating-point dtype")
     if kind.name == "float8_e4m3fn":
@@ -300,4 +306,6 @@ def iinfo(type: Any, /) -> IntegerInfo:
     return IntegerInfo(bits, 2**bits - 1, 0, kind)
 
 
+for _name in "zeros ones empty full eye linspace arange meshgrid".split():
+    globals()[_name] = _with_complex(_name, globals()[_name])
 _guard(globals())

@@ -110,14 +110,6 @@ def sign(x: Any, /) -> Tensor:
     return x.sign() + 0 if x.dtype.is_floating_point else x.sign()
 
 
-def real(x: Any, /) -> Tensor:
-    """The real part of each element, which is the element itself: complex tensors are not supported."""
-    return _tensor(x)
-
-
-conj = real
-
-
 def round(x: Any, /, *, decimals: int = 0) -> Tensor:
     """Each element rounded to the nearest, halves to even."""
     return _tensor(x).round(decimals)

@@ -13,6 +13,8 @@ Axes = int | Sequence[int] | None
 DTypeLike = Any
 DeviceLike = Device | str | int
 
+class NoComplexNumbers(TypeError): ...
+
 __version__: str
 
 class CustomKernel:
@@ -263,6 +265,15 @@ class Optimizer:
     def step(self, /, settings: Sequence[tuple[SupportsFloat | SupportsIndex, SupportsFloat | SupportsIndex]], condition: Tensor | None=None) -> None:
         ...
 
+class Pair:
+
+    def __new__(cls, /, pair: Tensor) -> Self:
+        ...
+
+    @staticmethod
+    def of(tensor: Tensor) -> Tensor:
+        ...
+
 class Placement:
 
     def __repr__(self, /) -> str:
@@ -372,10 +383,6 @@ class Recorded:
         ...
 
 class Tensor:
-
-    @property
-    def H(self, /) -> Tensor:
-        ...
 
     @property
     def T(self, /) -> Tensor:
@@ -1409,6 +1416,9 @@ class Tensor:
     def aminmax(self, /, *, dim: builtins.int | None=None, keepdim: builtins.bool=False) -> Any:
         ...
 
+    def angle(self, /) -> Tensor:
+        ...
+
     def baddbmm(self, /, batch1: Tensor, batch2: Tensor, *, beta: builtins.float=1, alpha: builtins.float=1) -> Tensor:
         ...
 
@@ -1421,10 +1431,22 @@ class Tensor:
     def cdist(self, /, x2: Tensor, p: builtins.float=2.0) -> Tensor:
         ...
 
+    def cdouble(self, /) -> Tensor:
+        ...
+
+    def cfloat(self, /) -> Tensor:
+        ...
+
     def clamp_max(self, /, max: Any) -> Tensor:
         ...
 
     def clamp_min(self, /, min: Any) -> Tensor:
+        ...
+
+    def conj(self, /) -> Tensor:
+        ...
+
+    def conj_physical(self, /) -> Tensor:
         ...
 
     def det(self, /) -> Tensor:
@@ -1512,6 +1534,9 @@ class Tensor:
         ...
 
     def inverse(self, /) -> Tensor:
+        ...
+
+    def is_complex(self, /) -> builtins.bool:
         ...
 
     def isclose(self, /, other: Tensor, rtol: builtins.float=1e-05, atol: builtins.float=1e-08, equal_nan: builtins.bool=False) -> Tensor:
@@ -1604,6 +1629,9 @@ class Tensor:
     def random_(self, /, low: builtins.int | None=None, high: builtins.int | None=None, *, generator: Generator | None=None) -> Tensor:
         ...
 
+    def resolve_conj(self, /) -> Tensor:
+        ...
+
     def rot90(self, /, k: builtins.int=1, dims: Sequence[builtins.int]=(0, 1)) -> Tensor:
         ...
 
@@ -1614,6 +1642,9 @@ class Tensor:
         ...
 
     def scatter_reduce_(self, /, dim: builtins.int, index: Tensor, src: Tensor, reduce: str, *, include_self: builtins.bool=True) -> Tensor:
+        ...
+
+    def sgn(self, /) -> Tensor:
         ...
 
     def signbit(self, /) -> Tensor:
@@ -1643,6 +1674,29 @@ class Tensor:
     def xlogy(self, /, other: Any) -> Tensor:
         ...
 
+    @property
+    def real(self) -> Tensor:
+        ...
+
+    @real.setter
+    def real(self, value: Any) -> None:
+        ...
+
+    @property
+    def imag(self) -> Tensor:
+        ...
+
+    @imag.setter
+    def imag(self, value: Any) -> None:
+        ...
+
+    @property
+    def H(self) -> Tensor:
+        ...
+
+    def __complex__(self) -> complex:
+        ...
+
 class dtype:
 
     def __eq__(self, value: object, /) -> builtins.bool:
@@ -1667,6 +1721,10 @@ class dtype:
         ...
 
     @property
+    def is_complex(self, /) -> builtins.bool:
+        ...
+
+    @property
     def is_floating_point(self, /) -> builtins.bool:
         ...
 
@@ -1684,6 +1742,12 @@ class dtype:
 
     @property
     def name(self, /) -> str:
+        ...
+
+    def to_complex(self, /) -> dtype:
+        ...
+
+    def to_real(self, /) -> dtype:
         ...
 
 def _translated(message: str) -> str:
@@ -1759,6 +1823,15 @@ def cholesky(input: Tensor, upper: builtins.bool=False) -> Tensor:
     ...
 
 def collective(tensor: Tensor, kind: str, group: ProcessGroup, op: str='sum', peer: SupportsIndex=0, shared: builtins.bool=False, again: builtins.bool=False, lazily: builtins.bool=False) -> Tensor:
+    ...
+
+def complex_factors(name: str, pair: Tensor, full: builtins.bool=False, tolerance: Tensor | None=None) -> list[Tensor]:
+    ...
+
+def complex_function(name: str, first: Tensor, second: Tensor | None=None, exponent: SupportsIndex=0) -> Tensor:
+    ...
+
+def complex_reduction(name: str, pair: Tensor, axes: Sequence[SupportsIndex], keepdim: builtins.bool) -> Tensor:
     ...
 
 def compress_two_of_four(input: Tensor) -> tuple[Tensor, Tensor]:
@@ -1855,6 +1928,9 @@ def fmod(input: Tensor, other: Any) -> Tensor:
     ...
 
 def follow_step(buffers: Sequence[Tensor]) -> None:
+    ...
+
+def fourier(name: str, x: Tensor, lengths: Sequence[Any], axes: Sequence[SupportsIndex], norm: str | None) -> Tensor:
     ...
 
 def frac(input: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import _elementwise, _engine, _manipulation, _methods, _numbers, _parts, _reductions, _special, _statistics, _table
+from ._complex import tensor as _new
 from ._engine import Generator, Tensor
 from ._results import SlogdetResult as _SlogdetResult
 
@@ -132,7 +133,7 @@ def _drawn(self: Tensor, source: str, generator: Generator | None) -> Tensor:
 # Creation of similar tensors.
 def new_tensor(self: Tensor, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """A tensor of ``data``, by default with this tensor's dtype and device."""
-    return _engine.tensor(
+    return _new(
         data, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad
     )
 

@@ -19,9 +19,10 @@ class _Info:
         return _engine.get_default_device()
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, dtype]:
-        """The default dtypes of new tensors. Complex numbers are not supported."""
+        """The default dtypes of new tensors."""
         return {
             "real floating": dtype("float32"),
+            "complex floating": dtype("complex64"),
             "integral": dtype("int64"),
             "indexing": dtype("int64"),
         }
@@ -33,6 +34,7 @@ class _Info:
     def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, dtype]:
         """The available dtypes, of all kinds or of one. The standard has no floats of 8 or 16 bits."""
         known = {d.name: d for d in all_dtypes() if d.itemsize > 2 or not d.is_floating_point}
+        known |= {name: dtype(name) for name in ("complex64", "complex128")}
         return known if kind is None else {name: d for name, d in known.items() if isdtype(d, kind)}
 
 

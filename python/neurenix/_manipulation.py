@@ -8,6 +8,7 @@ from typing import Any
 
 from . import _engine
 from ._arguments import guard as _guard, guarded as _guarded
+from ._complex import implementation
 from ._creation import asarray, result_type
 from ._engine import Tensor, broadcast_shapes
 from ._results import UniqueAll, UniqueCounts, UniqueInverse
@@ -319,13 +320,13 @@ def dot(x1: Tensor, x2: Tensor, /) -> Tensor:
 
 
 def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
-    """The inner products of vectors along an axis."""
+    """The inner products of vectors along an axis; complex ``x1`` is conjugated."""
     kind = result_type(x1, x2)
     if not -builtins.min(x1.ndim, x2.ndim) <= axis < 0:
         raise ValueError(f"vecdot: axis is {axis}, it must be negative")
     if x1.shape[axis] != x2.shape[axis]:
         raise ValueError(f"vecdot: shapes {x1.shape} and {x2.shape} differ along axis {axis}")
-    return (x1.to(kind) * x2.to(kind)).sum(axis, dtype=kind)
+    return (x1.to(kind).conj() * x2.to(kind)).sum(axis, dtype=kind)
 
 
 def tensordot(x1: Tensor, x2: Tensor, /, dims: Any = None, *, axes: Any = None) -> Tensor:
@@ -383,6 +384,8 @@ def allclose(x: Tensor, y: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_na
 def isclose(x: Tensor, y: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
     """Where elements agree within ``atol + rtol * abs(y)``."""
     y = asarray(y, device=x.device)
+    if x.dtype.is_complex or y.dtype.is_complex:
+        return implementation("isclose")(x, y, rtol, atol, equal_nan)
     x, y = (t.to("float64") if t.device.name == "cpu" else t.to("float32") for t in (x, y))
     close = ((x - y).abs() <= atol + rtol * y.abs()) & y.isfinite() | (x == y)
     return close | (x.isnan() & y.isnan()) if equal_nan else close

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from . import _engine
+from ._complex import tensor as new_tensor
 from ._engine import Tensor
 
 #: The operator for each universal function, and its reflected form.
@@ -58,8 +58,8 @@ def array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **options: 
     if "out" in options or given is None:
         return given
     if isinstance(given, tuple):
-        return tuple(_engine.tensor(part, device="cpu") for part in given)
-    return _engine.tensor(given, device="cpu")
+        return tuple(new_tensor(part, device="cpu") for part in given)
+    return new_tensor(given, device="cpu")
 
 
 def array_function(self: Tensor, function: Callable[..., Any], types: Any, inputs: Any, options: Any) -> Any:

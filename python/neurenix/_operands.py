@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import _engine
-from ._engine import Tensor
+from ._complex import as_complex, full, tensor as _new
+from ._engine import NoComplexNumbers, Tensor
 
 
 def _tensor(x: Any, beside: Tensor | None = None) -> Tensor:
     """``x`` as a tensor: a number takes the device of the other tensor, and its dtype if the kind fits."""
     if isinstance(x, Tensor):
         return x
+    if isinstance(x, complex) and beside is not None:
+        return as_complex(x, beside)
     if beside is None or not isinstance(x, (bool, int, float)):
-        return _engine.tensor(x, device=None if beside is None else beside.device)
+        return _new(x, device=None if beside is None else beside.device)
     kind: Any = beside.dtype
     if isinstance(x, float) and not kind.is_floating_point:
         kind = "float32"
@@ -21,7 +23,7 @@ def _tensor(x: Any, beside: Tensor | None = None) -> Tensor:
         kind = "bool" if kind.name == "bool" else kind
     elif isinstance(x, int) and kind.name == "bool":
         kind = "int64"
-    return _engine.full((), x, dtype=kind, device=beside.device)
+    return full((), x, dtype=kind, device=beside.device)
 
 
 def _unary(name: str, doc: str) -> Any:
@@ -30,7 +32,11 @@ def _unary(name: str, doc: str) -> Any:
     def function(input: Any, *, out: None = None) -> Tensor:
         if out is not None:
             raise TypeError(f"{function.__name__}: out= is not supported; use the returned tensor")
-        return method(input) if isinstance(input, Tensor) else method(_tensor(input))
+        x = input if isinstance(input, Tensor) else _tensor(input)
+        try:
+            return method(x)
+        except NoComplexNumbers:
+            return getattr(x, name)()
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
@@ -51,7 +57,10 @@ def _binary(name: str, method: str, doc: str) -> Any:
 
     def function(input: Any, other: Any) -> Tensor:
         x1, x2 = _pair(input, other)
-        result: Any = combine(x1, x2)
+        try:
+            result: Any = combine(x1, x2)
+        except NoComplexNumbers:
+            result = getattr(as_complex(x1, _tensor(x2)), method)(x2)
         # An operator leaves an unknown type to the other operand; a function cannot.
         if result is NotImplemented:
             result = combine(x1, _tensor(x2, x1))

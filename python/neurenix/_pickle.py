@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 from . import _engine
+from ._complex import ComplexTensor, wrap
 from ._engine import Tensor
 
 
@@ -34,14 +35,21 @@ def rebuild(
     except ValueError:
         warnings.warn(f"{device} is not available: its tensor is loaded on the CPU", RuntimeWarning, stacklevel=2)
         place = _engine.Device("cpu")
-    tensor = _engine.from_bytes(data, dtype, shape, place)
-    if cls is not Tensor:
+    tensor = _restored(data, dtype, shape, place)
+    if cls not in (Tensor, ComplexTensor):
         tensor = cls(tensor, requires_grad=requires_grad)
     elif requires_grad:
         tensor.requires_grad_()
     if state:
         tensor.__dict__.update(state)
     return tensor
+
+
+def _restored(data: bytes, dtype: str, shape: tuple[int, ...], device: Any) -> Tensor:
+    kind = _engine.dtype(dtype)
+    if kind.is_complex:
+        return wrap(_engine.from_bytes(data, kind.to_real(), (*shape, 2), device))
+    return _engine.from_bytes(data, kind, shape, device)
 
 
 def generator(seed: int, counter: int) -> _engine.Generator:
@@ -57,7 +65,7 @@ def deepcopy(tensor: Tensor, memo: dict[int, Any]) -> Tensor:
         raise RuntimeError("only leaves can be deep-copied: use detach() or clone()")
     requires_grad = tensor.requires_grad
     values = tensor.detach().clone()
-    if type(tensor) is Tensor:
+    if type(tensor) in (Tensor, ComplexTensor):
         copied = values.requires_grad_(requires_grad) if requires_grad else values
     else:
         copied = type(tensor)(values, requires_grad=requires_grad)

@@ -12,7 +12,9 @@ from typing import Any
 
 from . import _engine
 from ._arguments import guard as _guard
+from ._creation import full
 from ._engine import Tensor
+from ._manipulation import concat
 
 Axis = int | tuple[int, ...] | None
 
@@ -199,7 +201,7 @@ def cumulative_prod(x: Tensor, /, *, axis: int | None = None, dtype: Any = None,
 def _from_initial(x: Tensor, axis: int, initial: int) -> Tensor:
     shape = list(x.shape)
     shape[axis] = 1
-    return _engine.cat([_engine.full(tuple(shape), initial, dtype=x.dtype, device=x.device), x], axis)
+    return concat([full(tuple(shape), initial, dtype=x.dtype, device=x.device), x], axis)
 
 
 def cumsum(x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:

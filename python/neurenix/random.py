@@ -6,20 +6,22 @@ from typing import Any
 
 from . import _engine
 from ._arguments import guard as _guard, guarded as _guarded
+from ._complex import with_complex as _with_complex
 from ._engine import (
     Generator,
     Tensor,
     get_rng_state,
     manual_seed,
-    rand,
     randint,
-    randn,
     randperm,
     set_rng_state,
 )
 
 seed = manual_seed
 bernoulli = _guarded(_engine.bernoulli, "bernoulli", {"input": "Tensor"})
+
+rand = _with_complex("rand", _engine.rand)
+randn = _with_complex("randn", _engine.randn)
 
 
 def permutation(x: int | Tensor, /, *, generator: Generator | None = None, device: Any = None) -> Tensor:

@@ -9,6 +9,7 @@ use pyo3::{
 use smallvec::SmallVec;
 
 use crate::{
+    complex::not_a_number,
     error::{Failure, Result, type_error, value_error},
     variable::PyTensor,
 };
@@ -255,7 +256,7 @@ impl<'py> FromPyObject<'_, 'py> for Number {
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Number> {
         match number(&object)? {
             Some(scalar) => Ok(Number(scalar)),
-            None => Err(type_error(format!("expected a number, got {}", kind(&object))).into()),
+            None => Err(not_a_number(&object).into()),
         }
     }
 }
@@ -288,8 +289,17 @@ pub(crate) fn number(object: &Bound<'_, PyAny>) -> Result<Option<Scalar>> {
 
 /// The tensors of a list or tuple.
 pub(crate) fn tensors(object: &Bound<'_, PyAny>) -> Result<Vec<Tensor>> {
+    taken(object, PyTensor::tensor)
+}
+
+/// The tensors of a list or tuple, complex ones as pairs.
+pub(crate) fn values(object: &Bound<'_, PyAny>) -> Result<Vec<Tensor>> {
+    taken(object, |tensor| tensor.seen(false).tensor())
+}
+
+fn taken(object: &Bound<'_, PyAny>, value: impl Fn(&PyTensor) -> Result<Tensor>) -> Result<Vec<Tensor>> {
     let one = |item: &Bound<'_, PyAny>| match item.cast::<PyTensor>() {
-        Ok(tensor) => tensor.get().tensor(),
+        Ok(tensor) => value(tensor.get()),
         Err(_) => Err(type_error(format!(
             "expected a tensor, got {}: convert it with nx.asarray(x) or nx.Tensor(x)",
             kind(item)

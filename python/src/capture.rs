@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 
 use crate::{
     argument::tensors,
+    complex::no_complex,
     error::{Failure, Result},
     interrupt::compute_undisturbed,
     optim::PyOptimizer,
@@ -95,6 +96,9 @@ fn plain(given: &Bound<'_, PyAny>) -> Result<Vec<Tensor>> {
 impl PyTensor {
     /// Replaces the tensor that this object holds; the new one may have another dtype and device.
     fn _exchange(&self, value: &PyTensor) -> Result<()> {
+        if self.special.is_complex() != value.special.is_complex() {
+            return Err(no_complex());
+        }
         let variable = self.variable();
         if value.variable().is_same(variable) {
             return Ok(());

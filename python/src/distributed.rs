@@ -194,7 +194,7 @@ impl PyDataParallel {
     ) -> Result<PyDataParallel> {
         let variables = parameters.iter().map(|parameter| parameter.variable().clone());
         let named: Vec<(String, Parameter)> = names.into_iter().zip(variables).collect();
-        let compression: Option<DType> = compression.map(|dtype| dtype.0);
+        let compression: Option<DType> = compression.map(|dtype| dtype.engine()).transpose()?;
         let find_unused_setting = Some("find_unused_parameters=True");
         let options = DataParallelOptions { bucket_bytes, compression, find_unused, find_unused_setting };
         let group = &group.0;

@@ -8,6 +8,7 @@ use pyo3::{
 };
 
 use crate::{
+    complex::no_complex,
     device::{Named, PyDevice},
     error::{Failure, Result, type_error, value_error},
 };
@@ -15,47 +16,97 @@ use crate::{
 /// The type of a tensor's elements, such as ``nx.float32``.
 #[pyclass(name = "dtype", module = "neurenix", frozen, eq, hash)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct PyDType(pub(crate) DType);
+pub(crate) struct PyDType {
+    /// The engine's type; for complex numbers, that of a part.
+    component: DType,
+    is_complex: bool,
+}
+
+impl PyDType {
+    pub(crate) fn real(dtype: DType) -> PyDType {
+        PyDType { component: dtype, is_complex: false }
+    }
+    /// The type of complex numbers with these parts, `float32` or `float64`.
+    pub(crate) fn complex(component: DType) -> PyDType {
+        PyDType { component, is_complex: true }
+    }
+    /// The engine's type; for complex numbers, that of a part.
+    pub(crate) fn component(self) -> DType {
+        self.component
+    }
+    /// The engine's type; an error for complex numbers.
+    pub(crate) fn engine(self) -> Result<DType> {
+        if self.is_complex { Err(no_complex()) } else { Ok(self.component) }
+    }
+}
 
 #[pymethods]
 impl PyDType {
     #[new]
-    fn new(name: Wanted) -> PyDType {
-        PyDType(name.0)
+    fn new(name: AnyDType) -> PyDType {
+        name.0
     }
     /// The name, such as ``"float32"``.
     #[getter]
-    fn name(&self) -> &'static str {
-        self.0.name()
+    pub(crate) fn name(&self) -> &'static str {
+        match (self.is_complex, self.component) {
+            (false, dtype) => dtype.name(),
+            (true, DType::F64) => "complex128",
+            (true, _) => "complex64",
+        }
     }
     /// The size of an element in bytes.
     #[getter]
     fn itemsize(&self) -> usize {
-        self.0.size()
+        self.component.size() * if self.is_complex { 2 } else { 1 }
     }
     /// Whether the type is a floating-point type.
     #[getter]
     fn is_floating_point(&self) -> bool {
-        self.0.is_float()
+        !self.is_complex && self.component.is_float()
+    }
+    /// Whether the type is a complex floating-point type.
+    #[getter]
+    fn is_complex(&self) -> bool {
+        self.is_complex
+    }
+    /// The real type of the same precision: for complex numbers, that of a part.
+    fn to_real(&self) -> PyDType {
+        PyDType::real(self.component)
+    }
+    /// The complex type of the same precision: ``complex128`` for ``float64``, else ``complex64``.
+    fn to_complex(&self) -> PyDType {
+        PyDType::complex(neurenix::complex::component(self.component))
     }
     /// Whether the type is a signed or unsigned integer type.
     #[getter]
     fn is_integer(&self) -> bool {
-        self.0.is_integer()
+        self.component.is_integer()
     }
     /// Whether the type can represent negative numbers.
     #[getter]
     fn is_signed(&self) -> bool {
-        matches!(self.0.kind(), DTypeKind::Signed | DTypeKind::Float)
+        matches!(self.component.kind(), DTypeKind::Signed | DTypeKind::Float)
     }
     fn __repr__(&self) -> String {
-        format!("neurenix.{}", self.0.name())
+        format!("neurenix.{}", self.name())
     }
     fn __str__(&self) -> String {
         self.__repr__()
     }
     fn __reduce__<'py>(&self, py: Python<'py>) -> (Bound<'py, PyType>, (&'static str,)) {
-        (py.get_type::<PyDType>(), (self.0.name(),))
+        (py.get_type::<PyDType>(), (self.name(),))
+    }
+}
+
+/// A dtype argument that may be complex.
+#[derive(Clone, Copy)]
+pub(crate) struct AnyDType(pub(crate) PyDType);
+
+impl<'py> FromPyObject<'_, 'py> for AnyDType {
+    type Error = PyErr;
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<AnyDType> {
+        Ok(AnyDType(wanted(&object)?))
     }
 }
 
@@ -66,7 +117,7 @@ pub(crate) struct Wanted(pub(crate) DType);
 impl<'py> FromPyObject<'_, 'py> for Wanted {
     type Error = PyErr;
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Wanted> {
-        Ok(wanted(&object)?)
+        Ok(Wanted(wanted(&object)?.engine()?))
     }
 }
 
@@ -76,30 +127,31 @@ pub(crate) fn tensor_of(dtype: DType) -> String {
     format!("{article} {dtype} tensor")
 }
 
-fn wanted(object: &Bound<'_, PyAny>) -> Result<Wanted> {
+fn wanted(object: &Bound<'_, PyAny>) -> Result<PyDType> {
     if let Ok(dtype) = object.cast::<PyDType>() {
-        return Ok(Wanted(dtype.get().0));
+        return Ok(*dtype.get());
     }
     let unknown = || type_error(format!("{object} is not a dtype: use one such as neurenix.float32"));
     if let Ok(class) = object.cast::<PyType>() {
         let name = class.name()?;
-        return Ok(Wanted(match name.to_str()? {
-            "float" => DType::F32,
-            "int" => DType::I64,
-            "bool" => DType::Bool,
-            other => named(other).ok_or_else(unknown)?,
-        }));
+        return match name.to_str()? {
+            "float" => Ok(PyDType::real(DType::F32)),
+            "int" => Ok(PyDType::real(DType::I64)),
+            "bool" => Ok(PyDType::real(DType::Bool)),
+            "complex" => Ok(PyDType::complex(DType::F32)),
+            other => named(other).ok_or_else(unknown),
+        };
     }
     if let Ok(name) = object.cast::<PyString>() {
         let name = name.to_str()?;
-        return named(name).map(Wanted).ok_or_else(|| no_dtype(name));
+        return named(name).ok_or_else(|| no_dtype(name));
     }
     // A NumPy dtype.
     let name = match object.getattr("name") {
         Ok(name) => name.cast_into::<PyString>().map_err(|_| unknown())?,
         Err(_) => return Err(unknown()),
     };
-    Ok(Wanted(named(name.to_str()?).ok_or_else(unknown)?))
+    named(name.to_str()?).ok_or_else(unknown)
 }
 
 /// The Levenshtein distance between two strings.
@@ -141,7 +193,7 @@ fn no_dtype(name: &str) -> Failure {
 
 /// The kind of argument that ``to`` received.
 pub(crate) enum Meant {
-    DType(DType),
+    DType(PyDType),
     Device(Device),
 }
 
@@ -155,7 +207,7 @@ pub(crate) fn meant(object: &Bound<'_, PyAny>) -> Result<Meant> {
         if object.is_exact_instance_of::<PyInt>() {
             return Ok(Meant::Device(object.extract::<Named>()?.0));
         }
-        return wanted(object).map(|wanted| Meant::DType(wanted.0));
+        return wanted(object).map(Meant::DType);
     };
     let name = name.to_str()?;
     if let Some(dtype) = named(name) {
@@ -173,29 +225,37 @@ pub(crate) fn meant(object: &Bound<'_, PyAny>) -> Result<Meant> {
 pub(crate) fn dtype_or_device<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
     let py = object.py();
     Ok(match meant(object)? {
-        Meant::DType(dtype) => PyDType(dtype).into_bound_py_any(py)?,
+        Meant::DType(dtype) => dtype.into_bound_py_any(py)?,
         Meant::Device(device) => PyDevice(device).into_bound_py_any(py)?,
     })
 }
 
-fn named(name: &str) -> Option<DType> {
-    match name {
-        "half" => Some(DType::F16),
-        "float" | "single" => Some(DType::F32),
-        "double" => Some(DType::F64),
-        "int" | "long" => Some(DType::I64),
-        _ => DType::parse(name),
-    }
+fn named(name: &str) -> Option<PyDType> {
+    Some(match name {
+        "half" => PyDType::real(DType::F16),
+        "float" | "single" => PyDType::real(DType::F32),
+        "double" => PyDType::real(DType::F64),
+        "int" | "long" => PyDType::real(DType::I64),
+        "complex64" | "cfloat" => PyDType::complex(DType::F32),
+        "complex128" | "cdouble" => PyDType::complex(DType::F64),
+        _ => PyDType::real(DType::parse(name)?),
+    })
 }
 
-/// Returns all dtypes.
+/// Returns all dtypes of real numbers.
 #[pyfunction]
 pub(crate) fn all_dtypes() -> Vec<PyDType> {
-    DType::ALL.map(PyDType).into()
+    DType::ALL.map(PyDType::real).into()
 }
 
 /// Returns the dtype of the result of an operation on operands of these two dtypes.
 #[pyfunction]
-pub(crate) fn promote_types(a: Wanted, b: Wanted) -> PyDType {
-    PyDType(a.0.promote(b.0))
+pub(crate) fn promote_types(a: AnyDType, b: AnyDType) -> PyDType {
+    let component = a.0.component.promote(b.0.component);
+    if a.0.is_complex || b.0.is_complex {
+        // An integer takes the precision of the complex number.
+        PyDType::complex(neurenix::complex::component(component))
+    } else {
+        PyDType::real(component)
+    }
 }

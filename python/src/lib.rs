@@ -10,6 +10,7 @@
 
 mod argument;
 mod capture;
+mod complex;
 mod create;
 mod custom;
 mod device;
@@ -75,6 +76,10 @@ mod _engine {
     #[pymodule_export]
     use crate::{
         capture::{PyRecorded, is_recording, recorded_draws},
+        complex::{
+            PyPair,
+            functions::{complex_factors, complex_function, complex_reduction, fourier},
+        },
         create::{
             PyGenerator, arange, bernoulli, eye, full, full_like, get_rng_state, linspace, manual_seed, ones,
             rand, randint, randn, randperm, set_rng_state, tensor, zeros,
@@ -153,7 +158,10 @@ mod _engine {
 
     #[pymodule_init]
     fn init(module: &pyo3::Bound<'_, pyo3::types::PyModule>) -> pyo3::PyResult<()> {
+        use pyo3::types::PyModuleMethods as _;
         crate::interrupt::begin();
+        let refusal = module.py().get_type::<crate::complex::NoComplexNumbers>();
+        module.add("NoComplexNumbers", refusal)?;
         crate::device::finish_at_exit(module)?;
         micrograd_rs::register(module, crate::values_host())
     }

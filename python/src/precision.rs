@@ -17,7 +17,7 @@ thread_local! {
 /// Returns this thread's ``autocast`` dtype, or ``None``.
 #[pyfunction]
 pub(crate) fn autocast_dtype() -> Option<PyDType> {
-    LOW.get().map(PyDType)
+    LOW.get().map(PyDType::real)
 }
 
 /// Sets this thread's ``autocast`` dtype; ``None`` turns it off.

@@ -159,8 +159,8 @@ def test_names_that_are_nearly_those_of_dtypes(name: str, meant: str) -> None:
 
 
 def test_other_names_are_told_with_what_there_is() -> None:
-    with pytest.raises(ValueError, match='^unknown dtype "complex64": the dtypes are bool'):
-        nx.zeros(2, dtype="complex64")
+    with pytest.raises(ValueError, match='^unknown dtype "rational": the dtypes are bool'):
+        nx.zeros(2, dtype="rational")
     with pytest.raises(TypeError, match="is not a dtype"):
         nx.zeros(2, dtype=3)
     for call in (lambda: X.to("nonsense"), lambda: nx.nn.Linear(2, 2).to("nonsense"), lambda: nx.Device("nonsense")):

@@ -96,8 +96,8 @@ def test_an_empty_tensor_needs_no_copy(shape: tuple[int, ...]) -> None:
 def test_what_must_be_copied_says_so() -> None:
     with pytest.raises(BufferError, match="copy=False"):
         nx.from_dlpack(np.ones(2), copy=False)
-    with pytest.raises(BufferError, match="copy=False"):
-        nx.ones(2, device="cpu").__dlpack__(copy=False)
+    # The caller refuses a copy, so the memory is shared, although a capsule without version cannot say "read-only".
+    assert "dltensor" in repr(nx.ones(2, device="cpu").__dlpack__(copy=False))
     x = nx.ones(2, device="cpu")
     assert nx.from_dlpack(x, copy=False) is x and nx.from_dlpack(x) is x
     copied = nx.from_dlpack(x, copy=True)

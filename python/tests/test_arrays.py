@@ -59,8 +59,8 @@ def test_tensors_come_by_dlpack(kind: type[Exchanged], dtype: str) -> None:
 
 
 def test_numpys_arrays_are_refused_as_such() -> None:
-    with pytest.raises(TypeError, match="an array of complex64"):
-        nx.tensor(np.ones(2, "complex64"))
+    with pytest.raises(TypeError, match="an array of datetime64"):
+        nx.tensor(np.ones(2, "datetime64[s]"))
 
 
 def test_states_of_bfloat16_are_loaded() -> None:

@@ -119,7 +119,7 @@ def test_the_values_are_the_tensors_own() -> None:
     ("array", "exception", "message"),
     [
         (Plain(lanes=4), TypeError, "4 lanes"),
-        (Plain(code=5, bits=64), TypeError, "type code 5, 64 bits"),
+        (Plain(code=3, bits=64), TypeError, "type code 3, 64 bits"),
         (Plain(version=2), RuntimeError, "version 2"),
         (Plain(ndim=-1), RuntimeError, "negative rank"),
         (Plain(shape=(ctypes.c_int64 * 2)(-1, 3)), RuntimeError, "negative size"),

@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [
     "README.md",
     "docs/python.md",
+    "docs/complex.md",
     "docs/directml.md",
     "docs/distributed.md",
     "docs/distributions.md",

@@ -309,7 +309,7 @@ def test_exceptions_have_the_right_kind() -> None:
     with pytest.raises(ValueError, match=r"\[2, 3\].*\[4, 5\]|\(2, 3\).*\(4, 5\)"):
         nx.ones(2, 3) @ nx.ones(4, 5)
     with pytest.raises(ValueError):
-        nx.zeros(2, dtype="complex64")
+        nx.zeros(2, dtype="rational")
     with pytest.raises(ValueError):
         nx.zeros(-1)
     with pytest.raises((ValueError, OverflowError, MemoryError)):
@@ -366,8 +366,7 @@ def test_other_libraries_take_and_give_arrays() -> None:
         assert np.array_equal(given.numpy(), array) and given.numpy().dtype == array.dtype
     with pytest.raises(BufferError):
         nx.ones(2, requires_grad=True).__dlpack__()
-    with pytest.raises(TypeError):
-        nx.from_dlpack(np.ones(2, "complex64"))
+    assert nx.from_dlpack(np.ones(2, "complex64")).tolist() == [1.0, 1.0]
 
 
 def test_size_is_a_number_and_a_function() -> None:

@@ -36,9 +36,11 @@
 
 mod array;
 pub mod compile;
+pub mod complex;
 pub mod data;
 pub mod distributed;
 pub mod error;
+pub mod fft;
 pub mod io;
 pub mod languages;
 pub mod loss;
@@ -99,6 +101,7 @@ mod pages {
     }
     pages! {
         Readme = "../../../README.md";
+        Complex = "../../../docs/complex.md";
         CustomKernels = "../../../docs/custom-kernels.md";
         Gradients = "../../../docs/gradients.md";
         LazyEvaluation = "../../../docs/lazy-evaluation.md";

@@ -10,6 +10,7 @@ from itertools import islice, repeat
 from typing import Any, NamedTuple
 
 from .. import _engine
+from .._complex import tensor as new_tensor
 from .._engine import Generator, Tensor
 from .dataset import BatchSampler, IterableDataset, RandomSampler, SequentialSampler, samples_of, whole_batches
 
@@ -29,11 +30,11 @@ def _collate(batch: list[Any]) -> Any:
     if isinstance(first, Tensor):
         return _engine.stack(batch)
     if isinstance(first, (bool, int, float)):
-        return _engine.tensor(batch, device="cpu")
+        return new_tensor(batch, device="cpu")
     if hasattr(first, "__array_interface__"):
         import numpy
 
-        return _engine.tensor(numpy.stack(batch), device="cpu")
+        return new_tensor(numpy.stack(batch), device="cpu")
     if isinstance(first, (str, bytes)):
         return batch
     if isinstance(first, Mapping):
@@ -77,7 +78,7 @@ def default_convert(data: Any) -> Any:
         return data
     if hasattr(data, "__array_interface__"):
         # Not numeric: text, times, objects.
-        return data if data.dtype.kind in "SUOMm" else _engine.tensor(data, device="cpu")
+        return data if data.dtype.kind in "SUOMm" else new_tensor(data, device="cpu")
     if isinstance(data, Mapping):
         return {key: default_convert(data[key]) for key in data}
     if isinstance(data, (list, tuple)):

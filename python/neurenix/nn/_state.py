@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from .. import _engine
+from .._complex import tensor as new_tensor
 from .._engine import Tensor
 
 
@@ -26,4 +27,4 @@ def as_value(given: Any) -> Tensor:
         return given.detach()
     for step in ("detach", "cpu"):  # For PyTorch tensors: detached, from any device.
         given = getattr(given, step)() if hasattr(given, step) else given
-    return _engine.tensor(given, device="cpu")
+    return new_tensor(given, device="cpu")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import _engine
+from .._complex import ComplexTensor, unwrap
 from .._engine import Tensor
 
 __all__ = ["Buffer", "Parameter"]
@@ -18,10 +20,24 @@ class Parameter(Tensor):
     """
 
     def __new__(cls, data: Any = None, requires_grad: bool = True, device: Any = None) -> Parameter:
+        if isinstance(data, ComplexTensor):
+            moved = data if device is None else data.to(device=device)
+            pair = _engine.Pair(unwrap(moved.detach()))
+            return super().__new__(_complex_class(cls), data=pair, requires_grad=requires_grad)
         return super().__new__(cls, data=data, device=device, requires_grad=requires_grad)
 
     def __repr__(self) -> str:
         return f"Parameter containing:\n{super().__repr__()}"
+
+
+class _ComplexParameter(Parameter, ComplexTensor):
+    """A parameter of complex numbers."""
+
+
+def _complex_class(cls: type[Parameter]) -> type[Parameter]:
+    if issubclass(cls, ComplexTensor):
+        return cls
+    return _ComplexParameter if cls is Parameter else type(cls.__name__, (cls, ComplexTensor), {})
 
 
 class Buffer(Tensor):

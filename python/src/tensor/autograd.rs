@@ -387,6 +387,6 @@ pub(crate) fn evaluate(py: Python<'_>, tensors: &Bound<'_, PyAny>) -> Result<()>
     if is_recording() {
         return Ok(());
     }
-    let tensors = crate::argument::tensors(tensors)?;
+    let tensors = crate::argument::values(tensors)?;
     compute(py, || Tensor::evaluate_all(&tensors.iter().collect::<Vec<_>>()))
 }

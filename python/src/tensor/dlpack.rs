@@ -71,6 +71,9 @@ struct Versioned {
 }
 
 const CPU: i32 = 1;
+/// DLPack's type codes of real and of complex floating-point numbers.
+const FLOAT: u8 = 2;
+const COMPLEX: u8 = 5;
 /// DLPack's device type codes by our device kinds.
 const GPUS: &[(&str, i32)] = &[("cuda", 2)];
 /// DLPack's number for CUDA's default stream.
@@ -215,6 +218,23 @@ fn not_handed_over(device: phynexus::Device) -> Failure {
     buffer_error(format!("DLPack export from {device} is not supported: use .cpu() first"))
 }
 
+/// An array of pairs as one of complex numbers. Nothing is left to do for strides of pairs that are kept together.
+fn of_complex((mut array, mut kept): (Array, Box<Exported>)) -> (Array, Box<Exported>) {
+    kept.shape.pop();
+    kept.strides.pop();
+    kept.strides.iter_mut().for_each(|stride| *stride /= 2);
+    array.ndim -= 1;
+    array.dtype = DataType { code: COMPLEX, bits: array.dtype.bits * 2, ..array.dtype };
+    (array, kept)
+}
+
+/// Whether the parts of each complex number are side by side in memory.
+fn are_together(pairs: &Tensor) -> Result<bool> {
+    let layout = &pairs.storage()?.layout;
+    let Some((last, strides)) = layout.strides.split_last() else { return Ok(false) };
+    Ok(*last == 1 && layout.offset.is_multiple_of(2) && strides.iter().all(|stride| stride % 2 == 0))
+}
+
 /// A tensor with the same values in newly allocated memory.
 fn copied(tensor: &Tensor) -> Result<Tensor> {
     let device = tensor.device();
@@ -317,7 +337,8 @@ impl PyTensor {
     ) -> Result<Bound<'py, PyAny>> {
         // In a recording, the current values would be baked in as constants.
         refuse_reading()?;
-        let mut tensor = self.tensor()?;
+        let is_complex = self.special.is_complex();
+        let mut tensor = self.seen(false).tensor()?;
         if tensor.requires_grad() {
             return Err(buffer_error("cannot export a tensor that requires gradients: use detach()"));
         }
@@ -349,19 +370,25 @@ impl PyTensor {
                 )));
             }
         };
-        // Before version 1.0 an export could not be marked read-only, so it must be a copy.
+        // Before version 1.0 an export could not be marked read-only, so it is a copy unless the caller refuses that.
         let versioned = max_version.is_some_and(|(major, _)| major >= 1);
-        if !versioned && no_copy {
-            return Err(buffer_error(
-                "without max_version >= (1, 0) the export needs a copy, which copy=False forbids",
-            ));
-        }
-        let own = !moved && (copy == Some(true) || !versioned);
+        let own = !moved && (copy == Some(true) || !versioned && !no_copy);
         let tensor = compute(py, || -> Result<Tensor> {
             tensor.evaluate()?;
+            if is_complex && !are_together(&tensor)? {
+                if no_copy {
+                    return Err(buffer_error(
+                        "exporting these complex numbers needs a copy, which copy=False forbids",
+                    ));
+                }
+                let whole = tensor.contiguous()?;
+                whole.evaluate()?;
+                return Ok(whole);
+            }
             if own { copied(&tensor) } else { Ok(tensor) }
         })?;
-        let (array, kept) = exported(&tensor, stream)?;
+        let exported = exported(&tensor, stream)?;
+        let (array, kept) = if is_complex { of_complex(exported) } else { exported };
         let context = Box::into_raw(kept).cast::<c_void>();
         if versioned {
             let flags = if own || moved { IS_COPIED } else { READ_ONLY };

@@ -79,7 +79,7 @@ fn specification(part: &Bound<'_, PyAny>, tensor: &Tensor) -> Result<IndexSpec> 
 fn specifications(key: &Bound<'_, PyAny>, tensor: &Tensor) -> Result<Vec<IndexSpec>> {
     let specifications = match key.cast::<PyTuple>() {
         Ok(parts) => parts.iter().map(|part| specification(&part, tensor)).collect::<Result<Vec<_>>>()?,
-        Err(_) => vec![specification(key, tensor)?],
+        Err(_) => vec![fitted(specification(key, tensor)?, tensor)?],
     };
     let taken: usize = specifications
         .iter()
@@ -95,6 +95,24 @@ fn specifications(key: &Bound<'_, PyAny>, tensor: &Tensor) -> Result<Vec<IndexSp
         return Err(Failure::from(pyo3::exceptions::PyIndexError::new_err(message)));
     }
     Ok(specifications)
+}
+
+/// A mask without elements selects nothing, also where a size of 0 stands for another.
+fn fitted(index: IndexSpec, tensor: &Tensor) -> Result<IndexSpec> {
+    let IndexSpec::Tensor(mask) = &index else { return Ok(index) };
+    let covered = tensor.shape().get(..mask.rank()).unwrap_or_default();
+    if mask.dtype() != DType::Bool || covered.is_empty() {
+        return Ok(index);
+    }
+    if !mask.shape().iter().zip(covered).all(|(&size, &whole)| size == whole || size == 0) {
+        let (mask, shape) = (show_shape(mask.shape()), show_shape(tensor.shape()));
+        let message = format!("a mask of shape {mask} does not fit a tensor of shape {shape}");
+        return Err(Failure::from(pyo3::exceptions::PyIndexError::new_err(message)));
+    }
+    if !mask.is_empty() {
+        return Ok(index);
+    }
+    Ok(IndexSpec::Tensor(Tensor::full(covered, false, DType::Bool, tensor.device())?))
 }
 
 /// A Python bool or 0-d `bool` tensor as an index: a mask of one element over an added axis.

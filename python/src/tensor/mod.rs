@@ -33,8 +33,9 @@ use self::lists::numbers;
 pub(crate) use crate::variable::PyTensor;
 use crate::{
     argument::{Given, Shape, varargs_sizes},
+    complex::{self, PyPair},
     device::{Named, PyDevice, chosen},
-    dtype::{Meant, PyDType, Wanted, meant},
+    dtype::{AnyDType, Meant, PyDType, Wanted, meant},
     error::{Result, type_error, value_error},
     interrupt::compute,
     size::size_of,
@@ -103,6 +104,9 @@ impl PyTensor {
         let dtype = dtype.map(|dtype| dtype.0);
         let given = arguments(args, data, shape)?;
         let (data, shape) = (given.0, given.1);
+        if let Some(pair) = data.as_ref().and_then(|data| data.cast::<PyPair>().ok()) {
+            return pair.get().tensor(requires_grad);
+        }
         let mut tensor = match data {
             Some(data) => convert(&data, dtype, device)?,
             None => {
@@ -119,12 +123,12 @@ impl PyTensor {
     /// The sizes of the dimensions.
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        size_of(py, self.variable().tensor().shape())
+        size_of(py, &self.sizes())
     }
     /// The number of dimensions.
     #[getter]
     fn ndim(&self) -> usize {
-        self.variable().tensor().rank()
+        self.sizes().len()
     }
     /// Returns the number of dimensions.
     fn dim(&self) -> usize {
@@ -132,11 +136,11 @@ impl PyTensor {
     }
     /// Returns the number of elements.
     fn numel(&self) -> usize {
-        self.variable().tensor().len()
+        self.sizes().iter().product()
     }
     /// Returns the size of an element in bytes.
     fn element_size(&self) -> usize {
-        self.variable().tensor().dtype().size()
+        self.variable().tensor().dtype().size() * if self.special.is_complex() { 2 } else { 1 }
     }
     /// The size of an element in bytes.
     #[getter]
@@ -151,7 +155,8 @@ impl PyTensor {
     /// The dtype of the elements.
     #[getter]
     fn dtype(&self) -> PyDType {
-        PyDType(self.variable().tensor().dtype())
+        let dtype = self.variable().tensor().dtype();
+        if self.special.is_complex() { PyDType::complex(dtype) } else { PyDType::real(dtype) }
     }
     /// The device that holds the elements.
     #[getter]
@@ -164,7 +169,7 @@ impl PyTensor {
         self.variable().tensor().device().name().starts_with("cuda")
     }
     fn is_floating_point(&self) -> bool {
-        self.variable().tensor().dtype().is_float()
+        !self.special.is_complex() && self.variable().tensor().dtype().is_float()
     }
     /// Returns whether the elements are contiguous in memory in row-major order; for a view, whether they are within the
     /// tensor that it was taken from. Evaluates other tensors.
@@ -217,7 +222,7 @@ impl PyTensor {
     fn to<'py>(
         slf: &Bound<'py, Self>,
         args: &Bound<'py, PyTuple>,
-        dtype: Option<Wanted>,
+        dtype: Option<AnyDType>,
         device: Option<Named>,
         non_blocking: bool,
         copy: bool,
@@ -226,8 +231,8 @@ impl PyTensor {
         let (mut dtype, mut device) = (dtype.map(|d| d.0), device.map(|d| d.0));
         for argument in args.iter().filter(|argument| !argument.is_none()) {
             if let Ok(other) = argument.cast::<PyTensor>() {
-                let other = other.get().variable().tensor();
-                (dtype, device) = (Some(other.dtype()), Some(other.device()));
+                let other = other.get();
+                (dtype, device) = (Some(other.dtype()), Some(other.variable().tensor().device()));
                 continue;
             }
             match meant(&argument)? {
@@ -236,8 +241,14 @@ impl PyTensor {
             }
         }
         let tensor = slf.get().tensor()?;
-        let dtype = dtype.unwrap_or(tensor.dtype());
         let device = device.unwrap_or(tensor.device());
+        let dtype = match dtype {
+            None => tensor.dtype(),
+            Some(dtype) => match dtype.engine() {
+                Ok(dtype) => dtype,
+                Err(_) => return complex::from_real(slf.py(), &tensor.to_device(device)?, dtype.component()),
+            },
+        };
         if !copy && dtype == tensor.dtype() && device == tensor.device() {
             return Ok(slf.clone());
         }
@@ -254,8 +265,11 @@ impl PyTensor {
         slf.get().moved(slf, crate::device::find(&format!("cuda:{}", device.unwrap_or(0)))?)
     }
     /// Converts to another dtype.
-    fn r#type<'py>(slf: &Bound<'py, Self>, dtype: Wanted) -> Result<Bound<'py, PyTensor>> {
-        converted(slf, dtype.0)
+    fn r#type<'py>(slf: &Bound<'py, Self>, dtype: AnyDType) -> Result<Bound<'py, PyTensor>> {
+        match dtype.0.engine() {
+            Ok(dtype) => converted(slf, dtype),
+            Err(_) => complex::from_real(slf.py(), &slf.get().tensor()?, dtype.0.component()),
+        }
     }
     /// Reinterprets the bytes as elements of another dtype of the same size.
     fn bitcast(&self, dtype: Wanted) -> Result<PyTensor> {
@@ -313,6 +327,7 @@ impl PyTensor {
     fn __index__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyAny>> {
         let dtype = self.variable().tensor().dtype();
         if !dtype.is_integer() {
+            let dtype = self.dtype().name();
             return Err(type_error(format!(
                 "a {dtype} tensor cannot be used as an index: only integer tensors can"
             )));
@@ -320,7 +335,7 @@ impl PyTensor {
         self.item(py)
     }
     fn __len__(&self) -> Result<usize> {
-        match self.variable().tensor().shape().first() {
+        match self.sizes().first() {
             Some(&size) => Ok(size),
             None => Err(type_error("a 0-d tensor has no len()")),
         }

@@ -18,6 +18,7 @@ use pyo3::{
 use super::{PyTensor, dlpack::import::exchanged};
 use crate::{
     argument::{fits, kind, number},
+    complex,
     device::Named,
     dtype::Wanted,
     error::{Result, runtime_error, type_error, value_error},
@@ -206,9 +207,7 @@ impl<'py> Nested<'py> {
                     item.py().check_signals()?;
                 }
             }
-            None => {
-                return Err(type_error(format!("expected a number, got {}", kind(item))));
-            }
+            None => return Err(complex::not_a_number(item)),
         }
         Ok(())
     }
@@ -218,8 +217,10 @@ impl<'py> Nested<'py> {
 fn as_array<'py>(data: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyAny>, DType)> {
     let array = numpy(data.py())?.call_method1("asarray", (data,))?;
     let kind = array.getattr("dtype")?;
-    if let Ok(Wanted(given)) = kind.extract() {
-        return Ok((array, given));
+    match kind.extract() {
+        Ok(Wanted(given)) => return Ok((array, given)),
+        Err(refusal) if complex::is_refusal(data.py(), &refusal) => return Err(refusal),
+        Err(_) => {}
     }
     let name: String = kind.getattr("name")?.extract()?;
     Err(PyErr::from(type_error(format!(

@@ -6,6 +6,7 @@ use pyo3::{prelude::*, types::PyAny};
 use super::{PyTensor, operand::Operand};
 use crate::{
     argument::{kind, number},
+    complex,
     error::{Result, type_error},
     precision,
     promotion::promoted,
@@ -38,22 +39,34 @@ impl PyTensor {
     #[inline]
     fn operator<'py>(
         &self,
+        name: &str,
         other: &Bound<'py, PyAny>,
         both: OfTensors,
         scalar: OfNumber,
     ) -> Result<Bound<'py, PyAny>> {
         let py = other.py();
-        match self.combined(other, both, scalar)? {
-            None => Ok(py.NotImplemented().into_bound(py)),
-            Some(result) => Ok(Bound::new(py, PyTensor::wrap(result))?.into_any()),
+        match self.combined(other, both, scalar) {
+            Ok(Some(result)) => Ok(Bound::new(py, PyTensor::wrap(result))?.into_any()),
+            Ok(None) if !complex::is_number(other) => Ok(py.NotImplemented().into_bound(py)),
+            Err(failure) if !complex::is_complex(other) => Err(failure),
+            _ => Ok(complex::as_complex(py, self)?.call_method1(name, (other,))?),
         }
     }
 
-    fn function(&self, other: &Bound<'_, PyAny>, both: OfTensors, scalar: OfNumber) -> Result<PyTensor> {
-        match self.combined(other, both, scalar)? {
-            Some(result) => Ok(PyTensor::wrap(result)),
-            None => Err(unknown(other)),
-        }
+    fn function<'py>(
+        &self,
+        name: &str,
+        other: &Bound<'py, PyAny>,
+        both: OfTensors,
+        scalar: OfNumber,
+    ) -> Result<Bound<'py, PyTensor>> {
+        let result = match self.combined(other, both, scalar) {
+            Ok(Some(result)) => return Ok(Bound::new(other.py(), PyTensor::wrap(result))?),
+            Ok(None) if !complex::is_number(other) => return Err(unknown(other)),
+            Err(failure) if !complex::is_complex(other) => return Err(failure),
+            _ => complex::as_complex(other.py(), self)?.call_method1(name, (other,))?,
+        };
+        result.cast_into().map_err(|_| unknown(other))
     }
 
     fn change(&self, other: &Bound<'_, PyAny>, both: OfTensors, scalar: OfNumber) -> Result<()> {
@@ -73,10 +86,10 @@ macro_rules! arithmetic {
         #[pymethods]
         impl PyTensor { $(
             fn $forward<'py>(&self, other: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
-                self.operator(other, Tensor::$both, |t, v| t.$scalar(v))
+                self.operator(stringify!($forward), other, Tensor::$both, |t, v| t.$scalar(v))
             }
             fn $backward<'py>(&self, other: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
-                self.operator(other, |t, o| o.$swapped(t), $swapped_scalar)
+                self.operator(stringify!($backward), other, |t, o| o.$swapped(t), $swapped_scalar)
             }
             fn $in_place(&self, other: &Bound<'_, PyAny>) -> Result<()> {
                 self.change(other, Tensor::$both, |t, v| t.$scalar(v))
@@ -143,7 +156,7 @@ impl PyTensor {
         if modulo.is_some() {
             return Err(type_error("pow: a modulus is not supported for tensors: use % on the result"));
         }
-        self.operator(other, Tensor::pow, |t, v| t.pow_scalar(v))
+        self.operator("__pow__", other, Tensor::pow, |t, v| t.pow_scalar(v))
     }
     fn __rpow__<'py>(
         &self,
@@ -151,7 +164,7 @@ impl PyTensor {
         modulo: Option<&Bound<'py, PyAny>>,
     ) -> Result<Bound<'py, PyAny>> {
         let _ = modulo;
-        self.operator(other, |t, o| o.pow(t), |t, v| t.rpow_scalar(v))
+        self.operator("__rpow__", other, |t, o| o.pow(t), |t, v| t.rpow_scalar(v))
     }
     fn __ipow__(&self, other: &Bound<'_, PyAny>, modulo: Option<&Bound<'_, PyAny>>) -> Result<()> {
         let _ = modulo;
@@ -170,22 +183,22 @@ impl PyTensor {
         self.map(Tensor::bitwise_not)
     }
     fn __lt__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
-        self.operator(other, Tensor::lt, |t, v| t.lt_scalar(v))
+        self.operator("__lt__", other, Tensor::lt, |t, v| t.lt_scalar(v))
     }
     fn __le__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
-        self.operator(other, Tensor::le, |t, v| t.le_scalar(v))
+        self.operator("__le__", other, Tensor::le, |t, v| t.le_scalar(v))
     }
     fn __gt__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
-        self.operator(other, Tensor::gt, |t, v| t.gt_scalar(v))
+        self.operator("__gt__", other, Tensor::gt, |t, v| t.gt_scalar(v))
     }
     fn __ge__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
-        self.operator(other, Tensor::ge, |t, v| t.ge_scalar(v))
+        self.operator("__ge__", other, Tensor::ge, |t, v| t.ge_scalar(v))
     }
     fn __eq__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
-        self.operator(other, Tensor::eq, |t, v| t.eq_scalar(v))
+        self.operator("__eq__", other, Tensor::eq, |t, v| t.eq_scalar(v))
     }
     fn __ne__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
-        self.operator(other, Tensor::ne, |t, v| t.ne_scalar(v))
+        self.operator("__ne__", other, Tensor::ne, |t, v| t.ne_scalar(v))
     }
     /// Returns the elements of this tensor where ``condition`` is true, and of ``other`` elsewhere.
     fn r#where(&self, condition: &PyTensor, other: &Bound<'_, PyAny>) -> Result<PyTensor> {
@@ -247,8 +260,8 @@ macro_rules! named {
         #[pymethods]
         impl PyTensor { $(
             $(#[doc = $doc])+
-            fn $name(&self, other: &Bound<'_, PyAny>) -> Result<PyTensor> {
-                self.function(other, Tensor::$both, |t, v| t.$scalar(v))
+            fn $name<'py>(&self, other: &Bound<'py, PyAny>) -> Result<Bound<'py, PyTensor>> {
+                self.function(stringify!($name), other, Tensor::$both, |t, v| t.$scalar(v))
             }
         )+ }
     };
@@ -281,36 +294,43 @@ named! {
 impl PyTensor {
     /// ``self + alpha * other``.
     #[pyo3(signature = (other, alpha=None))]
-    fn add(&self, other: &Bound<'_, PyAny>, alpha: Option<f64>) -> Result<PyTensor> {
+    fn add<'py>(&self, other: &Bound<'py, PyAny>, alpha: Option<f64>) -> Result<Bound<'py, PyTensor>> {
         match alpha {
-            None => self.function(other, Tensor::add, |t, v| t.add_scalar(v)),
+            None => self.function("add", other, Tensor::add, |t, v| t.add_scalar(v)),
             Some(alpha) => {
                 let tensor = self.tensor()?;
-                let Some(other) = Operand::beside(&tensor, other)? else { return Err(unknown(other)) };
-                let other = other.into_tensor(&tensor)?;
-                let (tensor, other) = promoted(tensor, other)?;
-                Ok(PyTensor::wrap(tensor.add(&other.mul_scalar(alpha)?)?))
+                let Some(operand) = Operand::beside(&tensor, other)? else { return Err(unknown(other)) };
+                let (tensor, added) = promoted(tensor.clone(), operand.into_tensor(&tensor)?)?;
+                Ok(Bound::new(other.py(), PyTensor::wrap(tensor.add(&added.mul_scalar(alpha)?)?))?)
             }
         }
     }
     /// ``self - alpha * other``.
     #[pyo3(signature = (other, alpha=None))]
-    fn sub(&self, other: &Bound<'_, PyAny>, alpha: Option<f64>) -> Result<PyTensor> {
+    fn sub<'py>(&self, other: &Bound<'py, PyAny>, alpha: Option<f64>) -> Result<Bound<'py, PyTensor>> {
         match alpha {
-            None => self.function(other, Tensor::sub, |t, v| t.sub_scalar(v)),
+            None => self.function("sub", other, Tensor::sub, |t, v| t.sub_scalar(v)),
             Some(alpha) => self.add(other, Some(-alpha)),
         }
     }
     /// ``self / other``. ``rounding_mode="floor"`` rounds the quotient down, ``"trunc"`` towards zero.
     #[pyo3(signature = (other, rounding_mode=None))]
-    fn div(&self, other: &Bound<'_, PyAny>, rounding_mode: Option<&str>) -> Result<PyTensor> {
+    fn div<'py>(
+        &self,
+        other: &Bound<'py, PyAny>,
+        rounding_mode: Option<&str>,
+    ) -> Result<Bound<'py, PyTensor>> {
         match rounding_mode {
-            None => self.function(other, Tensor::div, |t, v| t.div_scalar(v)),
-            Some("floor") => self.function(other, Tensor::floor_divide, |t, v| t.floor_divide_scalar(v)),
+            None => self.function("div", other, Tensor::div, |t, v| t.div_scalar(v)),
+            Some("floor") => {
+                self.function("floor_divide", other, Tensor::floor_divide, |t, v| t.floor_divide_scalar(v))
+            }
             Some("trunc") => {
-                let quotient = self.function(other, Tensor::div, |t, v| t.div_scalar(v))?;
+                let quotient = self.function("div", other, Tensor::div, |t, v| t.div_scalar(v))?;
                 let dtype = self.tensor()?.dtype();
-                quotient.map(|t| t.trunc()?.to_dtype(if dtype.is_float() { t.dtype() } else { dtype }))
+                let whole =
+                    |t: &Tensor| t.trunc()?.to_dtype(if dtype.is_float() { t.dtype() } else { dtype });
+                Ok(Bound::new(other.py(), quotient.get().map(whole)?)?)
             }
             Some(other) => {
                 let message = format!("unknown rounding_mode {other:?}: use None, \"floor\" or \"trunc\"");
@@ -320,7 +340,11 @@ impl PyTensor {
     }
     /// Alias of ``div``.
     #[pyo3(signature = (other, rounding_mode=None))]
-    fn divide(&self, other: &Bound<'_, PyAny>, rounding_mode: Option<&str>) -> Result<PyTensor> {
+    fn divide<'py>(
+        &self,
+        other: &Bound<'py, PyAny>,
+        rounding_mode: Option<&str>,
+    ) -> Result<Bound<'py, PyTensor>> {
         self.div(other, rounding_mode)
     }
     /// Returns True where both elements are nonzero.
@@ -371,7 +395,7 @@ impl PyTensor {
         alpha: Option<f64>,
     ) -> Result<Bound<'py, Self>> {
         let sum = slf.get().add(other, alpha)?;
-        slf.get().assign(sum.tensor()?)?;
+        slf.get().assign(sum.get().tensor()?)?;
         Ok(slf.clone())
     }
     /// In-place ``self - alpha * other``.
@@ -382,7 +406,7 @@ impl PyTensor {
         alpha: Option<f64>,
     ) -> Result<Bound<'py, Self>> {
         let difference = slf.get().sub(other, alpha)?;
-        slf.get().assign(difference.tensor()?)?;
+        slf.get().assign(difference.get().tensor()?)?;
         Ok(slf.clone())
     }
     /// In-place ``clamp``.

@@ -380,8 +380,8 @@ impl PyTensor {
     /// returns the shape and ``x.size(0)`` the size of one dimension.
     #[getter]
     fn size<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let tensor = self.variable().tensor();
-        counted(py, tensor.len(), tensor.shape())
+        let sizes = self.sizes();
+        counted(py, sizes.iter().product::<usize>(), &sizes)
     }
 }
 

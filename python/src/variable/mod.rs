@@ -8,6 +8,7 @@ pub(crate) mod special;
 use neurenix::nn::Parameter;
 use phynexus::Tensor;
 use pyo3::prelude::*;
+use smallvec::SmallVec;
 
 use self::special::Special;
 use crate::{error::Result, interrupt::compute};
@@ -50,6 +51,18 @@ impl PyTensor {
             return self.special_tensor();
         }
         if self.own.is_trainable() { Ok(self.own.leaf()?) } else { Ok(self.own.fresh()?) }
+    }
+
+    /// The shape; for complex numbers, without the axis of the parts.
+    pub(crate) fn sizes(&self) -> SmallVec<[usize; 4]> {
+        let tensor = self.variable().tensor();
+        let shape = tensor.shape();
+        SmallVec::from_slice(if self.special.is_complex() { &shape[..shape.len() - 1] } else { shape })
+    }
+
+    /// A tensor that shares this one's variable, and sees its values as complex numbers or as pairs of parts.
+    pub(crate) fn seen(&self, as_complex: bool) -> PyTensor {
+        PyTensor::at(self.own.clone(), self.special.seen(as_complex))
     }
 
     /// A new tensor from this one's value.

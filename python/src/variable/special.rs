@@ -9,7 +9,7 @@ use neurenix::nn::Parameter;
 use phynexus::Tensor;
 
 use super::PyTensor;
-use crate::error::Result;
+use crate::{complex::no_complex, error::Result};
 
 /// What is special about a tensor, in one number so that ordinary tensors pay for a single check.
 pub(crate) struct Special {
@@ -22,6 +22,8 @@ pub(crate) struct Special {
 const PLAIN: u32 = 1;
 /// A formerly plain tensor that has its own gradients now.
 const APART: u32 = 2;
+/// Pairs of parts that are seen as complex numbers. The engine's operations refuse them.
+const COMPLEX: u32 = 4;
 
 impl Special {
     pub(crate) fn none() -> Special {
@@ -38,12 +40,20 @@ impl Special {
         self.bits() != 0
     }
     pub(crate) fn is_plain(&self) -> bool {
-        self.bits() == PLAIN
+        self.bits() & !COMPLEX == PLAIN
+    }
+    pub(crate) fn is_complex(&self) -> bool {
+        self.bits() & COMPLEX != 0
+    }
+    /// The same for a tensor that sees the variable as complex numbers, or as pairs.
+    pub(crate) fn seen(&self, as_complex: bool) -> Special {
+        let bits = self.bits() & !COMPLEX | if as_complex { COMPLEX } else { 0 };
+        Special { bits: AtomicU32::new(bits), apart: self.apart.clone() }
     }
     /// Gives a plain tensor its own variable for gradients.
     pub(crate) fn part(&self, variable: Parameter) {
         if self.apart.set(variable).is_ok() {
-            self.bits.store(APART, Ordering::Relaxed);
+            self.bits.store(APART | self.bits() & COMPLEX, Ordering::Relaxed);
         }
     }
 }
@@ -57,6 +67,9 @@ impl PyTensor {
     /// The current value of a special tensor.
     #[cold]
     pub(crate) fn special_tensor(&self) -> Result<Tensor> {
+        if self.special.is_complex() {
+            return Err(no_complex());
+        }
         let variable = self.variable();
         if self.special.is_plain() {
             return Ok(variable.fresh()?.detach()?);

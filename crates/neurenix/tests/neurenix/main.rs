@@ -1,6 +1,7 @@
 //! The tests of the framework that can share a process.
 
 mod capture;
+mod complex;
 mod conformance;
 mod custom_kernels;
 mod evaluation;

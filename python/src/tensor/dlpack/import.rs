@@ -12,9 +12,11 @@ use pyo3::{
 };
 
 use super::{
-    Array, CPU, Device, Managed, NAME, VERSIONED, Versioned, buffer_error, device_at, dtype_of, taken,
+    Array, COMPLEX, CPU, DataType, Device, FLOAT, Managed, NAME, VERSIONED, Versioned, buffer_error,
+    device_at, dtype_of, taken,
 };
 use crate::{
+    complex,
     error::{Result, runtime_error, type_error},
     tensor::PyTensor,
 };
@@ -143,20 +145,32 @@ fn handed_over<'py>(
 /// through the CPU; it requires ``device``.
 #[pyfunction]
 #[pyo3(signature = (x, device=None, copy=None))]
-pub(crate) fn from_dlpack(
-    x: &Bound<'_, PyAny>,
+pub(crate) fn from_dlpack<'py>(
+    x: &Bound<'py, PyAny>,
     device: Option<crate::device::Named>,
     copy: Option<bool>,
-) -> Result<PyTensor> {
-    Ok(PyTensor::wrap(exchanged(x, device, copy)?))
+) -> Result<Bound<'py, PyTensor>> {
+    let (values, is_complex) = values_of(x, device, copy)?;
+    let values = PyTensor::wrap(values);
+    if is_complex { complex::wrapped(x.py(), &values) } else { Ok(Bound::new(x.py(), values)?) }
 }
 
-/// Implements [`from_dlpack`].
+/// The real tensor that [`from_dlpack`] creates.
 pub(crate) fn exchanged(
     x: &Bound<'_, PyAny>,
     device: Option<crate::device::Named>,
     copy: Option<bool>,
 ) -> Result<Tensor> {
+    let (values, is_complex) = values_of(x, device, copy)?;
+    if is_complex { Err(complex::no_complex()) } else { Ok(values) }
+}
+
+/// The values of an array, and whether they are the pairs of complex numbers.
+fn values_of(
+    x: &Bound<'_, PyAny>,
+    device: Option<crate::device::Named>,
+    copy: Option<bool>,
+) -> Result<(Tensor, bool)> {
     let py = x.py();
     let (kind, number): (i32, i32) = x.call_method0("__dlpack_device__")?.extract()?;
     let gpu = device_at(kind, number);
@@ -179,9 +193,18 @@ pub(crate) fn exchanged(
             "from_dlpack: the array was requested on the CPU but is on DLPack device ({kind}, {index})"
         )));
     }
-    let dtype = dtype_of(array.dtype)?;
+    let is_complex = array.dtype.code == COMPLEX;
+    let dtype = match is_complex {
+        true => dtype_of(DataType { code: FLOAT, bits: array.dtype.bits / 2, ..array.dtype })?,
+        false => dtype_of(array.dtype)?,
+    };
     // SAFETY: the capsule's producer follows DLPack's rules.
-    let (shape, strides) = unsafe { extents(array) }?;
+    let (mut shape, mut strides) = unsafe { extents(array) }?;
+    if is_complex {
+        shape.push(2);
+        strides.iter_mut().for_each(|stride| *stride *= 2);
+        strides.push(1);
+    }
     if copy == Some(false) && !shape.contains(&0) {
         return Err(buffer_error("from_dlpack: importing needs a copy, which copy=False forbids"));
     }
@@ -208,8 +231,9 @@ pub(crate) fn exchanged(
             })?
         }
     };
-    Ok(match device {
+    let tensor = match device {
         Some(device) => tensor.to_device(device.0)?,
         None => tensor,
-    })
+    };
+    Ok((tensor, is_complex))
 }

@@ -1,0 +1,321 @@
+"""Functions of the namespace for complex arguments. The real functions call these when they are given complex numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from . import _engine
+from ._complex import ComplexTensor, as_complex, axis_of, tensor, unwrap, wrap
+from ._complex_methods import by_parts
+from ._engine import NoComplexNumbers, Tensor
+from ._results import EighResult, QRResult, SlogdetResult, SVDResult
+
+_of = _engine.Pair.of
+
+
+def _kind(dtype: Any) -> Any:
+    """A complex dtype; the default is ``complex64``."""
+    kind = _engine.dtype("complex64" if dtype is None else dtype)
+    return kind if kind.is_complex else kind.to_complex()
+
+
+def _leaf(x: Tensor, requires_grad: bool) -> Tensor:
+    return x.requires_grad_() if requires_grad else x
+
+
+def _made(name: str) -> Callable[..., Tensor]:
+    create = getattr(_engine, name)
+
+    def function(
+        *sizes: Any, size: Any = None, shape: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False
+    ) -> Tensor:
+        given = sizes or ((size if shape is None else shape),)
+        return _leaf(create(*given, dtype=_kind(dtype).to_real(), device=device).to(_kind(dtype)), requires_grad)
+
+    return function
+
+
+def full(
+    size: Any = None, fill_value: Any = None, *, shape: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """A tensor of one complex number."""
+    if dtype is not None and not _engine.dtype(dtype).is_complex:
+        raise TypeError(f"full: {fill_value} is complex, which {_engine.dtype(dtype).name} is not")
+    size = shape if size is None else size
+    kind = _kind(dtype if dtype is not None or not hasattr(fill_value, "dtype") else fill_value.dtype)
+    value = tensor(fill_value, dtype=kind, device=device).reshape(())
+    size = (size,) if hasattr(size, "__index__") else tuple(size)
+    return _leaf(value.broadcast_to(size).contiguous(), requires_grad)
+
+
+def full_like(x: Tensor, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """A tensor of one number with the shape of ``x``."""
+    kind = x.dtype if dtype is None else _engine.dtype(dtype)
+    device = x.device if device is None else device
+    if not kind.is_complex:
+        return _engine.full(tuple(x.shape), fill_value, dtype=kind, device=device, requires_grad=requires_grad)
+    return full(tuple(x.shape), fill_value, dtype=kind, device=device, requires_grad=requires_grad)
+
+
+def _filled_like(value: int) -> Callable[..., Tensor]:
+    def function(x: Tensor, /, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+        return full_like(x, value, dtype=dtype, device=device, requires_grad=requires_grad)
+
+    return function
+
+
+def eye(n: int, m: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """A matrix with ones on a diagonal."""
+    from ._creation import eye as real
+
+    return _leaf(real(n, m, k=k, dtype=_kind(dtype).to_real(), device=device).to(_kind(dtype)), requires_grad)
+
+
+def linspace(
+    start: Any, stop: Any = None, num: Any = None, *, end: Any = None, steps: Any = None, dtype: Any = None,
+    device: Any = None, endpoint: bool = True, requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """Evenly spaced numbers on a line in the complex plane."""
+    from ._creation import linspace as real
+
+    first, last = complex(start), complex(end if stop is None else stop)
+    count = steps if num is None else num
+    options: Any = {"dtype": _kind(dtype).to_real(), "device": device, "endpoint": endpoint}
+    parts = (real(first.real, last.real, count, **options), real(first.imag, last.imag, count, **options))
+    return _leaf(wrap(_engine.stack(list(parts), -1)), requires_grad)
+
+
+def _drawn(name: str) -> Callable[..., Tensor]:
+    draw = getattr(_engine, name)
+    # Each part has half of the variance of a normal number.
+    scale = 0.5**0.5 if name == "randn" else 1.0
+
+    def function(
+        *sizes: Any, size: Any = None, generator: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False
+    ) -> Tensor:
+        given = sizes if size is None else size
+        given = (given,) if hasattr(given, "__index__") else tuple(given)
+        given = tuple(given[0]) if len(given) == 1 and not hasattr(given[0], "__index__") else given
+        pair = draw((*given, 2), generator=generator, dtype=_kind(dtype).to_real(), device=device)
+        return _leaf(wrap(pair * scale if scale != 1.0 else pair), requires_grad)
+
+    return function
+
+
+def _alike(tensors: Any) -> list[Tensor]:
+    """Tensors of one complex dtype, as pairs."""
+    kind = tensors[0].dtype
+    for each in tensors:
+        kind = _engine.promote_types(kind, each.dtype)
+    return [_of(each.to(kind)) for each in tensors]
+
+
+def cat(tensors: Any, dim: int = 0, **options: Any) -> Tensor:
+    """Concatenates tensors along a dimension."""
+    dim = options.get("axis", dim)
+    if dim is None:
+        return cat([each.reshape(-1) for each in tensors])
+    return wrap(_engine.cat(_alike(tensors), axis_of(tensors[0], dim)))
+
+
+def stack(tensors: Any, dim: int = 0, *, axis: int | None = None) -> Tensor:
+    """Stacks tensors along a new dimension."""
+    place = axis_of(tensors[0], dim if axis is None else axis, tensors[0].ndim + 1)
+    return wrap(_engine.stack(_alike(tensors), place))
+
+
+def where(condition: Tensor, first: Any = None, second: Any = None, /) -> Any:
+    """``first`` where the condition holds, elsewhere ``second``."""
+    if first is None and second is None:
+        return condition.nonzero(as_tuple=True)
+    like = first if isinstance(first, ComplexTensor) else second
+    if not isinstance(like, ComplexTensor):
+        like = as_complex(first if isinstance(first, Tensor) else second if isinstance(second, Tensor) else 0j, _default(condition))
+    both = as_complex(first, like), as_complex(second, like)
+    kind = _engine.promote_types(both[0].dtype, both[1].dtype)
+    condition = condition._nonzero() if isinstance(condition, ComplexTensor) else condition
+    return by_parts(_engine.where, condition, both[0].to(kind), both[1].to(kind))
+
+
+def _default(condition: Tensor) -> Tensor:
+    return _engine.zeros((), dtype="float32", device=condition.device).to("complex64")
+
+
+def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Tensor]:
+    """Coordinates of a grid from its axes."""
+    tensors = arrays[0] if len(arrays) == 1 and isinstance(arrays[0], (list, tuple)) else arrays
+    return by_parts(_grid, *tensors, indexing=indexing)
+
+
+def diff(x: Tensor, /, **options: Any) -> Tensor:
+    """The differences of adjacent elements along an axis."""
+    from ._reductions import diff as real
+
+    return by_parts(real, as_complex(x, x), **options)
+
+
+def _grid(*tensors: Tensor, indexing: str) -> Any:
+    return _engine.meshgrid(list(tensors), indexing)
+
+
+def einsum(equation: str, *operands: Any) -> Tensor:
+    """A sum of products over named dimensions."""
+    operands = tuple(operands[0]) if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else operands
+    if "->" not in equation:
+        inputs = equation.replace(" ", "")
+        letters = sorted({each for each in inputs if each.isalpha() and inputs.count(each) == 1})
+        equation = f"{inputs}->{'...' if '...' in inputs else ''}{''.join(letters)}"
+    inputs, output = equation.replace(" ", "").split("->")
+    terms = inputs.split(",")
+    if len(terms) == 1:
+        return by_parts(_engine.einsum, equation, operands[0])
+    if len(terms) == 2:
+        return _product(equation, *operands)
+    # Pairs from the left: what later terms or the output name is kept.
+    rest = "".join(terms[2:]) + output
+    kept = "".join(dict.fromkeys(each for each in terms[0] + terms[1] if each.isalpha() and each in rest))
+    kept = "..." * ("..." in terms[0] + terms[1]) + kept
+    first = _product(f"{terms[0]},{terms[1]}->{kept}", operands[0], operands[1])
+    return einsum(f"{','.join([kept, *terms[2:]])}->{output}", first, *operands[2:])
+
+
+def _product(equation: str, x: Tensor, y: Tensor) -> Tensor:
+    if not isinstance(x, ComplexTensor) and not isinstance(y, ComplexTensor):
+        return _engine.einsum(equation, x, y)
+    if not isinstance(x, ComplexTensor):
+        return by_parts(lambda part: _engine.einsum(equation, x.to(part.dtype), part), y)
+    if not isinstance(y, ComplexTensor):
+        return by_parts(lambda part: _engine.einsum(equation, part, y.to(part.dtype)), x)
+    kind = _engine.promote_types(x.dtype, y.dtype)
+    (a, b), (c, d) = ((z.to(kind).real, z.to(kind).imag) for z in (x, y))
+    real = _engine.einsum(equation, a, c) - _engine.einsum(equation, b, d)
+    return wrap(_engine.stack([real, _engine.einsum(equation, a, d) + _engine.einsum(equation, b, c)], -1))
+
+
+def isclose(x: Tensor, y: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
+    """Where elements agree within ``atol + rtol * abs(y)``."""
+    x = as_complex(x, x if isinstance(x, ComplexTensor) else y)
+    y = as_complex(y, x)
+    close = ((x - y).abs() <= atol + rtol * y.abs()) & y.isfinite() | (x == y)
+    return close | (x.isnan() & y.isnan()) if equal_nan else close
+
+
+def allclose(x: Tensor, y: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
+    """Whether all elements agree within ``atol + rtol * abs(y)``."""
+    return bool(isclose(x, y, rtol, atol, equal_nan).all())
+
+
+def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
+    """The inner products of vectors along an axis; the first are conjugated."""
+    return (x1.conj() * x2).sum(axis)
+
+
+# Linear algebra.
+def _matrices(name: str) -> Callable[..., Tensor]:
+    return lambda x: wrap(_engine.complex_function(name, _of(x)))
+
+
+def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
+    """The solutions of linear equations."""
+    kind = _engine.promote_types(x1.dtype, x2.dtype)
+    return wrap(_engine.complex_function("solve", _of(x1.to(kind)), _of(x2.to(kind))))
+
+
+def cholesky(x: Tensor, /, *, upper: bool = False) -> Tensor:
+    """The factor of Hermitian matrices."""
+    lower = wrap(_engine.complex_function("cholesky", _of(x)))
+    return lower.mH if upper else lower
+
+
+def qr(x: Tensor, /, *, mode: str = "reduced") -> QRResult:
+    """The QR decomposition."""
+    if mode not in ("reduced", "complete"):
+        raise ValueError(f"qr: mode is {mode!r}, it must be 'reduced' or 'complete'")
+    return QRResult(*map(wrap, _engine.complex_factors("qr", _of(x), mode == "complete")))
+
+
+def eigh(x: Tensor, /, UPLO: str = "L") -> EighResult:
+    """The eigenvalues and eigenvectors of Hermitian matrices."""
+    if UPLO not in ("L", "U"):
+        raise ValueError(f"eigh: UPLO is {UPLO!r}, it must be 'L' or 'U'")
+    values, vectors = _engine.complex_factors("eigh", _of(x if UPLO == "L" else x.mH))
+    return EighResult(values, wrap(vectors))
+
+
+def eigvalsh(x: Tensor, /, UPLO: str = "L") -> Tensor:
+    """The eigenvalues of Hermitian matrices."""
+    return eigh(x, UPLO)[0]
+
+
+def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVDResult:
+    """The singular value decomposition."""
+    u, values, vh = _engine.complex_factors("svd", _of(x), full_matrices)
+    return SVDResult(wrap(u), values, wrap(vh))
+
+
+def svdvals(x: Tensor, /) -> Tensor:
+    """The singular values."""
+    return _engine.complex_factors("svd", _of(x))[1]
+
+
+def slogdet(x: Tensor, /) -> SlogdetResult:
+    """The signs and logarithms of determinants."""
+    sign, logarithm = _engine.complex_factors("slogdet", _of(x))
+    return SlogdetResult(wrap(sign), logarithm)
+
+
+def _tolerance(x: Tensor, rtol: Any) -> Tensor:
+    kind = x.dtype.to_real()
+    if rtol is None:
+        rtol = max(x.shape[-2:]) * (2.0**-52 if kind.name == "float64" else 2.0**-23)
+    rtol = rtol if isinstance(rtol, Tensor) else _engine.tensor(rtol, dtype=kind, device=x.device)
+    return rtol.broadcast_to(tuple(x.shape[:-2]))
+
+
+def pinv(x: Tensor, /, *, rtol: Any = None) -> Tensor:
+    """The pseudoinverses."""
+    return wrap(_engine.complex_factors("pinv", _of(x), False, _tolerance(x, rtol))[0])
+
+
+def matrix_rank(x: Tensor, /, *, rtol: Any = None) -> Tensor:
+    """The ranks of matrices."""
+    values = svdvals(x)
+    least = values.amax(-1, True) * _tolerance(x, rtol).unsqueeze(-1)
+    return (values > least).sum(-1)
+
+
+def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1, dim: int | None = None) -> Tensor:
+    """The cross product along an axis of size 3."""
+    axis = axis if dim is None else dim
+    (a, b, c), (d, e, f) = (x.unbind(axis) for x in (x1, x2))
+    return stack([b * f - c * e, c * d - a * f, a * e - b * d], axis)
+
+
+def _again(name: str) -> Callable[..., Any]:
+    """The function itself, of operands that are all complex."""
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        from . import _functions, _manipulation, _methods
+
+        found = next(vars(each)[name] for each in (_manipulation, _functions, _methods) if name in vars(each))
+        if all(isinstance(x, ComplexTensor) for x in args if isinstance(x, Tensor)):
+            raise NoComplexNumbers(f"{name} does not take complex numbers yet")
+        return found(*(as_complex(x, x) if isinstance(x, Tensor) else x for x in args), **kwargs)
+
+    return function
+
+
+_AGAIN = "matmul mm bmm dot tensordot outer inner mv ger kron".split()
+_MATRICES = {name: _matrices(name) for name in ("inv", "det")}
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "zeros": _made("zeros"), "ones": _made("ones"), "empty": _made("zeros"), "full": full, "full_like": full_like,
+    "zeros_like": _filled_like(0), "empty_like": _filled_like(0), "ones_like": _filled_like(1), "eye": eye, "linspace": linspace, "rand": _drawn("rand"),
+    "randn": _drawn("randn"), "cat": cat, "concat": cat, "stack": stack, "where": where, "meshgrid": meshgrid,
+    "einsum": einsum, "diff": diff, "isreal": lambda x: x.imag == 0, "isclose": isclose, "allclose": allclose, "vecdot": vecdot, "solve": solve, "cholesky": cholesky,
+    "qr": qr, "eigh": eigh, "eigvalsh": eigvalsh, "svd": svd, "svdvals": svdvals, "slogdet": slogdet, "pinv": pinv,
+    "matrix_rank": matrix_rank, "cross": cross, "inverse": _MATRICES["inv"], "pinverse": lambda x, rcond=None: pinv(x, rtol=rcond),
+    **_MATRICES, **{name: _again(name) for name in _AGAIN},
+}  # fmt: skip
+"""The implementations by the names of the functions."""
