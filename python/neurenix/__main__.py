@@ -18,7 +18,8 @@ from .hardware._deployed import folders
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command and returns its exit code. ``arguments`` defaults to the program's arguments.
 
-    On the main thread, the first Ctrl-C lets a training run write a checkpoint; any other Ctrl-C ends the command.
+    On the main thread, the first Ctrl-C lets a training run write a checkpoint, and is passed on to launched processes;
+    any other Ctrl-C ends the command.
     """
     try:
         with _stopping(), _searching_packages():
@@ -44,7 +45,7 @@ def _stopping() -> Iterator[None]:
             signal.signal(number, handler)
 
     def stop(number: int, _frame: FrameType | None) -> None:
-        if not stop_training():
+        if not stop_training(number):
             restore()
             signal.raise_signal(number)
 

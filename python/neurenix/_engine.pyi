@@ -2239,7 +2239,7 @@ def solve(input: Tensor, other: Tensor) -> Tensor:
 def stack(tensors: Any, dim: SupportsIndex=0) -> Tensor:
     ...
 
-def stop_training() -> builtins.bool:
+def stop_training(signal: SupportsIndex) -> builtins.bool:
     ...
 
 def store_result(target: Tensor, result: Tensor) -> None:

@@ -46,11 +46,11 @@ fn run_command(py: Python<'_>, program: Vec<OsString>, arguments: Vec<OsString>)
     interrupt::compute(py, || Ok::<_, phynexus::Error>(neurenix_cli::commands::run(&program, arguments)))
 }
 
-/// Asks the command's training runs to finish their step and write a checkpoint. Returns False if none is running or
-/// they were asked before.
+/// Asks the command's training runs to finish their step and write a checkpoint, and launched processes to end, as a
+/// signal of this number does. Returns False if none is running or they were asked before.
 #[pyfunction]
-fn stop_training() -> bool {
-    neurenix_cli::commands::stop_training()
+fn stop_training(signal: i32) -> bool {
+    neurenix_cli::commands::stop_training(signal)
 }
 
 /// Returns the number of plans built so far; plans found in the cache do not count.

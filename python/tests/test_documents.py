@@ -44,6 +44,14 @@ def test_python_of_a_page_runs(page: str, monkeypatch: pytest.MonkeyPatch, tmp_p
     scope.clear()
 
 
+def test_names_that_the_page_calls_missing_are_missing() -> None:
+    text = (ROOT / "docs/distributed.md").read_text()
+    sentence = text.split("These names of `torch.distributed` are missing:")[1].split(". So are")[0]
+    names = re.findall(r"`(\w+)`", sentence)
+    assert len(names) > 10
+    assert [name for name in names if hasattr(nx.distributed, name)] == []
+
+
 def test_the_example_whose_types_are_checked_runs() -> None:
     scope = runpy.run_path(str(Path(__file__).parent / "typing_example.py"))
     assert scope["main"]() > 8.0

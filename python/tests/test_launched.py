@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import neurenix as nx
@@ -61,6 +65,68 @@ def launched(processes: int, script: Path, *arguments: str) -> None:
     command = [sys.executable, "-m", "neurenix", "launch", "-n", str(processes), str(script), *arguments]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_the_page_runs_in_two_processes_and_after_a_restart(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "distributed.md").read_text()
+    script = tmp_path / "page.py"
+    script.write_text("\n".join(re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)))
+    command = [sys.executable, "-m", "neurenix", "launch", "-n", "2", str(script)]
+    for _ in range(2):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert checkpoint.latest(tmp_path / "checkpoints") == tmp_path / "checkpoints" / "step-2"
+
+
+WAITING = """
+import os, sys, time
+
+print(f"process {os.getpid()} waits", flush=True)
+try:
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+    sys.exit(1)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no signals between processes")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_is_passed_on_to_the_ranks(number: signal.Signals, code: int, tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(WAITING)
+    words = ["launch", "-n", "2", "--restarts", "3", "--tag", str(script)]
+    # Processes that a shell starts in the background ignore SIGINT, and their children inherit it.
+    main = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    main += f"from neurenix.__main__ import main; raise SystemExit(main({words!r}))"
+    launcher = subprocess.Popen([sys.executable, "-c", main], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert launcher.stdout is not None
+    begun = [launcher.stdout.readline() for _ in range(2)]
+    assert sorted(line[:3] for line in begun) == ["[0]", "[1]"], begun
+    launcher.send_signal(number)
+    output, errors = launcher.communicate(timeout=60)
+    assert launcher.returncode == code, errors
+    assert "starting again" not in errors
+    if number == signal.SIGINT:
+        assert sorted(output.splitlines()) == ["[0] interrupted", "[1] interrupted"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not end processes with their parents")
+def test_ranks_end_with_a_launcher_that_is_killed(tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(WAITING)
+    command = [sys.executable, "-m", "neurenix", "launch", "-n", "2", str(script)]
+    launcher = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert launcher.stdout is not None
+    ranks = [int(launcher.stdout.readline().split()[1]) for _ in range(2)]
+    launcher.kill()
+    # The pipe closes when the last process that holds it has ended.
+    assert launcher.stdout.read() == ""
+    launcher.wait(timeout=60)
+    deadline = time.monotonic() + 30
+    while any(Path(f"/proc/{rank}/cmdline").exists() and Path(f"/proc/{rank}/cmdline").read_bytes() for rank in ranks):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 EARLY = """

@@ -10,18 +10,11 @@ use neurenix_cli::commands;
 
 fn main() -> ExitCode {
     fail_beyond_file_limits();
-    // The first Ctrl-C lets a training run write a checkpoint, and ends launched processes. Other commands keep the
-    // system's default handling.
+    // The first signal lets a training run write a checkpoint, and is passed on to launched processes. Other commands
+    // keep the system's default handling.
     let trains = std::env::args_os().nth(1).is_some_and(|command| command == "train" || command == "launch");
-    let watch = || {
-        ctrlc::set_handler(|| {
-            if !commands::stop_training() {
-                end()
-            }
-        })
-    };
     if trains && let Err(error) = watch() {
-        eprintln!("error: cannot handle Ctrl-C: {error}");
+        eprintln!("error: cannot handle signals: {error}");
         return ExitCode::FAILURE;
     }
     let program = std::env::current_exe().map_or_else(|_| "neurenix".into(), Into::into);
@@ -31,11 +24,31 @@ fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
+/// Handles the signals that ask a program to end.
+#[cfg(unix)]
+fn watch() -> std::io::Result<()> {
+    use signal_hook::{consts, iterator::Signals};
+    let mut signals = Signals::new([consts::SIGINT, consts::SIGTERM, consts::SIGHUP])?;
+    std::thread::Builder::new().spawn(move || signals.forever().for_each(receive))?;
+    Ok(())
+}
+
+#[cfg(not(unix))]
+fn watch() -> Result<(), ctrlc::Error> {
+    ctrlc::set_handler(|| receive(commands::INTERRUPT))
+}
+
+fn receive(signal: i32) {
+    if !commands::stop_training(signal) {
+        end()
+    }
+}
+
 /// Exits the process. Devices get a short time to finish submitted work.
 fn end() -> ! {
     const PATIENCE: Duration = Duration::from_secs(2);
     finish_within(PATIENCE);
-    process::exit(130)
+    process::exit(i32::from(commands::interrupted()))
 }
 
 /// Makes a write beyond the process's file size limit (`ulimit -f`) fail with an error, as in Python. By default the

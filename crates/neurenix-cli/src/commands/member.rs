@@ -8,6 +8,17 @@ use neurenix::{
     phynexus::{Device, distributed::Group},
 };
 
+/// Whether the launcher starts its processes again after a failure, as `TORCHELASTIC_MAX_RESTARTS` says.
+pub(super) fn may_restart() -> bool {
+    let most = std::env::var("TORCHELASTIC_MAX_RESTARTS").ok();
+    most.and_then(|most| most.parse::<u32>().ok()).is_some_and(|most| most > 0)
+}
+
+/// Whether it has done so.
+pub(super) fn is_restarted() -> Result<bool> {
+    Ok(Environment::from_process()?.restart_count > 0)
+}
+
 /// This process among those that a launcher has started. It leaves when it is dropped.
 pub(super) struct Member {
     pub(super) group: Arc<Group>,
@@ -32,11 +43,6 @@ impl Member {
     /// Whether this process writes files and prints.
     pub(super) fn leads(&self) -> bool {
         self.group.rank() == 0
-    }
-
-    /// Whether the launcher has started the processes again after a failure.
-    pub(super) fn is_restarted(&self) -> bool {
-        self.environment.restart_count > 0
     }
 
     /// What rank 0 decides.

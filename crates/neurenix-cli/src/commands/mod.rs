@@ -6,6 +6,7 @@ use std::{
     io::{ErrorKind, Write},
     path::Path,
     str::FromStr,
+    sync::atomic::{AtomicI32, Ordering},
 };
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -64,6 +65,10 @@ enum Command {
     Bench(bench::Arguments),
     /// Start a program in several processes that compute together
     Launch(launch::Arguments),
+    /// Execute a program that ends with its launcher
+    #[cfg(target_os = "linux")]
+    #[command(hide = true)]
+    Launched(launch::bound::Arguments),
     /// Show the kernels of a computation
     Explain(explain::Arguments),
     /// Print shell completions
@@ -134,8 +139,9 @@ const SUCCESS: u8 = 0;
 const FAILURE: u8 = 1;
 /// Exit code: a verification found a wrong result.
 const FAILED_CHECK: u8 = 2;
-/// Exit code: ended by Ctrl-C. Shells report this code for a process that SIGINT ended.
-const INTERRUPTED: u8 = 130;
+/// Exit code of a process of a job: its options or data cannot be used, so that starting it again would not help. Clap and
+/// Python's argparse have the same code.
+const USAGE: u8 = 2;
 /// Exit code: the reader of the output closed the pipe. Shells report this code for a process that SIGPIPE ended.
 const CLOSED_PIPE: u8 = 141;
 
@@ -146,7 +152,7 @@ const CLOSED_PIPE: u8 = 141;
 /// `program` starts a new process of this command: an executable, and any arguments before the command's own.
 /// `arguments` begin with the program name.
 ///
-/// The caller handles Ctrl-C: call [`stop_training`] at the first one.
+/// The caller handles Ctrl-C and other signals: call [`stop_training`].
 pub fn run(program: &[OsString], arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let command: Vec<OsString> = program.iter().chain(arguments.iter().skip(1)).cloned().collect();
@@ -163,7 +169,9 @@ pub fn run(program: &[OsString], arguments: impl IntoIterator<Item = OsString>) 
         Command::Devices(arguments) => devices::run(&arguments),
         Command::Train(arguments) => {
             let given = matches.subcommand_matches("train");
-            train::run(&arguments, &command, &|name| given.is_some_and(|given| is_given(given, name)))
+            train::run(&arguments, &command, program, &|name| {
+                given.is_some_and(|given| is_given(given, name))
+            })
         }
         Command::Predict(arguments) => predict::run(&arguments),
         Command::Export(arguments) => export::run(&arguments),
@@ -172,6 +180,8 @@ pub fn run(program: &[OsString], arguments: impl IntoIterator<Item = OsString>) 
         Command::Verify(arguments) => verify::run(&arguments, program),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Launch(arguments) => launch::run(&arguments, program),
+        #[cfg(target_os = "linux")]
+        Command::Launched(arguments) => launch::bound::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments),
         Command::Completions { shell } => completions(shell),
     };
@@ -181,18 +191,46 @@ pub fn run(program: &[OsString], arguments: impl IntoIterator<Item = OsString>) 
         }
         // The party that interrupts reports it: the Python package.
         if matches!(error, Error::Engine(EngineError::Interrupted)) {
-            return INTERRUPTED;
+            return interrupted();
         }
-        // If standard error is closed too, only the exit code reports the failure.
-        let _ = writeln!(std::io::stderr(), "error: {error}");
+        report(&error);
         FAILURE
     })
 }
 
-/// Asks running training to finish its step and write a checkpoint, and launched processes to end. Returns false if
-/// nothing is running, or it was asked before.
-pub fn stop_training() -> bool {
+fn report(error: &Error) {
+    // If standard error is closed too, only the exit code reports the failure.
+    let _ = writeln!(std::io::stderr(), "error: {error}");
+}
+
+/// The number of the signal of Ctrl-C.
+pub const INTERRUPT: i32 = 2;
+/// The numbers of SIGTERM and SIGHUP.
+const TERMINATE: i32 = 15;
+const HANG_UP: i32 = 1;
+
+/// The last signal that asked this process to end.
+static SIGNAL: AtomicI32 = AtomicI32::new(INTERRUPT);
+
+fn signal() -> i32 {
+    SIGNAL.load(Ordering::Acquire)
+}
+
+/// Asks running training to finish its step and write a checkpoint, and launched processes to end. `signal` is the
+/// signal's number. Returns false if nothing is running, or it was asked before.
+pub fn stop_training(signal: i32) -> bool {
+    SIGNAL.store(signal, Ordering::Release);
     launch::stop() || train::stop_training()
+}
+
+/// Exit code: ended by a signal, Ctrl-C if none was received. Shells report this code for a process that the signal
+/// ended.
+pub fn interrupted() -> u8 {
+    match signal() {
+        HANG_UP => 129,
+        TERMINATE => 143,
+        _ => 130,
+    }
 }
 
 /// Whether an option was given on the command line, as opposed to its default.

@@ -6,6 +6,7 @@ pub(in crate::commands) mod settings;
 mod summary;
 
 use std::{
+    cell::Cell,
     ffi::OsString,
     io::Write,
     path::{Path, PathBuf},
@@ -24,7 +25,7 @@ use serde::Serialize;
 
 use super::{
     counted, described, launch,
-    member::Member,
+    member::{self, Member},
     nature, print_json,
     run_folder::{RunConfig, RunFolder, StoredColumns, StoredNormalization},
 };
@@ -82,24 +83,56 @@ struct Outcome<'a> {
     device_nature: &'static str,
 }
 
-/// `command` starts this command again; `is_given` returns whether an option was given on the command line.
+/// `command` starts this command again, and `own` this program; `is_given` returns whether an option was given on the
+/// command line.
 pub(super) fn run(
     arguments: &Arguments,
     command: &[OsString],
+    own: &[OsString],
     is_given: &dyn Fn(&str) -> bool,
 ) -> Result<u8> {
+    if member::may_restart() && arguments.out.is_none() && arguments.resume.is_none() {
+        let message =
+            "the launcher restarts processes that fail: name a folder, to continue from its checkpoint";
+        super::report(&Error::data("--out", message));
+        return Ok(super::USAGE);
+    }
     let member = Member::join(arguments.threads)?;
     if let Some(devices) = arguments.devices.filter(|devices| *devices > 1 && member.is_none()) {
-        return launch::copies(command, devices);
+        return launch::copies(command, own, devices);
     }
     if let Some(threads) = arguments.threads {
         neurenix::set_threads(threads)?;
     }
-    let begun = match &member {
-        Some(member) if arguments.resume.is_none() => begun(member, arguments)?,
-        _ => arguments.resume.clone(),
+    let has_begun = Cell::new(false);
+    let result = train(arguments, member.as_ref(), is_given, &has_begun);
+    match &result {
+        Err(error) if (member.is_some() || member::may_restart()) && !has_begun.get() && recurs(error) => {
+            super::report(error);
+            Ok(super::USAGE)
+        }
+        _ => result,
+    }
+}
+
+/// Whether an error before training would occur again if the processes were restarted.
+fn recurs(error: &Error) -> bool {
+    use phynexus::Error::{Argument, UnknownDevice};
+    matches!(error, Error::Data { .. } | Error::Engine(Argument { .. } | UnknownDevice { .. }))
+}
+
+/// Trains in this process. `has_begun` is set when options and data have been checked.
+fn train(
+    arguments: &Arguments,
+    member: Option<&Member>,
+    is_given: &dyn Fn(&str) -> bool,
+    has_begun: &Cell<bool>,
+) -> Result<u8> {
+    let begun = match &arguments.resume {
+        Some(folder) => Some(folder.clone()),
+        None => begun(member, arguments)?,
     };
-    let follows = member.as_ref().is_some_and(|member| !member.leads());
+    let follows = member.is_some_and(|member| !member.leads());
     let open = |path: PathBuf| match follows {
         false => RunFolder::to_resume(&path),
         true => Ok((RunFolder::at(&path), RunFolder::at(&path).read_config()?)),
@@ -115,7 +148,7 @@ pub(super) fn run(
     settings.check()?;
     let device = super::device(settings.device.as_deref())?;
     settings.device = Some(device.name().to_owned());
-    let device = member.as_ref().map_or(Ok(device), |member| member.device(device))?;
+    let device = member.map_or(Ok(device), |member| member.device(device))?;
     if arguments.spill {
         spill(device)?;
     }
@@ -155,14 +188,15 @@ pub(super) fn run(
     for part in [&parts.training, &parts.validation, &parts.test] {
         trainer.check(part)?;
     }
-    if let Some(member) = &member {
+    if let Some(member) = member {
         trainer = trainer.with_group(member.group.clone());
         if !member.leads() {
             if let Some((folder, _)) = resumed {
                 trainer.resume(&folder.checkpoint_path())?;
             }
+            has_begun.set(true);
             let ending = trainer.run(&parts.training, Some(&parts.validation), &mut Follower::default())?;
-            return Ok(if ending == Ending::Interrupted { super::INTERRUPTED } else { super::SUCCESS });
+            return Ok(if ending == Ending::Interrupted { super::interrupted() } else { super::SUCCESS });
         }
     }
     // All options are valid at this point: create the folder only now.
@@ -173,6 +207,7 @@ pub(super) fn run(
         }
         None => RunFolder::choose(arguments.out.as_deref(), &config.name())?,
     };
+    has_begun.set(true);
     trainer.options.checkpoint = Some(folder.checkpoint_path());
     let result = announce(arguments, &config, &parts, &trainer, &folder)
         .and_then(|()| learn(arguments, &config, &parts, &mut trainer, &folder));
@@ -185,15 +220,14 @@ pub(super) fn run(
 }
 
 /// The folder of the run that a failure ended, if the launcher has started its processes again.
-fn begun(member: &Member, arguments: &Arguments) -> Result<Option<PathBuf>> {
-    if !member.is_restarted() {
+fn begun(member: Option<&Member>, arguments: &Arguments) -> Result<Option<PathBuf>> {
+    let Some(out) = arguments.out.as_ref().filter(|_| member::may_restart()) else { return Ok(None) };
+    if !member::is_restarted()? {
         return Ok(None);
     }
-    let Some(out) = &arguments.out else {
-        let message = "a run that is started again needs it, to continue from its checkpoint";
-        return Err(Error::data("--out", message));
-    };
-    let is_there = member.decided(RunFolder::at(out).checkpoint_path().exists())?;
+    let is_there = RunFolder::at(out).checkpoint_path().exists();
+    // Ranks must agree, and files may reach other machines late.
+    let is_there = member.map_or(Ok(is_there), |member| member.decided(is_there))?;
     Ok(is_there.then(|| out.clone()))
 }
 
@@ -219,7 +253,10 @@ fn announce(
         trainer.model.parameter_count(),
         described(trainer.device),
     )?;
-    say!("writing to {}", shown(&folder.path))
+    match trainer.history().epochs.len() {
+        0 => say!("writing to {}", shown(&folder.path)),
+        epochs => say!("continuing after epoch {epochs} in {}", shown(&folder.path)),
+    }
 }
 
 /// A path that is safe to show in a terminal.
@@ -269,15 +306,16 @@ fn learn(
         let mut words: Vec<String> = std::env::args().collect();
         words.truncate(words.iter().position(|word| word == "train").unwrap_or(0));
         let program = if words.is_empty() { "neurenix".to_owned() } else { words.join(" ") };
+        let devices = arguments.devices.map_or(String::new(), |devices| format!(" --devices {devices}"));
         let option = if arguments.tensorboard { " --tensorboard" } else { "" };
         // If standard error is closed, the exit code still reports the interruption.
         let _ = writeln!(
             std::io::stderr(),
-            "interrupted; to continue: {program} train --resume {}{option}",
+            "interrupted; to continue: {program} train --resume {}{devices}{option}",
             shown(&folder.path)
         );
         write_profile()?;
-        return Ok(super::INTERRUPTED);
+        return Ok(super::interrupted());
     }
     let best = trainer.restore_best()?;
     save_model(&folder.model_path(), trainer.model, std::collections::BTreeMap::new())?;

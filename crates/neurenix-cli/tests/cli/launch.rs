@@ -80,6 +80,113 @@ fn arguments_that_contradict_are_refused() {
     assert!(refused(&["--nodes", "2", "true"]).contains("--master-addr"));
     assert!(refused(&["--nodes", "2", "--master-addr", "host", "true"]).contains("--master-port"));
     assert!(refused(&["no such program"]).contains("no such program"));
+    assert!(refused(&["-n", "2", "-m", "module"]).contains("python -m MODULE"));
+    assert!(refused(&["--restart", "3", "true"]).contains("--restart"));
+}
+
+#[test]
+fn errors_that_would_occur_again_are_not_restarted() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = env!("CARGO_BIN_EXE_neurenix");
+    let told = |arguments: &[&str]| {
+        let mut launch = neurenix();
+        launch.args(["launch", "--nproc-per-node", "2", "--restarts", "2"]).args(arguments);
+        let output = launch.current_dir(folder.path()).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(!told.contains("starting again") && told.contains("would occur"), "{told}");
+        told
+    };
+    assert!(told(&[own, "train", "digits"]).contains("error: --out: "));
+    assert!(told(&[own, "train", "digits", "--no-such-option"]).contains("--no-such-option"));
+    assert!(told(&[own, "train", "digits", "--device", "none:7", "--out", "new"]).contains("none:7"));
+    assert!(!folder.path().join("new").exists());
+    fs::create_dir(folder.path().join("full")).unwrap();
+    fs::write(folder.path().join("full/other"), "").unwrap();
+    assert!(told(&[own, "train", "digits", "--device", "cpu", "--out", "full"]).contains("holds other"));
+    assert!(told(&["no such program"]).contains("no such program"));
+}
+
+#[cfg(unix)]
+#[test]
+fn lines_of_ranks_are_whole_and_begin_with_the_rank() {
+    let pieces =
+        "for i in 1 2 3; do printf a; sleep 0.01; printf b; sleep 0.01; echo c; done; printf end >&2";
+    let output = neurenix().args(["launch", "-n", "2", "--tag", "sh", "-c", pieces]).output().unwrap();
+    assert!(output.status.success());
+    let mut lines: Vec<_> = std::str::from_utf8(&output.stdout).unwrap().lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["[0] abc", "[0] abc", "[0] abc", "[1] abc", "[1] abc", "[1] abc"]);
+    let mut errors: Vec<_> = std::str::from_utf8(&output.stderr).unwrap().lines().collect();
+    errors.sort_unstable();
+    assert_eq!(errors, ["[0] end", "[1] end"]);
+}
+
+/// Starts a long run of two processes, and waits for its first checkpoint.
+#[cfg(target_os = "linux")]
+fn long_run(folder: &Path) -> std::process::Child {
+    let mut train = neurenix();
+    train.args(training(folder, "100000")).args(["--devices", "2"]);
+    let child =
+        train.stderr(std::process::Stdio::piped()).stdout(std::process::Stdio::null()).spawn().unwrap();
+    while !folder.join("checkpoint.safetensors").exists() {
+        thread::sleep(Duration::from_millis(2));
+    }
+    child
+}
+
+#[cfg(target_os = "linux")]
+fn send(signal: &str, process: &str) {
+    assert!(Command::new("kill").args([signal, process]).status().unwrap().success());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn signals_end_two_processes_as_one() {
+    for (signal, code) in [("-INT", 130), ("-TERM", 143), ("-HUP", 129)] {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("run");
+        let child = long_run(&folder);
+        send(signal, &child.id().to_string());
+        let output = child.wait_with_output().unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{told}");
+        assert!(told.contains("train --resume") && told.contains("--devices 2"), "{told}");
+        assert!((0..2).all(|rank| rank_of(&folder, rank).is_none()));
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn processes_end_with_a_launcher_that_is_killed() {
+    let parent = tempfile::tempdir().unwrap();
+    let folder = parent.path().join("run");
+    let mut child = long_run(&folder);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let begun = std::time::Instant::now();
+    while (0..2).any(|rank| rank_of(&folder, rank).is_some()) {
+        assert!(begun.elapsed() < Duration::from_secs(60));
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A program that ignores the first signal is killed by the second, and so is what it has started.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_second_signal_kills() {
+    let folder = tempfile::tempdir().unwrap();
+    let ready = folder.path().join("ready");
+    let program = format!("trap '' TERM; touch {}; while true; do sleep 0.05; done", ready.display());
+    let mut child = neurenix().args(["launch", "sh", "-c", &program]).spawn().unwrap();
+    while !ready.exists() {
+        thread::sleep(Duration::from_millis(2));
+    }
+    send("-TERM", &child.id().to_string());
+    thread::sleep(Duration::from_millis(300));
+    assert!(child.try_wait().unwrap().is_none());
+    send("-TERM", &child.id().to_string());
+    assert_eq!(child.wait().unwrap().code(), Some(143));
 }
 
 #[cfg(target_os = "linux")]
@@ -92,7 +199,7 @@ fn a_killed_process_costs_the_steps_since_the_checkpoint() {
     let mut launch = neurenix();
     launch.args(["launch", "--processes", "2", "--restarts", "1", program]).args(training(&killed, "5"));
     let child =
-        launch.stderr(std::process::Stdio::piped()).stdout(std::process::Stdio::null()).spawn().unwrap();
+        launch.stderr(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).spawn().unwrap();
     while !killed.join("checkpoint.safetensors").exists() {
         thread::sleep(Duration::from_millis(2));
     }
@@ -104,6 +211,7 @@ fn a_killed_process_costs_the_steps_since_the_checkpoint() {
     // The other rank names the one that ended, and the launcher says what it does.
     assert!(told.contains("rank 1") && told.contains("has ended"), "{told}");
     assert!(told.contains("starting again, restart 1 of 1"), "{told}");
+    assert!(std::str::from_utf8(&output.stdout).unwrap().contains("continuing after epoch "));
     assert_eq!(losses(&killed), losses(&whole));
 }
 

@@ -143,7 +143,7 @@ fn a_process_trains_twice() -> Outcome {
         assert_eq!(neurenix_cli::commands::run(&[], arguments.chain([out.clone().into_os_string()])), 0);
         assert!(out.join("report.html").exists());
     }
-    assert!(!neurenix_cli::commands::stop_training(), "no run is active");
+    assert!(!neurenix_cli::commands::stop_training(neurenix_cli::commands::INTERRUPT), "no run is active");
     Ok(())
 }
 
