@@ -84,8 +84,9 @@ from .random import randn as randn
 from .random import randn_like as randn_like
 
 if TYPE_CHECKING:
-    from . import amp as amp, data as data, distributed as distributed, distributions as distributions
-    from . import fft as fft, functional as functional, hardware as hardware, special as special
+    from . import amp as amp, autograd as autograd, data as data, distributed as distributed
+    from . import distributions as distributions, fft as fft, func as func, functional as functional, hardware as hardware
+    from . import special as special
     from . import io as io, linalg as linalg, models as models, nn as nn, onnx as onnx, optim as optim
     from . import quantize as quantize, random as random, utils as utils
     from ._compile import compile as compile
@@ -111,8 +112,8 @@ half, float, double, int, long = float16, float32, float64, int32, int64
 
 # Loaded on first use, to keep ``import neurenix`` fast.
 _MODULES = (
-    "amp", "data", "distributed", "distributions", "fft", "functional", "hardware", "io", "linalg", "models", "nn", "onnx", "optim",
-    "quantize", "random", "special", "utils",
+    "amp", "autograd", "data", "distributed", "distributions", "fft", "func", "functional", "hardware", "io", "linalg", "models", "nn",
+    "onnx", "optim", "quantize", "random", "special", "utils",
 )  # fmt: skip
 _LATER = {"save": "io", "load": "io", "compile": "_compile", "Profiler": "_profile", "CustomKernel": "_custom"}
 _LATER |= dict.fromkeys(("Module", "Linear", "Conv2d", "LSTM", "Sequential"), "nn")

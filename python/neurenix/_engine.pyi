@@ -678,7 +678,7 @@ class Tensor:
     def atanh(self, /) -> Tensor:
         ...
 
-    def backward(self, /, gradient: Tensor | None=None, retain_graph: builtins.bool | None=None, create_graph: builtins.bool=False) -> None:
+    def backward(self, /, gradient: Tensor | None=None, retain_graph: builtins.bool | None=None, create_graph: builtins.bool=False, inputs: Any | None=None) -> None:
         ...
 
     def bfloat16(self, /) -> Tensor:
@@ -1792,7 +1792,13 @@ def avg_pool2d(input: Tensor, kernel_size: Shape, stride: Shape | None=None, pad
 def avg_pool3d(input: Tensor, kernel_size: Shape, stride: Shape | None=None, padding: Shape=..., ceil_mode: builtins.bool=False, count_include_pad: builtins.bool=True) -> Tensor:
     ...
 
+def backward_all(outputs: Any, gradients: Sequence[Tensor | None], inputs: Any | None=None, retain_graph: builtins.bool=False, create_graph: builtins.bool=False) -> None:
+    ...
+
 def batch_norm(input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None=None, bias: Tensor | None=None, training: builtins.bool=False, momentum: SupportsFloat | SupportsIndex=0.1, eps: SupportsFloat | SupportsIndex=1e-05) -> Tensor:
+    ...
+
+def batched(function: Any, arguments: Any, size: SupportsIndex, randomness: str) -> list[tuple[Tensor, builtins.bool]]:
     ...
 
 def bernoulli(input: Tensor, *, generator: Generator | None=None) -> Tensor:
@@ -1966,6 +1972,9 @@ def gradients(output: Tensor, inputs: Any, grad_output: Tensor | None=None, crea
 def gradients_before_hooks(output: Tensor, inputs: Any, grad_output: Tensor, create_graph: builtins.bool) -> list[Tensor]:
     ...
 
+def gradients_of_all(outputs: Any, gradients: Sequence[Tensor | None], inputs: Any, retain_graph: builtins.bool=False, create_graph: builtins.bool=False) -> list[Tensor | None]:
+    ...
+
 def half_cosine(start: SupportsFloat | SupportsIndex, end: SupportsFloat | SupportsIndex, angle: SupportsFloat | SupportsIndex) -> builtins.float:
     ...
 
@@ -2000,6 +2009,9 @@ def interpolate(input: Tensor, size: Shape | None=None, scale_factor: SupportsFl
     ...
 
 def inv(input: Tensor) -> Tensor:
+    ...
+
+def is_batching() -> builtins.bool:
     ...
 
 def is_grad_enabled() -> builtins.bool:
@@ -2177,6 +2189,9 @@ def recurrent_layer(kind: str, input: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: 
     ...
 
 def reference_device() -> Device:
+    ...
+
+def refuse_anomalies(refuse: builtins.bool) -> builtins.bool:
     ...
 
 def release_graphs(outputs: Any, boundary: SupportsIndex) -> list[Tensor]:

@@ -149,6 +149,7 @@ mod _engine {
             movement::{broadcast_shapes, cat, einsum, meshgrid, stack, where_},
             numpy::from_bytes,
             reading::PyReading,
+            transforms::{backward_all, batched, gradients_of_all, is_batching, refuse_anomalies},
         },
         variable::PyTensor,
     };

@@ -241,6 +241,14 @@ pub enum Error {
         /// Which requirement is not met.
         message: String,
     },
+    /// A gradient has a NaN, which backward passes were to detect.
+    #[error("{op}: {message}")]
+    Anomaly {
+        /// What found it.
+        op: &'static str,
+        /// The operation whose gradient it is.
+        message: String,
+    },
     /// An invariant of the engine was broken. This is a bug to report, never the caller's fault.
     #[error("internal error in {place}: {message}; please report it")]
     Internal {

@@ -11,7 +11,7 @@ use phynexus::{
 };
 use pyo3::{prelude::*, types::PyTuple};
 
-use super::{PyTensor, collect::PyHook};
+use super::{PyTensor, collect::PyHook, transforms};
 use crate::{
     argument::tensors,
     dtype::tensor_of,
@@ -144,14 +144,16 @@ impl PyTensor {
     }
     /// Computes the gradients of this scalar and adds them to ``grad`` of every leaf. If this tensor is not a scalar,
     /// pass the gradient of the loss with respect to it as ``gradient``. With ``create_graph`` the gradients can be
-    /// differentiated again; they keep the graph alive until ``grad`` is cleared.
-    #[pyo3(signature = (gradient=None, retain_graph=None, create_graph=false))]
+    /// differentiated again; they keep the graph alive until ``grad`` is cleared. With ``inputs``, only these tensors get
+    /// gradients.
+    #[pyo3(signature = (gradient=None, retain_graph=None, create_graph=false, inputs=None))]
     fn backward(
         &self,
         py: Python<'_>,
         gradient: Option<&PyTensor>,
         retain_graph: Option<bool>,
         create_graph: bool,
+        inputs: Option<&Bound<'_, PyAny>>,
     ) -> Result<()> {
         if create_graph && retain_graph == Some(false) {
             return Err(runtime_error(
@@ -160,6 +162,10 @@ impl PyTensor {
         }
         let tensor = self.tensor()?;
         let gradient = gradient.map(PyTensor::tensor).transpose()?;
+        if let Some(inputs) = inputs {
+            let retain_graph = retain_graph.unwrap_or(create_graph);
+            return transforms::backward_towards(py, &tensor, gradient, inputs, retain_graph, create_graph);
+        }
         compute(py, || match gradient {
             gradient if create_graph => tensor.backward_create_graph(gradient.as_ref()),
             Some(gradient) => tensor.backward_from(&gradient, retain_graph == Some(true)),
@@ -377,7 +383,7 @@ pub(crate) fn as_variable(tensor: &Bound<'_, PyAny>) -> Result<PyTensor> {
     if tensor.requires_grad() {
         return Ok(PyTensor::wrap(tensor.reshape(tensor.shape())?));
     }
-    Ok(PyTensor::wrap(tensor.with_grad()?))
+    Ok(PyTensor::wrap(tensor.as_variable()?))
 }
 
 /// Evaluates several tensors together. While a function is recorded, it does nothing: a replay computes all results at

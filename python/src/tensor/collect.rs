@@ -21,9 +21,18 @@ pub(super) struct PyHook(pub(super) Py<PyAny>);
 
 impl HookFunction for PyHook {
     fn call(&self, gradient: &Tensor) -> phynexus::Result<Option<Tensor>> {
+        self.pass(gradient.clone())
+    }
+
+    /// A hook that returns ``NotImplemented`` ends the gradient's flow, as an ``autograd.Function`` without a gradient
+    /// does.
+    fn pass(&self, gradient: Tensor) -> phynexus::Result<Option<Tensor>> {
         Python::attach(|py| {
             let given = self.0.bind(py).call1((PyTensor::wrap(gradient.clone()),))?;
             if given.is_none() {
+                return Ok(Some(gradient));
+            }
+            if given.is(py.NotImplemented()) {
                 return Ok(None);
             }
             match given.cast::<PyTensor>() {

@@ -15,6 +15,7 @@ mod operators;
 pub(crate) mod reading;
 pub(crate) mod reduce;
 mod select;
+pub(crate) mod transforms;
 mod views;
 
 use phynexus::{

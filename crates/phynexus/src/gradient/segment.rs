@@ -49,7 +49,7 @@ impl Tensor {
         let (mut seen, mut sources) = (FastSet::default(), Vec::new());
         let mut released = Vec::new();
         for tensor in tensors.iter().filter(|tensor| tensor.requires_grad()) {
-            let sweep = Sweep::to_boundary(tensor, Some(boundary))?;
+            let sweep = Sweep::to_boundary(&[tensor], Some(boundary))?;
             for node in sweep.path.iter().filter(|node| seen.insert(node.number)) {
                 match sweep.passes(node) {
                     true => released.push(node.clone()),
@@ -73,7 +73,7 @@ impl Tensor {
         create_graph: bool,
     ) -> Result<Vec<Tensor>> {
         self.check_output_gradient("gradients", output_gradient)?;
-        let mut sweep = Sweep::towards(self, with_respect_to, None)?;
+        let mut sweep = Sweep::towards(&[self], with_respect_to, None)?;
         sweep.before_hooks = true;
         self.swept(sweep, output_gradient, with_respect_to, create_graph)
     }

@@ -6,8 +6,8 @@ use std::{cmp::Reverse, sync::Arc};
 use smallvec::SmallVec;
 
 use super::{
-    accumulate,
-    reduce::{Found, reduce, store},
+    accumulate, anomaly,
+    reduce::{Found, LeafGradient, reduce, store},
     segment::Running,
 };
 use crate::{
@@ -22,7 +22,7 @@ use crate::{
         gradient::{GradientMode, is_enabled, no_grad, record_gradients, rule},
         term::Term,
     },
-    schedule::{capture::is_recording, turns},
+    schedule::capture::is_recording,
 };
 
 /// Gradients of a loss with respect to its leaves.
@@ -130,7 +130,8 @@ impl Tensor {
         store(found)
     }
 
-    /// Returns the leaves that require gradients and on which this tensor depends.
+    /// Returns the leaves that require gradients and on which this tensor depends, and variables without values (see
+    /// [`Tensor::as_variable`]).
     ///
     /// # Errors
     /// [`Error::NoGradient`] if the graph was released.
@@ -138,9 +139,9 @@ impl Tensor {
         if !self.requires_grad() {
             return Ok(Vec::new());
         }
-        let sweep = Sweep::to_leaves(self)?;
-        let leaves = sweep.path.iter().map(|node| Tensor::from_node(node.clone())).filter(Tensor::is_leaf);
-        Ok(leaves.collect())
+        let sweep = Sweep::to_leaves(&[self])?;
+        let is_first = |node: &&Arc<Node>| !node.body().sources.iter().any(|source| source.requires_grad);
+        Ok(sweep.path.iter().filter(is_first).map(|node| Tensor::from_node(node.clone())).collect())
     }
 
     /// Returns whether gradients can flow from this tensor to others: it is not a leaf, and no backward pass has
@@ -198,7 +199,7 @@ impl Tensor {
             return Err(Error::NoGradient { op, hint: ASK_FOR_GRADIENTS.to_owned() });
         }
         self.swept(
-            Sweep::towards(self, with_respect_to, None)?,
+            Sweep::towards(&[self], with_respect_to, None)?,
             output_gradient,
             with_respect_to,
             create_graph,
@@ -213,7 +214,7 @@ impl Tensor {
         with_respect_to: &[&Tensor],
         create_graph: bool,
     ) -> Result<Vec<Tensor>> {
-        let swept = sweep.run(self, output_gradient, create_graph)?;
+        let swept = sweep.run(&[(self, output_gradient)], create_graph)?;
         let found = |target: &&Tensor| match swept.gradients.get(&target.node().number) {
             Some(gradient) => Ok(gradient.clone()),
             None => Formula::of(*target).like(0.0).tensor(),
@@ -227,33 +228,12 @@ impl Tensor {
         output_gradient: &Tensor,
         retain_graph: bool,
         create_graph: bool,
-    ) -> Result<Vec<(Tensor, Tensor)>> {
+    ) -> Result<Vec<LeafGradient>> {
         self.check_output_gradient("backward", output_gradient)?;
-        let sweep = Sweep::to_leaves(self)?;
-        sweep.evaluate_collected()?;
-        let collectives = turns::recorded();
-        let swept = sweep.run(self, output_gradient, create_graph)?;
-        if !retain_graph {
-            swept.path.iter().for_each(|node| node.release());
-        }
-        let mut gradients = swept.gradients;
-        let is_computed_here =
-            |gradient: &Tensor| !gradient.is_evaluated() && !gradient.is_same(output_gradient);
-        for gradient in gradients.values().filter(|gradient| is_computed_here(gradient)) {
-            gradient.node().body().beside = Some(Arc::downgrade(self.node()));
-        }
-        // Every rank must run their collectives now, whatever it reads next.
-        if turns::recorded() != collectives && !is_recording() {
-            Tensor::evaluate_all(&gradients.values().collect::<Vec<_>>())?;
-        }
-        let leaf = |node: &Arc<Node>| {
-            let gradient = gradients.remove(&node.number)?;
-            Some((Tensor::from_node(node.clone()), gradient))
-        };
-        Ok(swept.path.iter().filter_map(leaf).collect())
+        Sweep::to_leaves(&[self])?.gradients(&[(self, output_gradient)], retain_graph, create_graph)
     }
 
-    fn unit_gradient(&self, op: &'static str) -> Result<Tensor> {
+    pub(super) fn unit_gradient(&self, op: &'static str) -> Result<Tensor> {
         if self.len() != 1 {
             let given = if op == "gradients" { "vector_jacobian_product()" } else { "backward_from()" };
             let hint = format!(
@@ -306,7 +286,8 @@ fn differentiate_body(composite: &Composite, call: &rule::Call) -> Result<rule::
     // Nodes older than the body belong to the caller's sweep.
     let boundary = inputs.iter().map(|t| t.node().number).max();
     let gradient = Tensor::from_term(call.gradient)?;
-    let mut swept = Sweep::towards(&output, &targets, boundary)?.run(&output, &gradient, create_graph)?;
+    let mut swept =
+        Sweep::towards(&[&output], &targets, boundary)?.run(&[(&output, &gradient)], create_graph)?;
     if !create_graph {
         let is_inner = |node: &&Arc<Node>| Some(node.number) > boundary;
         swept.path.iter().filter(is_inner).for_each(|node| node.release());
@@ -323,7 +304,7 @@ pub(super) struct Sweep {
     /// The nodes to visit, latest first.
     pub(super) path: Vec<Arc<Node>>,
     /// The nodes whose gradients are wanted; `None` for the leaves.
-    targets: Option<FastSet<u64>>,
+    pub(super) targets: Option<FastSet<u64>>,
     /// The nodes of the path that depend on a target; `None` for all.
     useful: Option<FastSet<u64>>,
     /// The sweep stops at nodes up to this number.
@@ -335,27 +316,27 @@ pub(super) struct Sweep {
 /// The result of a sweep.
 pub(super) struct Swept {
     path: Vec<Arc<Node>>,
-    gradients: FastMap<u64, Tensor>,
+    pub(super) gradients: FastMap<u64, Tensor>,
 }
 
 impl Sweep {
-    fn to_leaves(root: &Tensor) -> Result<Sweep> {
-        Sweep::to_boundary(root, None)
+    pub(super) fn to_leaves(roots: &[&Tensor]) -> Result<Sweep> {
+        Sweep::to_boundary(roots, None)
     }
 
-    pub(super) fn to_boundary(root: &Tensor, boundary: Option<u64>) -> Result<Sweep> {
+    pub(super) fn to_boundary(roots: &[&Tensor], boundary: Option<u64>) -> Result<Sweep> {
         let mut sweep =
             Sweep { path: Vec::new(), targets: None, useful: None, boundary, before_hooks: false };
-        sweep.collect(root, 0)?;
+        sweep.collect(roots, 0)?;
         Ok(sweep)
     }
 
-    pub(super) fn towards(root: &Tensor, targets: &[&Tensor], boundary: Option<u64>) -> Result<Sweep> {
+    pub(super) fn towards(roots: &[&Tensor], targets: &[&Tensor], boundary: Option<u64>) -> Result<Sweep> {
         let numbers: FastSet<u64> = targets.iter().map(|t| t.node().number).collect();
         let first = numbers.iter().copied().min().unwrap_or(u64::MAX);
         let targets = Some(numbers.clone());
         let mut sweep = Sweep { path: Vec::new(), targets, useful: None, boundary, before_hooks: false };
-        sweep.collect(root, first)?;
+        sweep.collect(roots, first)?;
         let mut useful = numbers;
         for node in sweep.path.iter().rev() {
             if !useful.contains(&node.number)
@@ -374,11 +355,11 @@ impl Sweep {
         *node.op() != Op::Buffer && Some(node.number) > self.boundary
     }
 
-    /// Collects the nodes between the root and those numbered at least `first`.
-    fn collect(&mut self, root: &Tensor, first: u64) -> Result<()> {
+    /// Collects the nodes between the roots and those numbered at least `first`.
+    fn collect(&mut self, roots: &[&Tensor], first: u64) -> Result<()> {
         let mut seen: FastSet<u64> = FastSet::default();
-        let mut stack = vec![root.node().clone()];
-        seen.insert(root.node().number);
+        let mut stack: Vec<Arc<Node>> = roots.iter().map(|root| root.node().clone()).collect();
+        stack.retain(|root| root.number >= first && seen.insert(root.number));
         while let Some(node) = stack.pop() {
             if self.passes(&node) && node.number > first {
                 if node.is_released() {
@@ -402,11 +383,11 @@ impl Sweep {
         Ok(())
     }
 
-    fn is_useful(&self, node: &Node) -> bool {
+    pub(super) fn is_useful(&self, node: &Node) -> bool {
         node.requires_grad && self.useful.as_ref().is_none_or(|useful| useful.contains(&node.number))
     }
 
-    fn is_wanted(&self, node: &Node) -> bool {
+    pub(super) fn is_wanted(&self, node: &Node) -> bool {
         match &self.targets {
             Some(targets) => targets.contains(&node.number),
             None => *node.op() == Op::Buffer,
@@ -415,7 +396,7 @@ impl Sweep {
 
     /// Evaluates the gradients already collected in the leaves. Otherwise the graph they depend on would stay alive
     /// until their sums with the new gradients are read.
-    fn evaluate_collected(&self) -> Result<()> {
+    pub(super) fn evaluate_collected(&self) -> Result<()> {
         if is_recording() {
             return Ok(());
         }
@@ -424,20 +405,23 @@ impl Sweep {
         Tensor::evaluate_all(&collected.iter().collect::<Vec<_>>())
     }
 
-    /// Applies the gradient rules along the path.
-    fn run(self, root: &Tensor, output_gradient: &Tensor, create_graph: bool) -> Result<Swept> {
+    /// Applies the gradient rules along the path, from roots with their gradients.
+    pub(super) fn run(self, roots: &[(&Tensor, &Tensor)], create_graph: bool) -> Result<Swept> {
         let _guard: GradientMode = record_gradients(create_graph);
         let _running = Running::begin();
         let mut pending: FastMap<u64, SmallVec<[Tensor; 2]>> = FastMap::default();
         let mut gradients: FastMap<u64, Tensor> = FastMap::default();
-        pending.entry(root.node().number).or_default().push(output_gradient.clone());
+        for (root, gradient) in roots {
+            pending.entry(root.node().number).or_default().push((*gradient).clone());
+        }
         for node in &self.path {
             interrupt::check()?;
             let Some(contributions) = pending.remove(&node.number) else { continue };
             let mut gradient = accumulate::total(contributions)?;
             let hooks = hooks_of(node).filter(|_| !(self.before_hooks && self.is_wanted(node)));
             if let Some(hooks) = &hooks {
-                gradient = hooks.apply(gradient)?;
+                let Some(passed) = hooks.apply(gradient)? else { continue };
+                gradient = passed;
             }
             let is_retained = self.targets.is_none() && hooks.is_some_and(|hooks| hooks.retains());
             if is_retained || self.is_wanted(node) {
@@ -474,6 +458,7 @@ impl Sweep {
                     return Err(Error::internal("gradients", message));
                 }
                 let found = Tensor::from_term(&found)?;
+                anomaly::check(op, &found)?;
                 pending.entry(number).or_default().push(found);
             }
         }

@@ -196,6 +196,11 @@ impl Tensor {
         known.is_some()
     }
 
+    /// Notes that every element lies within the bounds known for another tensor.
+    pub(crate) fn note_bounds_of(&self, other: &Tensor) {
+        self.note(other.node().known().map(Extremes::into_bounds));
+    }
+
     /// Copies the bounds known for another tensor with the same elements, for an argument of a function being captured.
     pub(crate) fn note_argument(&self, other: &Tensor, reliance: Arc<Reliance>) {
         self.note(

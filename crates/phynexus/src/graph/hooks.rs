@@ -16,6 +16,11 @@ use crate::{Error, Result};
 pub trait HookFunction: Any + Send + Sync {
     /// Returns the gradient that replaces `gradient`, or `None` to leave it unchanged.
     fn call(&self, gradient: &Tensor) -> Result<Option<Tensor>>;
+
+    /// Returns the gradient after the call, or `None` if the function ends its flow.
+    fn pass(&self, gradient: Tensor) -> Result<Option<Tensor>> {
+        Ok(Some(self.call(&gradient)?.unwrap_or(gradient)))
+    }
 }
 
 impl<F: Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync + 'static> HookFunction for F {
@@ -115,18 +120,18 @@ impl Hooks {
         list.extract_if(.., |(_, hook)| Arc::strong_count(hook) == 1).map(|(_, hook)| hook).collect()
     }
 
-    /// Applies the functions to a gradient, in the order in which they were added.
-    pub(crate) fn apply(&self, mut gradient: Tensor) -> Result<Tensor> {
+    /// Applies the functions to a gradient, in the order in which they were added. `None` if one ends its flow.
+    pub(crate) fn apply(&self, mut gradient: Tensor) -> Result<Option<Tensor>> {
         let list = self.0.list.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for (_, hook) in list {
-            let Some(new) = hook.call(&gradient)? else { continue };
+            let Some(new) = hook.pass(gradient.clone())? else { return Ok(None) };
             if new.shape() != gradient.shape() || new.device() != gradient.device() {
                 let hint = "a hook must return a gradient with the shape and device of its argument";
                 return Err(Error::shape("hook", &[gradient.shape(), new.shape()], hint));
             }
             gradient = new.to_dtype(gradient.dtype())?;
         }
-        Ok(gradient)
+        Ok(Some(gradient))
     }
 
     pub(crate) fn retains(&self) -> bool {

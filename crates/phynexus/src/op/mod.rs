@@ -12,6 +12,7 @@ pub use elementwise::Combine;
 pub(crate) use unary::Class;
 pub use unary::Unary;
 
+pub(crate) mod batch;
 pub mod check;
 pub mod composite;
 pub(crate) mod custom;

@@ -20,6 +20,7 @@ use crate::{
     graph::Reliance,
     op::{Op, gradient},
     random::Generator,
+    schedule::batching,
     shape::Layout,
 };
 
@@ -87,18 +88,31 @@ impl Drop for ModeGuard {
     }
 }
 
-/// Returns whether this thread is capturing a function: its operations must not be evaluated yet, and its random
-/// numbers are drawn at replay.
-pub fn is_recording() -> bool {
+/// Returns whether this thread is capturing a function, whose random numbers are drawn at replay.
+pub fn is_capturing() -> bool {
     MODE.with_borrow(|mode| !matches!(mode, Mode::Evaluating))
 }
 
-/// Fails if this thread is capturing a function. Call this before exposing a tensor's memory, as reading does.
+/// Returns whether this thread is capturing a function, or tracing one for a batch: its operations must not be evaluated
+/// yet.
+pub fn is_recording() -> bool {
+    is_capturing() || batching::is_tracing()
+}
+
+/// Fails if this thread is capturing a function, or tracing one for a batch. Call this before exposing a tensor's memory,
+/// as reading does.
 ///
 /// # Errors
-/// [`Error::Argument`] while a function is captured.
+/// [`Error::Argument`] while a function is captured or traced.
 pub fn refuse_reading() -> Result<()> {
-    match is_recording() {
+    if batching::is_tracing() {
+        return Err(Error::argument(
+            "vmap",
+            "the function reads the value of a tensor, as if, while, item() and print do: it is called once for all \
+             examples. Select with where(), or read the value outside",
+        ));
+    }
+    match is_capturing() {
         true => Err(Error::argument(
             "capture",
             "the captured function reads the value of a tensor: return the tensor, and read it outside",
@@ -122,7 +136,7 @@ pub fn outside<T>(work: impl FnOnce() -> T) -> T {
 /// # Errors
 /// If the device has no memory for the leaf.
 pub fn adopt(tensor: &Tensor) -> Result<Tensor> {
-    if !is_recording() {
+    if !is_capturing() {
         return Ok(tensor.clone());
     }
     let (leaf, reliance) = outside(|| stand_in(tensor))?;

@@ -8,6 +8,7 @@ mod advice;
 mod allocations;
 mod answers;
 pub(crate) mod backlog;
+pub mod batching;
 mod build;
 mod cache;
 pub mod capture;

@@ -146,6 +146,10 @@ impl Walker {
             let data = data.clone();
             drop(body);
             self.add(node.clone(), SmallVec::new(), Some(data));
+        } else if *node.op() == Op::Buffer {
+            let message = "this tensor was computed from an argument of a function that was traced for a batch, and kept: \
+                           return it instead";
+            return Err(Error::argument("vmap", message));
         } else if body.sources.is_empty() && !matches!(node.op(), Op::Constant(_) | Op::Iota(_)) {
             let message = format!("{} has neither data nor operands", node.op().name());
             return Err(Error::internal("evaluate", message));

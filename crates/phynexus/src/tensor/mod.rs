@@ -3,6 +3,9 @@
 
 #[cfg(test)]
 mod advanced_tests;
+pub mod batch;
+#[cfg(test)]
+mod batch_tests;
 mod binary;
 mod blend;
 mod collective;

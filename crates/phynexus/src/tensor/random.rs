@@ -7,7 +7,7 @@ use crate::{
     DType, Device, Error, Result, Scalar, Tensor,
     op::Op,
     random::{Generator, GeneratorState},
-    schedule::{capture, random_state},
+    schedule::{batching, capture, random_state},
     shape::{Dims, checked_element_count},
 };
 
@@ -42,7 +42,8 @@ impl Generator {
     /// The state of a draw of so many blocks, `uint32 [4]`.
     pub(crate) fn draw(&self, blocks: u64, device: Device) -> Result<Tensor> {
         // A captured function draws when it is replayed, not now: other threads may draw in between.
-        let state = if capture::is_recording() { self.state() } else { self.advance(blocks) };
+        let blocks = blocks.saturating_mul(batching::draws()?);
+        let state = if capture::is_capturing() { self.state() } else { self.advance(blocks) };
         let leaf = random_state(state, device)?;
         capture::note_draw(self, blocks, &leaf);
         Ok(leaf)
