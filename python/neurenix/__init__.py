@@ -28,6 +28,7 @@ from ._autograd import set_grad_enabled as set_grad_enabled
 from ._autograd import value_and_grad as value_and_grad
 from ._complex_methods import attach as _attach_to_complex
 from ._config import DeviceType as DeviceType
+from ._config import attach as _attach_to_devices
 from ._config import init as init
 from ._creation import *  # noqa: F403
 from ._elementwise import *  # noqa: F403
@@ -98,6 +99,7 @@ _attach_to_real()
 _attach()
 _attach_to_complex()
 _attach_to_numpy()
+_attach_to_devices()
 
 __array_api_version__ = "2024.12"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from enum import Enum
 from typing import Any
@@ -44,6 +45,26 @@ class DeviceContext:
 
     def __exit__(self, *error: object) -> None:
         _engine.set_default_device(self._before.pop())
+
+
+_contexts: dict[int, list[DeviceContext]] = {}
+
+
+def _enter(self: _engine.Device) -> _engine.Device:
+    context = DeviceContext(self)
+    context.__enter__()
+    _contexts.setdefault(threading.get_ident(), []).append(context)
+    return self
+
+
+def _exit(self: _engine.Device, *error: object) -> None:
+    _contexts[threading.get_ident()].pop().__exit__()
+
+
+def attach() -> None:
+    """Makes devices context managers, within which new tensors are on the device."""
+    setattr(_engine.Device, "__enter__", _enter)
+    setattr(_engine.Device, "__exit__", _exit)
 
 
 _PLAIN = {"debug": False, "log_level": "info"}

@@ -8,6 +8,7 @@ from pathlib import Path
 import neurenix as nx
 import pytest
 from hypothesis import settings
+from neurenix import _engine
 
 # For modules that several tests use.
 sys.path.append(str(Path(__file__).parent))
@@ -31,6 +32,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(autouse=True)
 def _on_the_cpu() -> None:
     nx.set_default_device("cpu")
+    # A test file that imports neurenix.torch has changed it.
+    _engine.set_promotion("standard")
     nx.manual_seed(0)
 
 

@@ -10,11 +10,17 @@ from pathlib import Path
 
 import neurenix.torch
 import pytest
+from neurenix import _engine
 from neurenix.torch import _modules
 
 HERE = Path(__file__).parent
 LOSSES: dict[str, list[float]] = json.loads((HERE / "golden" / "programs.json").read_text())
 PROGRAMS = sorted(path.stem for path in (HERE / "programs").glob("*.py") if path.stem != "common")
+
+
+@pytest.fixture(autouse=True)
+def pytorch_promotes() -> None:
+    _engine.set_promotion("pytorch")
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -9,6 +9,12 @@ from pathlib import Path
 import neurenix as nx
 import neurenix.torch as torch
 import pytest
+from neurenix import _engine
+
+
+@pytest.fixture(autouse=True)
+def pytorch_promotes() -> None:
+    _engine.set_promotion("pytorch")
 
 
 def run(tmp_path: Path, program: str, *arguments: str) -> str:
@@ -34,6 +40,30 @@ def test_functions_have_pytorch_semantics() -> None:
     assert torch.sum(torch.tensor([1, 2], dtype=torch.uint8)).dtype == torch.int64
     assert torch.pow(2, torch.tensor([1.0, 3.0])).tolist() == [2.0, 8.0]
     assert torch.squeeze(torch.zeros(2, 1), 0).shape == (2, 1)
+
+
+def test_numbers_do_not_promote() -> None:
+    x = torch.ones(2)
+    assert (x * torch.tensor(2.0, dtype=torch.float64)).dtype == torch.float32
+    assert (torch.tensor(1) + torch.tensor([1], dtype=torch.int32)).dtype == torch.int32
+    assert (torch.tensor([1]) * torch.tensor(0.5)).dtype == torch.float32
+
+
+def test_writes_reach_what_was_viewed() -> None:
+    x = torch.zeros(2, 3)
+    x[0][1] = 5
+    x.t()[2].fill_(7)
+    x.view(-1)[3:].mul_(2)
+    assert x.tolist() == [[0, 5, 7], [0, 0, 14]] and x.shape.numel() == 6 and x._version == 3
+    layer = torch.nn.Linear(2, 2)
+    layer.state_dict()["bias"][0] = 3.0
+    assert layer.bias[0].item() == 3.0
+
+
+def test_complex_numbers() -> None:
+    z = torch.view_as_complex(torch.tensor([[3.0, 4.0]]))
+    assert z.dtype == torch.complex64 and torch.abs(z).tolist() == [5.0] and torch.is_complex(z)
+    assert torch.fft.ifft(torch.fft.fft(torch.arange(4.0))).real.tolist() == pytest.approx([0, 1, 2, 3])
 
 
 def test_results_go_where_out_says() -> None:

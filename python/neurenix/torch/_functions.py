@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import neurenix as nx
 
-from .. import _numbers, _parts, _statistics, _table
+from .. import _complex_parts, _numbers, _parts, _statistics, _table
 from .._engine import Tensor
 
 _METHODS = """
@@ -28,8 +28,8 @@ var_mean
 """
 
 _FUNCTIONS = f"""
-{" ".join([*_numbers.__all__, *_parts.__all__, *_statistics.__all__])}
-Generator Tensor arange arccos arccosh arcsin arcsinh arctan arctan2 arctanh as_tensor asarray autocast bernoulli
+{" ".join([*_complex_parts.__all__, *_numbers.__all__, *_parts.__all__, *_statistics.__all__])}
+Generator Size Tensor arange arccos arccosh arcsin arcsinh arctan arctan2 arctanh as_tensor asarray autocast bernoulli
 broadcast_shapes broadcast_tensors bucketize can_cast cat column_stack concat concatenate copysign dstack einsum empty
 empty_like enable_grad eye finfo floor_divide fmod from_dlpack from_numpy full full_like get_default_device
 get_default_dtype get_float32_matmul_precision get_rng_state greater greater_equal hstack iinfo inference_mode
@@ -40,7 +40,7 @@ set_rng_state stack swapdims tensor tensordot trapezoid trapz tril_indices triu_
 """
 
 _VALUES = """
-bfloat16 bool double e float float16 float32 float64 float8_e4m3fn float8_e5m2 half inf int int16 int32 int64 int8 long nan
+bfloat16 bool cdouble cfloat complex128 complex64 double e float float16 float32 float64 float8_e4m3fn float8_e5m2 half inf int int16 int32 int64 int8 long nan
 newaxis pi uint16 uint32 uint64 uint8
 """
 
