@@ -130,8 +130,8 @@ impl<E: Send + Sync> Collectives<E> {
         self.before(gpu, &[Touched { range, written: true }])
     }
 
-    /// A function that a wait calls again and again: it looks now and then whether a collective fails, and does not wait.
-    /// Its error is that of a collective: the device's numbers are undefined.
+    /// A function that a wait calls in its loop. It looks every millisecond whether a collective fails, and does not
+    /// wait. Its error is that of a collective: the device's numbers are undefined.
     pub fn look(&self, gpu: &impl Streams<Event = E>) -> impl Fn() -> Result<()> {
         self.flights.look(|event| gpu.has_happened(event))
     }

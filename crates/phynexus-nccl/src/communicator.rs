@@ -224,7 +224,7 @@ impl Communicator {
         self.ended().map(words).collect()
     }
 
-    /// Whether a rank has ended, and has been seen so for too long to go on. `lost` gets the time when it was first seen.
+    /// Whether a rank has ended too long ago to go on. `lost` gets the time when this was first seen.
     pub(crate) fn is_lost(&self, lost: &OnceLock<Instant>) -> bool {
         self.ended().next().is_some() && lost.get_or_init(Instant::now).elapsed() > GRACE
     }

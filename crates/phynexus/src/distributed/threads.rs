@@ -127,7 +127,10 @@ mod tests {
     #[test]
     fn a_rank_that_does_not_exist_is_an_error() {
         let ranks = threads(2, Duration::from_secs(3600));
-        let is_refused = |done: Result<()>| matches!(done, Err(Error::Argument { message, .. }) if message == "there is no rank 2: use 0 to 1");
+        let is_refused = |done: Result<()>| {
+            let Err(Error::Argument { message, .. }) = done else { return false };
+            message == "there is no rank 2: use 0 to 1"
+        };
         assert!(is_refused(ranks[0].exchange(Some(Outgoing { bytes: b"", to: 2 }), None)));
         assert!(is_refused(ranks[0].exchange(None, Some(Incoming { bytes: &mut [], from: 2 }))));
         assert!(is_refused(ranks[1].broadcast(&mut [0], 2)));

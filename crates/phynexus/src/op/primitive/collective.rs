@@ -54,11 +54,15 @@ pub enum CollectiveKind {
     /// The first dimension is divided: part `i` goes to rank `i`, and part `j` of the result comes from rank `j`.
     AllToAll,
     /// Sends the operand to a rank that receives it. The result is zeros, whose gradient is what that rank sends back.
+    ///
+    /// Order sends and receives so that each meets its partner. On GPUs a send waits for its receive, so two ranks that
+    /// both send first wait for each other; over host transports they do not.
     Send {
         /// That rank.
         to: u32,
     },
-    /// The tensor that a rank sends. The operand only has its dtype and shape.
+    /// The tensor that a rank sends. The operand only has its dtype and shape. [`CollectiveKind::Send`] says how to order
+    /// sends and receives.
     Receive {
         /// That rank.
         from: u32,
