@@ -10,8 +10,8 @@ use crate::error::{Result, value_error};
 static FOLLOWS_PYTORCH: AtomicBool = AtomicBool::new(false);
 
 /// Sets how operators of two tensors, ``where`` and in-place operators choose the dtype of their result, for the whole
-/// process: ``"standard"`` treats all tensors alike; with ``"pytorch"``, a tensor without dimensions changes the dtype of
-/// one with dimensions only if it is of a higher category (bool, integers, floats).
+/// process: ``"standard"`` treats all tensors alike; with ``"pytorch"``, a tensor without dimensions changes the dtype
+/// of one with dimensions only if it is of a higher category (bool, integers, floats).
 #[pyfunction]
 pub(crate) fn set_promotion(rule: &str) -> Result<()> {
     let follows = match rule {

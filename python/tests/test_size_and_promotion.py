@@ -82,6 +82,7 @@ def test_a_tensor_without_dimensions_promotes_as_in_pytorch(name: str, like_pyto
 def test_the_standard_treats_all_tensors_alike() -> None:
     assert _engine.get_promotion() == "standard"
     x = nx.ones(2)
-    assert (x + nx.ones((), dtype=nx.float64)).dtype == nx.float64 == nx.where(x > 0, x, nx.ones((), dtype=nx.float64)).dtype
+    y = nx.ones((), dtype=nx.float64)
+    assert (x + y).dtype == nx.float64 == nx.where(x > 0, x, y).dtype
     with pytest.raises(ValueError, match="unknown promotion 'numpy'|unknown promotion \"numpy\""):
         _engine.set_promotion("numpy")

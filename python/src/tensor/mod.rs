@@ -172,8 +172,8 @@ impl PyTensor {
     fn is_floating_point(&self) -> bool {
         !self.special.is_complex() && self.variable().tensor().dtype().is_float()
     }
-    /// Returns whether the elements are contiguous in memory in row-major order; for a view, whether they are within the
-    /// tensor that it was taken from. Evaluates other tensors.
+    /// Returns whether the elements are contiguous in memory in row-major order; for a view, whether they are within
+    /// the tensor that it was taken from. Evaluates other tensors.
     fn is_contiguous(&self, py: Python<'_>) -> Result<bool> {
         if self.variable().is_view() {
             let (tensor, strides) = (self.variable().tensor(), self.variable().strides());

@@ -4,8 +4,8 @@
 //! them if the base has changed, and reverses them to change the base. These are operations of the engine, so gradients
 //! follow.
 //!
-//! A view does not keep its base: a handle to the base's value would make the engine store that value, although its only
-//! use may be the view. When the last handle to the base goes, a single view becomes a variable of its own. Several
+//! A view does not keep its base: a handle to the base's value would make the engine store that value, although the
+//! view may be its only use. When the last handle to the base goes, a single view becomes a variable of its own. Several
 //! views keep the base's value among themselves, because a change of one may change another.
 
 mod step;
@@ -339,8 +339,8 @@ impl Parameter {
         if self.is_trainable() { self.leaf() } else { self.fresh() }
     }
 
-    /// Brings a dependent variable up to date. In a recorded function, variables from outside keep their values: then it
-    /// returns the value.
+    /// Brings a dependent variable up to date. In a recorded function, variables from outside keep their values: then
+    /// it returns the value.
     pub(super) fn refresh(&self) -> Result<Option<Tensor>> {
         let (Some(link), Some(base)) = (self.link(), self.base()) else { return Ok(None) };
         let is_outside = recording::is_outside(self);
