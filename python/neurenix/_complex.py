@@ -125,11 +125,11 @@ class ComplexTensor(Tensor):
         """Moves the tensor to an NVIDIA GPU, by default the first."""
         return self.to(device=f"cuda:{operator.index(device or 0)}")
 
-    def clone(self) -> Tensor:
+    def clone(self, *, memory_format: Any = None) -> Tensor:
         """A copy that in-place changes of this tensor do not affect."""
         return wrap(_of(self).clone())
 
-    def contiguous(self) -> Tensor:
+    def contiguous(self, memory_format: Any = None) -> Tensor:
         """The same values, contiguous in memory."""
         return wrap(_of(self).contiguous())
 

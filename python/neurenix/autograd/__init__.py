@@ -82,12 +82,13 @@ def grad(
     grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
+    only_inputs: bool = True,
     allow_unused: bool | None = None,
     is_grads_batched: bool = False,
     materialize_grads: bool = False,
 ) -> tuple[Any, ...]:
     """The gradients of ``outputs`` with respect to ``inputs``: a tuple with one for each input. ``grad`` does not
-    change.
+    change. ``only_inputs`` has no effect, as in PyTorch.
 
     ``grad_outputs`` has the gradient of each output; ``None`` stands for 1, for scalars. The graph is released unless
     ``retain_graph``, which is ``create_graph`` by default; with the latter, the gradients can be differentiated. An

@@ -218,8 +218,8 @@ impl PyTensor {
     }
 
     /// Converts to another dtype or device: ``x.to("cuda:0")``, ``x.to(nx.float16)``, ``x.to(device, dtype)``,
-    /// ``x.to(other)``.
-    #[pyo3(signature = (*args, dtype=None, device=None, non_blocking=false, copy=false))]
+    /// ``x.to(other)``. ``non_blocking`` and ``memory_format`` have no effect.
+    #[pyo3(signature = (*args, dtype=None, device=None, non_blocking=false, copy=false, memory_format=None))]
     fn to<'py>(
         slf: &Bound<'py, Self>,
         args: &Bound<'py, PyTuple>,
@@ -227,8 +227,9 @@ impl PyTensor {
         device: Option<Named>,
         non_blocking: bool,
         copy: bool,
+        memory_format: Option<&Bound<'py, PyAny>>,
     ) -> Result<Bound<'py, PyTensor>> {
-        let _ = non_blocking;
+        let _ = (non_blocking, memory_format);
         let (mut dtype, mut device) = (dtype.map(|d| d.0), device.map(|d| d.0));
         for argument in args.iter().filter(|argument| !argument.is_none()) {
             if let Ok(other) = argument.cast::<PyTensor>() {
@@ -276,12 +277,18 @@ impl PyTensor {
     fn bitcast(&self, dtype: Wanted) -> Result<PyTensor> {
         self.map(|t| t.bitcast(dtype.0))
     }
-    /// Returns a copy that in-place changes of this tensor do not affect. Gradients flow through it.
-    fn clone(&self) -> Result<PyTensor> {
+    /// Returns a copy that in-place changes of this tensor do not affect. Gradients flow through it. ``memory_format`` has
+    /// no effect.
+    #[pyo3(signature = (*, memory_format=None))]
+    fn clone(&self, memory_format: Option<&Bound<'_, PyAny>>) -> Result<PyTensor> {
+        let _ = memory_format;
         self.map(|t| Ok(t.clone()))
     }
     /// Returns a tensor with the same values, contiguous in memory. In-place changes of one do not affect the other.
-    fn contiguous(&self) -> Result<PyTensor> {
+    /// ``memory_format`` has no effect.
+    #[pyo3(signature = (memory_format=None))]
+    fn contiguous(&self, memory_format: Option<&Bound<'_, PyAny>>) -> Result<PyTensor> {
+        let _ = memory_format;
         self.map(Tensor::contiguous)
     }
     /// Evaluates the tensor now and returns it.
