@@ -318,9 +318,11 @@ def dot(x1: Tensor, x2: Tensor, /) -> Tensor:
     return x1.dot(x2)
 
 
-def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
-    """The inner products of vectors along an axis."""
+def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1, dim: int | None = None) -> Tensor:
+    """The inner products of vectors along an axis; ``dim``, of the broadcast tensors, may be positive, too."""
     kind = result_type(x1, x2)
+    if dim is not None:
+        return (x1.to(kind) * x2.to(kind)).sum(dim, dtype=kind)
     if not -builtins.min(x1.ndim, x2.ndim) <= axis < 0:
         raise ValueError(f"vecdot: axis is {axis}, it must be negative")
     if x1.shape[axis] != x2.shape[axis]:

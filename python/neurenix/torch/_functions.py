@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import neurenix as nx
 
-from .. import _numbers, _parts, _statistics
+from .. import _matrices, _numbers, _parts, _statistics
 from .._engine import Tensor
 
 _METHODS = """
@@ -181,6 +181,8 @@ for _name in ("detach_", "fill_", "index_put_", "zero_"):
 for _name in _FUNCTIONS.split():
     _value = getattr(nx, _name)
     globals()[_name] = _value if isinstance(_value, type) else _with_out(_value)
+for _name in _matrices.__all__:
+    globals()[_name] = _with_out(getattr(_matrices, _name))
 for _name in _VALUES.split():
     globals()[_name] = getattr(nx, _name)
 short = nx.int16
