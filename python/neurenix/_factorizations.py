@@ -311,7 +311,7 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
         solution.squeeze(-1) if vector else solution,
         residuals,
         _engine.zeros(0, dtype="int64", device=A.device) if chosen == "gels" else rank,
-        svdvals(A) if chosen in ("gelsd", "gelss") else nothing,
+        svdvals(A.detach()) if chosen in ("gelsd", "gelss") else nothing,
     )
 
 
