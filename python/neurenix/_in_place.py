@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from . import _elementwise, _engine, _manipulation, _matrices, _methods, _numbers, _parts, _reductions, _special, _statistics
+from . import _elementwise, _engine, _engine_methods, _manipulation, _matrices, _methods, _numbers, _parts, _reductions, _special, _statistics
 from ._engine import Generator, Tensor
 from ._results import SlogdetResult as _SlogdetResult
 
@@ -374,8 +374,9 @@ def attach() -> None:
     """Adds methods to the tensor class: the functions of this module, the functions of other modules whose first argument is
     a tensor, and variants in place.
     """
-    for module in (_matrices, _methods, _numbers, _parts, _special, _statistics):
-        for name in getattr(module, "METHODS", module.__all__):
+    for module in (_matrices, _methods, _numbers, _parts, _special, _statistics, _engine_methods):
+        names: list[str] = getattr(module, "METHODS", None) or module.__all__
+        for name in names:
             setattr(Tensor, name, getattr(module, name))
     for name, function in globals().items():
         if not name.startswith("_") and getattr(function, "__module__", "") == __name__ and name != "attach":
