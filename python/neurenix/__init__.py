@@ -105,7 +105,7 @@ half, float, double, int, long = float16, float32, float64, int32, int64
 # Loaded on first use, to keep ``import neurenix`` fast.
 _MODULES = (
     "amp", "data", "distributed", "distributions", "functional", "hardware", "io", "linalg", "models", "nn", "onnx", "optim", "quantize",
-    "random", "special", "utils",
+    "random", "signal", "special", "utils",
 )  # fmt: skip
 _LATER = {"save": "io", "load": "io", "compile": "_compile", "Profiler": "_profile", "CustomKernel": "_custom"}
 _LATER |= dict.fromkeys(("Module", "Linear", "Conv2d", "LSTM", "Sequential"), "nn")

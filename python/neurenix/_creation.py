@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -121,8 +122,11 @@ def arange(
     if start is None and stop is None:
         raise TypeError("arange: the end is missing; call it as in arange(3)")
     start = 0 if start is None else start
-    if dtype is not None and _engine.dtype(dtype).is_integer:
-        start, stop, step = (each if each is None else int(each) for each in (start, stop, step))
+    if dtype is not None and _engine.dtype(dtype).is_integer and any(isinstance(each, float) for each in (start, stop, step)):
+        # The number of elements is that of the numbers as given, the elements are those of the truncated ones.
+        first, last = (0, start) if stop is None else (start, stop)
+        place = _engine.arange(max(math.ceil((last - first) / step), 0), device=device)
+        return (place * int(step) + int(first)).to(dtype)
     return _engine.arange(start, stop, step, dtype=dtype, device=device, requires_grad=requires_grad)
 
 

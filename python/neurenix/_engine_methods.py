@@ -58,6 +58,8 @@ def square(self: Tensor) -> Tensor:
 # Selection.
 def gather(self: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
     """``out[i][j] = self[index[i][j]][j]`` for ``dim`` 0, and so on; ``sparse_grad`` is a hint without effect."""
+    if self.ndim == 0:
+        return _gather(self.reshape(1), dim, index.reshape(-1)).reshape(index.shape)
     try:
         return _gather(self, dim, index)
     except ValueError:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from . import _elementwise, _engine, _engine_methods, _manipulation, _matrices, _methods, _numbers, _parts, _reductions, _special, _statistics
+from . import _attributes, _elementwise, _engine, _engine_methods, _manipulation, _matrices, _methods, _numbers, _parts, _reductions, _special, _statistics
 from ._engine import Generator, Tensor
 from ._results import SlogdetResult as _SlogdetResult
 
@@ -192,18 +192,18 @@ def fill_diagonal_(self: Tensor, fill_value: Any, wrap: builtins.bool = False) -
     return self.copy_(self.flatten().index_fill(0, place, fill_value).reshape(self.shape))
 
 
-def byte(self: Tensor) -> Tensor:
-    """Converted to ``uint8``."""
+def byte(self: Tensor, memory_format: Any = None) -> Tensor:
+    """Converted to ``uint8``; ``memory_format`` is a hint without effect."""
     return self.to("uint8")
 
 
-def char(self: Tensor) -> Tensor:
-    """Converted to ``int8``."""
+def char(self: Tensor, memory_format: Any = None) -> Tensor:
+    """Converted to ``int8``; ``memory_format`` is a hint without effect."""
     return self.to("int8")
 
 
-def short(self: Tensor) -> Tensor:
-    """Converted to ``int16``."""
+def short(self: Tensor, memory_format: Any = None) -> Tensor:
+    """Converted to ``int16``; ``memory_format`` is a hint without effect."""
     return self.to("int16")
 
 
@@ -387,3 +387,4 @@ def attach() -> None:
     for name in _ELEMENTWISE.split():
         if not hasattr(Tensor, f"{name}_"):
             setattr(Tensor, f"{name}_", _in_place_of(name))
+    _attributes.attach()

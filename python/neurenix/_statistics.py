@@ -29,6 +29,8 @@ def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, al
 
 def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """``beta * input + alpha * outer(vec1, vec2)``."""
+    if input.dtype.name == "bool" and vec1.dtype.name == "bool":
+        return (_added(input.int(), vec1.outer(vec2).int(), int(bool(beta)), int(bool(alpha)))) != 0
     return _added(input, vec1.outer(vec2), beta, alpha)
 
 

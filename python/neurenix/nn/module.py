@@ -316,9 +316,11 @@ class Module(Calls, States):
                 tensor.grad = grad
         return self
 
-    def to(self: T, *args: Any, dtype: Any = None, device: Any = None, non_blocking: bool = False) -> T:
+    def to(
+        self: T, *args: Any, dtype: Any = None, device: Any = None, non_blocking: bool = False, memory_format: Any = None
+    ) -> T:
         """Moves parameters and buffers to a device, and converts floating-point ones to a dtype: ``to("cuda")``,
-        ``to(nx.float16)``, ``to("cuda", nx.float16)``, ``to(tensor)``.
+        ``to(nx.float16)``, ``to("cuda", nx.float16)``, ``to(tensor)``. ``memory_format`` is a hint without effect.
         """
         for argument in args:
             if isinstance(argument, Tensor):
