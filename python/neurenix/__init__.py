@@ -115,7 +115,7 @@ half, float, double, int, long = float16, float32, float64, int32, int64
 # Loaded on first use, to keep ``import neurenix`` fast.
 _MODULES = (
     "amp", "autograd", "data", "distributed", "distributions", "fft", "func", "functional", "hardware", "io", "linalg", "models", "nn",
-    "onnx", "optim", "quantize", "random", "special", "utils",
+    "onnx", "optim", "quantize", "random", "signal", "special", "utils",
 )  # fmt: skip
 _LATER = {"save": "io", "load": "io", "compile": "_compile", "Profiler": "_profile", "CustomKernel": "_custom"}
 _LATER |= dict.fromkeys(("Module", "Linear", "Conv2d", "LSTM", "Sequential"), "nn")

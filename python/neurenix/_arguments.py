@@ -24,6 +24,9 @@ _TORCH = {"x": "input", "x1": "input", "x2": "other", "arrays": "tensors"}
 _TORCH_OF: dict[str, dict[str, str]] = {
     "allclose": {"y": "other"},
     "bmm": {"x2": "mat2"},
+    **dict.fromkeys("cholesky cond det eigh eigvalsh inv matrix_rank qr slogdet svd svdvals".split(), {"x": "A"}),
+    **dict.fromkeys("matrix_norm matrix_power pinv".split(), {"x": "A"}),
+    "solve": {"x1": "A", "x2": "B"},
     "cdist": {"x1": "x1", "x2": "x2"},
     "dot": {"x2": "tensor"},
     "isclose": {"y": "other"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -122,6 +123,11 @@ def arange(
     if start is None and stop is None:
         raise TypeError("arange: the end is missing; call it as in arange(3)")
     start = 0 if start is None else start
+    if dtype is not None and _engine.dtype(dtype).is_integer and any(isinstance(each, float) for each in (start, stop, step)):
+        # The number of elements is that of the numbers as given, the elements are those of the truncated ones.
+        first, last = (0, start) if stop is None else (start, stop)
+        place = _engine.arange(max(math.ceil((last - first) / step), 0), device=device)
+        return (place * int(step) + int(first)).to(dtype)
     return _engine.arange(start, stop, step, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
@@ -177,11 +183,23 @@ def linspace(
     """
     if (stop is None) == (end is None) or (num is None) == (steps is None):
         raise TypeError("linspace: pass start, stop and num once each, as in linspace(0, 1, 5)")
-    stop, num = end if stop is None else stop, steps if num is None else num
+    start, stop = (each.item() if isinstance(each, Tensor) else each for each in (start, end if stop is None else stop))
+    num = steps if num is None else num
+    if dtype is not None and not _engine.dtype(dtype).is_floating_point:
+        return _evenly(int(start), int(stop), num + (not endpoint), device)[:num].to(dtype)
     if endpoint or num <= 0:
         return _engine.linspace(start, stop, num, dtype=dtype, device=device, requires_grad=requires_grad)
     made = _engine.linspace(start, stop, num + 1, dtype=dtype, device=device)[:-1]
     return made.requires_grad_() if requires_grad else made
+
+
+def _evenly(start: int, stop: int, count: int, device: Any) -> Tensor:
+    """Evenly spaced numbers, computed in ``float32`` from both ends as in PyTorch, whose conversion to integers truncates."""
+    step = (_engine.tensor(float(stop - start)) / max(count - 1, 1)).item()
+    place = _engine.arange(count, dtype="float32", device=device)
+    step_of = _engine.full((), step, dtype="float32", device=device)
+    upper = stop - step_of * (count - 1 - place)
+    return _engine.where(place < count // 2, start + step_of * place, upper) if count != 1 else place + start
 
 
 def tril(x: Tensor, /, diagonal: int = 0, *, k: int = 0) -> Tensor:

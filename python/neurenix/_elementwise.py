@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import _engine
+from . import _engine, _engine_methods
 from ._arguments import guard as _guard
 from ._engine import Tensor
 from ._creation import full_like
@@ -19,8 +19,8 @@ def _named(name: str, method: str, doc: str) -> Any:
 
 
 # Unary functions; those in the engine's tables are in _table.
-log10 = _unary("log10", "The logarithm to base 10 of each element.")
-square = _unary("square", "Each element times itself.")
+log10 = _unary("log10", "The logarithm to base 10 of each element.", _engine_methods.log10)
+square = _unary("square", "Each element times itself.", _engine_methods.square)
 isfinite = _unary("isfinite", "True where an element is neither infinite nor NaN.")
 arcsin, arccos, arctan, arcsinh, arccosh, arctanh = asin, acos, atan, asinh, acosh, atanh
 """NumPy's aliases."""
@@ -41,18 +41,18 @@ _divide = _binary("divide", "__truediv__", "")
 _power = _binary("pow", "__pow__", "")
 
 
-def _scaled(x: Any, alpha: float) -> Any:
-    return x if alpha == 1 else (x if isinstance(x, (Tensor, int, float)) else _tensor(x)) * alpha
+def _scaled(x: Any, alpha: float, beside: Any) -> Any:
+    return x if alpha == 1 else _engine_methods.scaled(x if isinstance(x, (Tensor, int, float)) else _tensor(x), alpha, beside)
 
 
 def add(input: Any, other: Any, *, alpha: float = 1) -> Tensor:
     """``input + alpha * other``."""
-    return _add(input, _scaled(other, alpha))
+    return _add(input, _scaled(other, alpha, input))
 
 
 def subtract(input: Any, other: Any, *, alpha: float = 1) -> Tensor:
     """``input - alpha * other``."""
-    return _subtract(input, _scaled(other, alpha))
+    return _subtract(input, _scaled(other, alpha, input))
 
 
 def divide(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
@@ -123,7 +123,10 @@ def signbit(x: Any, /) -> Tensor:
 def copysign(x1: Any, x2: Any, /) -> Tensor:
     """The magnitude of ``x1`` with the sign of ``x2``."""
     x1, x2 = _pair(x1, x2)
-    return _engine.copysign(x1, _tensor(x2, x1))
+    x2 = _tensor(x2, x1)
+    if not x1.is_floating_point() and not x2.is_floating_point():
+        x1, x2 = x1.float(), x2.float()
+    return _engine.copysign(x1, x2)
 
 
 def hypot(x1: Any, x2: Any, /) -> Tensor:

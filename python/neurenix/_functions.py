@@ -8,9 +8,9 @@ from typing import Any
 
 from . import _engine
 from ._arguments import guard as _guard
+from ._creation import _evenly
 from ._engine import Tensor
 from ._manipulation import concat
-from ._manipulation import repeat as _repeat
 from ._operands import _tensor
 
 __all__ = [
@@ -88,9 +88,13 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     return input.unbind(dim)
 
 
-def repeat_interleave(input: Tensor, repeats: int | Tensor, dim: int | None = None) -> Tensor:
-    """Repeats each element, along ``dim`` or of the flattened input."""
-    return _repeat(input, repeats, dim)
+def repeat_interleave(
+    input: Tensor, repeats: int | Tensor | None = None, dim: int | None = None, *, output_size: int | None = None
+) -> Tensor:
+    """Repeats each element, along ``dim`` or of the flattened input. Of numbers alone, the indices of the elements, repeated so
+    often. ``output_size`` is a hint without effect.
+    """
+    return input.repeat_interleave(repeats, dim)
 
 
 def _rows(input: Tensor) -> Tensor:
@@ -194,7 +198,7 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
 
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
     """A copy with the slices of ``source``, times ``alpha``, added to the positions ``index`` along ``dim``."""
-    return input.index_add(dim, index, source if alpha == 1 else source * alpha)
+    return input.index_add(dim, index, source, alpha=alpha)
 
 
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
@@ -225,7 +229,7 @@ def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right:
 
 # Numbers.
 def logspace(
-    start: float, end: float, steps: int, base: float = 10.0, *, dtype: Any = None, device: Any = None
+    start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
     """``steps`` powers of ``base`` with evenly spaced exponents from ``start`` to ``end``.
 
@@ -234,9 +238,13 @@ def logspace(
     [1.0, 2.0, 4.0, 8.0]
     """
     kind = _engine.dtype("float32" if dtype is None else dtype)
-    # Converting to integers truncates, so compute the powers with as little rounding as possible.
-    exponents = _engine.linspace(start, end, steps, dtype=kind if kind.is_floating_point else "float64", device=device)
-    return (base**exponents).to(kind)
+    if kind.is_floating_point:
+        exponents = _engine.linspace(float(start), float(end), steps, dtype=kind, device=device)
+    else:
+        # Converting to integers truncates, so the powers are computed with as little rounding as possible.
+        exponents = _evenly(int(start), int(end), steps, device).double()
+    made = (base**exponents).to(kind)
+    return made.requires_grad_() if requires_grad else made
 
 
 def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int = -1) -> Tensor:

@@ -7,7 +7,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from . import _elementwise, _engine, _manipulation, _methods, _numbers, _parts, _reductions, _special, _statistics, _table
+from . import _attributes, _elementwise, _engine, _engine_methods, _manipulation, _matrices, _methods, _numbers, _parts
+from . import _reductions, _special, _statistics, _table
 from ._complex import tensor as _new
 from ._engine import Generator, Tensor
 from ._results import SlogdetResult as _SlogdetResult
@@ -193,18 +194,18 @@ def fill_diagonal_(self: Tensor, fill_value: Any, wrap: builtins.bool = False) -
     return self.copy_(self.flatten().index_fill(0, place, fill_value).reshape(self.shape))
 
 
-def byte(self: Tensor) -> Tensor:
-    """Converted to ``uint8``."""
+def byte(self: Tensor, memory_format: Any = None) -> Tensor:
+    """Converted to ``uint8``; ``memory_format`` is a hint without effect."""
     return self.to("uint8")
 
 
-def char(self: Tensor) -> Tensor:
-    """Converted to ``int8``."""
+def char(self: Tensor, memory_format: Any = None) -> Tensor:
+    """Converted to ``int8``; ``memory_format`` is a hint without effect."""
     return self.to("int8")
 
 
-def short(self: Tensor) -> Tensor:
-    """Converted to ``int16``."""
+def short(self: Tensor, memory_format: Any = None) -> Tensor:
+    """Converted to ``int16``; ``memory_format`` is a hint without effect."""
     return self.to("int16")
 
 
@@ -375,8 +376,9 @@ def attach() -> None:
     """Adds methods to the tensor class: the functions of this module, the functions of other modules whose first argument is
     a tensor, and variants in place.
     """
-    for module in (_methods, _numbers, _parts, _special, _statistics):
-        for name in getattr(module, "METHODS", module.__all__):
+    for module in (_matrices, _methods, _numbers, _parts, _special, _statistics, _engine_methods):
+        names: list[str] = getattr(module, "METHODS", None) or module.__all__
+        for name in names:
             setattr(Tensor, name, getattr(module, name))
     for name, function in globals().items():
         if not name.startswith("_") and getattr(function, "__module__", "") == __name__ and name != "attach":
@@ -388,3 +390,4 @@ def attach() -> None:
     for name in [*changes, *_ELEMENTWISE.split()]:
         if not hasattr(Tensor, f"{name}_"):
             setattr(Tensor, f"{name}_", _in_place_of(name))
+    _attributes.attach()

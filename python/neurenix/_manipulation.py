@@ -40,7 +40,18 @@ def concat(arrays: Sequence[Tensor], /, axis: int | None = 0, *, dim: int | None
 
 
 concatenate = concat
-cat = _guarded(_engine.cat, "cat", {"tensors": "Sequence[Tensor]"})
+
+
+def cat(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> Tensor:
+    """Concatenates the tensors along ``dim``. Vectors without elements are left out if the others have more dimensions."""
+    dim = dim if axis is None else axis
+    try:
+        return _engine.cat(tensors, dim)
+    except (IndexError, ValueError):
+        kept = [x for x in tensors if x.ndim != 1 or x.numel()]
+        if len(kept) in (0, len(tensors)):
+            raise
+        return _engine.cat(kept, dim)
 
 
 def stack(arrays: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> Tensor:
@@ -194,17 +205,36 @@ def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = 
 
 
 def searchsorted(
-    x1: Tensor, x2: Any, /, *, side: str = "left", sorter: Tensor | None = None, right: bool = False
+    x1: Tensor,
+    x2: Any,
+    /,
+    *,
+    side: str | None = None,
+    sorter: Tensor | None = None,
+    right: bool = False,
+    out_int32: bool = False,
 ) -> Tensor:
-    """The index at which each element of ``x2`` belongs in the sorted vector ``x1``: before equal elements, or after
-    them with ``side="right"``, which is PyTorch's ``right=True``.
+    """The index at which each element of ``x2`` belongs in the sorted vector ``x1``, or in the row of a tensor with the same
+    leading sizes: before equal elements, or after them with ``side="right"``, which is PyTorch's ``right=True``. ``sorter`` sorts
+    ``x1``.
     """
-    if side not in ("left", "right"):
+    if side not in (None, "left", "right"):
         raise ValueError(f"searchsorted: side is {side!r}, it must be 'left' or 'right'")
+    if side == "left" and right:
+        raise ValueError("searchsorted: side='left' contradicts right=True")
     if sorter is not None:
-        x1 = x1.take(sorter, 0)
+        x1 = x1.gather(-1, sorter.to("int64"))
     values = x2 if isinstance(x2, Tensor) else _engine.tensor(x2, device=x1.device)
-    return x1._searchsorted(values, right or side == "right")
+    after = right or side == "right"
+    if x1.ndim < 2:
+        place = x1._searchsorted(values, after)
+    elif x1.shape[:-1] != values.shape[:-1]:
+        raise ValueError(f"searchsorted: shapes {tuple(x1.shape)} and {tuple(values.shape)} differ before the last dimension")
+    else:
+        rows, wanted = x1.reshape(-1, x1.shape[-1]).unbind(), values.reshape(-1, values.shape[-1]).unbind()
+        found = [row._searchsorted(each, after) for row, each in zip(rows, wanted, strict=True)]
+        place = _engine.stack(found).reshape(values.shape) if found else values.to("int64")
+    return place.to("int32") if out_int32 else place
 
 
 def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
@@ -248,12 +278,46 @@ def unique(
     return_counts: bool = False,
     dim: int | None = None,
 ) -> Any:
-    """Distinct elements; if requested, also the inverse indices and the counts. They are always sorted."""
-    if dim is not None:
-        raise NotImplementedError("unique: dim= is not supported; without it, unique gives the unique elements")
-    values, inverse, counts = x._unique()
+    """Distinct elements, or distinct slices along ``dim``; if requested, also the inverse indices and the counts. They are always
+    sorted.
+
+    >>> import neurenix as nx
+    >>> nx.unique(nx.tensor([[2, 1], [1, 5], [2, 1]]), dim=0).tolist()
+    [[1, 5], [2, 1]]
+    """
+    values, inverse, counts = x._unique() if dim is None else _slices(x, dim)
     parts = [values] + [inverse] * return_inverse + [counts] * return_counts
     return parts[0] if len(parts) == 1 else tuple(parts)
+
+
+def _slices(x: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Distinct slices in lexicographic order, the index of each slice among them, and how often each occurs."""
+    moved = x.movedim(dim, 0)
+    count = moved.shape[0]
+    if x.numel() == 0:
+        if count:
+            raise ValueError(f"unique: slices along dimension {dim} of shape {tuple(x.shape)} have no elements")
+        nothing = _engine.zeros(0, dtype="int64", device=x.device)
+        return x, nothing, nothing
+    ranks = _ranks(moved.detach().reshape(count, -1))
+    while ranks.shape[1] > 1:
+        # The ranks of pairs of columns, until one column is left.
+        if ranks.shape[1] % 2:
+            ranks = _engine.cat([ranks, _engine.zeros(count, 1, dtype="int64", device=x.device)], 1)
+        pairs = ranks.reshape(count, -1, 2)
+        ranks = _ranks(pairs.select(2, 0) * count + pairs.select(2, 1))
+    inverse = ranks.flatten()
+    found = int(inverse.max().item()) + 1
+    counts = _engine.zeros(found, dtype="int64", device=x.device).index_add(0, inverse, _engine.full_like(inverse, 1))
+    first = inverse.argsort(0, stable=True).index_select(0, counts.cumsum(0) - counts)
+    return moved.index_select(0, first).movedim(0, dim), inverse, counts
+
+
+def _ranks(x: Tensor) -> Tensor:
+    """The rank of each element among the distinct elements of its column."""
+    ordered, places = x.sort(0)
+    steps = (ordered[1:] != ordered[:-1]).to("int64").cumsum(0).pad((0, 0, 1, 0))
+    return _engine.full_like(places, 0).scatter(0, places, steps)
 
 
 def take(x: Tensor, indices: Tensor, /, axis: int | None = None) -> Tensor:
@@ -319,9 +383,13 @@ def dot(x1: Tensor, x2: Tensor, /) -> Tensor:
     return x1.dot(x2)
 
 
-def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
-    """The inner products of vectors along an axis; complex ``x1`` is conjugated."""
+def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1, dim: int | None = None) -> Tensor:
+    """The inner products of vectors along an axis; complex ``x1`` is conjugated. ``dim``, of the broadcast tensors, may be
+    positive, too.
+    """
     kind = result_type(x1, x2)
+    if dim is not None:
+        return (x1.to(kind) * x2.to(kind)).sum(dim, dtype=kind)
     if not -builtins.min(x1.ndim, x2.ndim) <= axis < 0:
         raise ValueError(f"vecdot: axis is {axis}, it must be negative")
     if x1.shape[axis] != x2.shape[axis]:

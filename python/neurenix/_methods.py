@@ -8,7 +8,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from . import _engine
+from . import _engine, _engine_methods
 from ._arguments import guard as _guard
 from ._engine import Tensor, where
 from ._results import aminmax as _AminMax
@@ -99,6 +99,8 @@ def quantile(
     input: Tensor, q: float | Tensor, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Tensor:
     """The quantiles ``q`` of the elements. Several quantiles form a new first dimension."""
+    if input.ndim == 0:
+        dim, keepdim = None, False
     shares = q.tolist() if isinstance(q, Tensor) else q
     found = _engine.quantile(input, shares if isinstance(shares, list) else [shares], dim, keepdim, interpolation)
     return found if isinstance(shares, list) else found.reshape(found.shape[1:])
@@ -128,18 +130,20 @@ def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> 
     return _AminMax(input.amin(dim, keepdim), input.amax(dim, keepdim))
 
 
-def std_mean(input: Tensor, dim: Any = None, *, correction: int = 1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+def std_mean(input: Tensor, dim: Any = None, *, correction: float = 1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     """The standard deviation and the mean."""
     return input.std(dim, correction=correction, keepdim=keepdim), input.mean(dim, keepdim)
 
 
-def var_mean(input: Tensor, dim: Any = None, *, correction: int = 1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+def var_mean(input: Tensor, dim: Any = None, *, correction: float = 1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     """The variance and the mean."""
     return input.var(dim, correction=correction, keepdim=keepdim), input.mean(dim, keepdim)
 
 
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
-    """The number of occurrences of each integer from 0 in a vector, or the sum of their weights."""
+    """The number of occurrences of each integer from 0 in a vector, or the sum of their weights; of integers as ``float64``."""
+    if weights is not None and not weights.is_floating_point():
+        weights = weights.double()
     return _engine.bincount(input, weights, minlength)
 
 
@@ -186,25 +190,34 @@ def index_put(input: Tensor, indices: Sequence[Any], values: Tensor, accumulate:
 
 
 def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
-    """A copy with the elements of ``source``, in order, where ``mask`` is true."""
-    return _engine.masked_scatter(input, mask, source)
+    """A copy with the elements of ``source``, in order, where ``mask`` is true, of the shape of both broadcast together."""
+    return _engine_methods.masked_scatter(input, mask, source)
 
 
 # Products and distances.
+def _added(input: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
+    """``beta * input + alpha * product``; of integers, the factors are converted to integers."""
+    if not input.is_floating_point() and not product.is_floating_point():
+        beta, alpha = int(beta), int(alpha)
+    product = product if alpha == 1 else product * alpha
+    if beta == 0:
+        return product.broadcast_to(_engine.broadcast_shapes(input.shape, product.shape))
+    return (input if beta == 1 else input * beta) + product
+
+
 def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """``beta * input + alpha * (mat1 @ mat2)``."""
-    product = mat1 @ mat2 if alpha == 1 else (mat1 @ mat2) * alpha
-    return product if beta == 0 else (input if beta == 1 else input * beta) + product
+    return _added(input, mat1 @ mat2, beta, alpha)
 
 
 def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """``beta * input + alpha * (mat @ vec)``."""
-    return addmm(input, mat, vec, beta=beta, alpha=alpha)
+    return _added(input, mat @ vec, beta, alpha)
 
 
 def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """``beta * input + alpha * (batch1 @ batch2)`` for batches of matrices."""
-    return addmm(input, batch1, batch2, beta=beta, alpha=alpha)
+    return _added(input, batch1 @ batch2, beta, alpha)
 
 
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
@@ -246,8 +259,9 @@ def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
     return (input - other).norm(p)
 
 
-def cdist(x1: Tensor, x2: Tensor, p: float = 2.0) -> Tensor:
+def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = None) -> Tensor:
     """The distances between all rows of two matrices, or batches of them: (..., P, M) and (..., R, M) to (..., P, R).
+    ``compute_mode`` is a hint without effect.
     """
     return _engine.cdist(x1, x2, p)
 

@@ -26,8 +26,9 @@ def _tensor(x: Any, beside: Tensor | None = None) -> Tensor:
     return full((), x, dtype=kind, device=beside.device)
 
 
-def _unary(name: str, doc: str) -> Any:
-    method = getattr(Tensor, name)
+def _unary(name: str, doc: str, method: Any = None) -> Any:
+    """The function that calls a method, by default that of this name."""
+    method = getattr(Tensor, name) if method is None else method
 
     def function(input: Any, *, out: None = None) -> Tensor:
         if out is not None:

@@ -18,7 +18,7 @@ from ._methods import tensor_split
 METHODS = [
     "adjoint", "argwhere", "as_strided", "diagflat", "diagonal_scatter", "dsplit", "hsplit", "index_reduce", "msort", "narrow_copy",
     "put", "renorm", "select_scatter", "slice_scatter", "split_with_sizes", "sum_to_size", "unique_consecutive", "unsafe_chunk",
-    "unsafe_split", "vsplit",
+    "unsafe_split", "unsafe_split_with_sizes", "vsplit",
 ]  # fmt: skip
 __all__ = [
     *METHODS, "atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "cartesian_prod", "combinations", "row_stack", "unravel_index", "vander",
@@ -30,6 +30,9 @@ __all__ = [
 def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
     """Parts of these sizes along ``dim``."""
     return tuple(input.split(list(split_sizes), dim))
+
+
+unsafe_split_with_sizes = split_with_sizes
 
 
 def unsafe_split(input: Tensor, split_size: int, dim: int = 0) -> tuple[Tensor, ...]:

@@ -247,10 +247,12 @@ def diff(
     """The differences of adjacent elements along an axis, by default the last, ``n`` times."""
     axis = _axis(axis, dim)
     axis = -1 if axis is None else axis
+    if n <= 0 < x.shape[axis]:
+        return x
     parts = [part for part in (prepend, x, append) if part is not None]
     if len(parts) > 1:
         x = _engine.cat(parts, axis)
-    return x if n <= 0 < x.shape[axis] else _engine.diff(x, builtins.max(n, 0), axis)
+    return _engine.diff(x, builtins.max(n, 0), axis)
 
 
 _guard(globals())

@@ -174,3 +174,84 @@ class SVDResult(NamedTuple):
     U: Tensor
     S: Tensor
     Vh: Tensor
+
+
+class LUResult(NamedTuple):
+    """The result of ``nx.linalg.lu(x)`` for matrices (..., M, N) with K the smaller of both: ``P`` (..., M, M), ``L`` (..., M, K)
+    and ``U`` (..., K, N).
+    """
+
+    P: Tensor
+    L: Tensor
+    U: Tensor
+
+
+class LUFactorResult(NamedTuple):
+    """The result of ``nx.linalg.lu_factor(x)`` for matrices (..., M, N): both factors (..., M, N), and the ``int32`` pivots
+    (..., K), with K the smaller of M and N.
+    """
+
+    LU: Tensor
+    pivots: Tensor
+
+
+class LUFactorExResult(NamedTuple):
+    """The result of ``nx.linalg.lu_factor_ex(x)``: that of ``lu_factor``, and an ``int32`` number (...) for each matrix."""
+
+    LU: Tensor
+    pivots: Tensor
+    info: Tensor
+
+
+class CholeskyExResult(NamedTuple):
+    """The result of ``nx.linalg.cholesky_ex(x)``: the factors (..., N, N), and an ``int32`` number (...) for each matrix."""
+
+    L: Tensor
+    info: Tensor
+
+
+class InvExResult(NamedTuple):
+    """The result of ``nx.linalg.inv_ex(x)``: the inverses (..., N, N), and an ``int32`` number (...) for each matrix."""
+
+    inverse: Tensor
+    info: Tensor
+
+
+class SolveExResult(NamedTuple):
+    """The result of ``nx.linalg.solve_ex(x, y)``: the solutions, and an ``int32`` number (...) for each matrix."""
+
+    result: Tensor
+    info: Tensor
+
+
+class LstsqResult(NamedTuple):
+    """The result of ``nx.linalg.lstsq(x, y)`` for (..., M, N) and (..., M, K): the solutions (..., N, K), the sums of squares
+    (..., K) or nothing, the ranks (...) and the singular values (..., min(M, N)).
+    """
+
+    solution: Tensor
+    residuals: Tensor
+    rank: Tensor
+    singular_values: Tensor
+
+
+class SVD(NamedTuple):
+    """The result of ``torch.svd(x)`` for matrices (..., M, N): ``U`` (..., M, K), ``S`` (..., K) and ``V`` (..., N, K)."""
+
+    U: Tensor
+    S: Tensor
+    V: Tensor
+
+
+class TriangularSolve(NamedTuple):
+    """The result of ``torch.triangular_solve(b, A)``: the solutions, and the matrices."""
+
+    solution: Tensor
+    cloned_coefficient: Tensor
+
+
+class Histogram(NamedTuple):
+    """The result of ``nx.histogram(x, bins)``: the numbers (bins) between edges, and the edges (bins + 1)."""
+
+    hist: Tensor
+    bin_edges: Tensor

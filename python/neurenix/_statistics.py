@@ -12,6 +12,7 @@ from typing import Any
 from . import _engine
 from ._arguments import guard as _guard
 from ._engine import Tensor, where
+from ._methods import _added
 from ._reductions import diff
 
 METHODS = ["addbmm", "addr", "corrcoef", "cov", "histogram", "logdet", "nanquantile", "vdot"]
@@ -28,15 +29,9 @@ def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, al
 
 def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """``beta * input + alpha * outer(vec1, vec2)``."""
+    if input.dtype.name == "bool" and vec1.dtype.name == "bool":
+        return (_added(input.int(), vec1.outer(vec2).int(), int(bool(beta)), int(bool(alpha)))) != 0
     return _added(input, vec1.outer(vec2), beta, alpha)
-
-
-def _added(input: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
-    if not input.is_floating_point():
-        beta, alpha = int(beta), int(alpha)
-    product = product if alpha == 1 else (product * alpha).to(product.dtype)
-    scaled = input if beta == 1 else (input * beta).to(input.dtype)
-    return product.broadcast_to(_engine.broadcast_shapes(input.shape, product.shape)) if beta == 0 else scaled + product
 
 
 def vdot(input: Tensor, other: Tensor) -> Tensor:
@@ -84,6 +79,8 @@ def nanquantile(
     input: Tensor, q: float | Tensor, dim: int | None = None, keepdim: builtins.bool = False, *, interpolation: str = "linear"
 ) -> Tensor:
     """Same as ``quantile``, ignoring NaN; NaN if all elements are."""
+    if input.ndim == 0:
+        dim, keepdim = None, False
     x = input.flatten() if dim is None else input
     axis = 0 if dim is None else dim
     count = (~x.isnan()).sum(axis, True)

@@ -21,7 +21,10 @@ from typing import Any, Literal
 
 from . import _engine
 from ._arguments import guard as _guard
-from ._engine import Tensor
+from ._creation import finfo
+from ._engine import Tensor, where
+from ._factorizations import *  # noqa: F403
+from ._factorizations import __all__ as _factorizations
 from ._manipulation import matmul, matrix_transpose, outer, tensordot, vecdot
 from ._reductions import sum as sums
 from ._results import EighResult, QRResult, SlogdetResult, SVDResult
@@ -29,13 +32,15 @@ from ._results import EighResult, QRResult, SlogdetResult, SVDResult
 _Tolerance = float | Tensor | None
 
 
-def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
+def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1, dim: int | None = None) -> Tensor:
     """The cross product along an axis of size 3."""
-    return x1.cross(x2, axis)
+    return x1.cross(x2, axis if dim is None else dim)
 
 
-def diagonal(x: Tensor, /, *, offset: int = 0) -> Tensor:
-    """The diagonals of matrices."""
+def diagonal(x: Tensor, /, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """The diagonals of matrices, which are the dimensions ``dim1`` and ``dim2``."""
+    if (dim1, dim2) != (-2, -1):
+        x = x.movedim((dim1, dim2), (-2, -1))
     rows, columns = x.shape[-2:]
     length = max(min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns), 0)
     start = offset if offset >= 0 else -offset * columns
@@ -193,10 +198,15 @@ def inv(x: Tensor, /) -> Tensor:
     return _engine.inv(x)
 
 
-def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
-    """The solutions x of ``x1 @ x = x2``. If ``x2`` has one dimension, it and the solutions are vectors; otherwise they
-    are matrices. Dimensions before those are broadcast.
+def solve(x1: Tensor, x2: Tensor, /, *, left: bool = True) -> Tensor:
+    """The solutions x of ``x1 @ x = x2``, or with ``left=False`` of ``x @ x1 = x2``. If ``x2`` has one dimension, it and the
+    solutions are vectors; otherwise they are matrices. Dimensions before those are broadcast. If it does not fit as matrices,
+    but has the shape of ``x1`` without the last dimension, it is a batch of vectors, as in PyTorch.
     """
+    if not left:
+        return solve(x1.mT, x2.mT).mT if x2.ndim > 1 else solve(x1.mT, x2)
+    if x2.ndim > 1 and x2.shape == x1.shape[:-1] and x2.shape[-2] != x1.shape[-1]:
+        return _engine.solve(x1, x2.unsqueeze(-1)).squeeze(-1)
     return _engine.solve(x1, x2)
 
 
@@ -211,13 +221,21 @@ def cholesky(x: Tensor, /, *, upper: bool = False) -> Tensor:
     return _engine.cholesky(x, upper)
 
 
-def qr(x: Tensor, /, *, mode: Literal["reduced", "complete"] = "reduced") -> QRResult:
+def qr(x: Tensor, /, mode: Literal["reduced", "complete", "r"] = "reduced") -> QRResult:
     """``Q`` with orthonormal columns and upper triangular ``R`` with ``x = Q @ R``. For M by N matrices, Q is M by
-    min(M, N), or square if ``mode`` is ``"complete"``. Gradients flow if R is square and has an inverse.
+    min(M, N), or square if ``mode`` is ``"complete"``; for ``"r"`` it is empty. Gradients flow if the first min(M, N) columns
+    are independent, and in mode ``"complete"`` for M <= N.
     """
-    if mode not in ("reduced", "complete"):
-        raise ValueError(f"qr: mode is {mode!r}, it must be 'reduced' or 'complete'")
-    return QRResult(*_engine.qr(x, mode == "complete"))
+    if mode not in ("reduced", "complete", "r"):
+        raise ValueError(f"qr: mode is {mode!r}, it must be 'reduced', 'complete' or 'r'")
+    rows, columns = x.shape[-2:] if x.ndim > 1 else (0, 0)
+    if 0 < rows < columns:
+        # The first columns are a square matrix; the others follow from its Q.
+        q, first = _engine.qr(x.narrow(-1, 0, rows), False)
+        r = _engine.cat([first, q.mT @ x.narrow(-1, rows, columns - rows)], -1)
+    else:
+        q, r = _engine.qr(x, mode == "complete")
+    return QRResult(_engine.zeros(0, dtype=x.dtype, device=x.device) if mode == "r" else q, r)
 
 
 def eigh(x: Tensor, /, UPLO: Literal["L", "U"] = "L") -> EighResult:
@@ -240,7 +258,7 @@ def _lower(name: str, x: Tensor, triangle: str) -> Tensor:
     return x if triangle == "L" else matrix_transpose(x)
 
 
-def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVDResult:
+def svd(x: Tensor, /, full_matrices: bool = True) -> SVDResult:
     """``U``, the singular values ``S``, descending, and ``Vh`` with ``x = U @ diag(S) @ Vh``. U and Vh are square, or,
     without ``full_matrices``, have as many columns and rows as there are singular values; then gradients flow."""
     return SVDResult(*_engine.svd(x, full_matrices))
@@ -269,29 +287,50 @@ def cond(x: Tensor, /, p: float | Literal["fro", "nuc"] | None = None) -> Tensor
     return _engine.where(least == 0, float("inf"), greatest / least)
 
 
-def pinv(x: Tensor, /, *, rtol: _Tolerance = None) -> Tensor:
-    """The Moore-Penrose pseudoinverses. Singular values up to ``rtol`` times the greatest count as zeros. ``rtol`` is a
-    number, or a tensor with one for each matrix; the default is the greater of M and N times the dtype's ``eps``.
+def pinv(
+    x: Tensor, /, rcond: _Tolerance = None, hermitian: bool = False, *, rtol: _Tolerance = None, atol: _Tolerance = None
+) -> Tensor:
+    """The Moore-Penrose pseudoinverses. Singular values up to the greater of ``atol`` and ``rtol`` (or ``rcond``) times the
+    greatest count as zeros. They are numbers, or tensors with one for each matrix; the defaults are 0 and the greater of M and N
+    times the dtype's ``eps``, or 0 if ``atol`` is given. ``hermitian`` reads the lower triangle of symmetric matrices.
 
     >>> import neurenix as nx
     >>> nx.linalg.pinv(nx.Tensor([[2.0, 0.0], [0.0, 0.0]])).tolist()
     [[0.5, 0.0], [0.0, 0.0]]
     """
-    return _engine.pinv(x, _tolerance(x, rtol))
+    x = _symmetric(x) if hermitian else x
+    return _engine.pinv(x, _tolerance(x, rcond if rtol is None else rtol, atol))
 
 
-def matrix_rank(x: Tensor, /, *, rtol: _Tolerance = None) -> Tensor:
-    """The number of singular values greater than ``rtol`` times the greatest; see ``pinv``."""
-    return _engine.matrix_rank(x, _tolerance(x, rtol))
+def matrix_rank(
+    x: Tensor, /, tol: _Tolerance = None, hermitian: bool = False, *, rtol: _Tolerance = None, atol: _Tolerance = None
+) -> Tensor:
+    """The number of singular values greater than the tolerances; see ``pinv``. ``tol`` is ``atol``."""
+    x = _symmetric(x) if hermitian else x
+    return _engine.matrix_rank(x, _tolerance(x, rtol, tol if atol is None else atol))
 
 
-def _tolerance(x: Tensor, rtol: _Tolerance) -> Tensor | None:
-    if rtol is None or isinstance(rtol, Tensor):
-        return rtol
-    return _engine.tensor(rtol, dtype=x.dtype, device=x.device)
+def _symmetric(x: Tensor) -> Tensor:
+    return x.tril() + x.tril(-1).mT
+
+
+def _tolerance(x: Tensor, rtol: _Tolerance, atol: _Tolerance = None) -> Tensor | None:
+    """The tolerance relative to the greatest singular value."""
+    relative = _engine.tensor(rtol, dtype=x.dtype, device=x.device) if isinstance(rtol, int | float) else rtol
+    if atol is None or not x.numel():
+        return relative
+    absolute = atol if isinstance(atol, Tensor) else _engine.tensor(atol, dtype=x.dtype, device=x.device)
+    greatest = svdvals(x.detach()).amax(-1)
+    least = where(greatest == 0, 0, absolute / where(greatest == 0, 1, greatest))
+    if relative is None:
+        # Without any tolerance the default counts.
+        default = max(x.shape[-2:]) * finfo(x.dtype).eps
+        return where(absolute > 0, least, default)
+    return least.maximum(relative)
 
 
 __all__ = [
+    *_factorizations,
     "cholesky",
     "cond",
     "cross",

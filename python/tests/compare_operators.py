@@ -42,6 +42,12 @@ def found(name: str) -> Any:
     method = getattr(ours.Tensor, name, None)
     if name == "einsum":
         return lambda tensors, equation: ours.einsum(equation, *tensors)
+    if name == "nn.functional.embedding":
+        return lambda weight, index, **options: ours.nn.functional.embedding(index, weight, **options)
+    if name == "nn.functional.embedding_bag":
+        return lambda weight, index, **options: ours.nn.functional.embedding_bag(index, weight, **options)
+    if name in ("polygamma", "special.polygamma"):
+        return lambda x, n, **options: ours.polygamma(n, x)
     if name == "where":
         return lambda input, condition, other: ours.where(condition, input, other)
     try:

@@ -82,19 +82,20 @@ def softmax(input: Tensor, dim: int | None = None, dtype: Any = None) -> Tensor:
     Without ``dim``, it is the first of 1 or 3 dimensions, otherwise the second, with a warning, as in PyTorch.
     """
     (input,) = full(input)
-    return (input if dtype is None else input.to(dtype)).softmax(_chosen(input, dim))
+    x = input if dtype is None else input.to(dtype)
+    return x.softmax(_chosen(input, dim)) if x.ndim else x.reshape(1).softmax(_chosen(input, dim)).reshape(())
 
 
 def log_softmax(input: Tensor, dim: int | None = None, dtype: Any = None) -> Tensor:
     """The logarithm of ``softmax``."""
     (input,) = full(input)
-    return (input if dtype is None else input.to(dtype)).log_softmax(_chosen(input, dim))
+    x = input if dtype is None else input.to(dtype)
+    return x.log_softmax(_chosen(input, dim)) if x.ndim else x.reshape(1).log_softmax(_chosen(input, dim)).reshape(())
 
 
 def softmin(input: Tensor, dim: int | None = None, dtype: Any = None) -> Tensor:
     """``softmax(-x)``."""
-    (input,) = full(input)
-    return (input if dtype is None else input.to(dtype)).softmin(_chosen(input, dim))
+    return softmax(-input, dim, dtype=dtype)
 
 
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:

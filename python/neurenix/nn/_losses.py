@@ -151,6 +151,11 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     torch.Size([4])
     """
     x1, x2 = full(x1, x2)
+    if x1.shape != x2.shape:
+        shape = _engine.broadcast_shapes(x1.shape, x2.shape)
+        x1, x2 = x1.broadcast_to(shape), x2.broadcast_to(shape)
+    if x1.ndim == 0:
+        return _engine.cosine_similarity(x1.reshape(1), x2.reshape(1), dim, eps)
     return _engine.cosine_similarity(x1, x2, dim, eps)
 
 

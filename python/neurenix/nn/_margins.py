@@ -59,8 +59,8 @@ def multi_margin_loss(
     if p not in (1, 2):
         raise ValueError(f"multi_margin_loss: p is {p}, it must be 1 or 2")
     input, weight = full(input, weight)
-    if input.ndim == 1:
-        losses = multi_margin_loss(input.unsqueeze(0), target.reshape(1), p, margin, weight, "none")
+    if input.ndim < 2:
+        losses = multi_margin_loss(input.reshape(1, -1), target.reshape(1), p, margin, weight, "none")
         return _reduced(losses.squeeze(0), reduction)
     index = target.to("int64").unsqueeze(1)
     apart = (margin - input.gather(1, index) + input).clamp(min=0)
@@ -76,8 +76,8 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean
     correct classes, up to the first -1.
     """
     (input,) = full(input)
-    if input.ndim == 1:
-        losses = multilabel_margin_loss(input.unsqueeze(0), target.unsqueeze(0), "none")
+    if input.ndim < 2:
+        losses = multilabel_margin_loss(input.reshape(1, -1), target.reshape(1, -1), "none")
         return _reduced(losses.squeeze(0), reduction)
     if target.shape != input.shape:
         raise ValueError(f"multilabel_margin_loss: expected a target of shape {tuple(input.shape)}, got {tuple(target.shape)}")

@@ -32,7 +32,7 @@ def require_dims(name: str, input: Tensor, least: int, most: int | None = None) 
 
 def pad(input: Tensor, pad: Sizes, mode: str = "constant", value: float | None = None) -> Tensor:
     """Pads a tensor: pairs of widths from the last dimension to the first. ``mode`` sets the values: ``"constant"``
-    (``value``, or 0), ``"reflect"``, ``"replicate"`` or ``"circular"``.
+    (``value``, or 0), ``"reflect"``, ``"replicate"`` or ``"circular"``. Negative widths remove elements.
 
     >>> import neurenix as nx
     >>> nx.functional.pad(nx.Tensor([1.0, 2.0, 3.0]), (2, 1), mode="reflect").tolist()
@@ -55,6 +55,12 @@ def pad(input: Tensor, pad: Sizes, mode: str = "constant", value: float | None =
 def _bordered(x: Tensor, dim: int, left: int, right: int, mode: str) -> Tensor:
     """Pads one dimension with these widths."""
     size = x.shape[dim]
+    if min(left, right) < 0 and mode == "replicate" and size and size + left + right >= 0:
+        return x.index_select(dim, _engine.arange(-left, size + right, device=x.device).clamp(0, size - 1))
+    if min(left, right) < 0 and size + min(left, 0) + min(right, 0) >= 0:
+        # Negative widths remove elements first.
+        size += min(left, 0) + min(right, 0)
+        x, left, right = x.narrow(dim, max(-left, 0), size), max(left, 0), max(right, 0)
     most = {"reflect": size - 1, "circular": size}.get(mode)
     if min(left, right) < 0 or (size == 0 and max(left, right) > 0) or (most is not None and max(left, right) > most):
         allowed = "at least 0" if most is None else f"0 to {max(most, 0)}"

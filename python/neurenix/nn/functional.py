@@ -20,6 +20,7 @@ from ._bags import embedding_bag as embedding_bag
 from ._composites import *  # noqa: F403
 from ._losses import *  # noqa: F403
 from ._margins import *  # noqa: F403
+from ._pooling import greatest_of_parts, padded_for_ceiling
 from ._precision import full, low
 from ._rarer import *  # noqa: F403
 from ._resize import interpolate as interpolate
@@ -138,6 +139,7 @@ def _max_pool(dims: int) -> Any:
         return_indices: bool = False,
     ) -> Any:
         """The greatest element of each window; with ``return_indices`` also its position."""
+        stride = None if stride in ((), []) else stride
         return (indexed if return_indices else plain)(input, kernel_size, stride, padding, dilation, ceil_mode)
 
     pool.__name__ = pool.__qualname__ = f"max_pool{dims}d"
@@ -174,10 +176,10 @@ def _adaptive_max_pool(dims: int) -> Any:
         sizes = output_size if isinstance(output_size, (tuple, list)) else (output_size,) * dims
         wanted = [was if size is None else size for size, was in zip(sizes, kept, strict=True)]
         if any(size < 1 or was % size for size, was in zip(wanted, kept, strict=True)):
-            raise NotImplementedError(
-                f"adaptive_max_pool{dims}d: return_indices=True requires output sizes that divide the input's, got "
-                f"{tuple(wanted)} for {tuple(kept)}"
-            )
+            if min(wanted) < 1 or not input.numel():
+                found = plain(input, output_size)
+                return found, _engine.full_like(found, 0, dtype="int64")
+            return greatest_of_parts(input, wanted)
         return indexed(input, [was // size for size, was in zip(wanted, kept, strict=True)], return_indices=True)
 
     pool.__name__ = pool.__qualname__ = f"adaptive_max_pool{dims}d"
@@ -198,14 +200,16 @@ def _avg_pool(dims: int) -> Any:
         divisor_override: int | None = None,
     ) -> Tensor:
         """The mean of each window, or with ``divisor_override`` its sum divided by that."""
+        stride = None if stride in ((), []) else stride
         if divisor_override is None:
             return native(input, kernel_size, stride, padding, ceil_mode, count_include_pad)
         if divisor_override == 0:
             raise ValueError("avg_pool: divisor_override must not be 0")
+        kernels = each(kernel_size, dims, "kernel_size")
         if ceil_mode:
-            raise NotImplementedError("avg_pool: ceil_mode together with divisor_override is not supported")
-        elements = math.prod(each(kernel_size, dims, "kernel_size"))
-        return native(input, kernel_size, stride, padding, False, True) * (elements / divisor_override)
+            strides = kernels if stride is None else each(stride, dims, "stride")
+            input, padding = padded_for_ceiling(input, kernels, strides, each(padding, dims, "padding")), 0
+        return native(input, kernel_size, stride, padding, False, True) * (math.prod(kernels) / divisor_override)
 
     pool.__name__ = pool.__qualname__ = f"avg_pool{dims}d"
     return pool
@@ -388,7 +392,7 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     *batch, channels, height, width = input.shape
     if height % r or width % r:
         raise ValueError(f"pixel_unshuffle: height {height} and width {width} must be multiples of {r}")
-    parts = input.reshape(-1, channels, height // r, r, width // r, r).permute(0, 1, 3, 5, 2, 4)
+    parts = input.reshape(math.prod(batch), channels, height // r, r, width // r, r).permute(0, 1, 3, 5, 2, 4)
     return parts.reshape(*batch, channels * r * r, height // r, width // r)
 
 
@@ -423,7 +427,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     *batch, channels, height, width = input.shape
     if channels % (r * r):
         raise ValueError(f"pixel_shuffle: the number of channels, {channels}, must be a multiple of {r} * {r}")
-    parts = input.reshape(-1, channels // (r * r), r, r, height, width).permute(0, 1, 4, 2, 5, 3)
+    parts = input.reshape(math.prod(batch), channels // (r * r), r, r, height, width).permute(0, 1, 4, 2, 5, 3)
     return parts.reshape(*batch, channels // (r * r), height * r, width * r)
 
 

@@ -41,9 +41,9 @@ _WIDTHS = """``padding`` is one width for all sides, or a pair for each of these
 _LIMITS = {
     "value": "A negative width removes elements.",
     "zeros": "A negative width removes elements.",
-    "reflection": "A width must be less than the size.",
-    "replication": "The size must not be 0.",
-    "circular": "A width must be at most the size.",
+    "reflection": "A width must be less than the size; a negative one removes elements.",
+    "replication": "The size must not be 0. A negative width removes elements.",
+    "circular": "A width must be at most the size; a negative one removes elements.",
 }
 
 

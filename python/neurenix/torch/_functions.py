@@ -9,8 +9,9 @@ from typing import Any, cast
 
 import neurenix as nx
 
-from .. import _complex_parts, _numbers, _parts, _statistics, _table
+from .. import _complex_parts, _copies, _factories, _matrices, _numbers, _parts, _statistics, _table
 from .._engine import Tensor
+from ..nn import _top_level
 
 _METHODS = """
 absolute add addcdiv addcmul addmm addmv all allclose amax amin aminmax any argmax argmin argsort baddbmm bincount
@@ -34,9 +35,14 @@ broadcast_shapes broadcast_tensors bucketize can_cast cat column_stack concat co
 empty_like enable_grad eye finfo floor_divide fmod from_dlpack from_numpy full full_like get_default_device
 get_default_dtype get_float32_matmul_precision get_rng_state greater greater_equal hstack iinfo inference_mode
 is_grad_enabled is_tensor isin less less_equal linspace load logaddexp logspace manual_seed nextafter no_grad normal
-not_equal ones ones_like positive pow promote_types rand rand_like randint randn randn_like randperm remainder save
+not_equal ones ones_like polygamma positive pow promote_types rand rand_like randint randn randn_like randperm remainder save
 searchsorted set_default_device set_default_dtype set_float32_matmul_precision set_grad_enabled set_num_threads
 set_rng_state stack swapdims tensor tensordot trapezoid trapz tril_indices triu_indices vstack xlogy zeros zeros_like
+"""
+
+_ONLY_METHODS = """
+arccos_ arccosh_ arcsin_ arcsinh_ arctan_ arctanh_ deg2rad_ detach_ digamma fill_ fix_ gcd_ get_device i0 i0_ igamma igammac index_put_
+is_same_size is_signed lcm_ ldexp_ lgamma logit logit_ mvlgamma rad2deg_ unsafe_split_with_sizes xlogy_ zero_
 """
 
 _VALUES = """
@@ -176,11 +182,16 @@ for _name in ("softmax", "log_softmax"):
     globals()[_name] = _in_dtype(_name)
 for _name in ("std", "std_mean", "var", "var_mean"):
     globals()[_name] = _spread(_name)
-for _name in ("detach_", "fill_", "index_put_", "zero_"):
+for _name in _ONLY_METHODS.split():
     globals()[_name] = _method(_name)
 for _name in _FUNCTIONS.split():
     _value = getattr(nx, _name)
     globals()[_name] = _value if isinstance(_value, type) else _with_out(_value)
+for _module in (_matrices, _factories):
+    for _name in _module.__all__:
+        globals()[_name] = _with_out(getattr(_module, _name))
+for _name, _value in (_top_level.FUNCTIONS | _copies.FUNCTIONS).items():
+    globals()[_name] = _with_out(_value)
 for _name in _VALUES.split():
     globals()[_name] = getattr(nx, _name)
 short = nx.int16

@@ -13,7 +13,11 @@ from .. import _engine
 strided = "strided"
 contiguous_format, preserve_format = "contiguous_format", "preserve_format"
 channels_last, channels_last_3d = "channels_last", "channels_last_3d"
+legacy_contiguous_format = contiguous_format
 """Layouts: the engine chooses them itself."""
+dtype = _engine.dtype
+layout = memory_format = str
+"""The types of dtypes, and of layouts."""
 
 
 def set_default_tensor_type(t: Any) -> None:
@@ -58,6 +62,70 @@ def set_num_threads(threads: int) -> None:
     _threads = threads
 
 
+def get_num_interop_threads() -> int:
+    """1: one evaluation runs at a time."""
+    return 1
+
+
+def set_deterministic_debug_mode(debug_mode: int | str) -> None:
+    """Accepted: every result is deterministic."""
+
+
+def get_deterministic_debug_mode() -> int:
+    """2: every result is deterministic."""
+    return 2
+
+
+def is_deterministic_algorithms_warn_only_enabled() -> bool:
+    """False: every result is deterministic."""
+    return False
+
+
+def set_warn_always(b: bool) -> None:
+    """Accepted: each warning is subject to Python's filters."""
+
+
+def is_warn_always_enabled() -> bool:
+    """False: each warning is subject to Python's filters."""
+    return False
+
+
+def initial_seed() -> int:
+    """The seed of the random numbers; in a worker of a loader, the worker's own."""
+    from ..data import get_worker_info
+
+    worker = get_worker_info()
+    return int(nx.get_rng_state()[0]) if worker is None else worker.seed
+
+
+def seed() -> int:
+    """Sets a seed from the system's source of randomness, and returns it."""
+    chosen = int.from_bytes(os.urandom(8), "little")
+    nx.manual_seed(chosen)
+    return chosen
+
+
+def is_autocast_enabled(device_type: str | None = None) -> bool:
+    """Whether this thread is within ``autocast``."""
+    return _engine.autocast_dtype() is not None
+
+
+def get_autocast_dtype(device_type: str) -> Any:
+    """The dtype of ``autocast`` here, or the one that it has by default."""
+    chosen = _engine.autocast_dtype()
+    return (nx.bfloat16 if device_type == "cpu" else nx.float16) if chosen is None else _engine.dtype(chosen)
+
+
+def get_autocast_gpu_dtype() -> Any:
+    """``get_autocast_dtype`` of GPUs."""
+    return get_autocast_dtype("cuda")
+
+
+def get_autocast_cpu_dtype() -> Any:
+    """``get_autocast_dtype`` of the CPU."""
+    return get_autocast_dtype("cpu")
+
+
 def compile(
     model: Any = None,
     *,
@@ -78,7 +146,10 @@ def compile(
 
 
 __all__ = [
-    "are_deterministic_algorithms_enabled", "channels_last", "channels_last_3d", "compile", "contiguous_format", "get_num_threads",
-    "preserve_format", "set_default_tensor_type", "set_flush_denormal", "set_num_interop_threads", "set_num_threads", "strided",
+    "are_deterministic_algorithms_enabled", "channels_last", "channels_last_3d", "compile", "contiguous_format", "dtype",
+    "get_autocast_cpu_dtype", "get_autocast_dtype", "get_autocast_gpu_dtype", "get_deterministic_debug_mode", "get_num_interop_threads",
+    "get_num_threads", "initial_seed", "is_autocast_enabled", "is_deterministic_algorithms_warn_only_enabled", "is_warn_always_enabled",
+    "layout", "legacy_contiguous_format", "memory_format", "preserve_format", "seed", "set_default_tensor_type",
+    "set_deterministic_debug_mode", "set_flush_denormal", "set_num_interop_threads", "set_num_threads", "set_warn_always", "strided",
     "use_deterministic_algorithms",
 ]  # fmt: skip
