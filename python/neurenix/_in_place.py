@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from . import _elementwise, _engine, _manipulation, _methods, _numbers, _parts, _reductions, _special, _statistics
+from . import _elementwise, _engine, _manipulation, _methods, _numbers, _parts, _reductions, _special, _statistics, _storage
 from ._engine import Generator, Tensor
 from ._results import SlogdetResult as _SlogdetResult
 
@@ -374,7 +374,7 @@ def attach() -> None:
     """Adds methods to the tensor class: the functions of this module, the functions of other modules whose first argument is
     a tensor, and variants in place.
     """
-    for module in (_methods, _numbers, _parts, _special, _statistics):
+    for module in (_methods, _numbers, _parts, _special, _statistics, _storage):
         for name in getattr(module, "METHODS", module.__all__):
             setattr(Tensor, name, getattr(module, name))
     for name, function in globals().items():
