@@ -10,7 +10,7 @@ from typing import Any
 from . import _engine
 from ._engine import Tensor
 
-METHODS = ["data_ptr", "storage", "untyped_storage", "view"]
+METHODS = ["data_ptr", "layout", "storage", "untyped_storage", "view"]
 __all__ = ["UntypedStorage", "frombuffer"]
 
 
@@ -61,6 +61,10 @@ class UntypedStorage:
     def is_cuda(self) -> bool:
         """Whether the bytes are on an NVIDIA GPU."""
         return str(self.device).startswith("cuda")
+
+    def untyped(self) -> UntypedStorage:
+        """The bytes."""
+        return self if self._tensor is None else UntypedStorage.of(self._tensor)
 
     def nbytes(self) -> int:
         """The number of bytes."""
@@ -145,11 +149,6 @@ class _Storage(UntypedStorage):
         found: list[Any] = self._tensor.reshape(-1).tolist()
         return found
 
-    def untyped(self) -> UntypedStorage:
-        """The bytes."""
-        assert self._tensor is not None
-        return UntypedStorage.of(self._tensor)
-
 
 def untyped_storage(self: Tensor) -> UntypedStorage:
     """The bytes of the elements, in order. A view's storage has only the elements of the view."""
@@ -180,6 +179,8 @@ def data_ptr(self: Tensor) -> int:
     # DLManagedTensorVersioned: two numbers of the version, two pointers and the flags come before the tensor.
     return ctypes.c_void_p.from_address(pointer(capsule, b"dltensor_versioned") + 16 + 2 * ctypes.sizeof(ctypes.c_void_p)).value or 0
 
+
+layout = property(lambda self: "strided", doc="``torch.strided``: there are no sparse tensors.")
 
 _reshaped = Tensor.view
 

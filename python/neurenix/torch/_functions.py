@@ -40,7 +40,7 @@ set_rng_state stack swapdims tensor tensordot trapezoid trapz tril_indices triu_
 """
 
 _VALUES = """
-bfloat16 bool double e float float16 float32 float64 float8_e4m3fn float8_e5m2 half inf int int16 int32 int64 int8 long nan
+bfloat16 bool double dtype e float float16 float32 float64 float8_e4m3fn float8_e5m2 half inf int int16 int32 int64 int8 long nan
 newaxis pi uint16 uint32 uint64 uint8
 """
 
