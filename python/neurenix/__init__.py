@@ -76,6 +76,7 @@ from ._reductions import *  # noqa: F403
 from ._size import Size as Size
 from ._special import *  # noqa: F403
 from ._statistics import *  # noqa: F403
+from ._storage import *  # noqa: F403
 from ._table import *  # noqa: F403
 from .random import bernoulli as bernoulli
 from .random import normal as normal

@@ -23,8 +23,6 @@ from ._functions import *  # noqa: F403
 from ._settings import *  # noqa: F403
 from ._types import *  # noqa: F403
 
-device = _neurenix.Device
-
 __version__ = f"2.9.0+neurenix{_neurenix.__version__}"
 """Programs compare it: the version of PyTorch whose interface this module has."""
 

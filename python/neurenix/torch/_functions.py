@@ -30,12 +30,12 @@ var_mean
 
 _FUNCTIONS = f"""
 {" ".join([*_complex_parts.__all__, *_numbers.__all__, *_parts.__all__, *_statistics.__all__])}
-Generator Size Tensor arange arccos arccosh arcsin arcsinh arctan arctan2 arctanh as_tensor asarray autocast bernoulli
+Generator Size Tensor UntypedStorage arange arccos arccosh arcsin arcsinh arctan arctan2 arctanh as_tensor asarray autocast bernoulli
 broadcast_shapes broadcast_tensors bucketize can_cast cat column_stack concat concatenate copysign dstack einsum empty
-empty_like enable_grad eye finfo floor_divide fmod from_dlpack from_numpy full full_like get_default_device
+empty_like enable_grad eye finfo floor_divide fmod from_dlpack from_numpy frombuffer full full_like get_default_device
 get_default_dtype get_float32_matmul_precision get_rng_state greater greater_equal hstack iinfo inference_mode
-is_grad_enabled is_tensor isin less less_equal linspace load logaddexp logspace manual_seed nextafter no_grad normal
-not_equal ones ones_like polygamma positive pow promote_types rand rand_like randint randn randn_like randperm remainder save
+is_grad_enabled is_tensor isin less less_equal linspace logaddexp logspace manual_seed nextafter no_grad normal
+not_equal ones ones_like polygamma positive pow promote_types rand rand_like randint randn randn_like randperm remainder
 searchsorted set_default_device set_default_dtype set_float32_matmul_precision set_grad_enabled set_num_threads
 set_rng_state stack swapdims tensor tensordot trapezoid trapz tril_indices triu_indices vstack xlogy zeros zeros_like
 """
@@ -46,7 +46,7 @@ is_same_size is_signed lcm_ ldexp_ lgamma logit logit_ mvlgamma rad2deg_ unsafe_
 """
 
 _VALUES = """
-bfloat16 bool cdouble cfloat complex128 complex64 double e float float16 float32 float64 float8_e4m3fn float8_e5m2 half inf int int16 int32 int64 int8 long nan
+bfloat16 bool cdouble cfloat complex128 complex64 double dtype e float float16 float32 float64 float8_e4m3fn float8_e5m2 half inf int int16 int32 int64 int8 long nan
 newaxis pi uint16 uint32 uint64 uint8
 """
 
@@ -146,6 +146,31 @@ def where(condition: Tensor, input: Any = None, other: Any = None, *, out: Tenso
         return condition.nonzero(as_tuple=True)
     result = nx.where(condition if condition.dtype == nx.bool else condition != 0, input, other)
     return result if out is None else _into(out, result)
+
+
+def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: Any = None, **_: Any) -> None:
+    """Writes an object, such as a ``state_dict()``, as a safetensors file: see ``neurenix.save``. The ways of pickling have
+    no effect.
+    """
+    if hasattr(obj, "state_dict"):
+        kind = type(obj).__name__
+        raise TypeError(f"torch.save: a file has no code, so it cannot hold an object of the class {kind}: pass its state_dict()")
+    nx.save(obj, f)
+
+
+def load(
+    f: Any,
+    map_location: Any = None,
+    pickle_module: Any = None,
+    *,
+    weights_only: builtins.bool | None = None,
+    mmap: builtins.bool | None = None,
+    **_: Any,
+) -> Any:
+    """Reads a file of ``save`` or of PyTorch, or a safetensors file: see ``neurenix.load``. The ways of pickling have no
+    effect, since no code in a file is run.
+    """
+    return nx.load(f, map_location=map_location)
 
 
 def _in_dtype(name: str) -> Callable[..., Tensor]:

@@ -47,6 +47,8 @@ _NAMES = {
     "utils.data.dataset": "data.dataset",
     "utils.data.sampler": "data.dataset",
     "utils.data": "data",
+    "utils.dlpack": "utils.dlpack",
+    "utils.tensorboard": "utils.tensorboard",
 }
 """Modules of other names, and of those in them: the longest name counts."""
 

@@ -1,4 +1,4 @@
-"""``FloatTensor`` and the other constructors of one dtype."""
+"""``FloatTensor`` and the other constructors of one dtype, and ``device``."""
 
 from __future__ import annotations
 
@@ -28,12 +28,44 @@ class _Typed(type):
         return alike and (cls.device is None or instance.device.type == cls.device)  # type: ignore[attr-defined]
 
 
+class _Meta:
+    """PyTorch's device without memory. No tensor is on it."""
+
+    type = "meta"
+    index = None
+
+    def __repr__(self) -> str:
+        return "device(type='meta')"
+
+    def __reduce__(self) -> str:
+        return "META"
+
+
+META = _Meta()
+
+
+class _Devices(type):
+    """The type of devices. ``meta``, which no tensor is on, exists to be compared with."""
+
+    def __call__(cls, type: Any, index: int | None = None) -> Any:
+        if type == "meta":
+            return META
+        return _engine.Device(type if index is None or type == "cpu" else f"{type}:{index}")
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, (_engine.Device, _Meta))
+
+
+class device(metaclass=_Devices):
+    """A device, such as ``device("cpu")``, ``device("cuda", 0)`` or ``device("vulkan:1")``: see ``neurenix.Device``."""
+
+
 def typed(kind: str, dtype: str, device: str | None) -> Any:
     """The constructor of tensors of a dtype."""
     return _Typed(f"{kind}Tensor", (), {"dtype": _engine.dtype(dtype), "device": device})
 
 
-__all__ = []
+__all__ = ["device"]
 for _kind, _dtype in _KINDS.items():
     globals()[f"{_kind}Tensor"] = typed(_kind, _dtype, None)
     __all__.append(f"{_kind}Tensor")

@@ -7,7 +7,7 @@ from typing import Any
 
 from .._missing import message as _message
 
-_PARTS = ("checkpoint", "data", "tensorboard")
+_PARTS = ("checkpoint", "data", "dlpack", "tensorboard")
 
 
 def __getattr__(name: str) -> Any:
