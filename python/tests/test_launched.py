@@ -81,7 +81,8 @@ def test_the_page_runs_in_two_processes_and_after_a_restart(tmp_path: Path) -> N
 WAITING = """
 import os, sys, time
 
-print(f"process {os.getpid()} waits", flush=True)
+# In one piece, so that the lines of ranks do not mix.
+os.write(1, f"process {os.getpid()} waits\\n".encode())
 try:
     time.sleep(60)
 except KeyboardInterrupt:

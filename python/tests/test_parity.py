@@ -99,7 +99,8 @@ EXCEPTIONS = {
     ),
     **dict.fromkeys(("get_default_dtype", "set_default_dtype"), "Rust has no default dtype: every call names one"),
     **dict.fromkeys(("from_dlpack", "from_numpy", "numpy"), "exchange with Python libraries"),
-    **dict.fromkeys(("as_variable", "data", "is_contiguous", "is_cuda", "is_tensor", "stride"), "about Python objects"),
+    **dict.fromkeys(("data", "is_contiguous", "is_cuda", "is_tensor", "stride"), "about Python objects"),
+    "sgn": "complex numbers, which are neurenix::complex; of real ones it is sign",
     "unfold": "in the crate neurenix: ViewStep::Windows",
     **dict.fromkeys(("digits", "linear", "load_safetensors", "with_features"), "in the crate neurenix: layers, data and files"),
     **dict.fromkeys(

@@ -29,6 +29,8 @@ class FunctionCtx:
 
     def __init__(self) -> None:
         self._saved: list[Any] = []
+        # The places of saved tensors, and their versions then.
+        self._versions: list[tuple[Tensor, int]] = []
         self._saved_forward: tuple[Tensor | None, ...] = ()
         self._dirty: tuple[Tensor, ...] = ()
         self._constant: tuple[Tensor, ...] = ()
@@ -38,8 +40,8 @@ class FunctionCtx:
         self._to_save: tuple[Tensor | None, ...] = ()
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
-        """Saves arguments, results and other tensors (or ``None``) for ``saved_tensors``. Later in-place changes of a
-        tensor do not change what was saved."""
+        """Saves arguments, results and other tensors (or ``None``) for ``saved_tensors``. A later in-place change of one is
+        an error there."""
         for tensor in tensors:
             if tensor is not None and not isinstance(tensor, Tensor):
                 raise TypeError(f"save_for_backward: expected tensors or None, got {type(tensor).__name__}")
@@ -51,7 +53,13 @@ class FunctionCtx:
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
-        """What ``save_for_backward`` saved."""
+        """What ``save_for_backward`` saved. A tensor that was changed in place since then is a ``RuntimeError``."""
+        for place, version in self._versions:
+            if place._version != version:
+                raise RuntimeError(
+                    "one of the variables needed for gradient computation has been modified by an inplace operation: a saved "
+                    f"tensor of shape {tuple(place.shape)} is at version {place._version}, but version {version} was saved"
+                )
         return tuple(self._opened(each) for each in self._saved) or self._saved_forward
 
     def mark_dirty(self, *args: Tensor) -> None:
@@ -85,6 +93,8 @@ class FunctionCtx:
         for tensor in saved:
             position = next((at for at, arg in enumerate(args) if arg is tensor), None)
             made = next((at for at, result in enumerate(results) if result is tensor), None)
+            if tensor is not None and not graph.current.hooks:
+                self._versions.append((tensor.detach(), tensor._version))
             if tensor is None:
                 self._saved.append(("value", None))
             elif graph.current.hooks:
