@@ -15,6 +15,7 @@ from typing import IO, Any
 
 from . import _engine
 from ._engine import Tensor
+from ._parts import as_strided
 from ._storage import UntypedStorage
 from ._unpickler import Late, Unpickler
 
@@ -317,7 +318,7 @@ def _made(stored: _Stored, dtype: str, item: int, offset: int, size: tuple[int, 
     if [stride[axis] for axis in order] == steps[::-1]:  # Permuted.
         whole = flat[offset : offset + count].view(*(size[axis] for axis in order))
         return whole.permute(*(order.index(axis) for axis in range(len(size))))
-    return flat.as_strided(size, stride, offset)
+    return as_strided(flat, size, stride, offset)
 
 
 def _dtype(name: str) -> Any:

@@ -55,7 +55,7 @@ class _Mark:
 
 _MARK = _Mark()
 _SIZES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
-_NEW = {
+_NEW: dict[str, Callable[[], Any]] = {
     "EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple, "EMPTY_SET": set, "NONE": lambda: None, "NEWTRUE": lambda: True,
     "NEWFALSE": lambda: False,
 }  # fmt: skip
@@ -145,8 +145,10 @@ class Unpickler:
             self._fill(name)
         elif name in ("LIST", "DICT", "FROZENSET"):
             items = self._items()
-            made = {"LIST": list, "FROZENSET": frozenset, "DICT": lambda items: dict(zip(items[::2], items[1::2], strict=True))}
-            stack.append(made[name](items))
+            if name == "DICT":
+                stack.append(dict(zip(items[::2], items[1::2], strict=True)))
+            else:
+                stack.append(items if name == "LIST" else frozenset(items))
         elif name == "GLOBAL":
             stack.append(self._global(argument.replace(" ", ".")))
         elif name == "STACK_GLOBAL":

@@ -186,7 +186,7 @@ def _inner(path: str, name: Any) -> str:
     return f"{path}.{name}" if path else str(name)
 
 
-_COLLECTIONS: dict[str, type] = {"list": list, "set": set, "frozenset": frozenset, "tuple": tuple}
+_COLLECTIONS: dict[str, Any] = {"list": list, "set": set, "frozenset": frozenset, "tuple": tuple}
 _KINDS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
     "bytes": ((bytes, bytearray), base64.b64decode),
     "complex": (complex, lambda parts: complex(*parts)),

@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 PAGES = [
     "README.md",
+    "docs/compatibility.md",
     "docs/python.md",
     "docs/complex.md",
     "docs/directml.md",

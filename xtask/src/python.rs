@@ -5,7 +5,7 @@ use std::{process::Command, thread};
 use crate::{install, root, succeed};
 
 /// The packages that the tests need in addition to the packages' own dependencies.
-const TOOLS: [&str; 9] = [
+const TOOLS: [&str; 14] = [
     "maturin>=1.16,<2",
     "numpy",
     "pytest",
@@ -15,6 +15,12 @@ const TOOLS: [&str; 9] = [
     "pyright[nodejs]",
     "onnx==1.23.2",
     "onnxruntime==1.31.1",
+    // Libraries that tensors are used with.
+    "einops",
+    "matplotlib",
+    "pillow",
+    "safetensors",
+    "tqdm",
 ];
 
 /// Runs `pip install ./python` with the profile and the dependencies' features of the other tests, so that little is

@@ -199,7 +199,7 @@ class SummaryWriter:
         figures = [*figure] if isinstance(figure, (list, tuple)) else [figure]
         drawn = []
         for each in figures:
-            canvas = FigureCanvasAgg(each)
+            canvas: Any = FigureCanvasAgg(each)
             canvas.draw()
             drawn.append(np.asarray(canvas.buffer_rgba())[..., :3])
             if close:
