@@ -185,7 +185,10 @@ def test_once_differentiable() -> None:
 
     x = leaf()
     (first,) = autograd.grad(Square.apply(x).sum(), x, create_graph=True)
-    assert first.tolist() == [1.0, -3.0, 4.0]
+    assert first.tolist() == [1.0, -3.0, 4.0] and not first.requires_grad
+    y = leaf()
+    (first,) = autograd.grad((Square.apply(x) * y).sum(), x, create_graph=True)
+    assert np.allclose(first.tolist(), 2 * np.asarray(START) ** 2)
     with pytest.raises(RuntimeError, match="differentiate twice"):
         first.sum().backward()
 

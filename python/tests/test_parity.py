@@ -84,6 +84,7 @@ trapezoid: trapz
 unique: unique_all unique_counts unique_inverse unique_values
 unsqueeze: expand_dims
 var: var_mean
+vmap: batched
 where_: where
 xor: bitwise_xor
 zeros: empty new_empty new_zeros

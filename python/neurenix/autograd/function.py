@@ -337,8 +337,8 @@ class _Refused(Function):
 
 
 def once_differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorates a ``backward`` that cannot be differentiated: its gradients are computed without a graph, and
-    differentiating them is an error.
+    """Decorates a ``backward`` that cannot be differentiated: what it returns is computed without a graph. If its
+    arguments can be differentiated, differentiating what it returns is an error; otherwise that is constant.
 
     >>> class Twice(Function):
     ...     @staticmethod
@@ -355,12 +355,11 @@ def once_differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
         with no_grad():
             found = function(ctx, *gradients)
         sources = [each for each in gradients if isinstance(each, Tensor) and each.requires_grad]
-        sources += [each for each in ctx.saved_tensors if isinstance(each, Tensor) and each.requires_grad]
         if not _engine.is_grad_enabled() or not sources:
             return found
         message = "trying to differentiate twice a function that was marked with @once_differentiable"
         several = found if isinstance(found, tuple) else (found,)
-        # The sources make the results depend on what the gradients depend on.
+        # With the sources, the results require gradients.
         refused = _Refused.apply(message, *several, *sources)[: len(several)]
         return refused if isinstance(found, tuple) else refused[0]
 
