@@ -7,6 +7,7 @@ from typing import Any
 
 from . import _engine
 from ._engine import Tensor
+from ._parts import index_reduce
 
 
 # Attributes. Each says what kinds of tensors do not exist here.
@@ -65,7 +66,7 @@ def index_reduce_(
     self: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
     """In-place ``index_reduce``."""
-    return self._put(self.index_reduce(dim, index, source, reduce, include_self=include_self), index)
+    return self._put(index_reduce(self, dim, index, source, reduce, include_self=include_self), index)
 
 
 def is_set_to(self: Tensor, tensor: Tensor) -> bool:

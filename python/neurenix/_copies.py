@@ -8,7 +8,8 @@ from typing import Any
 
 from . import _engine
 from ._engine import Tensor
-from ._parts import _positions, _with
+from ._engine_methods import type as _type
+from ._parts import _positions, _with, as_strided
 
 _COPIED = """
 as_strided detach diagonal expand permute select split split_with_sizes squeeze t transpose unbind unsqueeze view
@@ -46,7 +47,7 @@ def as_strided_scatter(
     input: Tensor, src: Tensor, size: Any, stride: Any, storage_offset: int | None = None
 ) -> Tensor:
     """A copy with ``src`` at the positions that sizes and strides describe."""
-    return _with(input, _positions(input).as_strided(size, stride, storage_offset), src)
+    return _with(input, as_strided(_positions(input), size, stride, storage_offset), src)
 
 
 @_listed
@@ -131,6 +132,6 @@ def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int
 def typename(obj: Any) -> str:
     """The name of an object's type: ``torch.FloatTensor`` and the like for tensors."""
     if isinstance(obj, Tensor):
-        return str(obj.type())
+        return str(_type(obj))
     kind = obj if isinstance(obj, type) else type(obj)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

@@ -10,7 +10,7 @@ from ._engine import Tensor
 
 METHODS = [
     "add", "gather", "index_add", "log10", "masked_fill", "masked_scatter", "nonzero", "norm", "repeat_interleave", "scatter",
-    "scatter_add", "scatter_reduce", "sign", "square", "sub",
+    "scatter_add", "scatter_reduce", "sign", "square", "sub", "type",
 ]  # fmt: skip
 
 _add, _sub, _gather, _index_add = Tensor.add, Tensor.sub, Tensor.gather, Tensor.index_add
@@ -18,7 +18,13 @@ _masked_fill, _nonzero, _norm = Tensor.masked_fill, Tensor.nonzero, Tensor.norm
 _repeat_interleave, _scatter, _scatter_add, _scatter_reduce = (
     Tensor.repeat_interleave, Tensor.scatter, Tensor.scatter_add, Tensor.scatter_reduce,
 )  # fmt: skip
-_log10, _sign, _square = Tensor.log10, Tensor.sign, Tensor.square
+_log10, _sign, _square, _type = Tensor.log10, Tensor.sign, Tensor.square, Tensor.type
+
+KINDS = {
+    "Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16", "Long": "int64", "Int": "int32",
+    "Short": "int16", "Char": "int8", "Byte": "uint8", "Bool": "bool",
+}  # fmt: skip
+"""The dtypes by PyTorch's names of types of tensors, without ``Tensor``."""
 
 
 def scaled(x: Any, alpha: float, beside: Any = None) -> Any:
@@ -161,3 +167,14 @@ def norm(
 
         return matrix_norm(x, "nuc", (-2, -1) if dim is None else dim, keepdim)
     return _norm(x, p, dim, keepdim)
+
+
+def type(self: Tensor, dtype: Any = None, non_blocking: builtins.bool = False) -> Any:
+    """Converted to a dtype, which may also be given as ``"torch.FloatTensor"`` or that type; without one, the name of this type.
+    """
+    if dtype is None:
+        kind = next((kind for kind, name in KINDS.items() if name == self.dtype.name), self.dtype.name)
+        return f"torch.{'' if self.device.type == 'cpu' else f'{self.device.type}.'}{kind}Tensor"
+    if isinstance(dtype, str) and dtype.endswith("Tensor"):
+        dtype = KINDS[dtype.rpartition(".")[2].removesuffix("Tensor")]
+    return _type(self, getattr(dtype, "dtype", dtype))

@@ -7,7 +7,6 @@ from __future__ import annotations
 import builtins
 import functools
 import math
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -230,23 +229,29 @@ def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -
     """``L`` as of ``cholesky``, and ``info``: 0, or the order of the first leading minor that is not positive definite; then that
     L is NaN.
     """
-    found = _checked(lambda: _engine.cholesky(A, upper))
+    found = _checked(functools.partial(_engine.cholesky, A, upper))
     size, batch = A.shape[-1], A.shape[:-2]
     info = _engine.zeros(*batch, dtype="int32", device=A.device)
     if found is None:
         parts, numbers = [], []
         for each in A.reshape(-1, size, size).unbind():
-            part = _checked(lambda each=each: _engine.cholesky(each, upper))
+            part = _checked(functools.partial(_engine.cholesky, each, upper))
             parts.append(_engine.full_like(each, float("nan")) if part is None else part)
-            order = 0 if part is not None else next(
-                count for count in range(1, size + 1)
-                if _checked(lambda count=count, each=each: _engine.cholesky(each.detach()[:count, :count], False)) is None
-            )  # fmt: skip
-            numbers.append(order)
+            numbers.append(0 if part is not None else _first_minor(each.detach()))
         found = _engine.stack(parts).reshape(A.shape)
         info = _engine.tensor(numbers, dtype="int32", device=A.device).reshape(batch)
         _failed("cholesky_ex", info, check_errors)
     return CholeskyExResult(found, info)
+
+
+def _first_minor(matrix: Tensor) -> int:
+    """The order of the first leading minor that is not positive definite."""
+    size = matrix.shape[-1]
+    for order in range(1, size):
+        minor = matrix.narrow(0, 0, order).narrow(1, 0, order)
+        if _checked(functools.partial(_engine.cholesky, minor, False)) is None:
+            return order
+    return size
 
 
 def _solved(compute: Callable[[Tensor], Tensor], A: Tensor) -> tuple[Tensor, Tensor]:

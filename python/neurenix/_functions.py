@@ -6,7 +6,7 @@ import builtins
 from collections.abc import Sequence
 from typing import Any
 
-from . import _engine
+from . import _engine, _engine_methods
 from ._arguments import guard as _guard
 from ._creation import _evenly
 from ._engine import Tensor
@@ -94,7 +94,7 @@ def repeat_interleave(
     """Repeats each element, along ``dim`` or of the flattened input. Of numbers alone, the indices of the elements, repeated so
     often. ``output_size`` is a hint without effect.
     """
-    return input.repeat_interleave(repeats, dim)
+    return _engine_methods.repeat_interleave(input, repeats, dim)
 
 
 def _rows(input: Tensor) -> Tensor:
@@ -198,7 +198,7 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
 
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
     """A copy with the slices of ``source``, times ``alpha``, added to the positions ``index`` along ``dim``."""
-    return input.index_add(dim, index, source, alpha=alpha)
+    return _engine_methods.index_add(input, dim, index, source, alpha=alpha)
 
 
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:

@@ -185,8 +185,7 @@ def test_methods_beside_functions() -> None:
     values, inverse, counts = nx.tensor([3, 1, 3]).unique(return_inverse=True, return_counts=True)
     assert (values.tolist(), inverse.tolist(), counts.tolist()) == ([1, 3], [1, 0, 1], [1, 2])
     assert nx.unique(nx.tensor([2, 1]), False).tolist() == [1, 2]
-    with pytest.raises(NotImplementedError, match="dim"):
-        nx.tensor([[1]]).unique(dim=0)
+    assert nx.tensor([[1, 2], [1, 2]]).unique(dim=0).tolist() == [[1, 2]]
 
 
 def test_whole_numbers_are_drawn_in_place() -> None:
