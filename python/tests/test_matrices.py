@@ -97,7 +97,8 @@ def test_cholesky_factors_solve() -> None:
 def test_numbers_of_what_failed() -> None:
     bad = nx.tensor([[[2.0, 0.0], [0.0, 3.0]], [[1.0, 2.0], [2.0, 1.0]]])
     factor, info = nx.linalg.cholesky_ex(bad)
-    assert info.tolist() == [0, 2] and info.dtype == nx.int32 and factor[0].tolist() == pytest.approx(np.sqrt([[2, 0], [0, 3]]).tolist())
+    assert info.tolist() == [0, 2] and info.dtype == nx.int32 and factor[1].isnan().all()
+    close(factor[0], np.sqrt([[2, 0], [0, 3]]), 1e-6)
     singular = nx.tensor([[[2.0, 0.0], [0.0, 4.0]], [[1.0, 2.0], [2.0, 4.0]]])
     inverse, info = nx.linalg.inv_ex(singular)
     assert info.tolist() == [0, 2] and inverse[0].tolist() == [[0.5, 0.0], [0.0, 0.25]] and inverse[1].isnan().all()

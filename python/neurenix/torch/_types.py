@@ -6,11 +6,7 @@ from typing import Any
 
 from .. import _engine
 from .._engine import Tensor
-
-_KINDS = {
-    "Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16", "Long": "int64", "Int": "int32",
-    "Short": "int16", "Char": "int8", "Byte": "uint8", "Bool": "bool",
-}  # fmt: skip
+from .._engine_methods import KINDS
 
 
 class _Typed(type):
@@ -66,6 +62,6 @@ def typed(kind: str, dtype: str, device: str | None) -> Any:
 
 
 __all__ = ["device"]
-for _kind, _dtype in _KINDS.items():
+for _kind, _dtype in KINDS.items():
     globals()[f"{_kind}Tensor"] = typed(_kind, _dtype, None)
     __all__.append(f"{_kind}Tensor")
