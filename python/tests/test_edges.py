@@ -192,8 +192,6 @@ def test_files_are_loaded_with_pytorchs_names(tmp_path: Path) -> None:
         nx.load(path, map_location="nowhere")
     with pytest.raises(TypeError, match="device and map_location"):
         nx.load(path, "cpu", map_location="cpu")
-    with pytest.raises(TypeError, match="map_location must be one device for all tensors"):
-        nx.load(path, map_location=lambda storage, place: storage)
 
 
 def test_open_files_are_written_and_read(tmp_path: Path) -> None:
@@ -247,7 +245,7 @@ def test_a_kernel_for_the_cpu_alone_needs_no_sources() -> None:
 
 def test_borders_that_do_not_fit() -> None:
     x = nx.ones(1, 2, 3)
-    for widths, mode in (((3, 0), "reflect"), ((0, 4), "circular"), ((-1, 0), "replicate"), ((1,), "reflect")):
+    for widths, mode in (((3, 0), "reflect"), ((0, 4), "circular"), ((-4, 0), "replicate"), ((1,), "reflect")):
         with pytest.raises(ValueError, match="pad"):
             nx.functional.pad(x, widths, mode=mode)
     with pytest.raises(ValueError, match="mirror"):

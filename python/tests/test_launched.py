@@ -122,7 +122,8 @@ def test_ranks_end_with_a_launcher_that_is_killed(tmp_path: Path) -> None:
     ranks = [int(launcher.stdout.readline().split()[1]) for _ in range(2)]
     launcher.kill()
     # The pipe closes when the last process that holds it has ended.
-    assert launcher.stdout.read() == ""
+    with launcher.stdout:
+        assert launcher.stdout.read() == ""
     launcher.wait(timeout=60)
     deadline = time.monotonic() + 30
     while any(Path(f"/proc/{rank}/cmdline").exists() and Path(f"/proc/{rank}/cmdline").read_bytes() for rank in ranks):

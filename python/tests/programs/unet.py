@@ -67,7 +67,7 @@ def dice_loss(input, target, epsilon=1e-6):
 def losses():
     model = same_weights(UNet())
     model = model.to(memory_format=torch.channels_last)
-    optimizer = torch.optim.RMSprop(model.parameters(), lr=1e-3, weight_decay=1e-8, momentum=0.9)
+    optimizer = torch.optim.RMSprop(model.parameters(), lr=2e-4, weight_decay=1e-8, momentum=0.9)
     criterion = nn.CrossEntropyLoss()
     images, true_masks = numbers(2, 1, 14, 14), numbers(2, 14, 14, low=3)
     for _ in range(STEPS):

@@ -22,8 +22,8 @@ def compute_gradient_penalty(D, real_samples, fake_samples, alpha):
 def losses():
     generator = same_weights(nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16, 0.8), nn.LeakyReLU(0.2, inplace=True), nn.Linear(16, 6), nn.Tanh()), 1)
     discriminator = same_weights(nn.Sequential(nn.Linear(6, 16), nn.LeakyReLU(0.2, inplace=True), nn.Linear(16, 1)), 2)
-    optimizer_G = torch.optim.Adam(generator.parameters(), lr=2e-3, betas=(0.5, 0.9))
-    optimizer_D = torch.optim.Adam(discriminator.parameters(), lr=2e-3, betas=(0.5, 0.9))
+    optimizer_G = torch.optim.Adam(generator.parameters(), lr=2e-4, betas=(0.5, 0.9))
+    optimizer_D = torch.optim.Adam(discriminator.parameters(), lr=2e-4, betas=(0.5, 0.9))
     real_imgs = Variable(numbers(8, 6).tanh())
     for i in range(STEPS):
         optimizer_D.zero_grad()
