@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -231,7 +232,8 @@ def searchsorted(
     elif x1.shape[:-1] != values.shape[:-1]:
         raise ValueError(f"searchsorted: shapes {tuple(x1.shape)} and {tuple(values.shape)} differ before the last dimension")
     else:
-        rows, wanted = x1.reshape(-1, x1.shape[-1]).unbind(), values.reshape(-1, values.shape[-1]).unbind()
+        count = math.prod(x1.shape[:-1])
+        rows, wanted = (each.reshape(count, each.shape[-1]).unbind() for each in (x1, values))
         found = [row._searchsorted(each, after) for row, each in zip(rows, wanted, strict=True)]
         place = _engine.stack(found).reshape(values.shape) if found else values.to("int64")
     return place.to("int32") if out_int32 else place
@@ -409,6 +411,12 @@ def tensordot(x1: Tensor, x2: Tensor, /, dims: Any = None, *, axes: Any = None) 
         first, second = list(range(x1.ndim - axes, x1.ndim)), list(range(axes))
     else:
         first, second = ([a % x.ndim for a in side] for x, side in zip((x1, x2), axes))
+    # A size of 1 fits every other, as in PyTorch.
+    for a, b in zip(first, second):
+        if x1.shape[a] != x2.shape[b] == 1:
+            x1 = x1.sum(a, True)
+        elif x2.shape[b] != x1.shape[a] == 1:
+            x2 = x2.sum(b, True)
     kept1 = [a for a in range(x1.ndim) if a not in first]
     kept2 = [a for a in range(x2.ndim) if a not in second]
     sizes1, sizes2 = [x1.shape[a] for a in first], [x2.shape[a] for a in second]

@@ -93,6 +93,8 @@ def vector_norm(
 ) -> Tensor:
     """The ``ord``-norm over axes."""
     axis, keepdims = dim if axis is None else axis, keepdim or keepdims
+    if x.ndim == 0 and axis in (0, -1, (0,), (-1,)):
+        return x.reshape(1).norm(ord)
     if axis is None and keepdims:
         return x.norm(ord).reshape((1,) * x.ndim)
     return x.norm(ord, axis, keepdims)
