@@ -44,7 +44,9 @@ concatenate = concat
 
 
 def cat(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> Tensor:
-    """Concatenates the tensors along ``dim``. Vectors without elements are left out if the others have more dimensions."""
+    """Concatenates the tensors along ``dim``. Vectors without elements are left out if the others have more
+    dimensions.
+    """
     dim = dim if axis is None else axis
     try:
         return _engine.cat(tensors, dim)
@@ -215,9 +217,9 @@ def searchsorted(
     right: bool = False,
     out_int32: bool = False,
 ) -> Tensor:
-    """The index at which each element of ``x2`` belongs in the sorted vector ``x1``, or in the row of a tensor with the same
-    leading sizes: before equal elements, or after them with ``side="right"``, which is PyTorch's ``right=True``. ``sorter`` sorts
-    ``x1``.
+    """The index at which each element of ``x2`` belongs in the sorted vector ``x1``, or in the row of a tensor with
+    the same leading sizes: before equal elements, or after them with ``side="right"``, which is PyTorch's
+    ``right=True``. ``sorter`` sorts ``x1``.
     """
     if side not in (None, "left", "right"):
         raise ValueError(f"searchsorted: side is {side!r}, it must be 'left' or 'right'")
@@ -280,8 +282,8 @@ def unique(
     return_counts: bool = False,
     dim: int | None = None,
 ) -> Any:
-    """Distinct elements, or distinct slices along ``dim``; if requested, also the inverse indices and the counts. They are always
-    sorted.
+    """Distinct elements, or distinct slices along ``dim``; if requested, also the inverse indices and the counts.
+    They are always sorted.
 
     >>> import neurenix as nx
     >>> nx.unique(nx.tensor([[2, 1], [1, 5], [2, 1]]), dim=0).tolist()
@@ -342,8 +344,9 @@ def gather(x: Tensor, dim: int, index: Tensor) -> Tensor:
 def scatter_reduce(
     x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
-    """A copy in which elements of ``src`` are combined at the positions ``index`` along ``dim``: by ``"sum"``, ``"prod"``,
-    ``"mean"``, ``"amax"`` or ``"amin"``."""
+    """A copy in which elements of ``src`` are combined at the positions ``index`` along ``dim``: by ``"sum"``,
+    ``"prod"``, ``"mean"``, ``"amax"`` or ``"amin"``.
+    """
     return x.scatter_reduce(dim, index, src, reduce, include_self=include_self)
 
 
@@ -386,8 +389,8 @@ def dot(x1: Tensor, x2: Tensor, /) -> Tensor:
 
 
 def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1, dim: int | None = None) -> Tensor:
-    """The inner products of vectors along an axis; complex ``x1`` is conjugated. ``dim``, of the broadcast tensors, may be
-    positive, too.
+    """The inner products of vectors along an axis; complex ``x1`` is conjugated. ``dim``, of the broadcast tensors,
+    may be positive, too.
     """
     kind = result_type(x1, x2)
     if dim is not None:
