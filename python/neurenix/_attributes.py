@@ -44,7 +44,9 @@ def apply_(self: Tensor, callable: Callable[[Any], Any]) -> Tensor:
 
 
 def map_(self: Tensor, tensor: Tensor, callable: Callable[[Any, Any], Any]) -> Tensor:
-    """Replaces each element by what the function returns for it and the element of another tensor. Slow, as ``apply_``."""
+    """Replaces each element by what the function returns for it and the element of another tensor. Slow, as
+    ``apply_``.
+    """
     other = tensor.broadcast_to(self.shape)
     pairs = zip(self.detach().flatten().tolist(), other.detach().flatten().tolist(), strict=True)
     values = [callable(mine, theirs) for mine, theirs in pairs]

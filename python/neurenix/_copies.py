@@ -92,8 +92,8 @@ def binomial(count: Tensor, prob: Tensor, generator: Any = None) -> Tensor:
 
 @_listed
 def result_type(tensor1: Any, tensor2: Any) -> Any:
-    """The dtype of an operation with both, which are tensors or numbers. Numbers, and tensors without dimensions beside others,
-    only count if they are of a higher kind: ``bool``, integers, floats.
+    """The dtype of an operation with both, which are tensors or numbers. Numbers, and tensors without dimensions
+    beside others, only count if they are of a higher kind: ``bool``, integers, floats.
     """
     def made(x: Any) -> Tensor:
         return x if isinstance(x, Tensor) else _engine.tensor(x, device="cpu")
@@ -113,8 +113,8 @@ def result_type(tensor1: Any, tensor2: Any) -> Any:
 
 @_listed
 def svd_lowrank(A: Tensor, q: int = 6, niter: int = 2, M: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """The ``q`` greatest singular values of matrices (less ``M``) with their vectors, U, S and V: from a complete decomposition,
-    whatever ``niter``.
+    """The ``q`` greatest singular values of matrices (less ``M``) with their vectors, U, S and V: from a complete
+    decomposition, whatever ``niter``.
     """
     u, s, vh = _engine.svd(A if M is None else A - M, False)
     count = builtins.min(q, s.shape[-1])

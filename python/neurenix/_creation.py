@@ -185,7 +185,7 @@ def linspace(
         raise TypeError("linspace: pass start, stop and num once each, as in linspace(0, 1, 5)")
     start, stop = (each.item() if isinstance(each, Tensor) else each for each in (start, end if stop is None else stop))
     num = steps if num is None else num
-    if dtype is not None and not _engine.dtype(dtype).is_floating_point:
+    if dtype is not None and _engine.dtype(dtype).is_integer:
         return _evenly(int(start), int(stop), num + (not endpoint), device)[:num].to(dtype)
     if endpoint or num <= 0:
         return _engine.linspace(start, stop, num, dtype=dtype, device=device, requires_grad=requires_grad)
@@ -194,7 +194,9 @@ def linspace(
 
 
 def _evenly(start: int, stop: int, count: int, device: Any) -> Tensor:
-    """Evenly spaced numbers, computed in ``float32`` from both ends as in PyTorch, whose conversion to integers truncates."""
+    """Evenly spaced numbers, computed in ``float32`` from both ends as in PyTorch, whose conversion to integers
+    truncates.
+    """
     step = (_engine.tensor(float(stop - start)) / max(count - 1, 1)).item()
     place = _engine.arange(count, dtype="float32", device=device)
     step_of = _engine.full((), step, dtype="float32", device=device)

@@ -1,4 +1,6 @@
-"""Methods of the engine's tensors, with cases of PyTorch that the engine refuses: each calls the engine's method first."""
+"""Methods of the engine's tensors, with cases of PyTorch that the engine refuses: each calls the engine's method
+first.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +91,9 @@ def masked_fill(self: Tensor, mask: Tensor, value: Any) -> Tensor:
 
 
 def masked_scatter(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
-    """A copy with the elements of ``source``, in order, where ``mask`` is true, of the shape of both broadcast together."""
+    """A copy with the elements of ``source``, in order, where ``mask`` is true, of the shape of both broadcast
+    together.
+    """
     try:
         return _engine.masked_scatter(self, mask, source)
     except ValueError:
@@ -97,13 +101,15 @@ def masked_scatter(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 
 
 def nonzero(self: Tensor, *, as_tuple: bool = False) -> Any:
-    """The indices of the elements that are not zero: a matrix with one row each, or with ``as_tuple`` one vector per dimension."""
+    """The indices of the elements that are not zero: a matrix with one row each, or with ``as_tuple`` one vector per
+    dimension.
+    """
     return _nonzero(self.reshape(1) if as_tuple and self.ndim == 0 else self, as_tuple=as_tuple)
 
 
 def index_add(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
-    """A copy with the slices of ``source``, times ``alpha``, added to the positions ``index`` along ``dim``; for ``bool``,
-    added means "or".
+    """A copy with the slices of ``source``, times ``alpha``, added to the positions ``index`` along ``dim``; for
+    ``bool``, added means "or".
     """
     source = source if alpha == 1 else scaled(source, alpha, self)
     if self.dtype.name == "bool":
@@ -133,8 +139,9 @@ def scatter_add(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
 def scatter_reduce(
     self: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
-    """A copy in which elements of ``src`` are combined at the positions ``index`` along ``dim``: by ``"sum"``, ``"prod"``,
-    ``"mean"``, ``"amax"`` or ``"amin"``. Without ``include_self`` the previous elements at these positions are ignored.
+    """A copy in which elements of ``src`` are combined at the positions ``index`` along ``dim``: by ``"sum"``,
+    ``"prod"``, ``"mean"``, ``"amax"`` or ``"amin"``. Without ``include_self`` the previous elements at these
+    positions are ignored.
     """
     if self.dtype.name == "bool":
         return _scatter_reduce(self.int(), dim, index, src.int(), reduce, include_self=include_self) != 0
@@ -144,9 +151,9 @@ def scatter_reduce(
 def repeat_interleave(
     self: Tensor, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
 ) -> Tensor:
-    """Each element repeated, along ``dim`` or of the flattened tensor: equally often, or as often as the element of the tensor
-    ``repeats``. Without ``repeats`` the tensor itself holds numbers, and the result the indices of its elements, repeated so
-    often. ``output_size`` is a hint without effect.
+    """Each element repeated, along ``dim`` or of the flattened tensor: equally often, or as often as the element of
+    the tensor ``repeats``. Without ``repeats`` the tensor itself holds numbers, and the result the indices of its
+    elements, repeated so often. ``output_size`` is a hint without effect.
     """
     from ._manipulation import repeat
 
@@ -170,7 +177,8 @@ def norm(
 
 
 def type(self: Tensor, dtype: Any = None, non_blocking: builtins.bool = False) -> Any:
-    """Converted to a dtype, which may also be given as ``"torch.FloatTensor"`` or that type; without one, the name of this type.
+    """Converted to a dtype, which may also be given as ``"torch.FloatTensor"`` or that type; without one, the name of
+    this type.
     """
     if dtype is None:
         kind = next((kind for kind, name in KINDS.items() if name == self.dtype.name), self.dtype.name)

@@ -49,7 +49,9 @@ def kaiser_window(window_length: int, periodic: bool = True, beta: float = 12.0,
 def randint_like(
     input: Tensor, low: int, high: int | None = None, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
-    """Integers from ``low`` to ``high`` - 1, with the shape, dtype and device of ``input``. A single number is ``high``."""
+    """Integers from ``low`` to ``high`` - 1, with the shape, dtype and device of ``input``. A single number is
+    ``high``.
+    """
     start, stop = (0, low) if high is None else (low, high)
     made = _engine.randint(start, stop, tuple(input.shape), device=device or input.device).to(dtype or input.dtype)
     return made.requires_grad_() if requires_grad else made
@@ -58,7 +60,9 @@ def randint_like(
 def range(
     start: float = 0, end: float | None = None, step: float = 1, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
-    """``start``, ``start + step``, ... up to ``end``, including it, by default as ``float32``. A single number is ``end``."""
+    """``start``, ``start + step``, ... up to ``end``, including it, by default as ``float32``. A single number is
+    ``end``.
+    """
     first, last = (0, start) if end is None else (start, end)
     if step == 0 or (last - first) / step < 0:
         raise ValueError(f"range: a step of {step} does not lead from {first} to {last}")

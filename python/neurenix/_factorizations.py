@@ -1,5 +1,5 @@
-"""LU factorisation and what follows from it, triangular systems, least squares, and functions of matrices. They are composed of
-other operations: gradients flow wherever theirs do.
+"""LU factorisation and what follows from it, triangular systems, least squares, and functions of matrices. They are
+composed of other operations: gradients flow wherever theirs do.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def _rows(x: Tensor, order: Tensor) -> Tensor:
 
 
 def _eliminated(x: Tensor, pivot: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """For (..., M, N) with M >= N >= 1: the order of rows (..., M), the rows exchanged with each of the first N, and L and U.
+    """For (..., M, N) with M >= N >= 1: the order of rows (..., M), the rows exchanged with each of the first N, and
+    L and U.
 
     Gaussian elimination with partial pivoting of the left half of the columns, then of the right half below.
     """
@@ -97,8 +98,9 @@ def _permutation(order: Tensor, dtype: Any) -> Tensor:
 
 
 def lu(A: Tensor, *, pivot: bool = True) -> LUResult:
-    """``P``, ``L`` and ``U`` with ``A = P @ L @ U``: a permutation, a lower triangular matrix with a diagonal of ones, and an
-    upper triangular one, by elimination with partial pivoting. Without ``pivot``, ``P`` is empty and no rows are exchanged.
+    """``P``, ``L`` and ``U`` with ``A = P @ L @ U``: a permutation, a lower triangular matrix with a diagonal of
+    ones, and an upper triangular one, by elimination with partial pivoting. Without ``pivot``, ``P`` is empty and no
+    rows are exchanged.
 
     >>> import neurenix as nx
     >>> P, L, U = nx.linalg.lu(nx.Tensor([[1.0, 2.0], [4.0, 4.0]]))
@@ -111,8 +113,8 @@ def lu(A: Tensor, *, pivot: bool = True) -> LUResult:
 
 
 def lu_factor(A: Tensor, *, pivot: bool = True) -> LUFactorResult:
-    """``LU``, which holds both factors of ``lu`` without the diagonal of ones, and ``pivots``: row ``i`` was exchanged with row
-    ``pivots[i]``, counted from 1, in this order.
+    """``LU``, which holds both factors of ``lu`` without the diagonal of ones, and ``pivots``: row ``i`` was
+    exchanged with row ``pivots[i]``, counted from 1, in this order.
     """
     _, pivots, lower, upper = _factors(A, pivot)
     rows, columns = A.shape[-2:]
@@ -173,8 +175,8 @@ def _order(pivots: Tensor, rows: int) -> Tensor:
 
 
 def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
-    """The solutions X of ``A @ X = B``, or with ``left=False`` of ``X @ A = B``, from ``LU, pivots = lu_factor(A)``; ``adjoint``
-    takes the transpose of A.
+    """The solutions X of ``A @ X = B``, or with ``left=False`` of ``X @ A = B``, from ``LU, pivots = lu_factor(A)``;
+    ``adjoint`` takes the transpose of A.
     """
     if not left:
         return lu_solve(LU, pivots, B.mT, adjoint=not adjoint).mT
@@ -194,8 +196,8 @@ def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoin
 def solve_triangular(
     A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Tensor:
-    """The solutions X of ``A @ X = B``, or with ``left=False`` of ``X @ A = B``, where only the upper or the lower triangle of A
-    is read; ``unitriangular`` takes ones for its diagonal. A zero on the diagonal is an error.
+    """The solutions X of ``A @ X = B``, or with ``left=False`` of ``X @ A = B``, where only the upper or the lower
+    triangle of A is read; ``unitriangular`` takes ones for its diagonal. A zero on the diagonal is an error.
 
     >>> import neurenix as nx
     >>> nx.linalg.solve_triangular(nx.Tensor([[2.0, 9.0], [1.0, 1.0]]), nx.Tensor([[2.0], [3.0]]), upper=False).tolist()
@@ -226,8 +228,8 @@ def _failed(name: str, info: Tensor, check_errors: bool) -> None:
 
 
 def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -> CholeskyExResult:
-    """``L`` as of ``cholesky``, and ``info``: 0, or the order of the first leading minor that is not positive definite; then that
-    L is NaN.
+    """``L`` as of ``cholesky``, and ``info``: 0, or the order of the first leading minor that is not positive
+    definite; then that L is NaN.
     """
     found = _checked(functools.partial(_engine.cholesky, A, upper))
     size, batch = A.shape[-1], A.shape[:-2]
@@ -268,15 +270,16 @@ def _solved(compute: Callable[[Tensor], Tensor], A: Tensor) -> tuple[Tensor, Ten
 
 
 def inv_ex(A: Tensor, *, check_errors: bool = False) -> InvExResult:
-    """``inverse``, and ``info``: 0, or the number of the first zero pivot of a singular matrix, whose inverse is NaN."""
+    """``inverse``, and ``info``: 0, or the number of the first zero pivot of a singular matrix, whose inverse is NaN.
+    """
     found, info = _solved(_engine.inv, A)
     _failed("inv_ex", info, check_errors)
     return InvExResult(found, info)
 
 
 def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> SolveExResult:
-    """``result`` as of ``solve``, and ``info``: 0, or the number of the first zero pivot of a singular matrix, for which the
-    result is NaN.
+    """``result`` as of ``solve``, and ``info``: 0, or the number of the first zero pivot of a singular matrix, for
+    which the result is NaN.
     """
     from .linalg import solve
 
@@ -286,14 +289,15 @@ def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = Fa
 
 
 def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None) -> LstsqResult:
-    """``solution``: the X of least norm that minimises the norm of ``A @ X - B``, for A (..., M, N) and B (..., M, K), or
-    (..., M). Singular values up to ``rcond`` times the greatest count as zeros; the default is the greater of M and N times the
-    dtype's ``eps``. The ``driver``, by default ``"gelsy"``, only decides what else is returned, or empty: ``residuals``, the sums
-    of squares of ``A @ X - B`` if M > N and all matrices have full rank (all but ``"gelsy"``), ``rank`` (all but ``"gels"``) and
-    ``singular_values`` (``"gelsd"``, ``"gelss"``).
+    """``solution``: the X of least norm that minimises the norm of ``A @ X - B``, for A (..., M, N) and B (..., M,
+    K), or (..., M). Singular values up to ``rcond`` times the greatest count as zeros; the default is the greater of
+    M and N times the dtype's ``eps``. The ``driver``, by default ``"gelsy"``, only decides what else is returned, or
+    empty: ``residuals``, the sums of squares of ``A @ X - B`` if M > N and all matrices have full rank (all but
+    ``"gelsy"``), ``rank`` (all but ``"gels"``) and ``singular_values`` (``"gelsd"``, ``"gelss"``).
 
     >>> import neurenix as nx
-    >>> nx.linalg.lstsq(nx.Tensor([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]]), nx.Tensor([[1.0], [3.0], [5.0]])).solution.round().tolist()
+    >>> a, b = nx.Tensor([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]]), nx.Tensor([[1.0], [3.0], [5.0]])
+    >>> nx.linalg.lstsq(a, b).solution.round().tolist()
     [[1.0], [2.0]]
     """
     from .linalg import matrix_rank, pinv, svdvals
@@ -322,8 +326,8 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
 
 # Products and functions of matrices.
 def householder_product(A: Tensor, tau: Tensor) -> Tensor:
-    """The first N columns of the product of reflections ``I - tau[i] * outer(v, v)`` for A (..., M, N) and tau (..., K): ``v`` is
-    column ``i`` of A below the diagonal, with a one on it.
+    """The first N columns of the product of reflections ``I - tau[i] * outer(v, v)`` for A (..., M, N) and tau (...,
+    K): ``v`` is column ``i`` of A below the diagonal, with a one on it.
     """
     rows, columns = A.shape[-2:]
     result = _identity(rows, A).narrow(-1, 0, columns).broadcast_to((*A.shape[:-2], rows, columns))
@@ -416,7 +420,8 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
 
 
 def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
-    """The inverse of ``tensordot(A, x, x.ndim)``, where the product of the first ``ind`` sizes is that of the others."""
+    """The inverse of ``tensordot(A, x, x.ndim)``, where the product of the first ``ind`` sizes is that of the others.
+    """
     first, rest = A.shape[:ind], A.shape[ind:]
     count = math.prod(first)
     if ind <= 0 or count != math.prod(rest):

@@ -91,8 +91,8 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
 def repeat_interleave(
     input: Tensor, repeats: int | Tensor | None = None, dim: int | None = None, *, output_size: int | None = None
 ) -> Tensor:
-    """Repeats each element, along ``dim`` or of the flattened input. Of numbers alone, the indices of the elements, repeated so
-    often. ``output_size`` is a hint without effect.
+    """Repeats each element, along ``dim`` or of the flattened input. Of numbers alone, the indices of the elements,
+    repeated so often. ``output_size`` is a hint without effect.
     """
     return _engine_methods.repeat_interleave(input, repeats, dim)
 
@@ -237,9 +237,11 @@ def logspace(
     >>> nx.logspace(0, 3, 4, base=2.0).round().tolist()
     [1.0, 2.0, 4.0, 8.0]
     """
+    start, end = (each.item() if isinstance(each, Tensor) else each for each in (start, end))
     kind = _engine.dtype("float32" if dtype is None else dtype)
-    if kind.is_floating_point:
-        exponents = _engine.linspace(float(start), float(end), steps, dtype=kind, device=device)
+    if not kind.is_integer:
+        inner = kind if kind.is_floating_point else "float64"
+        exponents = _engine.linspace(start, end, steps, dtype=inner, device=device)
     else:
         # Converting to integers truncates, so the powers are computed with as little rounding as possible.
         exponents = _evenly(int(start), int(end), steps, device).double()

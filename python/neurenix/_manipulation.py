@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -43,7 +44,9 @@ concatenate = concat
 
 
 def cat(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> Tensor:
-    """Concatenates the tensors along ``dim``. Vectors without elements are left out if the others have more dimensions."""
+    """Concatenates the tensors along ``dim``. Vectors without elements are left out if the others have more
+    dimensions.
+    """
     dim = dim if axis is None else axis
     try:
         return _engine.cat(tensors, dim)
@@ -214,9 +217,9 @@ def searchsorted(
     right: bool = False,
     out_int32: bool = False,
 ) -> Tensor:
-    """The index at which each element of ``x2`` belongs in the sorted vector ``x1``, or in the row of a tensor with the same
-    leading sizes: before equal elements, or after them with ``side="right"``, which is PyTorch's ``right=True``. ``sorter`` sorts
-    ``x1``.
+    """The index at which each element of ``x2`` belongs in the sorted vector ``x1``, or in the row of a tensor with
+    the same leading sizes: before equal elements, or after them with ``side="right"``, which is PyTorch's
+    ``right=True``. ``sorter`` sorts ``x1``.
     """
     if side not in (None, "left", "right"):
         raise ValueError(f"searchsorted: side is {side!r}, it must be 'left' or 'right'")
@@ -231,7 +234,8 @@ def searchsorted(
     elif x1.shape[:-1] != values.shape[:-1]:
         raise ValueError(f"searchsorted: shapes {tuple(x1.shape)} and {tuple(values.shape)} differ before the last dimension")
     else:
-        rows, wanted = x1.reshape(-1, x1.shape[-1]).unbind(), values.reshape(-1, values.shape[-1]).unbind()
+        count = math.prod(x1.shape[:-1])
+        rows, wanted = (each.reshape(count, each.shape[-1]).unbind() for each in (x1, values))
         found = [row._searchsorted(each, after) for row, each in zip(rows, wanted, strict=True)]
         place = _engine.stack(found).reshape(values.shape) if found else values.to("int64")
     return place.to("int32") if out_int32 else place
@@ -278,8 +282,8 @@ def unique(
     return_counts: bool = False,
     dim: int | None = None,
 ) -> Any:
-    """Distinct elements, or distinct slices along ``dim``; if requested, also the inverse indices and the counts. They are always
-    sorted.
+    """Distinct elements, or distinct slices along ``dim``; if requested, also the inverse indices and the counts.
+    They are always sorted.
 
     >>> import neurenix as nx
     >>> nx.unique(nx.tensor([[2, 1], [1, 5], [2, 1]]), dim=0).tolist()
@@ -340,8 +344,9 @@ def gather(x: Tensor, dim: int, index: Tensor) -> Tensor:
 def scatter_reduce(
     x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
-    """A copy in which elements of ``src`` are combined at the positions ``index`` along ``dim``: by ``"sum"``, ``"prod"``,
-    ``"mean"``, ``"amax"`` or ``"amin"``."""
+    """A copy in which elements of ``src`` are combined at the positions ``index`` along ``dim``: by ``"sum"``,
+    ``"prod"``, ``"mean"``, ``"amax"`` or ``"amin"``.
+    """
     return x.scatter_reduce(dim, index, src, reduce, include_self=include_self)
 
 
@@ -384,8 +389,8 @@ def dot(x1: Tensor, x2: Tensor, /) -> Tensor:
 
 
 def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1, dim: int | None = None) -> Tensor:
-    """The inner products of vectors along an axis; complex ``x1`` is conjugated. ``dim``, of the broadcast tensors, may be
-    positive, too.
+    """The inner products of vectors along an axis; complex ``x1`` is conjugated. ``dim``, of the broadcast tensors,
+    may be positive, too.
     """
     kind = result_type(x1, x2)
     if dim is not None:
@@ -409,6 +414,12 @@ def tensordot(x1: Tensor, x2: Tensor, /, dims: Any = None, *, axes: Any = None) 
         first, second = list(range(x1.ndim - axes, x1.ndim)), list(range(axes))
     else:
         first, second = ([a % x.ndim for a in side] for x, side in zip((x1, x2), axes))
+    # A size of 1 fits every other, as in PyTorch.
+    for a, b in zip(first, second):
+        if x1.shape[a] != x2.shape[b] == 1:
+            x1 = x1.sum(a, True)
+        elif x2.shape[b] != x1.shape[a] == 1:
+            x2 = x2.sum(b, True)
     kept1 = [a for a in range(x1.ndim) if a not in first]
     kept2 = [a for a in range(x2.ndim) if a not in second]
     sizes1, sizes2 = [x1.shape[a] for a in first], [x2.shape[a] for a in second]

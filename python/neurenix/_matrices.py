@@ -1,4 +1,5 @@
-"""PyTorch's functions of matrices outside ``torch.linalg``, by those of ``neurenix.linalg``: methods of tensors, too."""
+"""PyTorch's functions of matrices outside ``torch.linalg``, by those of ``neurenix.linalg``: methods of tensors, too.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +68,9 @@ def lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
 def triangular_solve(
     b: Tensor, A: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> TriangularSolve:
-    """The solutions X of ``A @ X = b``, or with ``transpose`` of ``A.mT @ X = b``, and A: see ``linalg.solve_triangular``."""
+    """The solutions X of ``A @ X = b``, or with ``transpose`` of ``A.mT @ X = b``, and A: see
+    ``linalg.solve_triangular``.
+    """
     matrix, triangle = (A.mT, not upper) if transpose else (A, upper)
     return TriangularSolve(solve_triangular(matrix, b, upper=triangle, unitriangular=unitriangular), A)
 

@@ -141,7 +141,9 @@ def var_mean(input: Tensor, dim: Any = None, *, correction: float = 1, keepdim: 
 
 
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
-    """The number of occurrences of each integer from 0 in a vector, or the sum of their weights; of integers as ``float64``."""
+    """The number of occurrences of each integer from 0 in a vector, or the sum of their weights; of integers as
+    ``float64``.
+    """
     if weights is not None and not weights.is_floating_point():
         weights = weights.double()
     return _engine.bincount(input, weights, minlength)
@@ -190,7 +192,9 @@ def index_put(input: Tensor, indices: Sequence[Any], values: Tensor, accumulate:
 
 
 def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
-    """A copy with the elements of ``source``, in order, where ``mask`` is true, of the shape of both broadcast together."""
+    """A copy with the elements of ``source``, in order, where ``mask`` is true, of the shape of both broadcast
+    together.
+    """
     return _engine_methods.masked_scatter(input, mask, source)
 
 

@@ -177,8 +177,8 @@ class SVDResult(NamedTuple):
 
 
 class LUResult(NamedTuple):
-    """The result of ``nx.linalg.lu(x)`` for matrices (..., M, N) with K the smaller of both: ``P`` (..., M, M), ``L`` (..., M, K)
-    and ``U`` (..., K, N).
+    """The result of ``nx.linalg.lu(x)`` for matrices (..., M, N) with K the smaller of both: ``P`` (..., M, M), ``L``
+    (..., M, K) and ``U`` (..., K, N).
     """
 
     P: Tensor
@@ -187,8 +187,8 @@ class LUResult(NamedTuple):
 
 
 class LUFactorResult(NamedTuple):
-    """The result of ``nx.linalg.lu_factor(x)`` for matrices (..., M, N): both factors (..., M, N), and the ``int32`` pivots
-    (..., K), with K the smaller of M and N.
+    """The result of ``nx.linalg.lu_factor(x)`` for matrices (..., M, N): both factors (..., M, N), and the ``int32``
+    pivots (..., K), with K the smaller of M and N.
     """
 
     LU: Tensor
@@ -196,7 +196,9 @@ class LUFactorResult(NamedTuple):
 
 
 class LUFactorExResult(NamedTuple):
-    """The result of ``nx.linalg.lu_factor_ex(x)``: that of ``lu_factor``, and an ``int32`` number (...) for each matrix."""
+    """The result of ``nx.linalg.lu_factor_ex(x)``: that of ``lu_factor``, and an ``int32`` number (...) for each
+    matrix.
+    """
 
     LU: Tensor
     pivots: Tensor
@@ -204,14 +206,17 @@ class LUFactorExResult(NamedTuple):
 
 
 class CholeskyExResult(NamedTuple):
-    """The result of ``nx.linalg.cholesky_ex(x)``: the factors (..., N, N), and an ``int32`` number (...) for each matrix."""
+    """The result of ``nx.linalg.cholesky_ex(x)``: the factors (..., N, N), and an ``int32`` number (...) for each
+    matrix.
+    """
 
     L: Tensor
     info: Tensor
 
 
 class InvExResult(NamedTuple):
-    """The result of ``nx.linalg.inv_ex(x)``: the inverses (..., N, N), and an ``int32`` number (...) for each matrix."""
+    """The result of ``nx.linalg.inv_ex(x)``: the inverses (..., N, N), and an ``int32`` number (...) for each matrix.
+    """
 
     inverse: Tensor
     info: Tensor
@@ -225,8 +230,8 @@ class SolveExResult(NamedTuple):
 
 
 class LstsqResult(NamedTuple):
-    """The result of ``nx.linalg.lstsq(x, y)`` for (..., M, N) and (..., M, K): the solutions (..., N, K), the sums of squares
-    (..., K) or nothing, the ranks (...) and the singular values (..., min(M, N)).
+    """The result of ``nx.linalg.lstsq(x, y)`` for (..., M, N) and (..., M, K): the solutions (..., N, K), the sums of
+    squares (..., K) or nothing, the ranks (...) and the singular values (..., min(M, N)).
     """
 
     solution: Tensor
@@ -236,7 +241,9 @@ class LstsqResult(NamedTuple):
 
 
 class SVD(NamedTuple):
-    """The result of ``torch.svd(x)`` for matrices (..., M, N): ``U`` (..., M, K), ``S`` (..., K) and ``V`` (..., N, K)."""
+    """The result of ``torch.svd(x)`` for matrices (..., M, N): ``U`` (..., M, K), ``S`` (..., K) and ``V`` (..., N,
+    K).
+    """
 
     U: Tensor
     S: Tensor

@@ -14,6 +14,7 @@ from ._arguments import guard as _guard
 from ._engine import Tensor, where
 from ._methods import _added
 from ._reductions import diff
+from ._results import Histogram as _Histogram
 
 METHODS = ["addbmm", "addr", "corrcoef", "cov", "histogram", "logdet", "nanquantile", "vdot"]
 __all__ = [
@@ -116,7 +117,7 @@ def histogram(
     counts = _counts([input.flatten()], [edges], weight)
     if density:
         counts = counts / (counts.sum() * diff(edges))
-    return counts, edges
+    return _Histogram(counts, edges)
 
 
 def histogramdd(

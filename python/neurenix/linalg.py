@@ -93,6 +93,8 @@ def vector_norm(
 ) -> Tensor:
     """The ``ord``-norm over axes."""
     axis, keepdims = dim if axis is None else axis, keepdim or keepdims
+    if x.ndim == 0 and axis in (0, -1, (0,), (-1,)):
+        return x.reshape(1).norm(ord)
     if axis is None and keepdims:
         return x.norm(ord).reshape((1,) * x.ndim)
     return x.norm(ord, axis, keepdims)
@@ -199,9 +201,9 @@ def inv(x: Tensor, /) -> Tensor:
 
 
 def solve(x1: Tensor, x2: Tensor, /, *, left: bool = True) -> Tensor:
-    """The solutions x of ``x1 @ x = x2``, or with ``left=False`` of ``x @ x1 = x2``. If ``x2`` has one dimension, it and the
-    solutions are vectors; otherwise they are matrices. Dimensions before those are broadcast. If it does not fit as matrices,
-    but has the shape of ``x1`` without the last dimension, it is a batch of vectors, as in PyTorch.
+    """The solutions x of ``x1 @ x = x2``, or with ``left=False`` of ``x @ x1 = x2``. If ``x2`` has one dimension, it
+    and the solutions are vectors; otherwise they are matrices. Dimensions before those are broadcast. If it does not
+    fit as matrices, but has the shape of ``x1`` without the last dimension, it is a batch of vectors, as in PyTorch.
     """
     if not left:
         return solve(x1.mT, x2.mT).mT if x2.ndim > 1 else solve(x1.mT, x2)
@@ -223,8 +225,8 @@ def cholesky(x: Tensor, /, *, upper: bool = False) -> Tensor:
 
 def qr(x: Tensor, /, mode: Literal["reduced", "complete", "r"] = "reduced") -> QRResult:
     """``Q`` with orthonormal columns and upper triangular ``R`` with ``x = Q @ R``. For M by N matrices, Q is M by
-    min(M, N), or square if ``mode`` is ``"complete"``; for ``"r"`` it is empty. Gradients flow if the first min(M, N) columns
-    are independent, and in mode ``"complete"`` for M <= N.
+    min(M, N), or square if ``mode`` is ``"complete"``; for ``"r"`` it is empty. Gradients flow if the first min(M, N)
+    columns are independent, and in mode ``"complete"`` for M <= N.
     """
     if mode not in ("reduced", "complete", "r"):
         raise ValueError(f"qr: mode is {mode!r}, it must be 'reduced', 'complete' or 'r'")
@@ -290,9 +292,10 @@ def cond(x: Tensor, /, p: float | Literal["fro", "nuc"] | None = None) -> Tensor
 def pinv(
     x: Tensor, /, rcond: _Tolerance = None, hermitian: bool = False, *, rtol: _Tolerance = None, atol: _Tolerance = None
 ) -> Tensor:
-    """The Moore-Penrose pseudoinverses. Singular values up to the greater of ``atol`` and ``rtol`` (or ``rcond``) times the
-    greatest count as zeros. They are numbers, or tensors with one for each matrix; the defaults are 0 and the greater of M and N
-    times the dtype's ``eps``, or 0 if ``atol`` is given. ``hermitian`` reads the lower triangle of symmetric matrices.
+    """The Moore-Penrose pseudoinverses. Singular values up to the greater of ``atol`` and ``rtol`` (or ``rcond``)
+    times the greatest count as zeros. They are numbers, or tensors with one for each matrix; the defaults are 0 and
+    the greater of M and N times the dtype's ``eps``, or 0 if ``atol`` is given. ``hermitian`` reads the lower
+    triangle of symmetric matrices.
 
     >>> import neurenix as nx
     >>> nx.linalg.pinv(nx.Tensor([[2.0, 0.0], [0.0, 0.0]])).tolist()

@@ -245,7 +245,7 @@ def test_a_kernel_for_the_cpu_alone_needs_no_sources() -> None:
 
 def test_borders_that_do_not_fit() -> None:
     x = nx.ones(1, 2, 3)
-    for widths, mode in (((3, 0), "reflect"), ((0, 4), "circular"), ((-4, 0), "replicate"), ((1,), "reflect")):
+    for widths, mode in (((3, 0), "reflect"), ((0, 4), "circular"), ((-3, 1), "reflect"), ((-4, 0), "replicate"), ((1,), "reflect")):
         with pytest.raises(ValueError, match="pad"):
             nx.functional.pad(x, widths, mode=mode)
     with pytest.raises(ValueError, match="mirror"):

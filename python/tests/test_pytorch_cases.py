@@ -68,6 +68,7 @@ def test_places_in_sorted_rows() -> None:
     assert torch.searchsorted(rows, values).tolist() == [[1, 3], [1, 2]]
     assert torch.searchsorted(rows, values, side="right", out_int32=True).tolist() == [[2, 3], [1, 3]]
     assert torch.searchsorted(nx.tensor([5, 1, 3]), nx.tensor([3]), sorter=nx.tensor([1, 2, 0])).tolist() == [1]
+    assert torch.searchsorted(nx.zeros(0, 3), nx.zeros(0, 2)).shape == (0, 2)
     with pytest.raises(ValueError, match="side='left' contradicts"):
         torch.searchsorted(nx.tensor([1]), nx.tensor([1]), side="left", right=True)
 
@@ -90,6 +91,8 @@ def test_norms_and_differences() -> None:
     assert x.norm("nuc").item() == pytest.approx(7.0) and torch.norm(x, "fro", dtype=nx.float64).item() == 5.0
     assert nx.diff(nx.tensor([1, 2]), n=0, append=nx.tensor([9])).tolist() == [1, 2]
     assert nx.bincount(nx.tensor([0, 0]), nx.tensor([1, 2])).dtype == nx.float64
+    assert nx.linalg.vector_norm(nx.tensor(-2.0), dim=0).item() == 2.0
+    assert nx.tensordot(nx.ones(1, 2), nx.ones(3, 2), dims=[[0, 1], [0, 1]]).item() == 6.0
     assert nx.linalg.vecdot(nx.ones(3, 2), nx.ones(3, 2), dim=0).tolist() == [3.0, 3.0]
 
 

@@ -1,5 +1,5 @@
-"""Windows of ``M`` points, symmetric by default; with ``sym=False`` they are one period, for spectra: the first ``M`` of
-``M + 1`` points. The formulas are those of ``torch.signal.windows``, and of SciPy without normalisation.
+"""Windows of ``M`` points, symmetric by default; with ``sym=False`` they are one period, for spectra: the first ``M``
+of ``M + 1`` points. The formulas are those of ``torch.signal.windows``, and of SciPy without normalisation.
 """
 
 from __future__ import annotations

@@ -31,7 +31,9 @@ pub(super) fn is_enabled(backend: &dyn Backend) -> bool {
 
 /// Fills the first `bytes` bytes of a buffer with the pattern.
 pub(super) fn fill(backend: &dyn Backend, buffer: &Buffer, bytes: usize) -> Result<()> {
-    let part = PATTERN.repeat(bytes.min(PART).div_ceil(PATTERN.len()));
+    let count = bytes.min(PART).div_ceil(PATTERN.len());
+    let mut part = host_memory::room(count * PATTERN.len())?;
+    part.extend(std::iter::repeat_n(PATTERN, count).flatten());
     for at in (0..bytes).step_by(PART) {
         backend.write(buffer, at, &part[..PART.min(bytes - at)])?;
     }
@@ -44,7 +46,7 @@ pub(super) fn fill(backend: &dyn Backend, buffer: &Buffer, bytes: usize) -> Resu
 /// # Errors
 /// If the pattern is found: nothing was stored there.
 pub(super) fn check(backend: &dyn Backend, buffer: &Buffer, bytes: usize) -> Result<()> {
-    let mut part = vec![0; bytes.min(PART)];
+    let mut part = host_memory::filled(0, bytes.min(PART))?;
     for at in (0..bytes).step_by(PART) {
         let part = &mut part[..PART.min(bytes - at)];
         backend.read(buffer, at, part)?;
