@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::{
     Error, Result,
     device::{Backend, Buffer},
+    host_memory,
 };
 
 /// Eight bytes that no computation produces: NaNs as `f16`, `bf16`, `f32` and `f64`, and four different 16-bit
