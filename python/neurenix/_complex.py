@@ -73,11 +73,13 @@ class ComplexTensor(Tensor):
         """The values without gradients."""
         return wrap(_of(self).detach())
 
-    def backward(self, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False) -> None:
+    def backward(
+        self, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False, inputs: Any = None
+    ) -> None:
         """Computes gradients, given that of a real loss with respect to this tensor."""
         if gradient is None:
             raise RuntimeError("backward: the loss is complex, so its gradient must be given: backward(gradient=...)")
-        _of(self).backward(as_pair(gradient, self), retain_graph, create_graph)
+        _of(self).backward(as_pair(gradient, self), retain_graph, create_graph, inputs)
 
     def register_hook(self, hook: Callable[[Tensor], Any]) -> Any:
         """Registers ``hook(gradient)``; see ``Tensor.register_hook``."""
@@ -141,9 +143,6 @@ class ComplexTensor(Tensor):
         """Evaluates the tensor now and returns it."""
         _of(self).evaluate()
         return self
-
-    def _as_view(self, value: Tensor) -> Tensor:
-        return wrap(_of(self)._as_view(as_pair(value, self)))
 
     def numpy(self, *, force: bool = False) -> Any:
         """The elements as a read-only NumPy array that shares memory."""

@@ -197,7 +197,7 @@ class CatTransform(_Parts):
         return sum(self.lengths)
 
     def _split(self, x: Tensor) -> list[Tensor]:
-        return x.split(self.lengths, self.dim)
+        return list(x.split(self.lengths, self.dim))
 
     def _join(self, parts: list[Tensor]) -> Tensor:
         return _engine.cat(parts, self.dim)
@@ -230,7 +230,7 @@ class StackTransform(_Parts):
     def _split(self, x: Tensor) -> list[Tensor]:
         if x.shape[self.dim] != len(self.transforms):
             raise ValueError(f"StackTransform: {len(self.transforms)} transforms for {x.shape[self.dim]} positions")
-        return x.unbind(self.dim)
+        return list(x.unbind(self.dim))
 
     def _join(self, parts: list[Tensor]) -> Tensor:
         return _engine.stack(parts, self.dim)

@@ -69,7 +69,6 @@ fn inverse_functions_undo_functions() {
     }
     assert!(distance(&z.log1p().unwrap().expm1().unwrap(), &z) < 1e-12);
     assert!(distance(&z.div(&z).unwrap(), &z.powi(0).unwrap()) < 1e-14);
-
 }
 
 #[test]
