@@ -739,10 +739,10 @@ class Tensor:
     def clip(self, /, min: Any | None=None, max: Any | None=None) -> Tensor:
         ...
 
-    def clone(self, /) -> Tensor:
+    def clone(self, /, *, memory_format: Any | None=None) -> Tensor:
         ...
 
-    def contiguous(self, /) -> Tensor:
+    def contiguous(self, /, memory_format: Any | None=None) -> Tensor:
         ...
 
     def copy_(self, /, source: Tensor) -> Tensor:
@@ -1332,7 +1332,7 @@ class Tensor:
     def tile(self, /, *dims: Any) -> Tensor:
         ...
 
-    def to(self, /, *args: Any, dtype: DTypeLike | None=None, device: DeviceLike | None=None, non_blocking: builtins.bool=False, copy: builtins.bool=False) -> Tensor:
+    def to(self, /, *args: Any, dtype: DTypeLike | None=None, device: DeviceLike | None=None, non_blocking: builtins.bool=False, copy: builtins.bool=False, memory_format: Any | None=None) -> Tensor:
         ...
 
     def to_device(self, device: DeviceLike, /, *, stream: Any | None=None) -> Tensor:
@@ -1428,13 +1428,22 @@ class Tensor:
     def bincount(self, /, weights: Tensor | None=None, minlength: builtins.int=0) -> Tensor:
         ...
 
-    def cdist(self, /, x2: Tensor, p: builtins.float=2.0) -> Tensor:
+    def byte(self, /, memory_format: Any=None) -> Tensor:
+        ...
+
+    def cauchy_(self, /, median: builtins.float=0, sigma: builtins.float=1, *, generator: Generator | None=None) -> Tensor:
+        ...
+
+    def cdist(self, /, x2: Tensor, p: builtins.float=2.0, compute_mode: str | None=None) -> Tensor:
         ...
 
     def cdouble(self, /) -> Tensor:
         ...
 
     def cfloat(self, /) -> Tensor:
+        ...
+
+    def char(self, /, memory_format: Any=None) -> Tensor:
         ...
 
     def clamp_max(self, /, max: Any) -> Tensor:
@@ -1479,6 +1488,9 @@ class Tensor:
     def exponential_(self, /, lambd: builtins.float=1.0, *, generator: Generator | None=None) -> Tensor:
         ...
 
+    def fill_diagonal_(self, /, fill_value: Any, wrap: builtins.bool=False) -> Tensor:
+        ...
+
     def fliplr(self, /) -> Tensor:
         ...
 
@@ -1491,7 +1503,13 @@ class Tensor:
     def frac(self, /) -> Tensor:
         ...
 
+    def geometric_(self, /, p: builtins.float, *, generator: Generator | None=None) -> Tensor:
+        ...
+
     def ger(self, /, vec2: Tensor) -> Tensor:
+        ...
+
+    def get_device(self, /) -> builtins.int:
         ...
 
     def histc(self, /, bins: builtins.int=100, min: builtins.float=0, max: builtins.float=0) -> Tensor:
@@ -1539,6 +1557,18 @@ class Tensor:
     def is_complex(self, /) -> builtins.bool:
         ...
 
+    def is_nonzero(self, /) -> builtins.bool:
+        ...
+
+    def is_pinned(self, /) -> builtins.bool:
+        ...
+
+    def is_same_size(self, /, other: Tensor) -> builtins.bool:
+        ...
+
+    def is_signed(self, /) -> builtins.bool:
+        ...
+
     def isclose(self, /, other: Tensor, rtol: builtins.float=1e-05, atol: builtins.float=1e-08, equal_nan: builtins.bool=False) -> Tensor:
         ...
 
@@ -1552,6 +1582,9 @@ class Tensor:
         ...
 
     def lgamma(self, /) -> Tensor:
+        ...
+
+    def log_normal_(self, /, mean: builtins.float=1, std: builtins.float=2, *, generator: Generator | None=None) -> Tensor:
         ...
 
     def logit(self, /, eps: builtins.float | None=None) -> Tensor:
@@ -1596,10 +1629,16 @@ class Tensor:
     def nansum(self, /, dim: Any=None, keepdim: builtins.bool=False, *, dtype: Any=None) -> Tensor:
         ...
 
+    def ndimension(self, /) -> builtins.int:
+        ...
+
     def nelement(self, /) -> builtins.int:
         ...
 
     def new_empty(self, /, *size: Any, dtype: Any=None, device: Any=None, requires_grad: builtins.bool=False) -> Tensor:
+        ...
+
+    def new_empty_strided(self, /, size: Any, stride: Any, *, dtype: Any=None, device: Any=None) -> Tensor:
         ...
 
     def new_full(self, /, size: Any, fill_value: Any, *, dtype: Any=None, device: Any=None, requires_grad: builtins.bool=False) -> Tensor:
@@ -1615,6 +1654,9 @@ class Tensor:
         ...
 
     def normal_(self, /, mean: builtins.float=0.0, std: builtins.float=1.0, *, generator: Generator | None=None) -> Tensor:
+        ...
+
+    def pin_memory(self, /) -> Tensor:
         ...
 
     def pinverse(self, /, rcond: builtins.float | None=None) -> Tensor:
@@ -1644,7 +1686,10 @@ class Tensor:
     def scatter_reduce_(self, /, dim: builtins.int, index: Tensor, src: Tensor, reduce: str, *, include_self: builtins.bool=True) -> Tensor:
         ...
 
-    def sgn(self, /) -> Tensor:
+    def share_memory_(self, /) -> Tensor:
+        ...
+
+    def short(self, /, memory_format: Any=None) -> Tensor:
         ...
 
     def signbit(self, /) -> Tensor:
@@ -1653,7 +1698,7 @@ class Tensor:
     def slogdet(self, /) -> tuple[Tensor, Tensor]:
         ...
 
-    def std_mean(self, /, dim: Any=None, *, correction: builtins.int=1, keepdim: builtins.bool=False) -> tuple[Tensor, Tensor]:
+    def std_mean(self, /, dim: Any=None, *, correction: builtins.float=1, keepdim: builtins.bool=False) -> tuple[Tensor, Tensor]:
         ...
 
     def tensor_split(self, /, indices_or_sections: Any, dim: builtins.int=0) -> tuple[Tensor, ...]:
@@ -1668,7 +1713,7 @@ class Tensor:
     def unique(self, /, sorted: builtins.bool=True, return_inverse: builtins.bool=False, return_counts: builtins.bool=False, dim: builtins.int | None=None) -> Any:
         ...
 
-    def var_mean(self, /, dim: Any=None, *, correction: builtins.int=1, keepdim: builtins.bool=False) -> tuple[Tensor, Tensor]:
+    def var_mean(self, /, dim: Any=None, *, correction: builtins.float=1, keepdim: builtins.bool=False) -> tuple[Tensor, Tensor]:
         ...
 
     def xlogy(self, /, other: Any) -> Tensor:

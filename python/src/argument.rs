@@ -9,10 +9,27 @@ use pyo3::{
 use smallvec::SmallVec;
 
 use crate::{
-    complex::not_a_number,
     error::{Failure, Result, type_error, value_error},
+    refusal::{is_number, no_complex},
     variable::PyTensor,
 };
+
+/// The error for an object in place of a real number.
+pub(crate) fn not_a_number(object: &Bound<'_, PyAny>) -> Failure {
+    if is_complex(object) {
+        return no_complex();
+    }
+    type_error(format!("expected a number, got {}", kind(object)))
+}
+
+/// Whether an object is a complex number, tensor or array.
+pub(crate) fn is_complex(object: &Bound<'_, PyAny>) -> bool {
+    if let Ok(tensor) = object.cast::<PyTensor>() {
+        return tensor.get().special.is_complex();
+    }
+    let kind = || object.getattr("dtype").ok()?.getattr("kind").ok()?.extract::<char>().ok();
+    is_number(object) || kind() == Some('c')
+}
 
 /// The name of an object's type, for error messages.
 pub(crate) fn kind(object: &Bound<'_, PyAny>) -> String {

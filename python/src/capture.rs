@@ -8,11 +8,11 @@ use pyo3::prelude::*;
 
 use crate::{
     argument::tensors,
-    complex::no_complex,
     error::{Failure, Result},
     interrupt::compute_undisturbed,
     optim::PyOptimizer,
     placement,
+    refusal::no_complex,
     tensor::PyTensor,
 };
 

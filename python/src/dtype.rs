@@ -8,9 +8,9 @@ use pyo3::{
 };
 
 use crate::{
-    complex::no_complex,
     device::{Named, PyDevice},
     error::{Failure, Result, type_error, value_error},
+    refusal::no_complex,
 };
 
 /// The type of a tensor's elements, such as ``nx.float32``.
@@ -71,11 +71,13 @@ impl PyDType {
         self.is_complex
     }
     /// The real type of the same precision: for complex numbers, that of a part.
-    fn to_real(&self) -> PyDType {
+    #[pyo3(name = "to_real")]
+    fn part_type(&self) -> PyDType {
         PyDType::real(self.component)
     }
     /// The complex type of the same precision: ``complex128`` for ``float64``, else ``complex64``.
-    fn to_complex(&self) -> PyDType {
+    #[pyo3(name = "to_complex")]
+    fn complex_type(&self) -> PyDType {
         PyDType::complex(neurenix::complex::component(self.component))
     }
     /// Whether the type is a signed or unsigned integer type.

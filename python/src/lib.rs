@@ -31,6 +31,7 @@ mod precision;
 mod profile;
 mod promotion;
 mod quantize;
+mod refusal;
 mod size;
 mod tensor;
 mod variable;
@@ -161,7 +162,7 @@ mod _engine {
     fn init(module: &pyo3::Bound<'_, pyo3::types::PyModule>) -> pyo3::PyResult<()> {
         use pyo3::types::PyModuleMethods as _;
         crate::interrupt::begin();
-        let refusal = module.py().get_type::<crate::complex::NoComplexNumbers>();
+        let refusal = module.py().get_type::<crate::refusal::NoComplexNumbers>();
         module.add("NoComplexNumbers", refusal)?;
         crate::device::finish_at_exit(module)?;
         micrograd_rs::register(module, crate::values_host())

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use crate::{
     argument::Number,
     error::{Result, value_error},
-    tensor::PyTensor,
+    variable::PyTensor,
 };
 
 fn taken(pair: &PyTensor) -> Result<Complex> {

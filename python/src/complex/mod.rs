@@ -6,59 +6,12 @@ pub(crate) mod functions;
 
 use neurenix::complex::Complex;
 use phynexus::{DType, Tensor};
-use pyo3::{
-    create_exception,
-    exceptions::PyTypeError,
-    prelude::*,
-    types::{PyComplex, PyModule},
-};
+use pyo3::{prelude::*, types::PyModule};
 
 use crate::{
-    argument::kind,
-    error::{Failure, Result, type_error},
-    tensor::PyTensor,
+    error::{Result, type_error},
+    variable::PyTensor,
 };
-
-create_exception!(
-    neurenix._engine,
-    NoComplexNumbers,
-    PyTypeError,
-    "The operation does not take complex numbers."
-);
-
-/// The error of operations that do not take complex numbers.
-pub(crate) fn no_complex() -> Failure {
-    let message = "this operation does not take complex numbers yet: compute with x.real and x.imag, or with \
-                   neurenix.view_as_real(x)";
-    Failure::from(NoComplexNumbers::new_err(message))
-}
-
-/// The error for an object in place of a real number.
-pub(crate) fn not_a_number(object: &Bound<'_, PyAny>) -> Failure {
-    if is_complex(object) {
-        return no_complex();
-    }
-    type_error(format!("expected a number, got {}", kind(object)))
-}
-
-/// Whether an error says that an operation does not take complex numbers.
-pub(crate) fn is_refusal(py: Python<'_>, error: &PyErr) -> bool {
-    error.is_instance_of::<NoComplexNumbers>(py)
-}
-
-/// Whether an object is a complex number of Python or NumPy.
-pub(crate) fn is_number(object: &Bound<'_, PyAny>) -> bool {
-    object.is_instance_of::<PyComplex>()
-}
-
-/// Whether an object is a complex number, tensor or array.
-pub(crate) fn is_complex(object: &Bound<'_, PyAny>) -> bool {
-    if let Ok(tensor) = object.cast::<PyTensor>() {
-        return tensor.get().special.is_complex();
-    }
-    let kind = || object.getattr("dtype").ok()?.getattr("kind").ok()?.extract::<char>().ok();
-    is_number(object) || kind() == Some('c')
-}
 
 /// A tensor that is to be seen as complex numbers: the argument from which ``ComplexTensor`` is made.
 #[pyclass(name = "Pair", module = "neurenix._engine", frozen)]

@@ -18,7 +18,6 @@ use pyo3::{
 use super::{PyTensor, dlpack::import::exchanged};
 use crate::{
     argument::{fits, kind, number},
-    complex,
     device::Named,
     dtype::Wanted,
     error::{Result, runtime_error, type_error, value_error},
@@ -207,7 +206,7 @@ impl<'py> Nested<'py> {
                     item.py().check_signals()?;
                 }
             }
-            None => return Err(complex::not_a_number(item)),
+            None => return Err(crate::argument::not_a_number(item)),
         }
         Ok(())
     }
@@ -219,7 +218,7 @@ fn as_array<'py>(data: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyAny>, DType
     let kind = array.getattr("dtype")?;
     match kind.extract() {
         Ok(Wanted(given)) => return Ok((array, given)),
-        Err(refusal) if complex::is_refusal(data.py(), &refusal) => return Err(refusal),
+        Err(refusal) if crate::refusal::is_refusal(data.py(), &refusal) => return Err(refusal),
         Err(_) => {}
     }
     let name: String = kind.getattr("name")?.extract()?;

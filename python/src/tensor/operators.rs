@@ -47,8 +47,8 @@ impl PyTensor {
         let py = other.py();
         match self.combined(other, both, scalar) {
             Ok(Some(result)) => Ok(Bound::new(py, PyTensor::wrap(result))?.into_any()),
-            Ok(None) if !complex::is_number(other) => Ok(py.NotImplemented().into_bound(py)),
-            Err(failure) if !complex::is_complex(other) => Err(failure),
+            Ok(None) if !crate::refusal::is_number(other) => Ok(py.NotImplemented().into_bound(py)),
+            Err(failure) if !crate::argument::is_complex(other) => Err(failure),
             _ => Ok(complex::as_complex(py, self)?.call_method1(name, (other,))?),
         }
     }
@@ -62,8 +62,8 @@ impl PyTensor {
     ) -> Result<Bound<'py, PyTensor>> {
         let result = match self.combined(other, both, scalar) {
             Ok(Some(result)) => return Ok(Bound::new(other.py(), PyTensor::wrap(result))?),
-            Ok(None) if !complex::is_number(other) => return Err(unknown(other)),
-            Err(failure) if !complex::is_complex(other) => return Err(failure),
+            Ok(None) if !crate::refusal::is_number(other) => return Err(unknown(other)),
+            Err(failure) if !crate::argument::is_complex(other) => return Err(failure),
             _ => complex::as_complex(other.py(), self)?.call_method1(name, (other,))?,
         };
         result.cast_into().map_err(|_| unknown(other))

@@ -9,7 +9,7 @@ use neurenix::nn::Parameter;
 use phynexus::Tensor;
 
 use super::PyTensor;
-use crate::{complex::no_complex, error::Result};
+use crate::{error::Result, refusal::no_complex};
 
 /// What is special about a tensor, in one number so that ordinary tensors pay for a single check.
 pub(crate) struct Special {

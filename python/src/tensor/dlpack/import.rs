@@ -162,7 +162,7 @@ pub(crate) fn exchanged(
     copy: Option<bool>,
 ) -> Result<Tensor> {
     let (values, is_complex) = values_of(x, device, copy)?;
-    if is_complex { Err(complex::no_complex()) } else { Ok(values) }
+    if is_complex { Err(crate::refusal::no_complex()) } else { Ok(values) }
 }
 
 /// The values of an array, and whether they are the pairs of complex numbers.
