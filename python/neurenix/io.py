@@ -1,5 +1,5 @@
-"""Saves nested dictionaries and lists of tensors and plain values as safetensors files, and loads them; loads the files of
-PyTorch.
+"""Saves nested dictionaries and lists of tensors and plain values as safetensors files, and loads them; loads the files
+of PyTorch.
 
 >>> import neurenix as nx, os, tempfile
 >>> path = os.path.join(tempfile.mkdtemp(), "state.safetensors")
