@@ -1,6 +1,7 @@
 """Writes golden/pytorch_files.json: small files that PyTorch wrote, compressed and in base64, and the values in them.
 
-Run it with an interpreter that has PyTorch and NumPy: ``python tests/make_golden_files.py``. The tests do not need them.
+Run it with an interpreter that has PyTorch and NumPy: ``python tests/make_golden_files.py``. The tests do not need
+PyTorch.
 """
 
 import base64

@@ -73,11 +73,11 @@ def _pixels(name: str, values: Any, dataformats: str, images: bool) -> Any:
 
 class SummaryWriter:
     """Writes scalars, histograms, images, sounds, text and hyperparameters to an event file in the folder ``log_dir``,
-    ``runs/DATE_HOST`` with ``comment`` if none is given. Steps from ``purge_step`` on that an earlier file of the folder has
-    are hidden.
+    ``runs/DATE_HOST`` with ``comment`` if none is given. Steps from ``purge_step`` on that an earlier file of the folder
+    has are hidden. ``max_queue`` has no effect.
 
-    Every value has a tag, a ``global_step``, and the time, unless ``walltime`` gives it in seconds. What is written reaches
-    the file after ``flush_secs`` seconds, on ``flush()`` and on ``close()``.
+    Every value has a tag, a ``global_step``, and the time, unless ``walltime`` gives it in seconds. What is written
+    reaches the file after ``flush_secs`` seconds, on ``flush()`` and on ``close()``.
     """
 
     def __init__(
