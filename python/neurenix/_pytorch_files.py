@@ -49,15 +49,21 @@ class _Dtype:
         self.name = name
 
 
-class _Stored:
+class _Stored(UntypedStorage):
     """A storage of the file: its bytes, and the tensor that was made of all of it."""
 
     def __init__(self, data: bytes, dtype: str, location: str) -> None:
-        self.data = data
-        self.dtype = dtype
+        super().__init__(data)
+        self.kind = dtype
         self.location = location
-        self.device: Any = None
+        self.place: Any = None
         self.whole: Tensor | None = None
+
+    def made(self, dtype: str, size: tuple[int, ...]) -> Tensor:
+        """A tensor of all of it, which is from now on what holds the bytes."""
+        self.whole = _tensor(self.tobytes(), dtype, size, self.place)
+        self._bytes, self._tensor = None, self.whole
+        return self.whole
 
 
 class _Array(Late):
@@ -151,12 +157,14 @@ class Reader:
             raise UnpicklingError(f"{self._name} holds a view of a storage, as PyTorch 0.4 wrote it: store it with a newer PyTorch")
         if key not in self._stored:
             self._stored[key] = _Stored(self._read(str(key), int(count) * _SIZES[kind.name]), kind.name, str(location))
+        if self._stored[key].kind != kind.name:
+            raise UnpicklingError(f"{self._name}: damaged: the storage {key} has two dtypes")
         return self._stored[key]
 
     def _tensor(
         self, stored: _Stored, offset: int, size: Any, stride: Any, requires_grad: bool = False, hooks: Any = None, metadata: Any = None
     ) -> Tensor:
-        return self._tensor_of(stored, offset, size, stride, requires_grad, hooks, stored.dtype, metadata)
+        return self._tensor_of(stored, offset, size, stride, requires_grad, hooks, stored.kind, metadata)
 
     def _tensor_of(
         self,
@@ -173,15 +181,12 @@ class Reader:
         size, stride = tuple(map(int, size)), tuple(map(int, stride))
         item = _SIZES[name]
         last = offset + sum((count - 1) * step for count, step in zip(size, stride, strict=True))
-        if min((offset, *size, *stride)) < 0 or (0 not in size and (last + 1) * item > len(stored.data)):
+        if min((offset, *size, *stride)) < 0 or (0 not in size and (last + 1) * item > stored.nbytes()):
             raise UnpicklingError(f"damaged pickle: a tensor of shape {size} reaches beyond its storage")
-        if stored.device is None:
-            stored.device = self._device_of(stored)
+        if stored.place is None:
+            stored.place = device_for(self._map_location, stored.location, lambda: stored)
         made = _made(stored, name, item, offset, size, stride)
         return made.requires_grad_() if requires_grad else made
-
-    def _device_of(self, stored: _Stored) -> Any:
-        return device_for(self._map_location, stored.location, lambda: UntypedStorage(memoryview(stored.data)))
 
     def _parameter(self, data: Tensor, requires_grad: bool, hooks: Any, state: Any = None) -> Tensor:
         from .nn import Parameter
@@ -302,12 +307,12 @@ def _made(stored: _Stored, dtype: str, item: int, offset: int, size: tuple[int, 
         contiguous = contiguous and (length == 1 or step == count)
         count *= length
     if not count:
-        return _tensor(b"", dtype, size, stored.device)
+        return _tensor(b"", dtype, size, stored.place)
     if stored.whole is None or stored.whole.dtype != _dtype(dtype):
-        if contiguous and not offset and count * item == len(stored.data):
-            stored.whole = _tensor(stored.data, dtype, size, stored.device)
-            return stored.whole
-        stored.whole = _tensor(stored.data, dtype, (len(stored.data) // item,), stored.device)
+        if contiguous and not offset and count * item == stored.nbytes():
+            return stored.made(dtype, size)
+        stored.made(dtype, (stored.nbytes() // item,))
+    assert stored.whole is not None
     flat = stored.whole.detach().view(-1)
     if contiguous:
         return flat[offset : offset + count].view(size)

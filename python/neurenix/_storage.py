@@ -94,8 +94,9 @@ class UntypedStorage:
         return self._view().tolist()
 
     def tobytes(self) -> bytes:
-        """A copy of the bytes."""
-        return self._view().tobytes()
+        """The bytes."""
+        found = self._view().obj
+        return found if isinstance(found, bytes) and len(found) == self.nbytes() else self._view().tobytes()
 
     def to(self, *, device: Any) -> UntypedStorage:
         """The same bytes for another device."""

@@ -1,5 +1,5 @@
-"""Saves nested dictionaries and lists of tensors and plain values as safetensors files, and loads them; loads the files of
-PyTorch.
+"""Saves nested dictionaries and lists of tensors and plain values as safetensors files, and loads them; loads the files
+of PyTorch.
 
 >>> import neurenix as nx, os, tempfile
 >>> path = os.path.join(tempfile.mkdtemp(), "state.safetensors")
@@ -30,8 +30,9 @@ _STRUCTURE = "neurenix"
 
 
 def save(obj: Any, path: str | os.PathLike[str] | IO[bytes]) -> None:
-    """Writes tensors, parameters, NumPy arrays, numbers, text, bytes, ``None``, dtypes, devices, paths, and dictionaries,
-    lists, tuples, sets and ``argparse.Namespace`` of them as a safetensors file, or into an open binary file.
+    """Writes tensors, parameters, NumPy arrays, numbers, text, bytes, ``None``, dtypes, devices, paths, and
+    dictionaries, lists, tuples, sets and ``argparse.Namespace`` of them as a safetensors file, or into an open binary
+    file.
 
     A file given by its path is written atomically; its folder must exist. Save a module or an optimiser by its
     ``state_dict()``, or pass the object itself. Other programs that read safetensors see the tensors under their names,
@@ -61,8 +62,8 @@ def load(
     file is run: an object that is not a tensor, a plain value or a container is a ``pickle.UnpicklingError`` that names
     its class. ``weights_only=False`` therefore changes nothing.
 
-    ``map_location`` is PyTorch's name for ``device``. It can also be a dictionary from devices in the file to devices, or
-    a function of a storage and its device in the file that returns the storage, ``storage.cuda()``, or ``None``.
+    ``map_location`` is PyTorch's name for ``device``. It can also be a dictionary from devices in the file to devices,
+    or a function of a storage and its device in the file that returns the storage, ``storage.cuda()``, or ``None``.
     """
     if map_location is not None:
         if device is not None:

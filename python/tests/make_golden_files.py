@@ -1,6 +1,7 @@
 """Writes golden/pytorch_files.json: small files that PyTorch wrote, compressed and in base64, and the values in them.
 
-Run it with an interpreter that has PyTorch and NumPy: ``python tests/make_golden_files.py``. The tests do not need them.
+Run it with an interpreter that has PyTorch and NumPy: ``python tests/make_golden_files.py``. The tests do not need
+PyTorch.
 """
 
 import base64
@@ -76,6 +77,7 @@ def listed(value):
     return value
 
 
+bits = torch.tensor([15360, 16384], dtype=torch.uint16)
 values = {name: torch.tensor([[0, 1, 2], [3, 4, 5]]).to(getattr(torch, name)) for name in DTYPES}
 values["complex64"] = torch.tensor([1 + 2j])
 state = training()
@@ -89,6 +91,7 @@ files = {
     "training_legacy": written(state, **legacy),
     "plain": written(plain()),
     "plain_protocol_5": written(plain(), pickle_protocol=5),
+    "bits": written({"uint16": bits, "float8_e5m2": bits.view(torch.float8_e5m2), "row": bits[1:]}),
     "arrays": written(arrays()),
     "module": written(Net()),
     "module_legacy": written(Net(), **legacy),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import struct
+import subprocess
+import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -120,6 +122,11 @@ def test_scalars(tmp_path: Path) -> None:
         assert [(step, value[2]) for step, value in values(tmp_path / f"both_{name}")["both"]] == [(5, [1.0])]
     with pytest.raises(ValueError, match="the writer is closed"):
         writer.add_scalar("loss", 1.0)
+
+
+def test_the_module_is_the_first_import_of_a_program() -> None:
+    for module in ("neurenix.utils.tensorboard", "neurenix.utils.checkpoint"):
+        subprocess.run([sys.executable, "-c", f"import {module}"], check=True)
 
 
 def test_the_folder_and_purged_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

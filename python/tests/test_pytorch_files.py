@@ -93,6 +93,12 @@ def test_plain_values(name: str) -> None:
     assert value["leaf"].requires_grad and value["leaf"].is_leaf
 
 
+def test_the_bits_of_a_tensor_as_another_dtype() -> None:
+    values = loaded("bits")
+    assert values["uint16"].tolist() == [15360, 16384] and values["float8_e5m2"].tolist() == [0.0, 1.0, 0.0, 2.0]
+    assert values["row"].tolist() == [16384] and values["row"].dtype == nx.uint16
+
+
 def test_numpy_arrays() -> None:
     value = loaded("arrays")
     assert value["scalar"] == 0.5 and isinstance(value["scalar"], np.float64)

@@ -149,8 +149,8 @@ def where(condition: Tensor, input: Any = None, other: Any = None, *, out: Tenso
 
 
 def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: Any = None, **_: Any) -> None:
-    """Writes an object, such as a ``state_dict()``, as a safetensors file: see ``neurenix.save``. The ways of pickling have
-    no effect.
+    """Writes an object, such as a ``state_dict()``, as a safetensors file: see ``neurenix.save``. The ways of pickling
+    have no effect.
     """
     if hasattr(obj, "state_dict"):
         kind = type(obj).__name__
@@ -167,8 +167,8 @@ def load(
     mmap: builtins.bool | None = None,
     **_: Any,
 ) -> Any:
-    """Reads a file of ``save`` or of PyTorch, or a safetensors file: see ``neurenix.load``. The ways of pickling have no
-    effect, since no code in a file is run.
+    """Reads a file of ``save`` or of PyTorch, or a safetensors file: see ``neurenix.load``. The ways of pickling have
+    no effect, since no code in a file is run.
     """
     return nx.load(f, map_location=map_location)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+# First: checkpoint and nn.utils need each other.
+from .. import nn as _nn  # noqa: F401
 from . import checkpoint as checkpoint
 from . import dlpack as dlpack
 

@@ -1,7 +1,7 @@
 """TensorBoard's event files: records with checksums, and the few protocol buffer messages in them.
 
-The field numbers are those of TensorBoard's ``event.proto``, ``summary.proto``, ``tensor.proto`` and of the hyperparameter
-plugin's ``api.proto`` and ``plugin_data.proto``.
+The field numbers are those of TensorBoard's ``event.proto``, ``summary.proto``, ``tensor.proto`` and of the
+hyperparameter plugin's ``api.proto`` and ``plugin_data.proto``.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Event files for TensorBoard: :class:`SummaryWriter`. They are written without the ``tensorboard`` package, which shows
-them.
+"""Event files for TensorBoard: :class:`SummaryWriter`. They are written without the ``tensorboard`` package, which
+shows them.
 
 >>> import tempfile
 >>> from neurenix.utils.tensorboard import SummaryWriter
@@ -73,11 +73,11 @@ def _pixels(name: str, values: Any, dataformats: str, images: bool) -> Any:
 
 class SummaryWriter:
     """Writes scalars, histograms, images, sounds, text and hyperparameters to an event file in the folder ``log_dir``,
-    ``runs/DATE_HOST`` with ``comment`` if none is given. Steps from ``purge_step`` on that an earlier file of the folder has
-    are hidden.
+    ``runs/DATE_HOST`` with ``comment`` if none is given. Steps from ``purge_step`` on that an earlier file of the folder
+    has are hidden. ``max_queue`` has no effect.
 
-    Every value has a tag, a ``global_step``, and the time, unless ``walltime`` gives it in seconds. What is written reaches
-    the file after ``flush_secs`` seconds, on ``flush()`` and on ``close()``.
+    Every value has a tag, a ``global_step``, and the time, unless ``walltime`` gives it in seconds. What is written
+    reaches the file after ``flush_secs`` seconds, on ``flush()`` and on ``close()``.
     """
 
     def __init__(
@@ -124,8 +124,8 @@ class SummaryWriter:
         new_style: bool = False,
         double_precision: bool = False,
     ) -> None:
-        """Adds a number, or a tensor of one element. It is stored as ``float32``; ``new_style`` and ``double_precision``
-        have no effect.
+        """Adds a number, or a tensor of one element. It is stored as ``float32``; ``new_style`` and
+        ``double_precision`` have no effect.
         """
         field = _events.single(2, _number("add_scalar", scalar_value))
         self._file.summary(_events.value(tag, field), global_step, walltime)
@@ -148,8 +148,8 @@ class SummaryWriter:
         walltime: float | None = None,
         max_bins: int | None = None,
     ) -> None:
-        """Adds a histogram of values. ``bins`` are limits, a number of bins, one of NumPy's rules such as ``"auto"``, or
-        ``"tensorflow"``: limits that grow by 10 %.
+        """Adds a histogram of values. ``bins`` are limits, a number of bins, one of NumPy's rules such as ``"auto"``,
+        or ``"tensorflow"``: limits that grow by 10 %.
         """
         field = _events.part(5, _events.histogram(_array(values), bins, max_bins))
         self._file.summary(_events.value(tag, field), global_step, walltime)
@@ -176,8 +176,8 @@ class SummaryWriter:
     def add_image(
         self, tag: str, img_tensor: Any, global_step: int | None = None, walltime: float | None = None, dataformats: str = "CHW"
     ) -> None:
-        """Adds an image of 1, 3 or 4 channels: bytes, or numbers from 0 to 1. ``dataformats`` is the order of its dimensions:
-        ``"CHW"``, ``"HWC"`` or ``"HW"``.
+        """Adds an image of 1, 3 or 4 channels: bytes, or numbers from 0 to 1. ``dataformats`` is the order of its
+        dimensions: ``"CHW"``, ``"HWC"`` or ``"HW"``.
         """
         field = _events.part(4, _events.image(_pixels("add_image", img_tensor, dataformats, False)))
         self._file.summary(_events.value(tag, field), global_step, walltime)
@@ -239,8 +239,9 @@ class SummaryWriter:
         run_name: str | None = None,
         global_step: int | None = None,
     ) -> None:
-        """Adds hyperparameters (numbers, text, truth values) and the metrics that they led to, as a run of its own in the
-        folder ``run_name``, the time if none is given. ``hparam_domain_discrete`` gives the values that are possible.
+        """Adds hyperparameters (numbers, text, truth values) and the metrics that they led to, as a run of its own in
+        the folder ``run_name``, the time if none is given. ``hparam_domain_discrete`` gives the values that are
+        possible.
         """
         file = self._other(str(time.time()) if run_name is None else run_name)
         for tag, content in _hyperparameters(hparam_dict, metric_dict, hparam_domain_discrete or {}):
