@@ -95,7 +95,10 @@ class ComplexTensor(Tensor):
         _of(self).retain_grad()
 
     # Conversion.
-    def to(self, *args: Any, dtype: Any = None, device: Any = None, non_blocking: bool = False, copy: bool = False) -> Tensor:
+    def to(
+        self, *args: Any, dtype: Any = None, device: Any = None, non_blocking: bool = False, copy: bool = False,
+        memory_format: Any = None,
+    ) -> Tensor:
         """Converts to another dtype or device. A real dtype drops the imaginary parts, with a warning."""
         for argument in args:
             if isinstance(argument, Tensor):

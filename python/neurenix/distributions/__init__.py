@@ -3,7 +3,7 @@
 >>> import neurenix as nx
 >>> d = nx.distributions.Normal(nx.zeros(3), nx.ones(3))
 >>> d.sample((2,)).shape
-(2, 3)
+torch.Size([2, 3])
 >>> d.log_prob(nx.zeros(3)).shape
 (3,)
 """

@@ -91,7 +91,7 @@ def stack_module_state(models: Sequence[Module]) -> tuple[dict[str, Tensor], dic
     >>> parameters, buffers = nx.func.stack_module_state(models)
     >>> run = lambda parameters, x: nx.func.functional_call(models[0], parameters, x)
     >>> nx.func.vmap(run, in_dims=(0, None))(parameters, nx.ones(2)).shape
-    (3, 1)
+    torch.Size([3, 1])
     """
     models = list(models)
     if not models:

@@ -3,7 +3,7 @@
 >>> import neurenix as nx
 >>> model = nx.nn.Sequential(nx.nn.LazyConv2d(4, 3), nx.nn.Flatten(), nx.nn.LazyLinear(2))
 >>> model(nx.zeros(1, 3, 5, 5)).shape
-(1, 2)
+torch.Size([1, 2])
 >>> model[2]
 Linear(in_features=36, out_features=2, bias=True)
 """

@@ -21,7 +21,7 @@ class DataParallel(Module):
     >>> import neurenix as nx
     >>> model = nx.nn.DataParallel(nx.nn.Linear(3, 2))
     >>> list(model.state_dict()), model(nx.ones(4, 3)).shape
-    (['module.weight', 'module.bias'], (4, 2))
+    (['module.weight', 'module.bias'], torch.Size([4, 2]))
     """
 
     def __init__(

@@ -168,7 +168,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
     >>> layer = nx.nn.AdaptiveLogSoftmaxWithLoss(8, 10, cutoffs=[2, 5])
     >>> output, loss = layer(nx.randn(3, 8), nx.tensor([0, 3, 9]))
     >>> output.shape, layer.log_prob(nx.randn(3, 8)).shape
-    ((3,), (3, 10))
+    (torch.Size([3]), torch.Size([3, 10]))
     """
 
     def __init__(

@@ -82,7 +82,6 @@ def _method(name: str) -> Callable[..., Any]:
         return result if out is None else _into(out, result)
 
     function.__name__ = function.__qualname__ = name
-    function.__module__ = __name__
     return function
 
 

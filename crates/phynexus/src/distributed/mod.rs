@@ -75,7 +75,7 @@ impl Group {
     /// The open group with this number.
     ///
     /// # Errors
-    /// [`Error::Argument`] if it was closed or [abandoned](Group::abandon).
+    /// [`Error::Argument`] if it was closed or abandoned.
     pub fn find(number: u32) -> Result<Arc<Group>> {
         let message = match groups().get(&number) {
             Some(Some(group)) => return Ok(group.clone()),

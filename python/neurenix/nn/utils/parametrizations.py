@@ -44,7 +44,7 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
     >>> import neurenix as nx
     >>> layer = nx.nn.utils.parametrizations.weight_norm(nx.nn.Linear(4, 2))
     >>> layer.parametrizations.weight.original0.shape
-    (2, 1)
+    torch.Size([2, 1])
     """
     register_parametrization(module, name, _WeightNorm(dim), unsafe=True)
 
