@@ -5,7 +5,7 @@
 >>> d.sample((2,)).shape
 torch.Size([2, 3])
 >>> d.log_prob(nx.zeros(3)).shape
-(3,)
+torch.Size([3])
 """
 
 from . import _cross_divergences, _same_divergences, constraints as constraints, kl as kl, transforms as transforms
