@@ -195,6 +195,9 @@ def test_refusals_name_the_operation() -> None:
         "erf": lambda: nx.erf(z),
         "floor_": lambda: z.floor_(),
         "topk": lambda: z.topk(1),
+        # They convert their operands to real numbers.
+        "lgamma": lambda: nx.lgamma(z),
+        "deg2rad": lambda: nx.deg2rad(z),
     }.items():
         with pytest.raises(TypeError, match=name):
             call()
