@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import builtins
 import operator
+import sys
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -305,10 +307,20 @@ def full(size: Any, fill_value: Any, **options: Any) -> Tensor:
         return implementation("full")(size, fill_value, **options)
 
 
-def warn_of_parts() -> None:
-    """Warns that a conversion loses imaginary parts."""
-    import warnings
+#: Functions whose purpose is a conversion.
+_CONVERSIONS = ("astype", "asarray", "type_as")
 
+
+def warn_of_parts() -> None:
+    """Warns that a conversion loses imaginary parts. Within this package it is an error: a function that converts its
+    operands to real numbers does not know complex ones.
+    """
+    frame: Any = sys._getframe(2)
+    while frame.f_globals.get("__name__", "").startswith("neurenix._complex"):
+        frame = frame.f_back
+    caller = frame.f_globals.get("__name__", "")
+    if caller.startswith("neurenix.") and frame.f_code.co_name not in _CONVERSIONS:
+        raise NoComplexNumbers("this operation does not take complex numbers yet: compute with x.real and x.imag")
     warnings.warn("the conversion of complex numbers to a real dtype drops their imaginary parts", UserWarning, stacklevel=3)
 
 

@@ -153,7 +153,9 @@ def diff(x: Tensor, /, **options: Any) -> Tensor:
     """The differences of adjacent elements along an axis."""
     from ._reductions import diff as real
 
-    return by_parts(real, as_complex(x, x), **options)
+    z = as_complex(x, x)
+    options |= {key: as_complex(options[key], z) for key in ("prepend", "append") if options.get(key) is not None}
+    return by_parts(real, z, **options)
 
 
 def _grid(*tensors: Tensor, indexing: str) -> Any:
@@ -307,13 +309,13 @@ def _again(name: str) -> Callable[..., Any]:
     return function
 
 
-_AGAIN = "matmul mm bmm dot tensordot outer inner mv ger kron".split()
+_AGAIN = "matmul mm bmm dot tensordot outer inner mv ger".split()
 _MATRICES = {name: _matrices(name) for name in ("inv", "det")}
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "zeros": _made("zeros"), "ones": _made("ones"), "empty": _made("zeros"), "full": full, "full_like": full_like,
     "zeros_like": _filled_like(0), "empty_like": _filled_like(0), "ones_like": _filled_like(1), "eye": eye, "linspace": linspace, "rand": _drawn("rand"),
     "randn": _drawn("randn"), "cat": cat, "concat": cat, "stack": stack, "where": where, "meshgrid": meshgrid,
-    "einsum": einsum, "diff": diff, "isreal": lambda x: x.imag == 0, "isclose": isclose, "allclose": allclose, "vecdot": vecdot, "solve": solve, "cholesky": cholesky,
+    "einsum": einsum, "diff": diff, "kron": lambda x, y: as_complex(x, y).kron(y), "isreal": lambda x: x.imag == 0, "isclose": isclose, "allclose": allclose, "vecdot": vecdot, "solve": solve, "cholesky": cholesky,
     "qr": qr, "eigh": eigh, "eigvalsh": eigvalsh, "svd": svd, "svdvals": svdvals, "slogdet": slogdet, "pinv": pinv,
     "matrix_rank": matrix_rank, "cross": cross, "inverse": _MATRICES["inv"], "pinverse": lambda x, rcond=None: pinv(x, rtol=rcond),
     **_MATRICES, **{name: _again(name) for name in _AGAIN},

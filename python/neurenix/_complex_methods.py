@@ -19,8 +19,10 @@ _ALIASES = {"absolute": "abs", "sgn": "sign", "conj_physical": "conj", "resolve_
 #: Methods that act on each part, whose arguments are numbers, or real or complex tensors.
 _BY_PARTS = (
     "roll flip repeat tile repeat_interleave tril triu diag gather take_along_dim index_select take scatter scatter_add "
-    "index_add index_copy masked_select trace fliplr flipud rot90 diff diag_embed kron round"
+    "index_add index_copy masked_select trace fliplr flipud rot90 diff diag_embed round"
 ).split()
+#: Those of them that store other values.
+_STORING = ("scatter", "scatter_add", "index_add", "index_copy")
 #: Methods whose pairs are views of this tensor's pairs, with arguments that mean the same for both.
 _VIEWS = "narrow select split chunk unbind tensor_split".split()
 
@@ -50,6 +52,9 @@ def by_parts(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     def part(value: Any, name: str) -> Any:
         if isinstance(value, (ComplexTensor, complex)):
             return getattr(value, name)
+        # Real values have no imaginary part; integers and masks are indices.
+        if name == "imag" and isinstance(value, Tensor) and value.dtype.is_floating_point:
+            return value * 0
         return value
 
     def called(name: str) -> Any:
@@ -65,7 +70,11 @@ def _of_parts(name: str) -> Callable[..., Any]:
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
         dtype = kwargs.pop("dtype", None)
         z = self if dtype is None else self.to(dtype)
-        # A constant that fills has no imaginary part.
+        if name in _STORING:
+            # The last argument, which is stored, may be a number or integers.
+            args = tuple(as_complex(x, self) if place == 2 and x is not None else x for place, x in enumerate(args))
+            kwargs |= {key: complex(kwargs[key]) for key in ("value",) if kwargs.get(key) is not None}
+            kwargs |= {key: as_complex(kwargs[key], self) for key in ("src", "source") if kwargs.get(key) is not None}
         return by_parts(real, z, *args, **kwargs)
 
     method.__doc__ = real.__doc__
@@ -151,7 +160,7 @@ def _power(self: Tensor, exponent: Any) -> Any:
         z = complex(exponent)
         if z == 0.5:
             return self.sqrt()
-        if z.imag == 0 and z.real == int(z.real) if abs(z.real) <= 64 else False:
+        if z.imag == 0 and abs(z.real) <= 64 and z.real.is_integer():
             return wrap(_engine.complex_function("powi", _of(self), exponent=int(z.real)))
     return wrap(_pairs("pow", *_promoted(self, as_complex(exponent, self))))
 
@@ -278,6 +287,15 @@ def outer(self: Tensor, other: Tensor) -> Tensor:
     return self.unsqueeze(1) * other
 
 
+def kron(self: Tensor, other: Tensor) -> Tensor:
+    """The Kronecker product: blocks of ``other`` times each element."""
+    rank = max(self.ndim, other.ndim)
+    first, second = ((*(1,) * (rank - x.ndim), *x.shape) for x in (self, other))
+    rows = self.reshape([size for each in first for size in (each, 1)])
+    columns = as_complex(other, self).reshape([size for each in second for size in (1, each)])
+    return (rows * columns).reshape([a * b for a, b in zip(first, second)])
+
+
 def is_same(self: Tensor, other: Tensor) -> bool:
     """Whether both hold the same value."""
     return _of(self).is_same(unwrap(other))
@@ -377,7 +395,7 @@ def _methods() -> dict[str, Any]:
         found[name] = getattr(_complex_shapes, name)
     here = globals()
     for name in (
-        "diagonal matmul neg where masked_fill prod cumsum cumprod dot outer is_same _unique normal_"
+        "diagonal matmul neg where masked_fill prod cumsum cumprod dot outer kron is_same _unique normal_"
     ).split():
         found[name] = here[name]
     found |= {"reshape_as": found["view_as"], "swapaxes": found["transpose"], "swapdims": found["transpose"], "moveaxis": found["movedim"], "sum": _summed("sum")}

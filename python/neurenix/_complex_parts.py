@@ -20,7 +20,6 @@ __all__ = [
     "polar",
     "real",
     "resolve_conj",
-    "vdot",
     "view_as_complex",
     "view_as_real",
 ]
@@ -87,11 +86,6 @@ def view_as_real(x: Tensor, /) -> Tensor:
 def view_as_complex(x: Tensor, /) -> Tensor:
     """Complex numbers whose parts are along the last axis, which has size 2; a view."""
     return wrap(x)
-
-
-def vdot(x1: Tensor, x2: Tensor, /) -> Tensor:
-    """The sum of products of two vectors, of which the first is conjugated."""
-    return (x1.conj() * x2).sum()
 
 
 _guard(globals())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ._complex import as_complex, full, tensor as _new
+from ._complex import ComplexTensor, as_complex, full, tensor as _new
 from ._engine import NoComplexNumbers, Tensor
 
 
@@ -34,10 +34,8 @@ def _unary(name: str, doc: str, method: Any = None) -> Any:
         if out is not None:
             raise TypeError(f"{function.__name__}: out= is not supported; use the returned tensor")
         x = input if isinstance(input, Tensor) else _tensor(input)
-        try:
-            return method(x)
-        except NoComplexNumbers:
-            return getattr(x, name)()
+        # The class of complex tensors has its own methods.
+        return getattr(x, name)() if isinstance(x, ComplexTensor) else method(x)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc

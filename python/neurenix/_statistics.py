@@ -36,8 +36,8 @@ def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: f
 
 
 def vdot(input: Tensor, other: Tensor) -> Tensor:
-    """The sum of products of two vectors."""
-    return input.dot(other)
+    """The sum of products of two vectors, of which the first is conjugated."""
+    return input.conj().dot(other)
 
 
 def logdet(input: Tensor) -> Tensor:

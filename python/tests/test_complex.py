@@ -14,8 +14,8 @@ import pytest
 from finite_differences import RNG, assert_gradient, drawn
 
 UNARY = (
-    "exp expm1 log log1p sqrt sin cos tan sinh cosh tanh asin acos atan asinh acosh atanh square reciprocal sign conj abs "
-    "angle"
+    "exp expm1 log log1p log10 sqrt sin cos tan sinh cosh tanh asin acos atan asinh acosh atanh square reciprocal sign conj "
+    "abs angle"
 ).split()
 # On both sides of every branch cut, on the axes, and near and far from 0.
 POINTS = np.array([0.3 + 0.4j, -0.7 + 1.1j, 1.2 - 0.8j, -1.4 - 0.2j, 2.5 + 0.1j, -3 - 0.1j, 0.01 + 0.02j, 2j, 0.5, -4 + 3j])
@@ -121,6 +121,8 @@ def test_shapes_and_indices() -> None:
         (z @ z.mT, a @ a.swapaxes(-1, -2)),
         (nx.tensordot(z, nx.asarray(a.real), axes=([1, 2], [1, 2])), np.tensordot(a, a.real, ([1, 2], [1, 2]))),
         (nx.vecdot(z, z), (a.conj() * a).sum(-1)),
+        (nx.vdot(z[0, 0], z[1, 0]), np.vdot(a[0, 0], a[1, 0])),
+        (nx.log2(z), np.log2(a)),
         (nx.zeros_like(z), np.zeros_like(a)),
     ]
     for found, expected in cases:
@@ -132,6 +134,28 @@ def test_shapes_and_indices() -> None:
     assert [each.tolist() for each in nx.nonzero(values)] == [[0, 1, 2, 4]]
     with pytest.raises(IndexError):
         z[0, 0, 0, 0]
+
+
+def test_stored_values_have_no_imaginary_part_unless_they_are_complex() -> None:
+    a = drawn(3, 2)
+    z, index = nx.asarray(a), nx.tensor([2, 0])
+    for source in (drawn(2, 2), RNG.standard_normal((2, 2)), np.array([[1, 2], [3, 4]])):
+        added, copied = a.copy(), a.copy()
+        added[[2, 0]] += source
+        copied[[2, 0]] = source
+        given = nx.asarray(source)
+        np.testing.assert_allclose(np.asarray(z.index_add(0, index, given)), added)
+        np.testing.assert_allclose(np.asarray(z.index_copy(0, index, given)), copied)
+        rows = index.reshape(2, 1).broadcast_to((2, 2))
+        np.testing.assert_allclose(np.asarray(z.scatter(0, rows, given)), copied)
+        np.testing.assert_allclose(np.asarray(z.scatter(0, rows, src=given)), copied)
+    filled = a.copy()
+    filled[[2, 0]] = 7
+    np.testing.assert_allclose(np.asarray(z.scatter(0, rows, value=7.0)), filled)
+    np.testing.assert_allclose(np.asarray(z.masked_fill(nx.asarray(a.real > 0), 3.0)), np.where(a.real > 0, 3, a))
+    np.testing.assert_allclose(np.asarray(nx.diff(z, axis=0, prepend=nx.ones(1, 2))), np.diff(a, axis=0, prepend=np.ones((1, 2))))
+    np.testing.assert_allclose(np.asarray(nx.kron(z, z)), np.kron(a, a))
+    np.testing.assert_allclose(np.asarray(nx.kron(nx.ones(2), z)), np.kron(np.ones(2), a))
 
 
 def test_assignment() -> None:
@@ -171,6 +195,9 @@ def test_refusals_name_the_operation() -> None:
         "erf": lambda: nx.erf(z),
         "floor_": lambda: z.floor_(),
         "topk": lambda: z.topk(1),
+        # They convert their operands to real numbers.
+        "lgamma": lambda: nx.lgamma(z),
+        "deg2rad": lambda: nx.deg2rad(z),
     }.items():
         with pytest.raises(TypeError, match=name):
             call()
