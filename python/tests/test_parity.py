@@ -77,7 +77,7 @@ t: H T
 take_along_dim: take_along_axis
 to_bytes: tobytes
 to_device: cpu cuda
-to_dtype: astype bfloat16 bool double float half int long to type type_as
+to_dtype: astype bfloat16 bool byte char double float half int long short to type type_as
 to_vec: tolist
 transpose: mH mT matrix_transpose swapaxes swapdims
 trapezoid: trapz
@@ -87,7 +87,7 @@ var: var_mean
 vmap: batched
 where_: where
 xor: bitwise_xor
-zeros: empty new_empty new_zeros
+zeros: empty new_empty new_empty_strided new_zeros
 zeros_like: empty_like
 """
 NAMES = {name: row.split(":")[0] for row in RENAMED.split("\n") for name in row.partition(":")[2].split()}
@@ -100,8 +100,10 @@ EXCEPTIONS = {
     ),
     **dict.fromkeys(("get_default_dtype", "set_default_dtype"), "Rust has no default dtype: every call names one"),
     **dict.fromkeys(("from_dlpack", "from_numpy", "numpy"), "exchange with Python libraries"),
+    **dict.fromkeys(
+        "get_device is_nonzero is_pinned is_same_size is_signed ndimension pin_memory".split(), "about Python objects"
+    ),
     **dict.fromkeys(("data", "is_contiguous", "is_cuda", "is_tensor", "stride"), "about Python objects"),
-    "sgn": "complex numbers, which are neurenix::complex; of real ones it is sign",
     "unfold": "in the crate neurenix: ViewStep::Windows",
     **dict.fromkeys(("digits", "linear", "load_safetensors", "with_features"), "in the crate neurenix: layers, data and files"),
     **dict.fromkeys(
