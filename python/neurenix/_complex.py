@@ -351,7 +351,7 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool
         own = _precise(data) and array.dtype.name in ("complex128", "float64")
         kind = _engine.dtype("complex128" if own else "complex64")
     array = numpy.ascontiguousarray(array.astype(kind.name)).reshape(array.shape)
-    pair = numpy.stack([array.real, array.imag], -1)
+    pair = numpy.stack([array.real, array.imag], -1)  # pyright: ignore
     made = wrap(_engine.tensor(pair, device=device))
     return made.requires_grad_() if requires_grad else made
 

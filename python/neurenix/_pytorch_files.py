@@ -288,7 +288,7 @@ def device_for(map_location: Any, location: str, storage: Callable[[], UntypedSt
         moved = map_location(storage(), location)
         if moved is not None and not hasattr(moved, "device"):
             raise TypeError(f"load: map_location must return a storage or None, not {type(moved).__name__}")
-        map_location = None if moved is None else moved.device
+        map_location = None if moved is None else moved.device  # pyright: ignore
     if map_location is not None:
         return map_location if isinstance(map_location, _engine.Device) else _engine.Device(map_location)
     try:

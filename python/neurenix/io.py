@@ -80,7 +80,7 @@ def load(
             if _is_of_pytorch(file):
                 return _pytorch_files.load(file, repr(name), device)
     is_one = not isinstance(device, Mapping) and not callable(device)
-    tensors, metadata, left_out = _engine.load_safetensors(path, device if is_one else None)
+    tensors, metadata, left_out = _engine.load_safetensors(path, device if is_one else None)  # pyright: ignore
     if not is_one:
         tensors = {key: _moved(value, device) for key, value in tensors.items()}
     if left_out:

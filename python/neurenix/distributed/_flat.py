@@ -161,7 +161,7 @@ class Flat:
         return _engine.collective(self._low(part), "all_gather", self.group, again=again, lazily=True)
 
     def _with_waiting(self, gradient: Tensor) -> Tensor:
-        waiting, self.parameter._waiting = self.parameter._waiting, None
+        waiting, self.parameter._waiting = self.parameter._waiting, None  # pyright: ignore
         return gradient if waiting is None else gradient + waiting.to(gradient.dtype)
 
     def _summand(self, gradient: Tensor) -> Tensor | None:
@@ -171,7 +171,7 @@ class Flat:
         if self.synchronizes:
             return total / self.group.size()
         _engine.evaluate([total])
-        self.parameter._waiting = total
+        self.parameter._waiting = total  # pyright: ignore
         return None
 
     def _reduced(self, gradient: Tensor) -> Tensor:
@@ -191,7 +191,7 @@ class Flat:
     def settle_unused(self) -> None:
         """Reduces what waits for a pass that is synchronised, if that pass does not use the parameters."""
         is_used, self.is_used = self.is_used, False
-        waiting = self.parameter._waiting
+        waiting = self.parameter._waiting  # pyright: ignore
         if is_used or waiting is None or not self.synchronizes:
             return
         with no_grad():

@@ -100,7 +100,7 @@ class Lazy(Module):
         self._become(self._size(input))
         return self._called(*args, **kwargs)
 
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:  # pyright: ignore
         size = self._size_in_state(state_dict, prefix)
         if size is not None:
             self._become(size)

@@ -23,7 +23,7 @@ class Parameter(Tensor):
         if isinstance(data, ComplexTensor):
             moved = data if device is None else data.to(device=device)
             pair = _engine.Pair(unwrap(moved.detach()))
-            return super().__new__(_complex_class(cls), data=pair, requires_grad=requires_grad)
+            return super().__new__(_complex_class(cls), data=pair, requires_grad=requires_grad)  # pyright: ignore
         return super().__new__(cls, data=data, device=device, requires_grad=requires_grad)
 
     def __repr__(self) -> str:

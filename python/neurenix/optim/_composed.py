@@ -46,7 +46,7 @@ class _Composed(LRScheduler):
 def _undo(scheduler: LRScheduler) -> None:
     """Takes back the first step of each part. As in PyTorch, composed parts keep their own count."""
     if hasattr(scheduler, "_schedulers"):
-        for part in scheduler._schedulers:
+        for part in scheduler._schedulers:  # pyright: ignore
             _undo(part)
     else:
         scheduler.last_epoch -= 1

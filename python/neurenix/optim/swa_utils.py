@@ -128,13 +128,13 @@ class AveragedModel(Module):
         currents = [
             value.detach().to(average.device) for average, value in zip(averages, given, strict=True)
         ]
-        count = int(self.n_averaged.item())
+        count = int(self.n_averaged.item())  # pyright: ignore
         if count == 0:
             for average, current in zip(averages, currents, strict=True):
                 average.copy_(current)
         elif self.avg_fn is not None:
             for average, current in zip(averages, currents, strict=True):
-                average.copy_(self.avg_fn(average, current, self.n_averaged.to(average.device)))
+                average.copy_(self.avg_fn(average, current, self.n_averaged.to(average.device)))  # pyright: ignore
         else:
             # Each call gets tensors of one device and dtype.
             update = self.multi_avg_fn or get_swa_multi_avg_fn()
@@ -144,7 +144,7 @@ class AveragedModel(Module):
                 group[0].append(average)
                 group[1].append(current)
             for some_averages, some_currents in kinds.values():
-                update(some_averages, some_currents, self.n_averaged.to(some_averages[0].device))
+                update(some_averages, some_currents, self.n_averaged.to(some_averages[0].device))  # pyright: ignore
         if not self.use_buffers:
             for buffer, value in zip(self.module.buffers(), model.buffers(), strict=True):
                 buffer.detach().copy_(value.detach().to(buffer.device))

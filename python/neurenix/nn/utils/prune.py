@@ -330,7 +330,7 @@ def global_unstructured(
     if not isinstance(scores_of, dict):
         raise TypeError("global_unstructured(): importance_scores must be of type dict")
     tensors = [getattr(module, name) for module, name in pairs]
-    scores = [scores_of.get(pair, tensor).detach() for pair, tensor in zip(pairs, tensors, strict=True)]
+    scores = [scores_of.get(pair, tensor).detach() for pair, tensor in zip(pairs, tensors, strict=True)]  # pyright: ignore
     masks = [
         getattr(module, f"{name}_mask", _engine.full_like(tensor.detach(), 1))
         for (module, name), tensor in zip(pairs, tensors, strict=True)
