@@ -96,17 +96,12 @@ def to_dense(self: Tensor, dtype: Any = None) -> Tensor:
     return self if dtype is None else self.to(dtype)
 
 
-def dim_order(self: Tensor) -> tuple[int, ...]:
-    """The dimensions from the outermost to the innermost in memory."""
-    return tuple(range(self.ndim))
-
-
 def record_stream(self: Tensor, stream: Any) -> None:
     """Has no effect: memory is not reused before its readers have finished."""
 
 
 _METHODS = (
-    apply_, bernoulli, dim_order, index_reduce_, is_distributed, is_inference, is_set_to, is_shared, map_, new, record_stream, swapdims,
+    apply_, bernoulli, index_reduce_, is_distributed, is_inference, is_set_to, is_shared, map_, new, record_stream, swapdims,
     to_dense,
 )  # fmt: skip
 

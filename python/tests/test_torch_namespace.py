@@ -144,3 +144,11 @@ def test_close_tensors() -> None:
         torch.testing.assert_close(torch.ones(2), torch.ones(2) + 1e-3)
     with pytest.raises(AssertionError, match="dtypes differ"):
         torch.testing.assert_close(torch.ones(2), torch.ones(2).double())
+
+
+def test_several_results_go_where_out_says() -> None:
+    spread, mean = torch.zeros(()), torch.zeros(())
+    found = torch.std_mean(torch.tensor([1.0, 3.0]), out=(spread, mean))
+    assert found[0] is spread and mean.item() == 2.0 and spread.item() == pytest.approx(2**0.5)
+    values, indices = torch.zeros(2), torch.zeros(2, dtype=torch.int64)
+    assert torch.sort(torch.tensor([2.0, 1.0]), out=(values, indices)).values is values and indices.tolist() == [1, 0]

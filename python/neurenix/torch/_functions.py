@@ -36,7 +36,7 @@ empty_like enable_grad eye finfo floor_divide fmod from_dlpack from_numpy frombu
 get_default_dtype get_float32_matmul_precision get_rng_state greater greater_equal hstack iinfo inference_mode
 is_grad_enabled is_tensor isin less less_equal linspace logaddexp logspace manual_seed nextafter no_grad normal
 not_equal ones ones_like polygamma positive pow promote_types rand rand_like randint randn randn_like randperm remainder
-searchsorted set_default_device set_default_dtype set_float32_matmul_precision set_grad_enabled set_num_threads
+searchsorted set_default_device set_default_dtype set_float32_matmul_precision set_grad_enabled
 set_rng_state stack swapdims tensor tensordot trapezoid trapz tril_indices triu_indices vstack xlogy zeros zeros_like
 """
 
@@ -103,12 +103,13 @@ def _of_a_number(name: str, input: Tensor, rest: list[Any], kwargs: dict[str, An
 
 
 def _into(out: Any, result: Any) -> Any:
-    """Stores results in the tensors given as ``out=``. Tensors without elements take the results' shapes."""
+    """Stores results in the tensors given as ``out=``, which must have their shapes."""
     if isinstance(out, Tensor):
         if tuple(out.shape) == tuple(result.shape):
             return out.copy_(result)
         raise RuntimeError(f"out has shape {tuple(out.shape)}, but the result has shape {tuple(result.shape)}")
-    return type(result)(*(_into(each, part) for each, part in zip(out, result)))
+    parts = [_into(each, part) for each, part in zip(out, result, strict=True)]
+    return type(result)(*parts) if hasattr(result, "_fields") else tuple(parts)
 
 
 def _with_out(function: Callable[..., Any]) -> Callable[..., Any]:

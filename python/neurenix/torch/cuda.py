@@ -9,20 +9,20 @@ import neurenix as nx
 
 from .. import _engine
 from .._config import DeviceContext
+from .._engine_methods import KINDS as _KINDS
 from ._missing import message as _message
 
-_DTYPES = {"FloatTensor": "float32", "DoubleTensor": "float64", "HalfTensor": "float16", "LongTensor": "int64", "IntTensor": "int32",
-           "ByteTensor": "uint8", "BoolTensor": "bool", "BFloat16Tensor": "bfloat16", "ShortTensor": "int16", "CharTensor": "int8"}  # fmt: skip
 _chosen = 0
 
 
 def __getattr__(name: str) -> Any:
     if name == "amp":
         return nx.amp
-    if name in _DTYPES:
+    kind = name.removesuffix("Tensor")
+    if kind != name and kind in _KINDS:
         from ._types import typed
 
-        return typed(name.removesuffix("Tensor"), _DTYPES[name], "cuda")
+        return typed(kind, _KINDS[kind], "cuda")
     raise AttributeError(_message(f"torch.cuda.{name}"))
 
 
@@ -126,9 +126,6 @@ def max_memory_allocated(device: Any = None) -> int:
 def memory_reserved(device: Any = None) -> int:
     """The memory that is taken from the system, in bytes."""
     return int(_one(device).memory()["reserved"])
-
-
-max_memory_reserved = memory_reserved
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:
