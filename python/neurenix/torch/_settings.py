@@ -30,11 +30,11 @@ def set_default_tensor_type(t: Any) -> None:
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-    """Accepted: every result is deterministic for a given device and number of processes."""
+    """Accepted: the setting changes nothing, because there are no other algorithms to choose."""
 
 
 def are_deterministic_algorithms_enabled() -> bool:
-    """True: every result is deterministic."""
+    """True: the setting changes nothing."""
     return True
 
 
