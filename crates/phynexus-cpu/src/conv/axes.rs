@@ -54,9 +54,15 @@ impl Axis {
         Axis::new(output, input, 1, (0..phases).map(phase).collect())
     }
 
-    /// A missing axis, with extent 1.
-    pub(super) fn missing() -> Axis {
-        Axis::new(1, 1, 1, vec![Phase { taps: vec![(0, 0)], count: 1 }])
+    /// An axis whose elements are each computed from the one at its place. A missing axis has one.
+    pub(super) fn of_points(count: usize) -> Axis {
+        Axis::new(count, count, 1, vec![Phase { taps: vec![(0, 0)], count }])
+    }
+
+    /// Whether it is an axis of points.
+    pub(super) fn is_pointwise(&self) -> bool {
+        let [phase] = &self.phases[..] else { return false };
+        self.step == 1 && self.source == self.result && phase.taps == [(0, 0)]
     }
 
     fn new(source: usize, result: usize, step: usize, phases: Vec<Phase>) -> Axis {

@@ -80,7 +80,7 @@ pub(super) unsafe fn convolve(job: &Correlation<'_>, blocks: Option<FinishedBloc
     };
     let offsets =
         layout.tap_offsets([&axes[0].phases[0], &axes[1].phases[0], &axes[2].phases[0]], image.planes);
-    let segments = layout.segments([0, 1, 2].map(|d: usize| axes[d].positions()));
+    let segments = layout.segments(1, 0, [0, 1, 2].map(|d: usize| axes[d].positions()));
     let tiles = job.rows.div_ceil(kernels.rows());
     let plan = Plan {
         job,

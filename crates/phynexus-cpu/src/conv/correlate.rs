@@ -7,7 +7,7 @@ use phynexus::DType;
 
 use super::Finished;
 use super::axes::{Axis, Phase};
-use super::slab::{Box3, Slab, cut, fill_zero, for_each_box, volume};
+use super::slab::{Box3, Planes, Slab, cut, fill_zero, for_each_box, volume};
 use crate::gemm::blocked::Shared;
 use crate::gemm::pack::Accumulator;
 use crate::gemm::scratch::Scratch;
@@ -19,6 +19,9 @@ use crate::pool;
 
 /// Number of panels of positions after which a part of the result is reported as final.
 const PANELS: usize = 8;
+
+/// Positions of several images that are computed together, at most.
+const FEW: usize = 128;
 
 /// The job: for every image and group, computes `rows` result channels from `channels` source channels.
 pub(super) struct Correlation<'a> {
@@ -45,6 +48,19 @@ pub(super) struct Correlation<'a> {
 unsafe impl Sync for Correlation<'_> {}
 
 impl Correlation<'_> {
+    /// How many images are computed together: as many as fill registers of `lanes` positions, and leave tasks for
+    /// every thread.
+    fn together(&self, lanes: usize) -> usize {
+        let positions = self.axes.iter().map(|axis| axis.positions()).product::<usize>().max(1);
+        let most =
+            (self.images * self.groups / pool::threads()).min(FEW.div_ceil(positions)).min(self.images);
+        let is_full = |images: &usize| {
+            let count = images * positions;
+            count >= 2 * lanes && 8 * count >= 7 * count.next_multiple_of(lanes)
+        };
+        (1..=most.max(1)).find(is_full).unwrap_or(most.max(1))
+    }
+
     /// Reports that these positions of a group of an image are final in all its channels.
     fn finish(&self, image: usize, group: usize, positions: Range<usize>) {
         if let Some(finished) = self.finished {
@@ -133,21 +149,25 @@ pub(super) unsafe fn correlate<T: Accumulator>(job: &Correlation<'_>) {
         }
     });
 
-    // If there are fewer images and groups than threads, cut along the first axis with several positions.
+    // Small images are computed together. If there are fewer tasks than threads, images are cut along the first axis
+    // with several positions.
+    let together = job.together(kernels.lanes);
+    let units = job.images.div_ceil(together);
     let axis = (0..3).find(|&d| job.axes[d].positions() > 1).unwrap_or(2);
-    let (wanted, tasks) = (4 * pool::threads(), job.images * job.groups);
-    let parts = if tasks >= wanted { 1 } else { wanted.div_ceil(tasks.max(1)) }
+    let (wanted, tasks) = (4 * pool::threads(), units * job.groups);
+    let parts = if tasks >= wanted || together > 1 { 1 } else { wanted.div_ceil(tasks.max(1)) }
         .min(job.axes[axis].positions())
         .max(1);
     pool::parallel_for(tasks * parts, &|task| {
-        let (image, group) = (task / parts / job.groups, task / parts % job.groups);
+        let (unit, group) = (task / parts / job.groups, task / parts % job.groups);
+        let images = part(job.images, units, unit);
         let mut positions: Box3 = [0, 1, 2].map(|d| 0..job.axes[d].positions());
         positions[axis] = part(job.axes[axis].positions(), parts, task % parts);
         // SAFETY: tasks write disjoint parts of the result.
         unsafe {
             let weights = weights.get().add(group * group_weights);
-            for_each_box(job.axes, &positions, job.channels, &mut |positions| {
-                part_of_image(job, kernels, &combinations, weights, image, group, positions);
+            for_each_box(job.axes, &positions, images.len() * job.channels, &mut |positions| {
+                part_of_images(job, kernels, &combinations, weights, images.clone(), group, positions);
             });
         }
     });
@@ -193,41 +213,43 @@ unsafe fn pack_weights<T: Accumulator>(
     }
 }
 
-/// Computes a box of positions of one image and group, in all phases.
+/// Computes a box of positions of some images and one group, in all phases.
 ///
 /// # Safety
 /// Same as [`correlate`]; no other task may write these elements.
-unsafe fn part_of_image<T: Accumulator>(
+unsafe fn part_of_images<T: Accumulator>(
     job: &Correlation<'_>,
     kernels: &Kernels<T>,
     combinations: &[Weights<'_>],
     weights: *const T,
-    image: usize,
+    images: Range<usize>,
     group: usize,
     positions: &Box3,
 ) {
     let axes = job.axes;
     let source_size: usize = axes.iter().map(|a| a.source).product();
     let result_size: usize = axes.iter().map(|a| a.result).product();
-    let first_channel = (image * job.groups + group) * job.channels;
-    let first_row = (image * job.groups + group) * job.rows;
-    let size = job.dtype.size();
+    let first_channel = (images.start * job.groups + group) * job.channels;
+    let first_row = (images.start * job.groups + group) * job.rows;
     // SAFETY: the group's channels exist.
     let slab: Slab<'_, T> = unsafe {
-        Slab::new(
-            axes,
-            positions,
-            job.source.add(first_channel * source_size * size),
-            job.dtype,
-            job.channels,
-        )
+        let planes = Planes {
+            data: job.source.add(first_channel * source_size * job.dtype.size()),
+            dtype: job.dtype,
+            images: images.len(),
+            distance: job.groups * job.channels * source_size,
+            channels: job.channels,
+            cut: kernels.columns(),
+        };
+        Slab::new(axes, positions, planes)
     };
     let result_element = job.result_dtype.size();
     let result = job.result.wrapping_add(first_row * result_size * result_element);
+    // Room for the sums of a phase.
+    let room = job.rows * images.len() * volume(positions);
     let columns = &axes[2].phases;
-    let direct = combinations.len() == 1 && job.result_dtype == T::DTYPE;
-    let room = if direct { 0 } else { columns.len() * job.rows * volume(positions) };
-    let sums = Scratch::new::<T>(room);
+    let direct = combinations.len() == 1 && images.len() == 1 && job.result_dtype == T::DTYPE;
+    let sums = Scratch::new::<T>(if direct { 0 } else { columns.len() * room });
     let line = Scratch::new::<T>(axes[2].result);
     for (at, of_line) in combinations.chunks(columns.len()).enumerate() {
         // The positions of each phase of the last axis.
@@ -240,7 +262,7 @@ unsafe fn part_of_image<T: Accumulator>(
             })
             .collect();
         for (f, (combination, there)) in of_line.iter().zip(&boxes).enumerate() {
-            let count = volume(there);
+            let count = images.len() * volume(there);
             if count == 0 {
                 continue;
             }
@@ -251,15 +273,15 @@ unsafe fn part_of_image<T: Accumulator>(
                 let (out, out_row) = if direct {
                     (result.cast::<T>().add(start), result_size)
                 } else {
-                    (sums.start::<T>().add(f * job.rows * volume(positions)), count)
+                    (sums.start::<T>().add(f * room), count)
                 };
                 let done = |columns: Range<usize>| {
                     if direct {
-                        job.finish(image, group, start + columns.start..start + columns.end);
+                        job.finish(images.start, group, start + columns.start..start + columns.end);
                     }
                 };
                 let offsets = slab.layout.tap_offsets(combination.phases, job.channels);
-                let segments = slab.layout.segments([there[0].len(), there[1].len(), there[2].len()]);
+                let segments = slab.segments(there);
                 if combination.k == 0 {
                     (0..job.rows).for_each(|row| fill_zero(out.add(row * out_row), count));
                     done(0..count);
@@ -293,21 +315,22 @@ unsafe fn part_of_image<T: Accumulator>(
             let (plane_phase, line_phase) = (at / axes[1].phases.len(), at % axes[1].phases.len());
             // SAFETY: all phases of these lines have been computed.
             unsafe {
-                let sums = sums.start::<T>();
-                let room = job.rows * volume(positions);
-                for row in 0..job.rows {
+                let image_size = job.groups * job.rows * result_size;
+                for row in (0..images.len() * job.rows).map(|i| [i / job.rows, i % job.rows]) {
                     for z in boxes[0][0].clone() {
                         for y in boxes[0][1].clone() {
                             let (rz, ry) = (
                                 plane_phase + z * axes[0].phases.len(),
                                 line_phase + y * axes[1].phases.len(),
                             );
-                            let to = ((row * axes[0].result + rz) * axes[1].result + ry) * axes[2].result;
+                            let to = row[0] * image_size
+                                + ((row[1] * axes[0].result + rz) * axes[1].result + ry) * axes[2].result;
                             for (f, there) in boxes.iter().enumerate() {
                                 let (y0, z0) = (y - there[1].start, z - there[0].start);
                                 let width = there[2].len();
-                                let index = (row * there[0].len() + z0) * there[1].len() + y0;
-                                let from = sums.add(f * room + index * width);
+                                let plane = (row[1] * images.len() + row[0]) * there[0].len() + z0;
+                                let index = plane * there[1].len() + y0;
+                                let from = sums.start::<T>().add(f * room + index * width);
                                 interleave(from, width, columns.len(), line.start::<T>().add(f));
                             }
                             let first = positions[2].start * columns.len();
@@ -321,7 +344,7 @@ unsafe fn part_of_image<T: Accumulator>(
         }
     }
     if !direct {
-        job.finish_box(image, group, positions);
+        images.for_each(|image| job.finish_box(image, group, positions));
     }
 }
 

@@ -1,16 +1,18 @@
 //! The gradient of a convolution's filter: `[channel and tap, position]` times `[position, output channel]`, summed
 //! over the images.
 
+use std::ops::Range;
+
 use phynexus::DType;
 
 use super::axes::Axis;
-use super::slab::{Box3, Slab, cut, fill_zero, for_each_box, volume};
+use super::slab::{Box3, Planes, Slab, cut, fill_zero, for_each_box, volume};
 use crate::gemm::blocked::Shared;
 use crate::gemm::pack::{Accumulator, Lines, panel};
 use crate::gemm::scratch::Scratch;
 use crate::gemm::{InstructionSet, part};
 use crate::kernels::Kernels;
-use crate::kernels::patches::{Gather, Taps};
+use crate::kernels::patches::{COPY, Gather, Taps};
 use crate::kernels::tile::Tile;
 use crate::pool;
 
@@ -18,10 +20,12 @@ use crate::pool;
 const PATCHES: usize = 1 << 16;
 /// Limit on the total elements of partial sums; beyond it, images are not distributed over more tasks.
 const PARTIAL_SUMS: usize = 1 << 21;
+/// Positions of small images that are multiplied together.
+const FEW: usize = 256;
 /// Number of output channels whose partial sums are added together.
 const BLOCK: usize = 16;
 /// Maximum number of partial sums per element.
-const PARTS: usize = 16;
+pub(super) const PARTS: usize = 16;
 
 /// The job: for every group, computes the gradient of `outputs` times `channels` filters.
 pub(super) struct FilterGradient<'a> {
@@ -55,11 +59,14 @@ pub(super) unsafe fn filter_gradient<T: Accumulator>(job: &FilterGradient<'_>) {
     let filters = job.channels * taps;
     let sums_row = if job.outputs == 1 { 1 } else { job.outputs.next_multiple_of(kernels.lanes) };
     let group_sums = filters * sums_row;
-    // Units of work are images, or parts of images along an axis if there are few images.
+    // Units of work are small images together, or parts of images along an axis if there are few images.
     let axis = (0..3).find(|&d| job.axes[d].result > 1).unwrap_or(2);
     let most = (PARTIAL_SUMS / (group_sums * job.groups).max(1)).clamp(1, PARTS);
-    let cuts = most.div_ceil(job.images.max(1)).min(job.axes[axis].result).max(1);
-    let units = job.images * cuts;
+    let positions = job.axes.iter().map(|axis| axis.result).product::<usize>().max(1);
+    let together = FEW.div_ceil(positions).min(job.images.div_ceil(most)).max(1);
+    let bundles = job.images.div_ceil(together);
+    let cuts = most.div_ceil(bundles.max(1)).min(job.axes[axis].result).max(1);
+    let units = bundles * cuts;
     let parts = units.clamp(1, most);
     // If sums are too large for many parts, tasks also divide the channels.
     let channel_blocks = if parts < 4 { job.channels.clamp(1, 8) } else { 1 };
@@ -76,8 +83,10 @@ pub(super) unsafe fn filter_gradient<T: Accumulator>(job: &FilterGradient<'_>) {
             for unit in part(units, parts, group_part) {
                 let mut positions: Box3 = [0, 1, 2].map(|d| 0..job.axes[d].result);
                 positions[axis] = part(job.axes[axis].result, cuts, unit % cuts);
-                for_each_box(job.axes, &positions, channels.len(), &mut |positions| {
-                    add_unit(job, kernels, unit / cuts, group, channels.clone(), positions, sums, sums_row);
+                let images = part(job.images, bundles, unit / cuts);
+                for_each_box(job.axes, &positions, images.len() * channels.len(), &mut |positions| {
+                    let (images, channels) = (images.clone(), channels.clone());
+                    add_unit(job, kernels, images, group, channels, positions, sums, sums_row);
                 });
             }
         }
@@ -115,16 +124,16 @@ pub(super) unsafe fn filter_gradient<T: Accumulator>(job: &FilterGradient<'_>) {
     });
 }
 
-/// Adds the products of one image's box of positions.
+/// Adds the products of a box of positions of some images.
 ///
 /// # Safety
 /// Same as [`filter_gradient`]; `sums` must have room for the channels' filters.
 unsafe fn add_unit<T: Accumulator>(
     job: &FilterGradient<'_>,
     kernels: &Kernels<T>,
-    image: usize,
+    images: Range<usize>,
     group: usize,
-    channels: std::ops::Range<usize>,
+    channels: Range<usize>,
     positions: &Box3,
     sums: *mut T,
     sums_row: usize,
@@ -133,27 +142,39 @@ unsafe fn add_unit<T: Accumulator>(
     let input_size: usize = axes.iter().map(|a| a.source).product();
     let output_size: usize = axes.iter().map(|a| a.result).product();
     let [of_input, of_gradient] = job.dtypes;
-    let first = (image * job.groups + group) * job.channels + channels.start;
+    let first = (images.start * job.groups + group) * job.channels + channels.start;
     // SAFETY: the group's channels exist.
     let slab: Slab<'_, T> = unsafe {
-        let input = job.input.add(first * input_size * of_input.size());
-        Slab::new(axes, positions, input, of_input, channels.len())
+        let planes = Planes {
+            data: job.input.add(first * input_size * of_input.size()),
+            dtype: of_input,
+            images: images.len(),
+            distance: job.groups * job.channels * input_size,
+            channels: channels.len(),
+            cut: COPY,
+        };
+        Slab::new(axes, positions, planes)
     };
     let offsets =
         slab.layout.tap_offsets([&axes[0].phases[0], &axes[1].phases[0], &axes[2].phases[0]], channels.len());
-    let segments = slab.layout.segments([positions[0].len(), positions[1].len(), positions[2].len()]);
-    let count = volume(positions);
+    let segments = slab.segments(positions);
+    let of_image = volume(positions);
+    let count = images.len() * of_image;
     // Boxes are cut along the first axis with several positions, so theirs are contiguous.
     let start =
         (positions[0].start * axes[1].result + positions[1].start) * axes[2].result + positions[2].start;
-    let gradient = job.output_gradient.wrapping_add(
-        ((image * job.groups + group) * job.outputs * output_size + start) * of_gradient.size(),
-    );
+    let gradient = |image: usize, output: usize, position: usize| {
+        let row = (image * job.groups + group) * job.outputs + output;
+        job.output_gradient.wrapping_add((row * output_size + start + position) * of_gradient.size())
+    };
     if job.outputs == 1 {
         let factors = Scratch::new::<T>(count);
         // SAFETY: the gradients of these positions exist.
         unsafe {
-            T::widen(of_gradient, gradient, count, factors.start());
+            for (i, image) in images.enumerate() {
+                let factors = factors.start::<T>().add(i * of_image);
+                T::widen(of_gradient, gradient(image, 0, 0), of_image, factors);
+            }
             (kernels.row_products)(&Taps {
                 slab: slab.start(),
                 offsets: &offsets,
@@ -166,7 +187,7 @@ unsafe fn add_unit<T: Accumulator>(
     }
     let width = kernels.columns();
     let longest = (PATCHES / offsets.len().max(1)).clamp(64, 1024);
-    let step = count.div_ceil(count.div_ceil(longest).max(1)).max(1);
+    let step = count.div_ceil(count.div_ceil(longest).max(1)).next_multiple_of(COPY).max(COPY);
     // Rows of patches must not be a page apart, or they would share cache sets.
     let row = step + 16;
     let patches = Scratch::new::<T>(offsets.len() * row);
@@ -191,9 +212,22 @@ unsafe fn add_unit<T: Accumulator>(
             });
             for o in (0..job.outputs).step_by(width) {
                 let columns = width.min(job.outputs - o);
-                let data = gradient.add((o * output_size + from) * of_gradient.size());
-                let lines = Lines { data, dtype: of_gradient, lane: output_size as isize, step: 1 };
-                panel(lines, columns, range.len(), transposed.start::<T>(), width, kernels);
+                let mut at = from;
+                while at < range.end {
+                    let (image, position) = (at / of_image, at % of_image);
+                    let steps = (of_image - position).min(range.end - at);
+                    let data = gradient(images.start + image, o, position);
+                    let lines = Lines { data, dtype: of_gradient, lane: output_size as isize, step: 1 };
+                    panel(
+                        lines,
+                        columns,
+                        steps,
+                        transposed.start::<T>().add((at - from) * width),
+                        width,
+                        kernels,
+                    );
+                    at += steps;
+                }
                 for t in 0..tiles {
                     let rows = part(offsets.len(), tiles, t);
                     kernels.tiles[rows.len() - 1][columns.div_ceil(kernels.lanes) - 1](&Tile {

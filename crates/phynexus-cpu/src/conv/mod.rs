@@ -1,12 +1,13 @@
 //! Convolutions over one to three spatial dimensions and their gradients, of contiguous tensors.
 //!
 //! A convolution and its input gradient are implicit matrix products (`correlate`), and so is the filter's gradient
-//! (`filter`). The full matrix of patches is never created. Convolutions of 8-bit integers with 32-bit results have
-//! separate code (`bytes`). Sums do not depend on the number of threads.
+//! (`filter`). The full matrix of patches is never created. Depthwise convolutions (`depthwise`) and those of 8-bit
+//! integers with 32-bit results (`bytes`) have separate code. Sums do not depend on the number of threads.
 
 mod axes;
 mod bytes;
 mod correlate;
+mod depthwise;
 mod filter;
 mod slab;
 mod words;
@@ -185,22 +186,26 @@ unsafe fn typed<T: Accumulator>(
     let rank = shape.input.len();
     let axis = |d: usize| {
         let Some(d) = (d + rank).checked_sub(3) else {
-            return Axis::missing();
+            return Axis::of_points(1);
         };
         let make = if kind == ConvKind::InputGradient { Axis::backward } else { Axis::forward };
         make(geometry, d, shape.input[d], shape.output[d])
     };
-    let axes = [axis(0), axis(1), axis(2)];
+    let mut axes = [axis(0), axis(1), axis(2)];
+    if axes.iter().all(Axis::is_pointwise) {
+        axes = [1, 1, shape.input.iter().product()].map(Axis::of_points);
+    }
     let kernel = [0, 1, 2].map(|d: usize| (d + rank).checked_sub(3).map_or(1, |d| geometry.kernel[d]));
     let groups = geometry.groups;
     let (channels, outputs) = (shape.input_channels / groups, shape.output_channels / groups);
     let taps: usize = kernel.iter().product();
     let images = shape.batch;
+    let is_depthwise = groups > 1 && channels == 1 && outputs == 1;
     // SAFETY: guaranteed by the caller.
     unsafe {
         if kind == ConvKind::FilterGradient {
             let (input, output_gradient) = (left, right);
-            filter_gradient::<T>(&FilterGradient {
+            let job = FilterGradient {
                 set,
                 dtypes: operands,
                 result_dtype: dtype,
@@ -212,7 +217,10 @@ unsafe fn typed<T: Accumulator>(
                 input,
                 output_gradient,
                 result,
-            });
+            };
+            if !(is_depthwise && depthwise::filter_gradient::<T>(&job)) {
+                filter_gradient::<T>(&job);
+            }
             return;
         }
         let (row, channel) = (channels * taps, taps);
@@ -240,7 +248,7 @@ unsafe fn typed<T: Accumulator>(
         };
         if has_blocks(kind, operands, dtype) {
             bytes::convolve(&job, blocks);
-        } else {
+        } else if !(is_depthwise && depthwise::correlate::<T>(&job)) {
             correlate::<T>(&job);
         }
     }

@@ -5,7 +5,7 @@ use phynexus::{DType, Error, interrupt::or_leave};
 use super::axes::{Axis, Phase};
 use crate::gemm::pack::Accumulator;
 use crate::gemm::scratch::Scratch;
-use crate::kernels::patches::Segment;
+use crate::kernels::patches::{COPY, Segment};
 
 /// Ranges of positions along the three axes.
 pub(super) type Box3 = [std::ops::Range<usize>; 3];
@@ -81,6 +81,11 @@ impl<'a> Layout<'a> {
         channels * self.channel > channels.saturating_mul(image).saturating_mul(4).saturating_add(SMALL)
     }
 
+    /// Whether it has the elements of the image in their order.
+    fn is_image(&self) -> bool {
+        self.residues == 1 && (0..3).all(|d| self.start[d] == 0 && self.extents[d] == self.axes[d].source)
+    }
+
     /// The number of elements in all residues of a row.
     pub(super) fn line(&self) -> usize {
         self.residues * self.extents[2]
@@ -121,79 +126,104 @@ impl<'a> Layout<'a> {
         offsets
     }
 
-    /// The runs of positions of a box, relative to the slab's own box, row-major.
-    pub(super) fn segments(&self, counts: [usize; 3]) -> Vec<Segment> {
-        let residues = self.residues;
-        let mut segments = Vec::with_capacity(counts[0] * counts[1]);
-        for z in 0..counts[0] {
-            for y in 0..counts[1] {
-                let line = z * self.axes[0].step * self.extents[1] + y * self.axes[1].step;
-                let position = (z * counts[1] + y) * counts[2];
-                segments.push(Segment {
-                    slab: line * residues * self.extents[2],
-                    position,
-                    count: counts[2],
-                });
+    /// The runs of positions of a box in each of some images, `distance` elements apart, relative to the slab's own
+    /// box, row-major.
+    pub(super) fn segments(&self, images: usize, distance: usize, counts: [usize; 3]) -> Vec<Segment> {
+        let mut segments = Vec::with_capacity(images * counts[0] * counts[1]);
+        for image in 0..images {
+            for z in 0..counts[0] {
+                for y in 0..counts[1] {
+                    let line = z * self.axes[0].step * self.extents[1] + y * self.axes[1].step;
+                    segments.push(Segment {
+                        slab: image * distance + line * self.line(),
+                        position: ((image * counts[0] + z) * counts[1] + y) * counts[2],
+                        count: counts[2],
+                    });
+                }
             }
         }
         segments
     }
 }
 
-/// Some channels of an image over a box of positions, with zeros outside the image.
+/// Channels of images in memory.
+#[derive(Clone, Copy)]
+pub(super) struct Planes {
+    pub(super) data: *const u8,
+    pub(super) dtype: DType,
+    pub(super) images: usize,
+    /// Elements between images.
+    pub(super) distance: usize,
+    /// Channels of an image, contiguous.
+    pub(super) channels: usize,
+    /// The number of positions after which runs are cut.
+    pub(super) cut: usize,
+}
+
+/// Some channels of some images over a box of positions, with zeros outside each image.
 pub(super) struct Slab<'a, T> {
     pub(super) layout: Layout<'a>,
-    memory: Scratch,
-    element: std::marker::PhantomData<T>,
+    images: usize,
+    /// Elements between images.
+    distance: usize,
+    start: *const T,
+    /// What the elements are in, unless they are read in place.
+    _memory: Option<Scratch>,
 }
 
 impl<'a, T: Accumulator> Slab<'a, T> {
-    /// Copies `channels` channels, stored contiguously from `image` on.
+    /// Copies the channels, unless they can be read in place.
     ///
     /// # Safety
-    /// The channels must exist.
-    pub(super) unsafe fn new(
-        axes: &'a [Axis; 3],
-        positions: &Box3,
-        image: *const u8,
-        dtype: DType,
-        channels: usize,
-    ) -> Slab<'a, T> {
-        let layout = Layout::new(axes, positions, channels);
+    /// They must exist as long as the slab.
+    pub(super) unsafe fn new(axes: &'a [Axis; 3], positions: &Box3, planes: Planes) -> Slab<'a, T> {
+        let Planes { data, dtype, images, distance, channels, cut } = planes;
+        let count = images * channels;
+        let layout = Layout::new(axes, positions, count);
         let layout = or_leave(layout.ok_or(Error::HostMemory { requested: usize::MAX }));
         let Layout { start, extents, row, channel, .. } = layout;
-        let memory = Scratch::new::<T>(channels * channel);
+        // Copies of whole chunks must not read past the image.
+        let is_chunked = row.is_multiple_of(COPY) && cut.is_multiple_of(COPY);
+        if dtype == T::DTYPE && layout.is_image() && is_chunked {
+            return Slab { layout, images, distance, start: data.cast(), _memory: None };
+        }
+        let memory = Scratch::new::<T>(count * channel);
         // The elements of the image's rows that fall inside: `inside.start` is at offset `lead` of the slab's row.
         let size = axes[2].source as isize;
         let inside = start[2].clamp(0, size)..(start[2] + row as isize).clamp(0, size);
-        let (lead, count) = ((inside.start - start[2]).max(0) as usize, (inside.end - inside.start) as usize);
-        let temporary = Scratch::new::<T>(count);
+        let lead = (inside.start - start[2]).max(0) as usize;
+        let temporary = Scratch::new::<T>(inside.len());
         let starts = layout.residue_starts(lead);
         // SAFETY: the memory has room, and rows of the image that fall inside exist.
         unsafe {
-            fill_zero(memory.start::<T>(), channels * channel);
-            if count > 0 {
-                for c in 0..channels {
-                    for z in layout.inside(0) {
-                        for y in layout.inside(1) {
-                            let (iz, iy) = ((z + start[0]) as usize, (y + start[1]) as usize);
-                            let row = (c * axes[0].source + iz) * axes[1].source + iy;
-                            let from =
-                                image.add((row * axes[2].source + inside.start as usize) * dtype.size());
-                            let line = (c * extents[0] + z as usize) * extents[1] + y as usize;
-                            let out = memory.start::<T>().add(line * layout.line());
-                            copy_row::<T>(from, dtype, count, &starts, out, temporary.start());
-                        }
+            fill_zero(memory.start::<T>(), count * channel);
+            for c in (0..count).filter(|_| !inside.is_empty()) {
+                let image = data.add(c / channels * distance * dtype.size());
+                for z in layout.inside(0) {
+                    for y in layout.inside(1) {
+                        let (iz, iy) = ((z + start[0]) as usize, (y + start[1]) as usize);
+                        let row = (c % channels * axes[0].source + iz) * axes[1].source + iy;
+                        let from = image.add((row * axes[2].source + inside.start as usize) * dtype.size());
+                        let line = (c * extents[0] + z as usize) * extents[1] + y as usize;
+                        let out = memory.start::<T>().add(line * layout.line());
+                        copy_row::<T>(from, dtype, inside.len(), &starts, out, temporary.start());
                     }
                 }
             }
         }
-        Slab { layout, memory, element: std::marker::PhantomData }
+        let start = memory.start();
+        Slab { layout, images, distance: channels * channel, start, _memory: Some(memory) }
+    }
+
+    /// The runs of a box of positions in every image.
+    pub(super) fn segments(&self, positions: &Box3) -> Vec<Segment> {
+        let counts = [0, 1, 2].map(|d: usize| positions[d].len());
+        self.layout.segments(self.images, self.distance, counts)
     }
 
     /// The elements.
     pub(super) fn start(&self) -> *const T {
-        self.memory.start()
+        self.start
     }
 }
 

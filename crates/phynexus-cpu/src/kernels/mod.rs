@@ -3,6 +3,7 @@
 
 pub(crate) mod axpy;
 pub(crate) mod bytes;
+pub(crate) mod depthwise;
 pub(crate) mod dot;
 pub(crate) mod lanes;
 pub(crate) mod patches;
@@ -13,6 +14,7 @@ pub(crate) mod words;
 use std::sync::OnceLock;
 
 use self::axpy::{STREAM_ROWS, stream};
+use self::depthwise::{Depthwise, multiply, weigh};
 use self::dot::{DOT_COLUMNS, DOT_ROWS, DotKernel, Dots, dot};
 use self::lanes::{Lanes, Number, Plain};
 use self::patches::{Gather, Taps, gather, row_products, weighted_rows};
@@ -66,8 +68,7 @@ impl InstructionSet {
     }
 }
 
-/// Copies a transposed block: `out[p * width + lane] = source[lane * lane_stride + p]` for every lane and p. May write
-/// up to one register past the last element of a row, and past the end.
+/// Copies a transposed block: `out[p * width + lane] = source[lane * lane_stride + p]` for every lane and p.
 pub(crate) type Transpose<T> =
     unsafe fn(source: *const T, lane_stride: isize, lanes: usize, k: usize, out: *mut T, width: usize);
 
@@ -89,6 +90,10 @@ pub(crate) struct Kernels<T: 'static> {
     pub(crate) weighted_rows: unsafe fn(&Taps<'_, T>),
     /// See [`patches::row_products`].
     pub(crate) row_products: unsafe fn(&Taps<'_, T>),
+    /// See [`depthwise::weigh`].
+    pub(crate) weigh: unsafe fn(&Depthwise<'_, T>),
+    /// See [`depthwise::multiply`].
+    pub(crate) multiply: unsafe fn(&Depthwise<'_, T>),
 }
 
 impl<T> Kernels<T> {
@@ -148,6 +153,20 @@ macro_rules! kernels {
                 // SAFETY: guaranteed by the caller.
                 unsafe { row_products::<$register>(t) }
             }
+            /// # Safety
+            /// Same as [`depthwise::weigh`].
+            $(#[target_feature(enable = $feature)])?
+            unsafe fn weighs(d: &Depthwise<'_, $scalar>) {
+                // SAFETY: guaranteed by the caller.
+                unsafe { weigh::<$register>(d) }
+            }
+            /// # Safety
+            /// Same as [`depthwise::multiply`].
+            $(#[target_feature(enable = $feature)])?
+            unsafe fn multiplies(d: &Depthwise<'_, $scalar>) {
+                // SAFETY: guaranteed by the caller.
+                unsafe { multiply::<$register>(d) }
+            }
             Kernels {
                 lanes: <$register as Lanes>::N,
                 tiles: &[$([tiles::<$rows, 1>, tiles::<$rows, 2>]),*],
@@ -164,6 +183,8 @@ macro_rules! kernels {
                 gather: gathers,
                 weighted_rows: weighted,
                 row_products: products,
+                weigh: weighs,
+                multiply: multiplies,
             }
         };
     };

@@ -21,11 +21,10 @@ pub(crate) unsafe fn plain<T: Copy>(
     }
 }
 
-/// Transposes blocks of 16 by 16 through registers. Writes whole registers: up to 15 elements after the last lane of a
-/// row get arbitrary values before the next row is written.
+/// Transposes blocks of 16 by 16 through registers.
 ///
 /// # Safety
-/// Same as [`plain`], with room for one more register; the machine must have AVX-512.
+/// Same as [`plain`]; the machine must have AVX-512.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
 pub(crate) unsafe fn avx512_f32(
@@ -45,8 +44,8 @@ pub(crate) unsafe fn avx512_f32(
         let mut lane = 0;
         while lane < lanes {
             let present = (lanes - lane).min(16);
-            // SAFETY: only existing lanes and elements are read. Rows are written in order, so excess writes of a
-            // register are overwritten by the next row, and there is room past the last row.
+            let of_lanes = (0xffff_u32 >> (16 - present)) as u16;
+            // SAFETY: only existing lanes and elements are read and written.
             unsafe {
                 let mut rows = [_mm512_setzero_ps(); 16];
                 let from = source.offset(lane as isize * lane_stride).add(p);
@@ -58,14 +57,14 @@ pub(crate) unsafe fn avx512_f32(
                 }
                 let columns = transpose_16(rows);
                 let to = out.add(p * width + lane);
-                if count == 16 {
+                if count == 16 && present == 16 {
                     for (q, column) in columns.iter().enumerate() {
                         _mm512_storeu_ps(to.add(q * width), *column);
                     }
                 } else {
                     for (q, column) in columns.iter().enumerate() {
                         if q < count {
-                            _mm512_storeu_ps(to.add(q * width), *column);
+                            _mm512_mask_storeu_ps(to.add(q * width), of_lanes, *column);
                         }
                     }
                 }
