@@ -65,6 +65,24 @@ impl Axis {
         self.step == 1 && self.source == self.result && phase.taps == [(0, 0)]
     }
 
+    /// For taps at three adjacent elements, the axis of tiles: each is two elements of the result, and four of the
+    /// source.
+    pub(super) fn tiles(&self) -> Option<Axis> {
+        let [phase] = &self.phases[..] else { return None };
+        if self.step != 1 || phase.taps.len() != 3 || self.high - self.low != 2 {
+            return None;
+        }
+        let taps = (0..4).map(|place| (place, self.low + place as isize)).collect();
+        let count = self.result.div_ceil(2);
+        Some(Axis::new(self.source, count, 2, vec![Phase { taps, count }]))
+    }
+
+    /// The tiles of two elements of the result of such an axis.
+    pub(super) fn tiles_of_result(&self) -> Axis {
+        let count = self.result.div_ceil(2);
+        Axis::new(self.result, count, 2, vec![Phase { taps: vec![(0, 0), (1, 1)], count }])
+    }
+
     fn new(source: usize, result: usize, step: usize, phases: Vec<Phase>) -> Axis {
         let places = || phases.iter().flat_map(|p| &p.taps).map(|tap| tap.1);
         let (low, high) = (places().min().unwrap_or(0), places().max().unwrap_or(0));

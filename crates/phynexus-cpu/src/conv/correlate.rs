@@ -48,10 +48,10 @@ pub(super) struct Correlation<'a> {
 unsafe impl Sync for Correlation<'_> {}
 
 impl Correlation<'_> {
-    /// How many images are computed together: as many as fill registers of `lanes` positions, and leave tasks for
-    /// every thread.
-    fn together(&self, lanes: usize) -> usize {
-        let positions = self.axes.iter().map(|axis| axis.positions()).product::<usize>().max(1);
+    /// How many images of this number of positions are computed together: as many as fill registers of `lanes`
+    /// positions, and leave tasks for every thread.
+    pub(super) fn together(&self, lanes: usize, positions: usize) -> usize {
+        let positions = positions.max(1);
         let most =
             (self.images * self.groups / pool::threads()).min(FEW.div_ceil(positions)).min(self.images);
         let is_full = |images: &usize| {
@@ -70,7 +70,7 @@ impl Correlation<'_> {
     }
 
     /// Reports that a box of positions is final in all phases, as the result elements that it covers.
-    fn finish_box(&self, image: usize, group: usize, positions: &Box3) {
+    pub(super) fn finish_box(&self, image: usize, group: usize, positions: &Box3) {
         let covered = |d: usize| {
             let phases = self.axes[d].phases.len();
             positions[d].start * phases..self.axes[d].result.min(positions[d].end * phases)
@@ -151,7 +151,7 @@ pub(super) unsafe fn correlate<T: Accumulator>(job: &Correlation<'_>) {
 
     // Small images are computed together. If there are fewer tasks than threads, images are cut along the first axis
     // with several positions.
-    let together = job.together(kernels.lanes);
+    let together = job.together(kernels.lanes, job.axes.iter().map(|axis| axis.positions()).product());
     let units = job.images.div_ceil(together);
     let axis = (0..3).find(|&d| job.axes[d].positions() > 1).unwrap_or(2);
     let (wanted, tasks) = (4 * pool::threads(), units * job.groups);
@@ -197,18 +197,33 @@ unsafe fn pack_weights<T: Accumulator>(
             );
         }
     }
+    let is_run = taps.windows(2).all(|pair| pair[1] == pair[0] + 1);
+    // The weights of a row are contiguous, of all its channels.
+    let is_row = is_run && channel_stride == taps.len();
+    let kernels = T::kernels(job.set);
     for k_start in (0..combination.k).step_by(T::K_BLOCK) {
         let steps = T::K_BLOCK.min(combination.k - k_start);
-        // SAFETY: the pointer is the block's place, and every index is inside the filter.
-        unsafe {
-            let block = out.add(k_start * job.rows + rows.start * steps);
-            for p in 0..steps {
-                let (channel, tap) = ((k_start + p) / taps.len(), (k_start + p) % taps.len());
-                let from = filter.add(group * group_stride + channel * channel_stride + taps[tap]);
-                for (i, row) in rows.clone().enumerate() {
-                    *block.add(p * rows.len() + i) = *from.add(row * row_stride);
+        let block = out.wrapping_add(k_start * job.rows + rows.start * steps);
+        let mut p = 0;
+        while p < steps {
+            let (channel, tap) = ((k_start + p) / taps.len(), (k_start + p) % taps.len());
+            let offset =
+                group * group_stride + channel * channel_stride + taps[tap] + rows.start * row_stride;
+            let run = match (is_row, is_run) {
+                (true, _) => steps - p,
+                (_, true) => (taps.len() - tap).min(steps - p),
+                _ => 1,
+            };
+            // SAFETY: the pointer is the run's place, and every index is inside the filter.
+            unsafe {
+                let (from, to) = (filter.add(offset), block.add(p * rows.len()));
+                if row_stride == 1 && run == 1 {
+                    std::ptr::copy_nonoverlapping(from, to, rows.len());
+                } else {
+                    (kernels.transpose)(from, row_stride as isize, rows.len(), run, to, rows.len());
                 }
             }
+            p += run;
         }
     }
 }

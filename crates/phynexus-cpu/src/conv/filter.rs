@@ -7,6 +7,7 @@ use phynexus::DType;
 
 use super::axes::Axis;
 use super::slab::{Box3, Planes, Slab, cut, fill_zero, for_each_box, volume};
+use super::winograd::Tiles;
 use crate::gemm::blocked::Shared;
 use crate::gemm::pack::{Accumulator, Lines, panel};
 use crate::gemm::scratch::Scratch;
@@ -17,11 +18,13 @@ use crate::kernels::tile::Tile;
 use crate::pool;
 
 /// Patch elements gathered at a time: they fit in the second-level cache.
-const PATCHES: usize = 1 << 16;
+pub(super) const PATCHES: usize = 1 << 16;
 /// Limit on the total elements of partial sums; beyond it, images are not distributed over more tasks.
 const PARTIAL_SUMS: usize = 1 << 21;
 /// Positions of small images that are multiplied together.
 const FEW: usize = 256;
+/// Positions that are summed before partial sums are worth their bytes.
+const LONG: usize = 512;
 /// Number of output channels whose partial sums are added together.
 const BLOCK: usize = 16;
 /// Maximum number of partial sums per element.
@@ -55,17 +58,22 @@ unsafe impl Sync for FilterGradient<'_> {}
 /// Operands and result must have the sizes given in `job`, and the machine must support the instruction set.
 pub(super) unsafe fn filter_gradient<T: Accumulator>(job: &FilterGradient<'_>) {
     let kernels = T::kernels(job.set);
-    let taps: usize = job.axes.iter().map(|a| a.phases[0].taps.len()).product();
+    // SAFETY: guaranteed by the caller.
+    let tiles = unsafe { Tiles::<T>::of(job) };
+    let axes = tiles.as_ref().map_or(job.axes, |tiles| &tiles.axes);
+    let taps: usize = axes.iter().map(|a| a.phases[0].taps.len()).product();
     let filters = job.channels * taps;
     let sums_row = if job.outputs == 1 { 1 } else { job.outputs.next_multiple_of(kernels.lanes) };
     let group_sums = filters * sums_row;
     // Units of work are small images together, or parts of images along an axis if there are few images.
-    let axis = (0..3).find(|&d| job.axes[d].result > 1).unwrap_or(2);
-    let most = (PARTIAL_SUMS / (group_sums * job.groups).max(1)).clamp(1, PARTS);
-    let positions = job.axes.iter().map(|axis| axis.result).product::<usize>().max(1);
+    let axis = (0..3).find(|&d| axes[d].result > 1).unwrap_or(2);
+    let positions = axes.iter().map(|axis| axis.result).product::<usize>().max(1);
+    let most = (PARTIAL_SUMS / (group_sums * job.groups).max(1))
+        .min((job.images * positions).div_ceil(LONG))
+        .clamp(1, PARTS);
     let together = FEW.div_ceil(positions).min(job.images.div_ceil(most)).max(1);
     let bundles = job.images.div_ceil(together);
-    let cuts = most.div_ceil(bundles.max(1)).min(job.axes[axis].result).max(1);
+    let cuts = most.div_ceil(bundles.max(1)).min(axes[axis].result).max(1);
     let units = bundles * cuts;
     let parts = units.clamp(1, most);
     // If sums are too large for many parts, tasks also divide the channels.
@@ -81,12 +89,17 @@ pub(super) unsafe fn filter_gradient<T: Accumulator>(job: &FilterGradient<'_>) {
             let sums = sums.get().add(at * group_sums + channels.start * taps * sums_row);
             fill_zero(sums, channels.len() * taps * sums_row);
             for unit in part(units, parts, group_part) {
-                let mut positions: Box3 = [0, 1, 2].map(|d| 0..job.axes[d].result);
-                positions[axis] = part(job.axes[axis].result, cuts, unit % cuts);
+                let mut positions: Box3 = [0, 1, 2].map(|d| 0..axes[d].result);
+                positions[axis] = part(axes[axis].result, cuts, unit % cuts);
                 let images = part(job.images, bundles, unit / cuts);
-                for_each_box(job.axes, &positions, images.len() * channels.len(), &mut |positions| {
+                for_each_box(axes, &positions, images.len() * channels.len(), &mut |positions| {
                     let (images, channels) = (images.clone(), channels.clone());
-                    add_unit(job, kernels, images, group, channels, positions, sums, sums_row);
+                    match &tiles {
+                        Some(tiles) => {
+                            tiles.add(job, kernels, images, group, channels, positions, sums, sums_row);
+                        }
+                        None => add_unit(job, kernels, images, group, channels, positions, sums, sums_row),
+                    }
                 });
             }
         }
@@ -114,6 +127,13 @@ pub(super) unsafe fn filter_gradient<T: Accumulator>(job: &FilterGradient<'_>) {
                     }
                 }
             }
+            let filters = match &tiles {
+                Some(tiles) => {
+                    tiles.finish(kernels, totals, job.channels, BLOCK);
+                    job.axes.iter().map(|axis| axis.phases[0].taps.len()).product::<usize>() * job.channels
+                }
+                None => filters,
+            };
             for o in outputs.clone() {
                 (0..filters)
                     .for_each(|i| *row.start::<T>().add(i) = *totals.add(i * BLOCK + o - outputs.start));

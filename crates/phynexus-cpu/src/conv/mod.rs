@@ -1,8 +1,8 @@
 //! Convolutions over one to three spatial dimensions and their gradients, of contiguous tensors.
 //!
 //! A convolution and its input gradient are implicit matrix products (`correlate`), and so is the filter's gradient
-//! (`filter`). The full matrix of patches is never created. Depthwise convolutions (`depthwise`) and those of 8-bit
-//! integers with 32-bit results (`bytes`) have separate code. Sums do not depend on the number of threads.
+//! (`filter`). The full matrix of patches is never created. Filters of 3 by 3 (`winograd`), depthwise convolutions
+//! (`depthwise`) and those of 8-bit integers with 32-bit results (`bytes`) have separate code. Sums do not depend on the number of threads.
 
 mod axes;
 mod bytes;
@@ -10,6 +10,7 @@ mod correlate;
 mod depthwise;
 mod filter;
 mod slab;
+mod winograd;
 mod words;
 
 #[cfg(test)]
@@ -248,7 +249,7 @@ unsafe fn typed<T: Accumulator>(
         };
         if has_blocks(kind, operands, dtype) {
             bytes::convolve(&job, blocks);
-        } else if !(is_depthwise && depthwise::correlate::<T>(&job)) {
+        } else if !(is_depthwise && depthwise::correlate::<T>(&job)) && !winograd::correlate::<T>(&job) {
             correlate::<T>(&job);
         }
     }

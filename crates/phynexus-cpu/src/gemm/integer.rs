@@ -96,6 +96,7 @@ macro_rules! accumulator {
     ($sum:ty, $k_block:literal) => {
         impl Accumulator for $sum {
             const K_BLOCK: usize = $k_block;
+            const HALF: Option<Self> = None;
 
             unsafe fn widen(dtype: DType, source: *const u8, count: usize, out: *mut $sum) {
                 macro_rules! elements {

@@ -16,6 +16,8 @@ pub(crate) const MAX_LANES: usize = 32;
 pub(crate) trait Accumulator: HasKernels {
     /// Steps of k per kernel call: a panel of B then fits in the first-level cache.
     const K_BLOCK: usize;
+    /// One half; integers have none.
+    const HALF: Option<Self>;
     /// Converts contiguous elements.
     ///
     /// # Safety
@@ -30,6 +32,7 @@ pub(crate) trait Accumulator: HasKernels {
 
 impl Accumulator for f32 {
     const K_BLOCK: usize = 320;
+    const HALF: Option<f32> = Some(0.5);
 
     unsafe fn widen(dtype: DType, source: *const u8, count: usize, out: *mut f32) {
         // SAFETY: guaranteed by the caller.
@@ -84,6 +87,7 @@ impl Accumulator for f32 {
 
 impl Accumulator for f64 {
     const K_BLOCK: usize = 256;
+    const HALF: Option<f64> = Some(0.5);
 
     unsafe fn widen(dtype: DType, source: *const u8, count: usize, out: *mut f64) {
         if dtype == DType::F64 {

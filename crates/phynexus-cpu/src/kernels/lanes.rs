@@ -22,6 +22,7 @@ pub(crate) trait Lanes: Copy {
     /// Lanes outside the mask are not written.
     unsafe fn store_masked(self, p: *mut Self::Scalar, mask: Self::Mask);
     unsafe fn add(self, other: Self) -> Self;
+    unsafe fn sub(self, other: Self) -> Self;
     /// `self * b + c`, rounded once if the instruction set supports it.
     unsafe fn mul_add(self, b: Self, c: Self) -> Self;
     /// The sum of all lanes.
@@ -37,15 +38,20 @@ pub(crate) trait Lanes: Copy {
 /// The element types with their own kernels.
 pub(crate) trait Number: Copy + Default + PartialEq + Send + Sync + 'static {
     fn add(self, other: Self) -> Self;
+    fn sub(self, other: Self) -> Self;
     fn mul(self, other: Self) -> Self;
 }
 
 macro_rules! number {
-    ($($t:ty, $add:expr, $mul:expr;)*) => {
+    ($($t:ty, $add:expr, $sub:expr, $mul:expr;)*) => {
         $(impl Number for $t {
             #[inline(always)]
             fn add(self, other: $t) -> $t {
                 $add(self, other)
+            }
+            #[inline(always)]
+            fn sub(self, other: $t) -> $t {
+                $sub(self, other)
             }
             #[inline(always)]
             fn mul(self, other: $t) -> $t {
@@ -55,10 +61,10 @@ macro_rules! number {
     };
 }
 number!(
-    f32, std::ops::Add::add, std::ops::Mul::mul;
-    f64, std::ops::Add::add, std::ops::Mul::mul;
-    i32, i32::wrapping_add, i32::wrapping_mul;
-    i64, i64::wrapping_add, i64::wrapping_mul;
+    f32, std::ops::Add::add, std::ops::Sub::sub, std::ops::Mul::mul;
+    f64, std::ops::Add::add, std::ops::Sub::sub, std::ops::Mul::mul;
+    i32, i32::wrapping_add, i32::wrapping_sub, i32::wrapping_mul;
+    i64, i64::wrapping_add, i64::wrapping_sub, i64::wrapping_mul;
 );
 
 /// Four numbers without vector instructions: available on every machine.
@@ -110,6 +116,10 @@ impl<T: Number> Lanes for Plain<T> {
         Plain(std::array::from_fn(|i| self.0[i].add(other.0[i])))
     }
     #[inline(always)]
+    unsafe fn sub(self, other: Self) -> Self {
+        Plain(std::array::from_fn(|i| self.0[i].sub(other.0[i])))
+    }
+    #[inline(always)]
     unsafe fn mul_add(self, b: Self, c: Self) -> Self {
         Plain(std::array::from_fn(|i| self.0[i].mul(b.0[i]).add(c.0[i])))
     }
@@ -129,7 +139,7 @@ mod x86 {
     macro_rules! lanes {
         ($register:ty, $scalar:ty, $n:literal, $mask:ty, |$count:ident| $first:expr, $zero:ident, $splat:expr, $load:ident,
          $store:ident, |$p:ident, $m:ident| $load_masked:expr, |$q:ident, $k:ident, $v:ident| $store_masked:expr,
-         $add:ident, $fma:ident, |$s:ident| $sum:expr $(, |$f:ident| $sums:expr)?) => {
+         $add:ident, $sub:ident, $fma:ident, |$s:ident| $sum:expr $(, |$f:ident| $sums:expr)?) => {
             // SAFETY of every block below: the caller guarantees the instruction set and the pointers.
             impl Lanes for $register {
                 type Scalar = $scalar;
@@ -177,6 +187,11 @@ mod x86 {
                     unsafe { $add(self, other) }
                 }
                 #[inline(always)]
+                unsafe fn sub(self, other: Self) -> Self {
+                    // SAFETY: see above.
+                    unsafe { $sub(self, other) }
+                }
+                #[inline(always)]
                 unsafe fn mul_add(self, b: Self, c: Self) -> Self {
                     // SAFETY: see above.
                     unsafe { $fma(self, b, c) }
@@ -211,6 +226,7 @@ mod x86 {
         |p, m| _mm512_maskz_loadu_ps(m, p),
         |p, m, v| _mm512_mask_storeu_ps(p, m, v),
         _mm512_add_ps,
+        _mm512_sub_ps,
         _mm512_fmadd_ps,
         |v| _mm512_reduce_add_ps(v),
         |f| {
@@ -241,6 +257,7 @@ mod x86 {
         |p, m| _mm512_maskz_loadu_pd(m, p),
         |p, m, v| _mm512_mask_storeu_pd(p, m, v),
         _mm512_add_pd,
+        _mm512_sub_pd,
         _mm512_fmadd_pd,
         |v| _mm512_reduce_add_pd(v)
     );
@@ -257,6 +274,7 @@ mod x86 {
         |p, m| _mm256_maskload_ps(p, m),
         |p, m, v| _mm256_maskstore_ps(p, m, v),
         _mm256_add_ps,
+        _mm256_sub_ps,
         _mm256_fmadd_ps,
         |v| {
             let half = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
@@ -277,6 +295,7 @@ mod x86 {
         |p, m| _mm256_maskload_pd(p, m),
         |p, m, v| _mm256_maskstore_pd(p, m, v),
         _mm256_add_pd,
+        _mm256_sub_pd,
         _mm256_fmadd_pd,
         |v| {
             let half = _mm_add_pd(_mm256_castpd256_pd128(v), _mm256_extractf128_pd::<1>(v));
@@ -309,7 +328,8 @@ mod arm {
     use std::arch::aarch64::*;
 
     macro_rules! lanes {
-        ($register:ty, $scalar:ty, $n:literal, $splat:ident, $load:ident, $store:ident, $add:ident, $fma:ident, $sum:ident) => {
+        ($register:ty, $scalar:ty, $n:literal, $splat:ident, $load:ident, $store:ident, $add:ident, $sub:ident,
+         $fma:ident, $sum:ident) => {
             // SAFETY of every block below: the caller guarantees the pointers; every supported aarch64 machine has
             // NEON.
             impl Lanes for $register {
@@ -369,6 +389,11 @@ mod arm {
                     unsafe { $add(self, other) }
                 }
                 #[inline(always)]
+                unsafe fn sub(self, other: Self) -> Self {
+                    // SAFETY: see above.
+                    unsafe { $sub(self, other) }
+                }
+                #[inline(always)]
                 unsafe fn mul_add(self, b: Self, c: Self) -> Self {
                     // SAFETY: see above.
                     unsafe { $fma(c, self, b) }
@@ -382,6 +407,28 @@ mod arm {
         };
     }
 
-    lanes!(float32x4_t, f32, 4, vld1q_dup_f32, vld1q_f32, vst1q_f32, vaddq_f32, vfmaq_f32, vaddvq_f32);
-    lanes!(float64x2_t, f64, 2, vld1q_dup_f64, vld1q_f64, vst1q_f64, vaddq_f64, vfmaq_f64, vaddvq_f64);
+    lanes!(
+        float32x4_t,
+        f32,
+        4,
+        vld1q_dup_f32,
+        vld1q_f32,
+        vst1q_f32,
+        vaddq_f32,
+        vsubq_f32,
+        vfmaq_f32,
+        vaddvq_f32
+    );
+    lanes!(
+        float64x2_t,
+        f64,
+        2,
+        vld1q_dup_f64,
+        vld1q_f64,
+        vst1q_f64,
+        vaddq_f64,
+        vsubq_f64,
+        vfmaq_f64,
+        vaddvq_f64
+    );
 }

@@ -9,6 +9,7 @@ pub(crate) mod lanes;
 pub(crate) mod patches;
 pub(crate) mod tile;
 mod transpose;
+pub(crate) mod winograd;
 pub(crate) mod words;
 
 use std::sync::OnceLock;
@@ -19,6 +20,7 @@ use self::dot::{DOT_COLUMNS, DOT_ROWS, DotKernel, Dots, dot};
 use self::lanes::{Lanes, Number, Plain};
 use self::patches::{Gather, Taps, gather, row_products, weighted_rows};
 use self::tile::{Tile, TileKernel, tile};
+use self::winograd::Transform;
 
 /// The instruction sets with kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +96,8 @@ pub(crate) struct Kernels<T: 'static> {
     pub(crate) weigh: unsafe fn(&Depthwise<'_, T>),
     /// See [`depthwise::multiply`].
     pub(crate) multiply: unsafe fn(&Depthwise<'_, T>),
+    /// See [`winograd::transform`].
+    pub(crate) winograd: unsafe fn(winograd::Matrix, &Transform<T>),
 }
 
 impl<T> Kernels<T> {
@@ -167,6 +171,13 @@ macro_rules! kernels {
                 // SAFETY: guaranteed by the caller.
                 unsafe { multiply::<$register>(d) }
             }
+            /// # Safety
+            /// Same as [`winograd::transform`].
+            $(#[target_feature(enable = $feature)])?
+            unsafe fn transforms(matrix: winograd::Matrix, t: &Transform<$scalar>) {
+                // SAFETY: guaranteed by the caller.
+                unsafe { winograd::transform::<$register>(matrix, t) }
+            }
             Kernels {
                 lanes: <$register as Lanes>::N,
                 tiles: &[$([tiles::<$rows, 1>, tiles::<$rows, 2>]),*],
@@ -185,6 +196,7 @@ macro_rules! kernels {
                 row_products: products,
                 weigh: weighs,
                 multiply: multiplies,
+                winograd: transforms,
             }
         };
     };
