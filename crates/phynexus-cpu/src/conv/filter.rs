@@ -61,7 +61,7 @@ pub(super) unsafe fn filter_gradient<T: Accumulator>(job: &FilterGradient<'_>) {
     // SAFETY: guaranteed by the caller.
     let tiles = unsafe { Tiles::<T>::of(job) };
     let axes = tiles.as_ref().map_or(job.axes, |tiles| &tiles.axes);
-    let taps: usize = axes.iter().map(|a| a.phases[0].taps.len()).product();
+    let taps: usize = job.axes.iter().map(|a| a.phases[0].taps.len()).product();
     let filters = job.channels * taps;
     let sums_row = if job.outputs == 1 { 1 } else { job.outputs.next_multiple_of(kernels.lanes) };
     let group_sums = filters * sums_row;
@@ -127,13 +127,6 @@ pub(super) unsafe fn filter_gradient<T: Accumulator>(job: &FilterGradient<'_>) {
                     }
                 }
             }
-            let filters = match &tiles {
-                Some(tiles) => {
-                    tiles.finish(kernels, totals, job.channels, BLOCK);
-                    job.axes.iter().map(|axis| axis.phases[0].taps.len()).product::<usize>() * job.channels
-                }
-                None => filters,
-            };
             for o in outputs.clone() {
                 (0..filters)
                     .for_each(|i| *row.start::<T>().add(i) = *totals.add(i * BLOCK + o - outputs.start));

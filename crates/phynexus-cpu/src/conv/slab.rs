@@ -5,7 +5,8 @@ use phynexus::{DType, Error, interrupt::or_leave};
 use super::axes::{Axis, Phase};
 use crate::gemm::pack::Accumulator;
 use crate::gemm::scratch::Scratch;
-use crate::kernels::patches::{COPY, Segment};
+use crate::kernels::Kernels;
+use crate::kernels::patches::{COPY, Gather, Segment};
 
 /// Ranges of positions along the three axes.
 pub(super) type Box3 = [std::ops::Range<usize>; 3];
@@ -164,6 +165,7 @@ pub(super) struct Planes {
 pub(super) struct Slab<'a, T> {
     pub(super) layout: Layout<'a>,
     images: usize,
+    channels: usize,
     /// Elements between images.
     distance: usize,
     start: *const T,
@@ -185,7 +187,7 @@ impl<'a, T: Accumulator> Slab<'a, T> {
         // Copies of whole chunks must not read past the image.
         let is_chunked = row.is_multiple_of(COPY) && cut.is_multiple_of(COPY);
         if dtype == T::DTYPE && layout.is_image() && is_chunked {
-            return Slab { layout, images, distance, start: data.cast(), _memory: None };
+            return Slab { layout, images, channels, distance, start: data.cast(), _memory: None };
         }
         let memory = Scratch::new::<T>(count * channel);
         // The elements of the image's rows that fall inside: `inside.start` is at offset `lead` of the slab's row.
@@ -212,13 +214,36 @@ impl<'a, T: Accumulator> Slab<'a, T> {
             }
         }
         let start = memory.start();
-        Slab { layout, images, distance: channels * channel, start, _memory: Some(memory) }
+        Slab { layout, images, channels, distance: channels * channel, start, _memory: Some(memory) }
     }
 
     /// The runs of a box of positions in every image.
     pub(super) fn segments(&self, positions: &Box3) -> Vec<Segment> {
         let counts = [0, 1, 2].map(|d: usize| positions[d].len());
         self.layout.segments(self.images, self.distance, counts)
+    }
+
+    /// Copies the patches of some positions of a box: a row for each channel and tap, `width` elements apart.
+    ///
+    /// # Safety
+    /// `out` must have room for them, and the machine must support the kernels' set.
+    pub(super) unsafe fn gather(
+        &self,
+        kernels: &Kernels<T>,
+        positions: &Box3,
+        range: std::ops::Range<usize>,
+        out: *mut T,
+        width: usize,
+    ) {
+        let phases = [0, 1, 2].map(|d: usize| &self.layout.axes[d].phases[0]);
+        let offsets = self.layout.tap_offsets(phases, self.channels);
+        let mut segments = Vec::new();
+        cut(&self.segments(positions), range.clone(), &mut segments);
+        let (slab, first) = (self.start, range.start);
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            (kernels.gather)(&Gather { slab, offsets: &offsets, segments: &segments, first, out, width });
+        }
     }
 
     /// The elements.

@@ -14,6 +14,8 @@ pub(crate) struct Transform<T> {
     pub(crate) to: *mut T,
     pub(crate) to_step: usize,
     pub(crate) count: usize,
+    /// Whether to add to the elements instead of overwriting them.
+    pub(crate) adds: bool,
     /// One half.
     pub(crate) half: T,
 }
@@ -33,58 +35,67 @@ pub(crate) enum Matrix {
     FilterGradient,
 }
 
+/// Multiplies with a matrix from the left and its transpose from the right. `$product` is its product with a column.
+///
+/// Loops over constants, expanded in place: functions would pass registers through memory.
+macro_rules! multiply {
+    ($t:ident, $from:literal to $to:literal, |$column:pat_param| $product:expr) => {
+        for start in (0..$t.count).step_by(V::N) {
+            let mask = V::first(V::N.min($t.count - start));
+            let (from, to) = ($t.from.add(start), $t.to.add(start));
+            // `halfway[column][row]` of the product of the matrix and the input.
+            let mut halfway = [[V::zero(); $to]; $from];
+            for column in 0..$from {
+                let mut elements = [V::zero(); $from];
+                for row in 0..$from {
+                    let place = (row * $from + column) as isize;
+                    elements[row] = V::load_masked(from.offset(place * $t.from_step), mask);
+                }
+                let $column = elements;
+                halfway[column] = $product;
+            }
+            for row in 0..$to {
+                let mut elements = [V::zero(); $from];
+                for column in 0..$from {
+                    elements[column] = halfway[column][row];
+                }
+                let $column = elements;
+                let products: [V; $to] = $product;
+                for column in 0..$to {
+                    let to = to.add((row * $to + column) * $t.to_step);
+                    let mut product = products[column];
+                    if $t.adds {
+                        product = product.add(V::load_masked(to, mask));
+                    }
+                    product.store_masked(to, mask);
+                }
+            }
+        }
+    };
+}
+
 /// Transforms matrices.
 ///
 /// # Safety
 /// The elements must exist, and the machine must support the instruction set of `V`.
 #[inline(always)]
+#[allow(clippy::needless_range_loop, reason = "rows and columns are numbered")]
 pub(crate) unsafe fn transform<V: Lanes>(matrix: Matrix, t: &Transform<V::Scalar>) {
     // SAFETY: guaranteed by the caller.
     unsafe {
         let (half, zero) = (V::splat(&t.half), V::zero());
         match matrix {
-            Matrix::Source => {
-                multiply::<V, 4, 4>(t, |[a, b, c, d]| [a.sub(c), b.add(c), c.sub(b), b.sub(d)]);
-            }
-            Matrix::Filter => multiply::<V, 3, 4>(t, |[a, b, c]| {
+            Matrix::Source => multiply!(t, 4 to 4, |[a, b, c, d]| [a.sub(c), b.add(c), c.sub(b), b.sub(d)]),
+            Matrix::Filter => multiply!(t, 3 to 4, |[a, b, c]| {
                 let (ends, middle) = (a.add(c).mul_add(half, zero), b.mul_add(half, zero));
                 [a, ends.add(middle), ends.sub(middle), c]
             }),
-            Matrix::Result => multiply::<V, 4, 2>(t, |[a, b, c, d]| [a.add(b).add(c), b.sub(c).sub(d)]),
-            Matrix::ResultGradient => {
-                multiply::<V, 2, 4>(t, |[a, b]| [a, a.add(b), a.sub(b), zero.sub(b)]);
-            }
-            Matrix::FilterGradient => multiply::<V, 4, 3>(t, |[a, b, c, d]| {
+            Matrix::Result => multiply!(t, 4 to 2, |[a, b, c, d]| [a.add(b).add(c), b.sub(c).sub(d)]),
+            Matrix::ResultGradient => multiply!(t, 2 to 4, |[a, b]| [a, a.add(b), a.sub(b), zero.sub(b)]),
+            Matrix::FilterGradient => multiply!(t, 4 to 3, |[a, b, c, d]| {
                 let (sum, difference) = (b.add(c), b.sub(c));
                 [sum.mul_add(half, a), difference.mul_add(half, zero), sum.mul_add(half, d)]
             }),
-        }
-    }
-}
-
-/// Multiplies with a matrix from the left and its transpose from the right: `f` is its product with a column.
-///
-/// # Safety
-/// See [`transform`].
-#[inline(always)]
-unsafe fn multiply<V: Lanes, const I: usize, const O: usize>(
-    t: &Transform<V::Scalar>,
-    f: impl Fn([V; I]) -> [V; O],
-) {
-    for start in (0..t.count).step_by(V::N) {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let mask = V::first(V::N.min(t.count - start));
-            let element = |i: usize| V::load_masked(t.from.offset(i as isize * t.from_step).add(start), mask);
-            // `halfway[j]` is column j of the product of the matrix and the input.
-            let halfway: [[V; O]; I] =
-                std::array::from_fn(|column| f(std::array::from_fn(|row| element(row * I + column))));
-            for row in 0..O {
-                let of_row = f(std::array::from_fn(|column| halfway[column][row]));
-                for (column, value) in of_row.into_iter().enumerate() {
-                    value.store_masked(t.to.add((row * O + column) * t.to_step + start), mask);
-                }
-            }
         }
     }
 }

@@ -5,18 +5,20 @@
 //! on that element. Images and filters with infinities, NaN or huge numbers are left to the other code, since a tile's
 //! results would get them all.
 
+mod filter;
+
 use std::ops::Range;
 
+pub(super) use self::filter::Tiles;
 use super::axes::Axis;
 use super::correlate::Correlation;
-use super::filter::{FilterGradient, PATCHES};
 use super::slab::{Box3, Planes, Slab, cut, for_each_box, volume};
 use crate::gemm::blocked::Shared;
-use crate::gemm::pack::{Accumulator, Lines, panel};
+use crate::gemm::pack::Accumulator;
 use crate::gemm::part;
 use crate::gemm::scratch::Scratch;
 use crate::kernels::Kernels;
-use crate::kernels::patches::{COPY, Gather, Segment};
+use crate::kernels::patches::{Gather, Segment};
 use crate::kernels::tile::Tile;
 use crate::kernels::winograd::{Matrix, POINTS, Transform};
 use crate::pool;
@@ -159,6 +161,7 @@ impl<T: Accumulator> Shares<'_, T> {
                         to: out.add(POINTS * job.channels * rows.start + channel * rows.len()),
                         to_step: job.channels * rows.len(),
                         count: rows.len(),
+                        adds: false,
                         half: self.half,
                     },
                 );
@@ -219,6 +222,7 @@ impl<T: Accumulator> Shares<'_, T> {
                                 to: points.start::<T>().add((at * GATHERED + channel) * width),
                                 to_step: channels * width,
                                 count: columns.len(),
+                                adds: false,
                                 half: self.half,
                             },
                         );
@@ -237,6 +241,7 @@ impl<T: Accumulator> Shares<'_, T> {
                             to: results.start(),
                             to_step: of_point,
                             count: of_point,
+                            adds: false,
                             half: self.half,
                         },
                     );
@@ -344,184 +349,6 @@ unsafe fn interleave<T: Copy>(even: *const T, odd: *const T, count: usize, out: 
         }
         for i in done..count {
             *out.add(i) = *if i % 2 == 0 { even } else { odd }.add(i / 2);
-        }
-    }
-}
-
-/// The gradient of filters, computed from tiles.
-pub(super) struct Tiles<T> {
-    pub(super) axes: [Axis; 3],
-    of_result: [Axis; 3],
-    half: T,
-}
-
-impl<T: Accumulator> Tiles<T> {
-    /// `None` if the method is not for this job.
-    ///
-    /// # Safety
-    /// The operands must exist.
-    pub(super) unsafe fn of(job: &FilterGradient<'_>) -> Option<Tiles<T>> {
-        let half = T::HALF?;
-        let axes = tiles(job.axes, job.images, [job.channels, job.outputs])?;
-        let of_result = [Axis::of_points(1), job.axes[1].tiles_of_result(), job.axes[2].tiles_of_result()];
-        let is_bounded = |data: *const u8, channels: usize, axes: &[Axis; 3]| {
-            let count = job.images * job.groups * channels * axes[1].source * axes[2].source;
-            // SAFETY: guaranteed by the caller.
-            unsafe { are_bounded::<T>(data.cast(), count) }
-        };
-        let is_usable = [job.dtypes[0], job.dtypes[1], job.result_dtype] == [T::DTYPE; 3]
-            && is_bounded(job.input, job.channels, &axes)
-            && is_bounded(job.output_gradient, job.outputs, &of_result);
-        is_usable.then_some(Tiles { axes, of_result, half })
-    }
-
-    /// Transforms the gradients of some channels' filters, `[channel][point][column]`, to `[channel][tap][column]` in
-    /// place.
-    ///
-    /// # Safety
-    /// The gradients must exist.
-    pub(super) unsafe fn finish(
-        &self,
-        kernels: &Kernels<T>,
-        gradients: *mut T,
-        channels: usize,
-        columns: usize,
-    ) {
-        for channel in 0..channels {
-            // SAFETY: guaranteed by the caller; a register of a matrix is read before it is written, and no earlier
-            // matrix reaches a later one.
-            unsafe {
-                (kernels.winograd)(
-                    Matrix::FilterGradient,
-                    &Transform {
-                        from: gradients.add(channel * POINTS * columns),
-                        from_step: columns as isize,
-                        to: gradients.add(channel * TAPS * columns),
-                        to_step: columns,
-                        count: columns,
-                        half: self.half,
-                    },
-                );
-            }
-        }
-    }
-
-    /// Adds the products of a box of tiles of some images to the transformed gradients of filters:
-    /// `[channel][point][output]`.
-    ///
-    /// # Safety
-    /// Same as `filter_gradient`; `sums` must have room for the channels' filters.
-    pub(super) unsafe fn add(
-        &self,
-        job: &FilterGradient<'_>,
-        kernels: &Kernels<T>,
-        images: Range<usize>,
-        group: usize,
-        channels: Range<usize>,
-        positions: &Box3,
-        sums: *mut T,
-        sums_row: usize,
-    ) {
-        let (axes, result_axes, half) = (&self.axes, &self.of_result, self.half);
-        let size = |axes: &[Axis; 3]| axes[1].source * axes[2].source;
-        let planes = |data: *const u8, size: usize, all: usize, channels: &Range<usize>| Planes {
-            data: data.wrapping_add(
-                ((images.start * job.groups + group) * all + channels.start) * size * size_of::<T>(),
-            ),
-            dtype: T::DTYPE,
-            images: images.len(),
-            distance: job.groups * all * size,
-            channels: channels.len(),
-            cut: COPY,
-        };
-        let width = kernels.columns();
-        let count = images.len() * volume(positions);
-        // SAFETY: the operands exist, and there is room for every row of patches, for panels of gradients, and for sums of
-        // every filter and output.
-        unsafe {
-            let input: Slab<'_, T> =
-                Slab::new(axes, positions, planes(job.input, size(axes), job.channels, &channels));
-            let phases = |axes: &'_ [Axis; 3]| [0, 1, 2].map(|d: usize| axes[d].phases[0].clone());
-            let of_input = phases(axes);
-            let offsets = input.layout.tap_offsets(of_input.each_ref(), channels.len());
-            let segments = input.segments(positions);
-            let of_result = phases(result_axes);
-            let longest = (PATCHES / offsets.len()).clamp(64, 1024);
-            let step = count.div_ceil(count.div_ceil(longest)).next_multiple_of(COPY);
-            // Rows of patches must not be a page apart, or they would share cache sets.
-            let row = step + 16;
-            let patches = Scratch::new::<T>(offsets.len() * row);
-            let gathered = Scratch::new::<T>(4 * width * row);
-            let gradients = Scratch::new::<T>(POINTS * width * row);
-            let transposed = Scratch::new::<T>(step * width);
-            let tiles = channels.len().div_ceil(kernels.rows());
-            let (mut here, mut of_here) = (Vec::new(), Vec::new());
-            let transform = |matrix: Matrix, from: *const T, to: *mut T, to_step: usize, count: usize| {
-                let from_step = row as isize;
-                (kernels.winograd)(matrix, &Transform { from, from_step, to, to_step, count, half });
-            };
-            for from in (0..count).step_by(step) {
-                pool::check();
-                let range = from..count.min(from + step);
-                cut(&segments, range.clone(), &mut here);
-                let out = patches.start::<T>();
-                let (slab, first) = (input.start(), from);
-                (kernels.gather)(&Gather {
-                    slab,
-                    offsets: &offsets,
-                    segments: &here,
-                    first,
-                    out,
-                    width: row,
-                });
-                for channel in 0..channels.len() {
-                    let of_channel = out.add(channel * POINTS * row);
-                    transform(Matrix::Source, of_channel, of_channel, row, range.len());
-                }
-                for o in (0..job.outputs).step_by(width) {
-                    let outputs = o..job.outputs.min(o + width);
-                    let columns = outputs.len();
-                    let of_outputs = planes(job.output_gradient, size(result_axes), job.outputs, &outputs);
-                    let gradient: Slab<'_, T> = Slab::new(result_axes, positions, of_outputs);
-                    let offsets = gradient.layout.tap_offsets(of_result.each_ref(), columns);
-                    cut(&gradient.segments(positions), range.clone(), &mut of_here);
-                    let (slab, out_gradient) = (gradient.start(), gathered.start::<T>());
-                    (kernels.gather)(&Gather {
-                        slab,
-                        offsets: &offsets,
-                        segments: &of_here,
-                        first,
-                        out: out_gradient,
-                        width: row,
-                    });
-                    for column in 0..columns {
-                        let to = gradients.start::<T>().add(column * row);
-                        let from = out_gradient.add(column * 4 * row);
-                        transform(Matrix::ResultGradient, from, to, width * row, range.len());
-                    }
-                    for point in 0..POINTS {
-                        let data = gradients.start::<T>().add(point * width * row);
-                        let lines = Lines { data: data.cast(), dtype: T::DTYPE, lane: row as isize, step: 1 };
-                        panel(lines, columns, range.len(), transposed.start::<T>(), width, kernels);
-                        for tile in 0..tiles {
-                            let rows = part(channels.len(), tiles, tile);
-                            let place = rows.start * POINTS + point;
-                            kernels.tiles[rows.len() - 1][columns.div_ceil(kernels.lanes) - 1](&Tile {
-                                k: range.len(),
-                                a: out.add(place * row),
-                                a_row: (POINTS * row) as isize,
-                                a_step: 1,
-                                b: transposed.start(),
-                                b_step: width as isize,
-                                c: sums.add(place * sums_row + o),
-                                c_row: (POINTS * sums_row) as isize,
-                                columns,
-                                accumulate: true,
-                            });
-                        }
-                    }
-                }
-            }
         }
     }
 }

@@ -1,0 +1,69 @@
+//! Convolutions with separate code: depthwise ones, and filters of 3 by 3.
+
+use super::*;
+
+#[test]
+fn depthwise_of_every_geometry() {
+    check_all(&Case::new(2, [20, 20], 20, &[5, 6], &[3, 3]).padding(&[(1, 1), (1, 1)]));
+    check_all(&Case::new(1, [17, 17], 17, &[9, 8], &[5, 5]).stride(&[2, 3]).padding(&[(2, 1), (0, 3)]));
+    check_all(&Case::new(3, [33, 33], 33, &[2, 2], &[3, 3]).padding(&[(1, 1), (1, 1)]));
+    check_all(&Case::new(2, [16, 16], 16, &[40], &[4]).stride(&[5]).dilation(&[2]));
+    check_all(&Case::new(1, [6, 6], 6, &[4, 5, 6], &[2, 3, 1]).stride(&[1, 2, 1]).dilation(&[2, 1, 1]));
+    // Several bands, and more phases than taps.
+    check(
+        &Case::new(1, [3, 3], 3, &[150, 160], &[7, 7]).padding(&[(3, 3), (3, 3)]),
+        DType::F32,
+        InstructionSet::best(),
+    );
+    check_all(&Case::new(2, [18, 18], 18, &[11, 11], &[2, 2]).stride(&[4, 3]));
+}
+
+#[test]
+fn winograd_of_every_size() {
+    for size in [[2, 2], [3, 3], [4, 7], [5, 8], [13, 12]] {
+        for set in available() {
+            for dtype in [DType::F32, DType::F64, DType::BF16] {
+                let case = Case::new(3, [34, 47], 1, &size, &[3, 3]);
+                check(&case.clone().padding(&[(1, 1), (1, 1)]), dtype, set);
+                if size[0] > 4 {
+                    check(&case.padding(&[(0, 2), (1, 0)]), dtype, set);
+                }
+            }
+        }
+    }
+    check_all(&Case::new(2, [64, 66], 2, &[6, 6], &[3, 3]).padding(&[(1, 1), (1, 1)]));
+    // Many channels: several blocks of a product.
+    let case = Case::new(9, [330, 32], 1, &[2, 3], &[3, 3]).padding(&[(1, 1), (1, 1)]);
+    check(&case, DType::F32, InstructionSet::best());
+    check(&Case { channels: [32, 330], ..case }, DType::F64, InstructionSet::best());
+}
+
+/// An infinity or NaN reaches the results that depend on it, and no others.
+#[test]
+fn winograd_leaves_what_is_not_finite_to_others() {
+    let case = Case::new(2, [32, 32], 1, &[8, 8], &[3, 3]).padding(&[(1, 1), (1, 1)]);
+    let output = case.output().unwrap();
+    for special in [f32::NAN, f32::INFINITY, 1e38] {
+        let mut x = vec![1.0f32; 2 * 32 * 64];
+        x[3 * 64 + 2 * 8 + 2] = special;
+        let w = vec![0.5f32; 32 * 32 * 9];
+        let mut y = vec![0.0f32; x.len()];
+        // SAFETY: the vectors hold the tensors.
+        unsafe {
+            let (x, w, y) = (x.as_ptr().cast(), w.as_ptr().cast(), y.as_mut_ptr().cast());
+            let shape = case.shape(&output);
+            convolution(ConvKind::Forward, [DType::F32; 2], DType::F32, &shape, x, w, y, None).unwrap();
+        }
+        for (i, value) in y.iter().enumerate() {
+            let (image, row, column) = (i / (32 * 64), i / 8 % 8, i % 8);
+            let depends = image == 0 && row.abs_diff(2) <= 1 && column.abs_diff(2) <= 1;
+            let count =
+                32 * [row, column].map(|at| if at % 7 == 0 { 2 } else { 3 }).iter().product::<usize>();
+            let expected = if depends { special * 0.5 } else { count as f32 * 0.5 };
+            assert!(
+                *value == expected || value.is_nan() && expected.is_nan(),
+                "{i}: {value}, not {expected}"
+            );
+        }
+    }
+}
