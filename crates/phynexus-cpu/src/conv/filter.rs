@@ -17,8 +17,8 @@ use crate::kernels::patches::{COPY, Gather, Taps};
 use crate::kernels::tile::Tile;
 use crate::pool;
 
-/// Patch elements gathered at a time: they fit in the second-level cache.
-pub(super) const PATCHES: usize = 1 << 16;
+/// Patch elements gathered at a time, wanted: they fit in the second-level cache.
+const PATCHES: usize = 1 << 16;
 /// Limit on the total elements of partial sums; beyond it, images are not distributed over more tasks.
 const PARTIAL_SUMS: usize = 1 << 21;
 /// Positions of small images that are multiplied together.
@@ -29,6 +29,11 @@ const LONG: usize = 512;
 const BLOCK: usize = 16;
 /// Maximum number of partial sums per element.
 pub(super) const PARTS: usize = 16;
+
+/// How many positions are multiplied at a time, if all channels together have this many rows of patches.
+pub(super) fn longest(rows: usize) -> usize {
+    (PATCHES / rows.max(1)).clamp(64, 1024)
+}
 
 /// The job: for every group, computes the gradient of `outputs` times `channels` filters.
 pub(super) struct FilterGradient<'a> {
@@ -76,8 +81,8 @@ pub(super) unsafe fn filter_gradient<T: Accumulator>(job: &FilterGradient<'_>) {
     let cuts = most.div_ceil(bundles.max(1)).min(axes[axis].result).max(1);
     let units = bundles * cuts;
     let parts = units.clamp(1, most);
-    // If sums are too large for many parts, tasks also divide the channels.
-    let channel_blocks = if parts < 4 { job.channels.clamp(1, 8) } else { 1 };
+    // If there are few parts, tasks also divide the channels. No sum is divided.
+    let channel_blocks = (2 * pool::threads()).div_ceil(parts * job.groups.max(1)).min(job.channels).max(1);
     let scratch = Scratch::new::<T>(parts * job.groups * group_sums);
     let sums = Shared(scratch.start::<T>());
     pool::parallel_for(parts * job.groups * channel_blocks, &|task| {
@@ -199,7 +204,7 @@ unsafe fn add_unit<T: Accumulator>(
         return;
     }
     let width = kernels.columns();
-    let longest = (PATCHES / offsets.len().max(1)).clamp(64, 1024);
+    let longest = longest(offsets.len() / channels.len().max(1) * job.channels);
     let step = count.div_ceil(count.div_ceil(longest).max(1)).next_multiple_of(COPY).max(COPY);
     // Rows of patches must not be a page apart, or they would share cache sets.
     let row = step + 16;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::super::axes::Axis;
-use super::super::filter::{FilterGradient, PATCHES};
+use super::super::filter::{FilterGradient, longest};
 use super::super::slab::{Box3, Planes, Slab, volume};
 use super::{TAPS, are_bounded, tiles};
 use crate::gemm::pack::{Accumulator, Lines, panel};
@@ -59,7 +59,7 @@ impl<T: Accumulator> Tiles<T> {
     ) {
         let width = kernels.columns();
         let count = images.len() * volume(positions);
-        let longest = (PATCHES / (channels.len() * POINTS)).clamp(64, 1024);
+        let longest = longest(job.channels * POINTS);
         let step = count.div_ceil(count.div_ceil(longest)).next_multiple_of(COPY);
         // Rows of patches must not be a page apart, or they would share cache sets.
         let row = step + 16;
