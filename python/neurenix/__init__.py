@@ -64,6 +64,10 @@ from ._numpy import attach as _attach_to_numpy
 from ._complex_parts import *  # noqa: F403
 from ._numbers import *  # noqa: F403
 from ._parts import *  # noqa: F403
+from ._printing import attach as _attach_to_printing
+from ._printing import get_printoptions as get_printoptions
+from ._printing import printoptions as printoptions
+from ._printing import set_printoptions as set_printoptions
 from ._placement import Placement as Placement
 from ._placement import is_recovery as is_recovery
 from ._placement import is_strict_placement as is_strict_placement
@@ -96,6 +100,7 @@ if TYPE_CHECKING:
     from ._profile import Profiler as Profiler
     from .io import load as load, save as save
 
+_attach_to_printing()
 _attach_to_real()
 _attach()
 _attach_to_complex()

@@ -37,7 +37,7 @@ get_default_dtype get_float32_matmul_precision get_rng_state greater greater_equ
 is_grad_enabled is_tensor isin less less_equal linspace logaddexp logspace manual_seed nextafter no_grad normal
 not_equal ones ones_like polygamma positive pow promote_types rand rand_like randint randn randn_like randperm remainder
 searchsorted set_default_device set_default_dtype set_float32_matmul_precision set_grad_enabled
-set_rng_state stack swapdims tensor tensordot trapezoid trapz tril_indices triu_indices vstack xlogy zeros zeros_like
+set_printoptions set_rng_state stack swapdims tensor tensordot trapezoid trapz tril_indices triu_indices vstack xlogy zeros zeros_like
 """
 
 _ONLY_METHODS = """
