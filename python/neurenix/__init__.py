@@ -77,6 +77,8 @@ from ._placement import set_strict_placement as set_strict_placement
 from ._in_place import attach as _attach
 from ._real import attach as _attach_to_real
 from ._reductions import *  # noqa: F403
+from ._short_time import istft as istft
+from ._short_time import stft as stft
 from ._size import Size as Size
 from ._special import *  # noqa: F403
 from ._statistics import *  # noqa: F403
