@@ -431,4 +431,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     return parts.reshape(*batch, channels // (r * r), height * r, width * r)
 
 
+# It calls the functions above.
+from ._attention import multi_head_attention_forward as multi_head_attention_forward  # noqa: E402
+
 _guard(globals())
