@@ -18,6 +18,7 @@ from ._activations import *  # noqa: F403
 from ._alignment import ctc_loss as ctc_loss
 from ._bags import embedding_bag as embedding_bag
 from ._composites import *  # noqa: F403
+from ._fractional import *  # noqa: F403
 from ._losses import *  # noqa: F403
 from ._margins import *  # noqa: F403
 from ._pooling import average_of_integers, greatest_of_parts, padded_for_ceiling
