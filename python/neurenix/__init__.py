@@ -95,7 +95,7 @@ if TYPE_CHECKING:
     from . import amp as amp, autograd as autograd, data as data, distributed as distributed
     from . import distributions as distributions, fft as fft, func as func, functional as functional, hardware as hardware
     from . import special as special
-    from . import io as io, linalg as linalg, models as models, nn as nn, onnx as onnx, optim as optim
+    from . import io as io, linalg as linalg, masked as masked, models as models, nn as nn, onnx as onnx, optim as optim
     from . import profiler as profiler, quantize as quantize, random as random, utils as utils
     from ._compile import compile as compile
     from ._custom import CustomKernel as CustomKernel
@@ -122,7 +122,7 @@ half, float, double, int, long = float16, float32, float64, int32, int64
 
 # Loaded on first use, to keep ``import neurenix`` fast.
 _MODULES = (
-    "amp", "autograd", "data", "distributed", "distributions", "fft", "func", "functional", "hardware", "io", "linalg", "models", "nn",
+    "amp", "autograd", "data", "distributed", "distributions", "fft", "func", "functional", "hardware", "io", "linalg", "masked", "models", "nn",
     "onnx", "optim", "profiler", "quantize", "random", "signal", "special", "utils",
 )  # fmt: skip
 _LATER = {"save": "io", "load": "io", "compile": "_compile", "Profiler": "_profile", "CustomKernel": "_custom"}
