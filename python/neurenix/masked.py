@@ -43,11 +43,18 @@ def _filled(input: Tensor, mask: Tensor | None, value: Any) -> Tensor:
 
 
 def _least(input: Tensor) -> Any:
-    return -math.inf if input.is_floating_point() else iinfo(input.dtype).min
+    return -math.inf if input.is_floating_point() or input.is_complex() else iinfo(input.dtype).min
 
 
 def _greatest(input: Tensor) -> Any:
-    return math.inf if input.is_floating_point() else iinfo(input.dtype).max
+    return math.inf if input.is_floating_point() or input.is_complex() else iinfo(input.dtype).max
+
+
+def _along(name: str, x: Tensor, dim: int | None, *args: Any) -> Tensor:
+    """A method along a dimension; a tensor without dimensions counts as a vector of one element."""
+    if x.ndim or dim is None:
+        return getattr(x, name)(dim, *args)
+    return getattr(x.reshape(1), name)(dim, *args).reshape(())
 
 
 def _dims(input: Tensor, dim: Dims) -> tuple[int, ...] | None:
@@ -87,12 +94,12 @@ def prod(input: Tensor, dim: Dims = None, *, keepdim: bool = False, dtype: Any =
 
 def cumsum(input: Tensor, dim: int, *, dtype: Any = None, mask: Tensor | None = None) -> Tensor:
     """The sums of the elements up to each, along ``dim``."""
-    return _filled(input, mask, 0).to(dtype or input.dtype).cumsum(dim).to(dtype or input.dtype)
+    return _along("cumsum", _filled(input, mask, 0).to(dtype or input.dtype), dim).to(dtype or input.dtype)
 
 
 def cumprod(input: Tensor, dim: int, *, dtype: Any = None, mask: Tensor | None = None) -> Tensor:
     """The products of the elements up to each, along ``dim``."""
-    return _filled(input, mask, 1).to(dtype or input.dtype).cumprod(dim).to(dtype or input.dtype)
+    return _along("cumprod", _filled(input, mask, 1).to(dtype or input.dtype), dim).to(dtype or input.dtype)
 
 
 def amax(input: Tensor, dim: Dims = None, *, keepdim: bool = False, dtype: Any = None, mask: Tensor | None = None) -> Tensor:
@@ -109,14 +116,14 @@ def argmax(
     input: Tensor, dim: int | None = None, *, keepdim: bool = False, dtype: Any = None, mask: Tensor | None = None
 ) -> Tensor:
     """The position of the greatest of the elements that count; by default in the input's dtype, as in PyTorch."""
-    return _filled(input, mask, _least(input)).argmax(dim, keepdim).to(dtype or input.dtype)
+    return _along("argmax", _filled(input, mask, _least(input)), dim, keepdim).to(dtype or input.dtype)
 
 
 def argmin(
     input: Tensor, dim: int | None = None, *, keepdim: bool = False, dtype: Any = None, mask: Tensor | None = None
 ) -> Tensor:
     """The position of the smallest of the elements that count; by default in the input's dtype, as in PyTorch."""
-    return _filled(input, mask, _greatest(input)).argmin(dim, keepdim).to(dtype or input.dtype)
+    return _along("argmin", _filled(input, mask, _greatest(input)), dim, keepdim).to(dtype or input.dtype)
 
 
 def _count(input: Tensor, dim: Dims, keepdim: bool, mask: Tensor | None) -> Tensor:
@@ -217,12 +224,12 @@ def std(
 
 def softmax(input: Tensor, dim: int, *, dtype: Any = None, mask: Tensor | None = None) -> Tensor:
     """``softmax`` along ``dim`` of the elements that count, and 0 for the others; NaN where none counts."""
-    return _filled(input, mask, -math.inf).to(dtype or input.dtype).softmax(dim)
+    return _along("softmax", _filled(input, mask, -math.inf).to(dtype or input.dtype), dim)
 
 
 def log_softmax(input: Tensor, dim: int, *, dtype: Any = None, mask: Tensor | None = None) -> Tensor:
     """The logarithm of :func:`softmax`."""
-    return _filled(input, mask, -math.inf).to(dtype or input.dtype).log_softmax(dim)
+    return _along("log_softmax", _filled(input, mask, -math.inf).to(dtype or input.dtype), dim)
 
 
 def softmin(input: Tensor, dim: int, *, dtype: Any = None, mask: Tensor | None = None) -> Tensor:

@@ -142,6 +142,14 @@ def test_complex_numbers() -> None:
     assert abs(masked.var(z, mask=mask).item() - 4) < 1e-6
 
 
+def test_a_number_counts_as_a_vector() -> None:
+    x, no = nx.tensor(2.0), nx.tensor(False)
+    for name in ("argmax", "argmin", "cumsum", "cumprod", "softmax", "log_softmax", "softmin"):
+        found = getattr(masked, name)(x, 0)
+        assert found.shape == () and found.item() == {"cums": 2, "cump": 2, "soft": 1}.get(name[:4], 0)
+    assert masked.sum(x, 0, mask=no).item() == 0 and masked.logsumexp(x, -1).item() == 2
+
+
 def test_refusals() -> None:
     x = nx.ones(2, 3)
     with pytest.raises(IndexError, match="3 dimensions"):
@@ -154,3 +162,5 @@ def test_refusals() -> None:
         masked.var(x, 0, True, correction=1)
     with pytest.raises(TypeError, match="tensor"):
         masked.sum([1.0, 2.0])  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="logsumexp does not take complex numbers"):
+        masked.logsumexp(x.to(nx.complex64), 0)
