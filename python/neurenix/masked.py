@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import builtins
 import math
+import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, SupportsIndex
 
 from . import _engine
 from ._arguments import guard as _guard
@@ -61,7 +62,7 @@ def _dims(input: Tensor, dim: Dims) -> tuple[int, ...] | None:
     """The dimensions counted from the front; ``None`` for all."""
     if dim is None or dim == () or input.ndim == 0:
         return None
-    found = [dim] if hasattr(dim, "__index__") else list(dim)  # type: ignore[arg-type]
+    found: list[int] = [operator.index(dim)] if isinstance(dim, SupportsIndex) else list(dim)
     for each in found:
         if not -input.ndim <= each < input.ndim:
             raise IndexError(f"dim {each} is out of range for a tensor of {input.ndim} dimensions")

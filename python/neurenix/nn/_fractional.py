@@ -64,9 +64,9 @@ def _pooled(
         drawn = samples.detach()[..., dims - 1 - axis if dims == 2 else axis]
         member = _starts(drawn, size, count, width).unsqueeze(-1) + _engine.arange(width, device=input.device)
         # Sizes (N, C, 1, .., count, .., 1, 1, .., width, .., 1): windows first, then positions in them.
-        shape = [*planes, *([1] * 2 * dims)]
-        shape[2 + axis], shape[2 + dims + axis] = count, width
-        place = place * size + member.reshape(shape)
+        laid_out = [*planes, *([1] * 2 * dims)]
+        laid_out[2 + axis], laid_out[2 + dims + axis] = count, width
+        place = place * size + member.reshape(laid_out)
     place = place.reshape(*planes, math.prod(counts), math.prod(widths))
     flat = batched.reshape(*planes, math.prod(sizes))
     windows = flat.detach().gather(-1, place.flatten(2)).reshape(tuple(place.shape))
