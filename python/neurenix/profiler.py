@@ -140,8 +140,9 @@ class Rows(list[Row]):
 
     def total_average(self) -> Row:
         """One row with the sums of all."""
-        numbers = [field.name for field in dataclasses.fields(Row) if field.name not in ("key", "device")]
-        return Row("Total", **{name: sum(getattr(row, name) for row in self) for name in numbers})
+        names = [field.name for field in dataclasses.fields(Row) if field.name not in ("key", "device")]
+        sums: dict[str, Any] = {name: sum(getattr(row, name) for row in self) for name in names}
+        return Row("Total", **sums)
 
     def table(
         self,
