@@ -186,6 +186,25 @@ class LUResult(NamedTuple):
     U: Tensor
 
 
+class LDLFactorResult(NamedTuple):
+    """The result of ``nx.linalg.ldl_factor(x)`` for matrices (..., N, N): both factors (..., N, N), and the ``int32``
+    pivots (..., N).
+    """
+
+    LD: Tensor
+    pivots: Tensor
+
+
+class LDLFactorExResult(NamedTuple):
+    """The result of ``nx.linalg.ldl_factor_ex(x)``: that of ``ldl_factor``, and an ``int32`` number (...) for each
+    matrix.
+    """
+
+    LD: Tensor
+    pivots: Tensor
+    info: Tensor
+
+
 class LUFactorResult(NamedTuple):
     """The result of ``nx.linalg.lu_factor(x)`` for matrices (..., M, N): both factors (..., M, N), and the ``int32``
     pivots (..., K), with K the smaller of M and N.

@@ -28,6 +28,8 @@ from ._factorizations import __all__ as _factorizations
 from ._manipulation import matmul, matrix_transpose, outer, tensordot, vecdot
 from ._reductions import sum as sums
 from ._results import EighResult, QRResult, SlogdetResult, SVDResult
+from ._symmetric import *  # noqa: F403
+from ._symmetric import __all__ as _symmetric_factorizations
 
 _Tolerance = float | Tensor | None
 
@@ -334,6 +336,7 @@ def _tolerance(x: Tensor, rtol: _Tolerance, atol: _Tolerance = None) -> Tensor |
 
 __all__ = [
     *_factorizations,
+    *_symmetric_factorizations,
     "cholesky",
     "cond",
     "cross",
