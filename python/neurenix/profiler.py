@@ -3,7 +3,7 @@
 >>> import neurenix as nx
 >>> with nx.profiler.profile() as p:
 ...     with nx.profiler.record_function("product"):
-...         nx.evaluate(nx.ones(8, 8) @ nx.ones(8, 8))
+...         nx.evaluate([nx.ones(8, 8) @ nx.ones(8, 8)])
 >>> [row.count for row in p.key_averages() if row.key == "product"]
 [1]
 

@@ -15,7 +15,7 @@ class profile(Recorded):
 
     >>> import neurenix as nx
     >>> with nx.autograd.profiler.profile() as p:
-    ...     nx.evaluate(nx.ones(4).exp())
+    ...     nx.evaluate([nx.ones(4).exp()])
     >>> p.self_cpu_time_total + sum(row.device_time_total for row in p.key_averages()) > 0
     True
     """
