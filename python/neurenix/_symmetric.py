@@ -1,6 +1,6 @@
-"""The factorisation of symmetric matrices that need not be positive definite: ``A = L D L.T`` with exchanges of rows, by
-the pivoting of Bunch and Kaufman ("Some stable methods for calculating inertia and solving symmetric linear systems",
-1977), in LAPACK's layout. Gradients flow; the choice of pivots is constant.
+"""The factorisation of symmetric matrices that need not be positive definite: ``A = L D L.T`` with exchanges of rows,
+by the pivoting of Bunch and Kaufman ("Some stable methods for calculating inertia and solving symmetric linear
+systems", 1977), in LAPACK's layout. Gradients flow; the choice of pivots is constant.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Reductions and normalisations of the elements that a mask chooses, with PyTorch's names and arguments.
 
-``mask`` is true where elements count, as opposed to the masks of attention; its shape is broadcast to that of the input.
-The other elements are replaced by what does not change the result: 0 in a sum, 1 in a product, an infinity or the limit
-of an integer type in an extreme. This is also the result where no element counts; means and variances are NaN there.
+``mask`` is true where elements count, as opposed to the masks of attention; its shape is broadcast to that of the
+input. The other elements are replaced by what does not change the result: 0 in a sum, 1 in a product, an infinity or
+the limit of an integer type in an extreme. This is also the result where no element counts; means and variances are
+NaN there.
 
 >>> import neurenix as nx
 >>> x, mask = nx.tensor([[1.0, 2.0], [3.0, 4.0]]), nx.tensor([[True, False], [True, True]])
@@ -195,8 +196,8 @@ def var(
     dtype: Any = None,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """The variance of the elements that count, over ``dim`` or all dimensions: the sum of squared differences from their
-    mean, divided by their number less ``correction``: 1, or 0 with ``unbiased=False``.
+    """The variance of the elements that count, over ``dim`` or all dimensions: the sum of squared differences from
+    their mean, divided by their number less ``correction``: 1, or 0 with ``unbiased=False``.
     """
     if unbiased is not None and correction is not None:
         raise ValueError("var, std: expected either unbiased or correction")
@@ -241,7 +242,7 @@ def softmin(input: Tensor, dim: int, *, dtype: Any = None, mask: Tensor | None =
 def normalize(
     input: Tensor, ord: Any, dim: int, *, eps: float = 1e-12, dtype: Any = None, mask: Tensor | None = None
 ) -> Tensor:
-    """The elements that count divided by their norm along ``dim``, or by ``eps`` if that is greater; 0 for the others."""
+    """The elements that count, divided by their norm along ``dim`` or by ``eps``, if that is greater; 0 for others."""
     length = norm(input, ord, dim, keepdim=True, dtype=dtype, mask=mask)
     return _filled(input, mask, 0) / length.clamp(min=eps)
 

@@ -1,4 +1,5 @@
-"""The profiler with PyTorch's names: ``profile``, ``record_function``, ``schedule``. It records what ``nx.Profiler`` does.
+"""The profiler with PyTorch's names: ``profile``, ``record_function``, ``schedule``. It records what ``nx.Profiler``
+does.
 
 >>> import neurenix as nx
 >>> with nx.profiler.profile() as p:
@@ -72,8 +73,8 @@ def schedule(
     *, wait: int, warmup: int, active: int, repeat: int = 0, skip_first: int = 0, skip_first_wait: int = 0
 ) -> Callable[[int], ProfilerAction]:
     """The actions of steps: after ``skip_first`` steps, cycles of ``wait`` steps without, ``warmup`` steps before and
-    ``active`` steps with recording; ``repeat`` cycles, or without end. With ``skip_first_wait`` the first cycle does not
-    wait.
+    ``active`` steps with recording; ``repeat`` cycles, or without end. With ``skip_first_wait`` the first cycle does
+    not wait.
 
     >>> import neurenix as nx
     >>> action = nx.profiler.schedule(wait=1, warmup=1, active=2)
@@ -155,8 +156,8 @@ class Rows(list[Row]):
         top_level_events_only: bool = False,
         time_unit: str | None = None,
     ) -> str:
-        """The rows as a text, greatest first in the column ``sort_by``: ``cpu_time_total``, ``device_time_total``, their
-        forms with ``self_``, ``cpu_time``, ``device_time``, ``count`` or ``flops`` (``cuda`` means ``device``).
+        """The rows as a text, greatest first in the column ``sort_by``: ``cpu_time_total``, ``device_time_total``,
+        their forms with ``self_``, ``cpu_time``, ``device_time``, ``count`` or ``flops`` (``cuda`` means ``device``).
         ``time_unit`` is ``"us"``, ``"ms"`` or ``"s"``; the widths of other columns have no effect.
         """
         rows: list[Row] = list(self)
@@ -242,8 +243,8 @@ class Recorded:
         return Rows(found.values())
 
     def export_chrome_trace(self, path: str) -> None:
-        """Writes the timeline of the last recording in Chrome's trace format, which Perfetto opens; compressed, if the path
-        ends with ``.gz``. Labels are a process of their own.
+        """Writes the timeline of the last recording in Chrome's trace format, which Perfetto opens; compressed, if the
+        path ends with ``.gz``. Labels are a process of their own.
         """
         if not self._done:
             raise RuntimeError("export_chrome_trace: nothing has been recorded: end the profiler's block first")

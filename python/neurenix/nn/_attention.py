@@ -122,7 +122,8 @@ def multi_head_attention_forward(
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """What ``nn.MultiheadAttention`` computes from its weights: the result and the weights of the positions, or ``None``.
+    """What ``nn.MultiheadAttention`` computes from its weights: the result and the weights of the positions, or
+    ``None``.
 
     Queries are (L, N, E), or (L, E) without a batch; keys and values have S instead of L. ``in_proj_weight`` has the
     rows of all three projections; with ``use_separate_proj_weight`` they are given one by one. ``static_k`` and

@@ -207,8 +207,8 @@ def registered(kind: str, module: Module, name: str, member: Any) -> Any:
 
 
 def register_module_parameter_registration_hook(hook: Callable[[Module, str, Any], Any]) -> Handle:
-    """Calls ``hook(module, name, parameter)`` before a parameter becomes a member of any module; what it returns replaces
-    the parameter, unless ``None``.
+    """Calls ``hook(module, name, parameter)`` before a parameter becomes a member of any module; what it returns
+    replaces the parameter, unless ``None``.
     """
     return Handle(_REGISTRATION["parameter"], checked(hook))
 
@@ -221,7 +221,7 @@ def register_module_buffer_registration_hook(hook: Callable[[Module, str, Any], 
 
 
 def register_module_module_registration_hook(hook: Callable[[Module, str, Any], Any]) -> Handle:
-    """Calls ``hook(module, name, submodule)`` before a submodule becomes a member of any module; what it returns replaces
-    the submodule, unless ``None``.
+    """Calls ``hook(module, name, submodule)`` before a submodule becomes a member of any module; what it returns
+    replaces the submodule, unless ``None``.
     """
     return Handle(_REGISTRATION["module"], checked(hook))

@@ -93,8 +93,9 @@ class _FractionalMaxPool(Module):
 
 
 class FractionalMaxPool2d(_FractionalMaxPool):
-    """The greatest element of each window of (N, C, H, W) or (C, H, W): ``output_size`` windows, or ``output_ratio`` times
-    the size, at random places (Graham, "Fractional max-pooling", 2014). ``return_indices`` returns their positions, too.
+    """The greatest element of each window of (N, C, H, W) or (C, H, W): ``output_size`` windows, or ``output_ratio``
+    times the size, at random places (Graham, "Fractional max-pooling", 2014). ``return_indices`` returns their
+    positions, too.
 
     >>> import neurenix as nx
     >>> nx.nn.FractionalMaxPool2d(2, output_ratio=0.6)(nx.ones(1, 3, 10, 20)).shape
