@@ -156,6 +156,13 @@ class QRResult(NamedTuple):
     R: Tensor
 
 
+class EigResult(NamedTuple):
+    """The result of ``nx.linalg.eig(x)``: complex eigenvalues (..., N), and eigenvectors in the columns of (..., N, N)."""
+
+    eigenvalues: Tensor
+    eigenvectors: Tensor
+
+
 class EighResult(NamedTuple):
     """The result of ``nx.linalg.eigh(x)`` for symmetric matrices (..., N, N): eigenvalues (..., N), ascending, and
     eigenvectors (..., N, N), which are the columns.

@@ -22,6 +22,7 @@ from typing import Any, Literal
 from . import _engine
 from ._arguments import guard as _guard
 from ._creation import finfo
+from ._eigen import eig as eig, eigvals as eigvals
 from ._engine import Tensor, where
 from ._factorizations import *  # noqa: F403
 from ._factorizations import __all__ as _factorizations
@@ -342,7 +343,9 @@ __all__ = [
     "cross",
     "det",
     "diagonal",
+    "eig",
     "eigh",
+    "eigvals",
     "eigvalsh",
     "inv",
     "matmul",
