@@ -64,6 +64,10 @@ from ._numpy import attach as _attach_to_numpy
 from ._complex_parts import *  # noqa: F403
 from ._numbers import *  # noqa: F403
 from ._parts import *  # noqa: F403
+from ._printing import attach as _attach_to_printing
+from ._printing import get_printoptions as get_printoptions
+from ._printing import printoptions as printoptions
+from ._printing import set_printoptions as set_printoptions
 from ._placement import Placement as Placement
 from ._placement import is_recovery as is_recovery
 from ._placement import is_strict_placement as is_strict_placement
@@ -73,6 +77,8 @@ from ._placement import set_strict_placement as set_strict_placement
 from ._in_place import attach as _attach
 from ._real import attach as _attach_to_real
 from ._reductions import *  # noqa: F403
+from ._short_time import istft as istft
+from ._short_time import stft as stft
 from ._size import Size as Size
 from ._special import *  # noqa: F403
 from ._statistics import *  # noqa: F403
@@ -89,13 +95,14 @@ if TYPE_CHECKING:
     from . import amp as amp, autograd as autograd, data as data, distributed as distributed
     from . import distributions as distributions, fft as fft, func as func, functional as functional, hardware as hardware
     from . import special as special
-    from . import io as io, linalg as linalg, models as models, nn as nn, onnx as onnx, optim as optim
-    from . import quantize as quantize, random as random, utils as utils
+    from . import io as io, linalg as linalg, masked as masked, models as models, nn as nn, onnx as onnx, optim as optim
+    from . import profiler as profiler, quantize as quantize, random as random, utils as utils
     from ._compile import compile as compile
     from ._custom import CustomKernel as CustomKernel
     from ._profile import Profiler as Profiler
     from .io import load as load, save as save
 
+_attach_to_printing()
 _attach_to_real()
 _attach()
 _attach_to_complex()
@@ -115,8 +122,8 @@ half, float, double, int, long = float16, float32, float64, int32, int64
 
 # Loaded on first use, to keep ``import neurenix`` fast.
 _MODULES = (
-    "amp", "autograd", "data", "distributed", "distributions", "fft", "func", "functional", "hardware", "io", "linalg", "models", "nn",
-    "onnx", "optim", "quantize", "random", "signal", "special", "utils",
+    "amp", "autograd", "data", "distributed", "distributions", "fft", "func", "functional", "hardware", "io", "linalg", "masked", "models", "nn",
+    "onnx", "optim", "profiler", "quantize", "random", "signal", "special", "utils",
 )  # fmt: skip
 _LATER = {"save": "io", "load": "io", "compile": "_compile", "Profiler": "_profile", "CustomKernel": "_custom"}
 _LATER |= dict.fromkeys(("Module", "Linear", "Conv2d", "LSTM", "Sequential"), "nn")

@@ -197,7 +197,7 @@ class ComplexTensor(Tensor):
         return bool(self._nonzero())
 
     def __repr__(self) -> str:
-        from ._complex_text import shown
+        from ._printing import shown
 
         return shown(self)
 

@@ -362,8 +362,8 @@ def _created(name: str) -> Callable[..., Any]:
     return method
 
 
-#: What works for every tensor, because it does not read the values.
-_KEPT = "is_complex cfloat cdouble detach_ requires_grad_ dim element_size numel nelement size is_floating_point".split()
+#: What works for every tensor: it knows complex numbers, or does not read the values.
+_KEPT = "is_complex cfloat cdouble detach_ requires_grad_ dim element_size numel nelement size is_floating_point stft istft".split()
 
 _IN_PLACE = "add sub mul div pow neg masked_fill subtract multiply divide tril triu cumsum cumprod conj_physical".split()
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import _attributes, _elementwise, _engine, _engine_methods, _manipulation, _matrices, _methods, _numbers, _parts
-from . import _reductions, _special, _statistics, _storage, _table
+from . import _reductions, _short_time, _special, _statistics, _storage, _table
 from ._complex import tensor as _new
 from ._engine import Generator, Tensor
 from ._results import SlogdetResult as _SlogdetResult
@@ -376,7 +376,7 @@ def attach() -> None:
     """Adds methods to the tensor class: the functions of this module, the functions of other modules whose first argument is
     a tensor, and variants in place.
     """
-    for module in (_matrices, _methods, _numbers, _parts, _special, _statistics, _storage, _engine_methods):
+    for module in (_matrices, _methods, _numbers, _parts, _short_time, _special, _statistics, _storage, _engine_methods):
         names: list[str] = getattr(module, "METHODS", None) or module.__all__
         for name in names:
             setattr(Tensor, name, getattr(module, name))

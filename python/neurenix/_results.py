@@ -156,6 +156,13 @@ class QRResult(NamedTuple):
     R: Tensor
 
 
+class EigResult(NamedTuple):
+    """The result of ``nx.linalg.eig(x)``: complex eigenvalues (..., N), and eigenvectors in the columns of (..., N, N)."""
+
+    eigenvalues: Tensor
+    eigenvectors: Tensor
+
+
 class EighResult(NamedTuple):
     """The result of ``nx.linalg.eigh(x)`` for symmetric matrices (..., N, N): eigenvalues (..., N), ascending, and
     eigenvectors (..., N, N), which are the columns.
@@ -184,6 +191,25 @@ class LUResult(NamedTuple):
     P: Tensor
     L: Tensor
     U: Tensor
+
+
+class LDLFactorResult(NamedTuple):
+    """The result of ``nx.linalg.ldl_factor(x)`` for matrices (..., N, N): both factors (..., N, N), and the ``int32``
+    pivots (..., N).
+    """
+
+    LD: Tensor
+    pivots: Tensor
+
+
+class LDLFactorExResult(NamedTuple):
+    """The result of ``nx.linalg.ldl_factor_ex(x)``: that of ``ldl_factor``, and an ``int32`` number (...) for each
+    matrix.
+    """
+
+    LD: Tensor
+    pivots: Tensor
+    info: Tensor
 
 
 class LUFactorResult(NamedTuple):

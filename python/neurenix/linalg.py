@@ -22,12 +22,15 @@ from typing import Any, Literal
 from . import _engine
 from ._arguments import guard as _guard
 from ._creation import finfo
+from ._eigen import eig as eig, eigvals as eigvals
 from ._engine import Tensor, where
 from ._factorizations import *  # noqa: F403
 from ._factorizations import __all__ as _factorizations
 from ._manipulation import matmul, matrix_transpose, outer, tensordot, vecdot
 from ._reductions import sum as sums
 from ._results import EighResult, QRResult, SlogdetResult, SVDResult
+from ._symmetric import *  # noqa: F403
+from ._symmetric import __all__ as _symmetric_factorizations
 
 _Tolerance = float | Tensor | None
 
@@ -334,12 +337,15 @@ def _tolerance(x: Tensor, rtol: _Tolerance, atol: _Tolerance = None) -> Tensor |
 
 __all__ = [
     *_factorizations,
+    *_symmetric_factorizations,
     "cholesky",
     "cond",
     "cross",
     "det",
     "diagonal",
+    "eig",
     "eigh",
+    "eigvals",
     "eigvalsh",
     "inv",
     "matmul",

@@ -63,6 +63,14 @@ LAYERS: dict[str, tuple[Callable[[], Any], Callable[[], Tensors]]] = {
     "FeatureAlphaDropout": (lambda: nn.FeatureAlphaDropout(0.5).eval(), lambda: image(2, 4, 3)),
     "ChannelShuffle": (lambda: nn.ChannelShuffle(2), lambda: image(1, 4, 3, 3)),
     "DataParallel": (lambda: nn.DataParallel(nn.Linear(4, 3)), lambda: image(2, 4)),
+    "FractionalMaxPool2d": (
+        lambda: nn.FractionalMaxPool2d(2, (3, 4), _random_samples=nx.tensor([[[0.3, 0.8], [0.1, 0.5]]])),
+        lambda: image(1, 2, 6, 7),
+    ),
+    "FractionalMaxPool3d": (
+        lambda: nn.FractionalMaxPool3d(2, output_ratio=0.5, _random_samples=nx.tensor([[[0.3, 0.8, 0.6]]])),
+        lambda: image(1, 1, 4, 6, 4),
+    ),
     "LPPool1d": (lambda: nn.LPPool1d(2, 2), lambda: image(1, 2, 6)),
     "LPPool2d": (lambda: nn.LPPool2d(2, 2), lambda: image(1, 2, 6, 6)),
     "LPPool3d": (lambda: nn.LPPool3d(2, 2), lambda: image(1, 2, 4, 4, 4)),

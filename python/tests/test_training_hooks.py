@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import neurenix as nx
@@ -306,3 +307,48 @@ def test_noise_of_gumbel_and_alpha_dropout() -> None:
     assert abs(dropped.mean().item()) < 0.02 and abs(dropped.std().item() - 1.0) < 0.02
     channels = nn.functional.feature_alpha_dropout(nx.ones(50, 40, 3), 0.5, training=True)
     assert (channels == channels[..., :1]).all().item() and len(set(channels.reshape(-1).tolist())) == 2
+
+
+def test_hooks_on_registration() -> None:
+    """The order and the arguments of the calls are PyTorch's."""
+    seen: list[tuple[str, str, str]] = []
+
+    def noting(kind: str) -> Callable[[nn.Module, str, Any], None]:
+        return lambda module, name, member: seen.append((kind, type(module).__name__, f"{name}: {type(member).__name__}"))
+
+    handles = [
+        modules.register_module_parameter_registration_hook(noting("parameter")),
+        modules.register_module_buffer_registration_hook(noting("buffer")),
+        modules.register_module_module_registration_hook(noting("module")),
+    ]
+    model = nn.Sequential(nn.Linear(2, 3))
+    model.norm = nn.BatchNorm1d(3, affine=False)
+    model.norm.running_mean = nx.ones(3)
+    model.scale = nn.Parameter(nx.zeros(1))
+    model.norm = None
+    for handle in handles:
+        handle.remove()
+    model.register_buffer("unseen", nx.zeros(1))
+    assert seen == [
+        ("parameter", "Linear", "weight: Parameter"),
+        ("parameter", "Linear", "bias: Parameter"),
+        ("module", "Sequential", "0: Linear"),
+        ("buffer", "BatchNorm1d", "running_mean: Tensor"),
+        ("buffer", "BatchNorm1d", "running_var: Tensor"),
+        ("buffer", "BatchNorm1d", "num_batches_tracked: Tensor"),
+        ("module", "Sequential", "norm: BatchNorm1d"),
+        ("buffer", "BatchNorm1d", "running_mean: Tensor"),
+        ("parameter", "Sequential", "scale: Parameter"),
+        ("module", "Sequential", "norm: NoneType"),
+    ]
+
+
+def test_a_hook_on_registration_replaces_the_member() -> None:
+    model = nn.Module()
+    with modules.register_module_parameter_registration_hook(lambda module, name, parameter: nn.Parameter(parameter.detach() + 1)):
+        model.weight = nn.Parameter(nx.zeros(2))
+        model.register_parameter("bias", nn.Parameter(nx.ones(1)))
+        model.register_parameter("none", None)
+    assert model.weight.tolist() == [1.0, 1.0] and model.bias.tolist() == [2.0] and model.none is None
+    with pytest.raises(TypeError, match="expected a function"):
+        modules.register_module_parameter_registration_hook(3)  # type: ignore[arg-type]

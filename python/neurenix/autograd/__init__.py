@@ -14,7 +14,7 @@ from typing import Any
 from .. import _engine
 from .._engine import Tensor
 from . import forward_ad as forward_ad, function as function, functional as functional
-from . import grad_mode as grad_mode, graph as graph
+from . import grad_mode as grad_mode, graph as graph, profiler as profiler
 from .anomaly_mode import detect_anomaly as detect_anomaly, set_detect_anomaly as set_detect_anomaly
 from .function import Function as Function
 from .grad_mode import (

@@ -8,7 +8,7 @@ from .._engine import Tensor
 from ..special import logit
 from . import constraints
 from ._probabilities import Probabilities
-from .transformed_distribution import TransformedDistribution
+from ._relaxed import Relaxed
 from .transforms import SigmoidTransform
 from .utils import clamp_probs, uniform_like
 
@@ -35,28 +35,10 @@ class LogitRelaxedBernoulli(Probabilities):
         return self.temperature.log() + difference - 2 * rest
 
 
-class RelaxedBernoulli(TransformedDistribution):
+class RelaxedBernoulli(Relaxed):
     """Numbers between 0 and 1 that tend to Bernoulli variables as ``temperature`` falls to 0 (Maddison, Mnih and Teh,
     "The concrete distribution", 2016). Pass ``probs`` or ``logits``."""
 
     arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
     support = constraints.unit_interval
-
-    def __init__(self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
-        base = LogitRelaxedBernoulli(temperature, probs, logits, validate_args)
-        super().__init__(base, SigmoidTransform(), validate_args=validate_args)
-
-    @property
-    def temperature(self) -> Tensor:
-        """How far samples are from 0 and 1."""
-        return self.base_dist.temperature
-
-    @property
-    def probs(self) -> Tensor:
-        """The probabilities of 1."""
-        return self.base_dist.probs
-
-    @property
-    def logits(self) -> Tensor:
-        """The log odds."""
-        return self.base_dist.logits
+    _base, _transform = LogitRelaxedBernoulli, SigmoidTransform

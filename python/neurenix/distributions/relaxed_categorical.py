@@ -7,8 +7,8 @@ from typing import Any
 from .._engine import Tensor
 from .._gamma import lgamma
 from . import constraints
+from ._relaxed import Relaxed
 from .categorical import Categories
-from .transformed_distribution import TransformedDistribution
 from .transforms import ExpTransform
 from .utils import exponential_like
 
@@ -38,28 +38,10 @@ class ExpRelaxedCategorical(Categories):
         return score + lgamma(self.temperature * 0 + count) + (count - 1) * self.temperature.log()
 
 
-class RelaxedOneHotCategorical(TransformedDistribution):
+class RelaxedOneHotCategorical(Relaxed):
     """Vectors of probabilities that tend to one-hot vectors as ``temperature`` falls to 0 (Jang, Gu and Poole,
     "Categorical reparameterization with Gumbel-softmax", 2016). Pass ``probs`` or ``logits``."""
 
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
     support = constraints.simplex
-
-    def __init__(self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
-        base = ExpRelaxedCategorical(temperature, probs, logits, validate_args)
-        super().__init__(base, ExpTransform(), validate_args=validate_args)
-
-    @property
-    def temperature(self) -> Tensor:
-        """How far samples are from one-hot vectors."""
-        return self.base_dist.temperature
-
-    @property
-    def probs(self) -> Tensor:
-        """The probabilities of the categories."""
-        return self.base_dist.probs
-
-    @property
-    def logits(self) -> Tensor:
-        """Their logarithms."""
-        return self.base_dist.logits
+    _base, _transform = ExpRelaxedCategorical, ExpTransform

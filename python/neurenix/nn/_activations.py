@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+from .. import _engine
 from .._arguments import guard as _guard
 from .._engine import Tensor
 from ._precision import full
@@ -53,7 +54,7 @@ def relu(input: Tensor, inplace: bool = False) -> Tensor:
 
 def relu6(input: Tensor, inplace: bool = False) -> Tensor:
     """Each element clamped to [0, 6]."""
-    return input.relu6()
+    return input.relu6() if input.is_floating_point() else hardtanh(input, 0, 6)
 
 
 def sigmoid(input: Tensor) -> Tensor:
@@ -134,8 +135,11 @@ def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
 
 
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
-    """Each element clamped to [``min_val``, ``max_val``]."""
-    return input.hardtanh(min_val, max_val)
+    """Each element clamped to [``min_val``, ``max_val``], which are rounded towards 0 for integers."""
+    if input.is_floating_point() or input.dtype.name == "bool":
+        return input.hardtanh(min_val, max_val)
+    least, greatest = int(min_val), int(max_val)
+    return input.clamp(least if input.dtype.is_signed else max(least, 0), greatest)
 
 
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
@@ -154,8 +158,10 @@ def tanhshrink(input: Tensor) -> Tensor:
 
 
 def softsign(input: Tensor) -> Tensor:
-    """``x / (1 + |x|)``."""
-    return input.softsign()
+    """``x / (1 + |x|)``; of integers as ``float32``."""
+    if input.is_floating_point() or input.dtype.name == "bool":
+        return input.softsign()
+    return input / (input.abs() + 1)
 
 
 def logsigmoid(input: Tensor) -> Tensor:
@@ -164,8 +170,10 @@ def logsigmoid(input: Tensor) -> Tensor:
 
 
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
-    """``x`` where greater than ``threshold``, else ``value``."""
-    return input.threshold(threshold, value)
+    """``x`` where greater than ``threshold``, else ``value``; both are rounded towards 0 for integers."""
+    if input.is_floating_point() or input.dtype.name == "bool":
+        return input.threshold(threshold, value)
+    return _engine.where(input > int(threshold), input, int(value))
 
 
 def glu(input: Tensor, dim: int = -1) -> Tensor:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 Hooks = dict[int, Any]
 # The hooks of all modules: see ``register_module_forward_hook`` and the like.
 _GLOBAL: dict[str, Hooks] = {kind: {} for kind in ("forward_pre", "forward", "backward_pre", "backward")}
+_REGISTRATION: dict[str, Hooks] = {kind: {} for kind in ("parameter", "buffer", "module")}
 _GLOBAL_ALWAYS: dict[int, bool] = {}
 _GLOBAL_ANY: dict[int, bool] = {}
 
@@ -195,3 +196,32 @@ def register_module_full_backward_hook(hook: Callable[..., Any]) -> Handle:
 def register_module_full_backward_pre_hook(hook: Callable[..., Any]) -> Handle:
     """Adds a hook of all modules, as ``Module.register_full_backward_pre_hook`` does for one. It runs before theirs."""
     return _global("backward_pre", hook)
+
+
+def registered(kind: str, module: Module, name: str, member: Any) -> Any:
+    """The parameter, buffer or submodule that becomes a member: what the hooks make of it."""
+    for hook in _REGISTRATION[kind].values():
+        replaced = hook(module, name, member)
+        member = member if replaced is None else replaced
+    return member
+
+
+def register_module_parameter_registration_hook(hook: Callable[[Module, str, Any], Any]) -> Handle:
+    """Calls ``hook(module, name, parameter)`` before a parameter becomes a member of any module; what it returns
+    replaces the parameter, unless ``None``.
+    """
+    return Handle(_REGISTRATION["parameter"], checked(hook))
+
+
+def register_module_buffer_registration_hook(hook: Callable[[Module, str, Any], Any]) -> Handle:
+    """Calls ``hook(module, name, buffer)`` before a buffer becomes a member of any module; what it returns replaces the
+    buffer, unless ``None``.
+    """
+    return Handle(_REGISTRATION["buffer"], checked(hook))
+
+
+def register_module_module_registration_hook(hook: Callable[[Module, str, Any], Any]) -> Handle:
+    """Calls ``hook(module, name, submodule)`` before a submodule becomes a member of any module; what it returns
+    replaces the submodule, unless ``None``.
+    """
+    return Handle(_REGISTRATION["module"], checked(hook))

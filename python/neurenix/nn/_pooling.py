@@ -49,3 +49,39 @@ def greatest_of_parts(input: Tensor, sizes: Sequence[int]) -> tuple[Tensor, Tens
     best = _engine.where(inside, windows, least).argmax(-1, True)
     index = place.broadcast_to((*planes, *place.shape)).gather(-1, best).squeeze(-1)
     return flat.gather(-1, index).reshape(*planes, *sizes), index.reshape(*planes, *sizes)
+
+
+def average_of_integers(
+    input: Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor: int | None,
+) -> Tensor:
+    """The sum of each window, divided by ``divisor`` or by the number of elements, without the fraction."""
+    dims = len(kernel)
+    if any(2 * border > width for border, width in zip(padding, kernel, strict=True)):
+        raise ValueError(f"avg_pool: the padding {tuple(padding)} must be at most half of the windows {tuple(kernel)}")
+    if input.ndim not in (dims + 1, dims + 2) or any(step < 1 for step in stride):
+        raise ValueError(
+            f"avg_pool: expected {dims + 1} or {dims + 2} dimensions and strides of at least 1, got the shape "
+            f"{tuple(input.shape)} and the strides {tuple(stride)}"
+        )
+    sides = [border for border in reversed(padding) for _ in range(2)]
+    x = padded_for_ceiling(input, kernel, stride, padding) if ceil_mode else input.pad(sides)
+    counted = _engine.ones(tuple(input.shape[-dims:]), dtype="int64", device=input.device)
+    counted = counted.pad(sides, value=int(count_include_pad))
+    # Beyond the padding, elements do not count.
+    counted = counted.pad([width for axis in range(1, dims + 1) for width in (0, x.shape[-axis] - counted.shape[-axis])])
+
+    def summed(x: Tensor) -> Tensor:
+        for axis, (width, step) in enumerate(zip(kernel, stride, strict=True)):
+            x = x.unfold(axis - dims, width, step).sum(-1)
+        return x
+
+    total = summed(x)
+    if divisor is None:
+        return total.abs() // summed(counted) * total.sign()
+    return total.abs() // abs(divisor) * total.sign() * (1 if divisor > 0 else -1)

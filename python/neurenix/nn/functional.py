@@ -18,9 +18,10 @@ from ._activations import *  # noqa: F403
 from ._alignment import ctc_loss as ctc_loss
 from ._bags import embedding_bag as embedding_bag
 from ._composites import *  # noqa: F403
+from ._fractional import *  # noqa: F403
 from ._losses import *  # noqa: F403
 from ._margins import *  # noqa: F403
-from ._pooling import greatest_of_parts, padded_for_ceiling
+from ._pooling import average_of_integers, greatest_of_parts, padded_for_ceiling
 from ._precision import full, low
 from ._rarer import *  # noqa: F403
 from ._resize import interpolate as interpolate
@@ -199,12 +200,16 @@ def _avg_pool(dims: int) -> Any:
         count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> Tensor:
-        """The mean of each window, or with ``divisor_override`` its sum divided by that."""
+        """The mean of each window, or with ``divisor_override`` its sum divided by that; of ``int64``, rounded towards 0."""
         stride = None if stride in ((), []) else stride
-        if divisor_override is None:
-            return native(input, kernel_size, stride, padding, ceil_mode, count_include_pad)
         if divisor_override == 0:
             raise ValueError("avg_pool: divisor_override must not be 0")
+        if input.dtype.name == "int64":
+            sizes = each(kernel_size, dims, "kernel_size")
+            steps = sizes if stride is None else each(stride, dims, "stride")
+            return average_of_integers(input, sizes, steps, each(padding, dims, "padding"), ceil_mode, count_include_pad, divisor_override)
+        if divisor_override is None:
+            return native(input, kernel_size, stride, padding, ceil_mode, count_include_pad)
         kernels = each(kernel_size, dims, "kernel_size")
         if ceil_mode:
             strides = kernels if stride is None else each(stride, dims, "stride")
@@ -216,8 +221,19 @@ def _avg_pool(dims: int) -> Any:
 
 
 max_pool1d, max_pool2d, max_pool3d = (_max_pool(dims) for dims in (1, 2, 3))
-avg_pool1d = _guarded(_engine.avg_pool1d, "avg_pool1d", {"input": "Tensor"})
-avg_pool2d, avg_pool3d = _avg_pool(2), _avg_pool(3)
+_means, avg_pool2d, avg_pool3d = (_avg_pool(dims) for dims in (1, 2, 3))
+
+
+def avg_pool1d(
+    input: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Tensor:
+    """The mean of each window; of ``int64``, rounded towards 0."""
+    return _means(input, kernel_size, stride, padding, ceil_mode, count_include_pad)
 
 
 def _lp_pool(dims: int) -> Any:
@@ -430,5 +446,8 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     parts = input.reshape(math.prod(batch), channels // (r * r), r, r, height, width).permute(0, 1, 4, 2, 5, 3)
     return parts.reshape(*batch, channels // (r * r), height * r, width * r)
 
+
+# It calls the functions above.
+from ._attention import multi_head_attention_forward as multi_head_attention_forward  # noqa: E402
 
 _guard(globals())

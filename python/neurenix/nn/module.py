@@ -10,10 +10,14 @@ from .. import _engine
 from .._engine import Tensor
 from ._calls import (
     Calls,
+    register_module_buffer_registration_hook as register_module_buffer_registration_hook,
     register_module_forward_hook as register_module_forward_hook,
     register_module_forward_pre_hook as register_module_forward_pre_hook,
     register_module_full_backward_hook as register_module_full_backward_hook,
     register_module_full_backward_pre_hook as register_module_full_backward_pre_hook,
+    register_module_module_registration_hook as register_module_module_registration_hook,
+    register_module_parameter_registration_hook as register_module_parameter_registration_hook,
+    registered,
 )
 from ._states import States
 from .parameter import Buffer, Parameter
@@ -66,13 +70,13 @@ class Module(Calls, States):
             object.__setattr__(self, name, value)
         elif isinstance(value, Parameter) and self._parametrization(name) is None:
             self._forget(name, self._parameters)
-            self._parameters[name] = value
+            self._parameters[name] = registered("parameter", self, name, value)
         elif isinstance(value, Buffer) and name not in self._buffers:
             self._forget(name, self._buffers)
             self.register_buffer(name, value, value.persistent)
         elif isinstance(value, Module):
             self._forget(name, self._modules)
-            self._modules[name] = value
+            self._modules[name] = registered("module", self, name, value)
         elif name in self._parameters:
             if value is not None:
                 raise TypeError(f"{name} is a parameter: expected Parameter or None, got {type(value).__name__}")
@@ -80,11 +84,11 @@ class Module(Calls, States):
         elif name in self._modules:
             if value is not None:
                 raise TypeError(f"{name} is a submodule: expected Module or None, got {type(value).__name__}")
-            self._modules[name] = None
+            self._modules[name] = registered("module", self, name, None)
         elif name in self._buffers:
             if value is not None and not isinstance(value, Tensor):
                 raise TypeError(f"{name} is a buffer: expected a tensor or None, got {type(value).__name__}")
-            self._buffers[name] = value
+            self._buffers[name] = registered("buffer", self, name, value)
         elif "parametrizations" in self._modules and (computed := self._parametrization(name)) is not None:
             computed.right_inverse(value)
         else:
@@ -141,6 +145,7 @@ class Module(Calls, States):
                 raise TypeError(f"parameter {name!r}: expected a tensor, got {type(param).__name__}")
             if not param.is_leaf:
                 raise ValueError(f"parameter {name!r} is not a leaf: call detach() first")
+            param = registered("parameter", self, name, param)
         self._parameters[name] = param
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
@@ -148,7 +153,7 @@ class Module(Calls, States):
         self._check_name(name, self._buffers)
         if tensor is not None and not isinstance(tensor, Tensor):
             raise TypeError(f"buffer {name!r}: expected a tensor, got {type(tensor).__name__}")
-        self._buffers[name] = tensor
+        self._buffers[name] = registered("buffer", self, name, tensor)
         if persistent:
             self._not_saved.discard(name)
         else:
@@ -159,7 +164,7 @@ class Module(Calls, States):
         self._check_name(name, self._modules)
         if module is not None and not isinstance(module, Module):
             raise TypeError(f"submodule {name!r}: expected Module, got {type(module).__name__}")
-        self._modules[name] = module
+        self._modules[name] = registered("module", self, name, module)
 
     def add_module(self, name: str, module: Module | None) -> None:
         """Adds a submodule."""

@@ -19,6 +19,8 @@ __all__ = [
     "AlphaDropout",
     "ChannelShuffle",
     "FeatureAlphaDropout",
+    "FractionalMaxPool2d",
+    "FractionalMaxPool3d",
     "LPPool1d",
     "LPPool2d",
     "LPPool3d",
@@ -60,6 +62,53 @@ class ChannelShuffle(Module):
 
     def extra_repr(self) -> str:
         return f"groups={self.groups}"
+
+
+class _FractionalMaxPool(Module):
+    _dims: int
+
+    def __init__(
+        self,
+        kernel_size: Sizes,
+        output_size: Sizes | None = None,
+        output_ratio: Any = None,
+        return_indices: bool = False,
+        _random_samples: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        name, dims = type(self).__name__, self._dims
+        if (output_size is None) == (output_ratio is None):
+            raise ValueError(f"{name}: expected either output_size or output_ratio")
+        ratio = (output_ratio,) * dims if isinstance(output_ratio, float) else output_ratio
+        if ratio is not None and not all(0 < each < 1 for each in ratio):
+            raise ValueError(f"{name}: output_ratio must be between 0 and 1, got {output_ratio}")
+        self.kernel_size = F.each(kernel_size, dims, "kernel_size")
+        self.output_size = None if output_size is None else F.each(output_size, dims, "output_size")
+        self.output_ratio, self.return_indices = ratio, return_indices
+        self.register_buffer("_random_samples", _random_samples)
+
+    def forward(self, input: Tensor) -> Any:
+        pool = F.fractional_max_pool2d if self._dims == 2 else F.fractional_max_pool3d
+        return pool(input, self.kernel_size, self.output_size, self.output_ratio, self.return_indices, self._random_samples)
+
+
+class FractionalMaxPool2d(_FractionalMaxPool):
+    """The greatest element of each window of (N, C, H, W) or (C, H, W): ``output_size`` windows, or ``output_ratio``
+    times the size, at random places (Graham, "Fractional max-pooling", 2014). ``return_indices`` returns their
+    positions, too.
+
+    >>> import neurenix as nx
+    >>> nx.nn.FractionalMaxPool2d(2, output_ratio=0.6)(nx.ones(1, 3, 10, 20)).shape
+    torch.Size([1, 3, 6, 12])
+    """
+
+    _dims = 2
+
+
+class FractionalMaxPool3d(_FractionalMaxPool):
+    """:class:`FractionalMaxPool2d` of (N, C, D, H, W) or (C, D, H, W)."""
+
+    _dims = 3
 
 
 class _LPPool(Module):

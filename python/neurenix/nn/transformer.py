@@ -6,10 +6,10 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from .. import _engine
 from .._engine import Tensor
 from . import functional as F
 from . import init
+from ._attention import attention, part_of
 from .container import ModuleList, check_layers
 from .linear import Linear, new
 from .module import Module
@@ -107,64 +107,26 @@ class MultiheadAttention(Module):
             key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
         elif not self.batch_first:
             query, key, value = (each.transpose(0, 1) for each in (query, key, value))
-        q, k, v = (self._heads(part, each) for part, each in enumerate((query, key, value)))
-        mask = self._mask(attn_mask, key_padding_mask, query.shape[0], query.shape[1], key.shape[1])
-        k, v = self._extended(k, self.bias_k), self._extended(v, self.bias_v)
-        if mask is not None and k.shape[2] > key.shape[1]:
-            mask = mask.pad((0, k.shape[2] - key.shape[1]))
-        weights: Tensor | None = None
-        dropout = self.dropout if self.training else 0.0
-        if need_weights:
-            scores = F.matmul(q * self.head_dim**-0.5, k.transpose(-2, -1))
-            weights = F.softmax(scores if mask is None else scores + mask.to(scores.dtype), -1)
-            weights = F.dropout(weights, dropout) if dropout else weights
-            mixed = F.matmul(weights, v)
-            weights = weights.mean(1) if average_attn_weights else weights
-        else:
-            mixed = F.scaled_dot_product_attention(q, k, v, mask, dropout)
-        result = self.out_proj(mixed.transpose(1, 2).reshape(*query.shape[:2], self.embed_dim))
+        result, weights = attention(
+            *(query, key, value, self.num_heads),
+            [self._projection(part) for part in range(3)],
+            [self.bias_k, self.bias_v],
+            self.add_zero_attn,
+            self.dropout if self.training else 0.0,
+            self.out_proj,
+            *(key_padding_mask, need_weights, attn_mask, average_attn_weights),
+        )
         if single:
             return result.squeeze(0), None if weights is None else weights.squeeze(0)
         return (result if self.batch_first else result.transpose(0, 1)), weights
 
-    def _heads(self, part: int, input: Tensor) -> Tensor:
-        """Queries (0), keys (1) or values (2) of each head: (N, H, L, E / H)."""
-        size = self.embed_dim
+    def _projection(self, part: int) -> tuple[Tensor, Tensor | None]:
+        """Weight and bias that map queries (0), keys (1) or values (2)."""
         separate = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)[part]
-        weight = self.in_proj_weight.narrow(0, part * size, size) if separate is None else separate
-        bias = None if self.in_proj_bias is None else self.in_proj_bias.narrow(0, part * size, size)
-        mapped = F.linear(input, weight, bias)
-        return mapped.reshape(*input.shape[:2], self.num_heads, self.head_dim).transpose(1, 2)
-
-    def _extended(self, heads: Tensor, bias: Tensor | None) -> Tensor:
-        """Appends a learnable position, and one of zeros, where requested."""
-        shape = (heads.shape[0], self.num_heads, 1, self.head_dim)
-        parts = [heads]
-        if bias is not None:
-            parts.append(bias.to(heads.dtype).reshape(1, *shape[1:]).broadcast_to(shape))
-        if self.add_zero_attn:
-            parts.append(_engine.zeros(shape, dtype=heads.dtype, device=heads.device))
-        return _engine.cat(parts, 2) if len(parts) > 1 else heads
-
-    def _mask(self, mask: Tensor | None, padding: Tensor | None, batch: int, rows: int, columns: int) -> Tensor | None:
-        """Both masks as additive numbers: (1 or N, 1 or H, L, S)."""
-        added = None
-        if mask is not None:
-            shape = (1, 1, rows, columns) if mask.ndim == 2 else (batch, self.num_heads, rows, columns)
-            added = _additive(mask).reshape(shape)
-        if padding is not None:
-            more = _additive(padding).reshape(batch, 1, 1, columns)
-            added = more if added is None else added + more
-        return added
+        return part_of(part, self.embed_dim, self.in_proj_weight, separate, self.in_proj_bias)
 
     def extra_repr(self) -> str:
         return f"embed_dim={self.embed_dim}, num_heads={self.num_heads}"
-
-
-def _additive(mask: Tensor) -> Tensor:
-    if mask.dtype.is_floating_point:
-        return mask
-    return _engine.zeros(mask.shape, device=mask.device).masked_fill(mask.bool(), -float("inf"))
 
 
 def chosen_activation(activation: str | Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:

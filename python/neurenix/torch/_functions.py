@@ -34,10 +34,10 @@ Generator Size Tensor UntypedStorage arange arccos arccosh arcsin arcsinh arctan
 broadcast_shapes broadcast_tensors bucketize can_cast cat column_stack concat concatenate copysign dstack einsum empty
 empty_like enable_grad eye finfo floor_divide fmod from_dlpack from_numpy frombuffer full full_like get_default_device
 get_default_dtype get_float32_matmul_precision get_rng_state greater greater_equal hstack iinfo inference_mode
-is_grad_enabled is_tensor isin less less_equal linspace logaddexp logspace manual_seed nextafter no_grad normal
+is_grad_enabled is_tensor isin istft less less_equal linspace logaddexp logspace manual_seed nextafter no_grad normal
 not_equal ones ones_like polygamma positive pow promote_types rand rand_like randint randn randn_like randperm remainder
 searchsorted set_default_device set_default_dtype set_float32_matmul_precision set_grad_enabled
-set_rng_state stack swapdims tensor tensordot trapezoid trapz tril_indices triu_indices vstack xlogy zeros zeros_like
+set_printoptions set_rng_state stack stft swapdims tensor tensordot trapezoid trapz tril_indices triu_indices vstack xlogy zeros zeros_like
 """
 
 _ONLY_METHODS = """

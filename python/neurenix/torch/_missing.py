@@ -9,7 +9,6 @@ _INSTEAD = {
     "torch.hub": "download weights as a safetensors file, and torch.load it",
     "torch.ao": "neurenix.quantize quantises models",
     "torch.quantization": "neurenix.quantize quantises models",
-    "torch.profiler": "neurenix.Profiler measures what runs on every device",
     "torch.sparse": "sparse tensors do not exist; nn.SparseLinear stores 2:4 sparse weights",
     "torch.nested": "pad the sequences, or pack them with nn.utils.rnn.pack_padded_sequence",
     "torch.mps": "Apple's GPUs are the devices \"metal:0\": torch.accelerator chooses the best device",

@@ -18,7 +18,8 @@ _HERE = __name__.rpartition(".")[0]
 _PACKAGE = _HERE.rpartition(".")[0]
 
 MODULES = (
-    "amp", "autograd", "distributed", "distributions", "fft", "func", "linalg", "nn", "onnx", "optim", "random", "signal", "special",
+    "amp", "autograd", "distributed", "distributions", "fft", "func", "linalg", "masked", "nn", "onnx", "optim",
+    "profiler", "random", "signal", "special",
 )  # fmt: skip
 """Modules that are those of Neurenix."""
 
