@@ -11,6 +11,7 @@ use phynexus::{DType, Error, Result};
 
 use crate::by_dtype::by_dtype;
 use crate::conv::check_windows;
+use crate::gemm::blocked::Shared;
 use crate::gemm::scratch::Scratch;
 use crate::pool;
 
@@ -160,6 +161,75 @@ fn wins<T: Copy + PartialOrd>(x: T, best: T) -> bool {
     (x > best) | ((x != x) & (best == best))
 }
 
+/// Computes the gradient of max pooling with respect to its input: each window's gradient is added to the first of its
+/// maxima. Input and result have `input` extents, the gradient has `output` extents, and all are floats of `dtype`;
+/// 16-bit floats are summed in `f32` and rounded once.
+///
+/// # Errors
+/// [`Error::Shape`] if the sizes do not match.
+///
+/// # Safety
+/// All three must exist and be aligned, and the result must not overlap the others.
+pub unsafe fn max_pool_gradient(
+    dtype: DType,
+    shape: &PoolShape<'_>,
+    input: *const u8,
+    gradient: *const u8,
+    result: *mut u8,
+) -> Result<()> {
+    let axes = shape.axes()?;
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        by_dtype!(dtype, bool is u8, T => gradients::<T>(shape.planes, &axes, input, gradient, result));
+    }
+    Ok(())
+}
+
+/// The elements of a plane of the input and of the result, and the number of planes that are worth a task.
+fn sizes(axes: &[Axis; 3]) -> [usize; 3] {
+    let input: usize = axes.iter().map(|a| a.input).product();
+    let output: usize = axes.iter().map(|a| a.output).product();
+    let taps: usize = axes.iter().map(|a| a.taps.len()).product();
+    [input, output, (1usize << 15).div_ceil((output * taps + input).max(1))]
+}
+
+/// # Safety
+/// Same as [`max_pool_gradient`].
+unsafe fn gradients<T: Element>(
+    planes: usize,
+    axes: &[Axis; 3],
+    input: *const u8,
+    gradient: *const u8,
+    result: *mut u8,
+) {
+    let [of_input, of_output, group] = sizes(axes);
+    if of_input == 0 {
+        return;
+    }
+    let [input, gradient] = [input, gradient].map(|source| Shared(source.cast::<T>().cast_mut()));
+    let result = Shared(result.cast::<T>());
+    pool::parallel_for(planes.div_ceil(group), &|task| {
+        let room = Scratch::new::<T::Wide>(of_output.max(of_input));
+        let places = Scratch::new::<usize>(of_output);
+        for plane in task * group..planes.min((task + 1) * group) {
+            // SAFETY: the plane exists and belongs to this task; the scratch has room for it.
+            unsafe {
+                let wide = room.start::<T::Wide>();
+                let places = filled(places.start(), of_output, NOWHERE);
+                let x = std::slice::from_raw_parts(input.get().add(plane * of_input), of_input);
+                first_maxima(axes, x, filled(wide, of_output, T::LEAST), places);
+                let sums = filled(wide, of_input, T::Wide::default());
+                let gradient = std::slice::from_raw_parts(gradient.get().add(plane * of_output), of_output);
+                for (place, x) in places.iter().zip(gradient) {
+                    sums[*place] = T::add(sums[*place], x.widen());
+                }
+                let out = result.get().add(plane * of_input);
+                sums.iter().enumerate().for_each(|(i, &sum)| *out.add(i) = T::narrow(sum));
+            }
+        }
+    });
+}
+
 /// Processes the planes, several per task if they are small.
 ///
 /// # Safety
@@ -171,34 +241,28 @@ unsafe fn run<T: Element>(
     source: *const u8,
     result: *mut u8,
 ) {
-    let input: usize = axes.iter().map(|a| a.input).product();
-    let output: usize = axes.iter().map(|a| a.output).product();
-    let taps: usize = axes.iter().map(|a| a.taps.len()).product();
-    let (from_size, to_size) =
-        if matches!(kind, PoolKind::SumBackward) { (output, input) } else { (input, output) };
-    let memory = PoolPointers { source: source.cast::<T>(), result };
-    let group = (1usize << 15).div_ceil((output * taps + input).max(1));
+    let [input, output, group] = sizes(axes);
+    let is_backward = matches!(kind, PoolKind::SumBackward);
+    let (from_size, to_size) = if is_backward { (output, input) } else { (input, output) };
+    let (source, result) = (Shared(source.cast::<T>().cast_mut()), Shared(result));
     pool::parallel_for(planes.div_ceil(group), &|task| {
         let room = Scratch::new::<T::Wide>(to_size);
+        let places = Scratch::new::<usize>(if kind == PoolKind::ArgMax { to_size } else { 0 });
         for plane in task * group..planes.min((task + 1) * group) {
             // SAFETY: the plane exists in source and result and belongs to this task; the scratch has room for it.
             unsafe {
-                let source = std::slice::from_raw_parts(memory.source().add(plane * from_size), from_size);
-                let wide = room.start::<T::Wide>();
-                let start = if matches!(kind, PoolKind::Sum | PoolKind::SumBackward) {
-                    T::Wide::default()
-                } else {
-                    T::LEAST
-                };
-                (0..to_size).for_each(|i| wide.add(i).write(start));
-                let wide = std::slice::from_raw_parts_mut(wide, to_size);
-                if matches!(kind, PoolKind::ArgMax) {
-                    let out = memory.result().cast::<i64>().add(plane * to_size);
-                    (0..to_size).for_each(|i| out.add(i).write(0));
-                    argmax(axes, source, wide, std::slice::from_raw_parts_mut(out, to_size));
-                    continue;
-                }
+                let source = std::slice::from_raw_parts(source.get().add(plane * from_size), from_size);
+                let is_sum = matches!(kind, PoolKind::Sum | PoolKind::SumBackward);
+                let start = if is_sum { T::Wide::default() } else { T::LEAST };
+                let wide = filled(room.start(), to_size, start);
                 match kind {
+                    PoolKind::ArgMax => {
+                        let places = filled(places.start(), to_size, NOWHERE);
+                        first_maxima(axes, source, wide, places);
+                        let out = result.get().cast::<i64>().add(plane * to_size);
+                        places.iter().enumerate().for_each(|(i, &place)| *out.add(i) = place as i64);
+                        continue;
+                    }
                     PoolKind::Max => rows(axes, |from, to, width, stride| {
                         combine(&source[from..], stride, &mut wide[to..to + width], |best, x| {
                             if wins(x, *best) {
@@ -211,7 +275,7 @@ unsafe fn run<T: Element>(
                             *sum = T::add(*sum, x)
                         });
                     }),
-                    _ => rows(axes, |from, to, width, stride| {
+                    PoolKind::SumBackward => rows(axes, |from, to, width, stride| {
                         for (x, sum) in
                             source[to..to + width].iter().zip(wide[from..].iter_mut().step_by(stride))
                         {
@@ -219,7 +283,7 @@ unsafe fn run<T: Element>(
                         }
                     }),
                 }
-                let out = memory.result().cast::<T>().add(plane * to_size);
+                let out = result.get().cast::<T>().add(plane * to_size);
                 for (i, &x) in wide.iter().enumerate() {
                     *out.add(i) = T::narrow(x);
                 }
@@ -228,21 +292,15 @@ unsafe fn run<T: Element>(
     });
 }
 
-/// Source and result, shared by threads.
-struct PoolPointers<T> {
-    source: *const T,
-    result: *mut u8,
-}
-
-// SAFETY: the source is only read, and tasks write disjoint planes of the result.
-unsafe impl<T> Sync for PoolPointers<T> {}
-
-impl<T> PoolPointers<T> {
-    fn source(&self) -> *const T {
-        self.source
-    }
-    fn result(&self) -> *mut u8 {
-        self.result
+/// The memory, filled with a value.
+///
+/// # Safety
+/// It must have room for `count` elements, and nothing else may use it.
+unsafe fn filled<'a, V: Copy>(memory: *mut V, count: usize, value: V) -> &'a mut [V] {
+    // SAFETY: guaranteed by the caller; every element is written first.
+    unsafe {
+        (0..count).for_each(|i| memory.add(i).write(value));
+        std::slice::from_raw_parts_mut(memory, count)
     }
 }
 
@@ -286,20 +344,26 @@ fn combine<T: Element>(
     }
 }
 
-/// The positions of the greatest elements within the plane.
-fn argmax<T: Element>(axes: &[Axis; 3], source: &[T], best: &mut [T::Wide], out: &mut [i64]) {
-    // The first element of a window is always taken, so that a window of minus infinities has a position inside the
-    // input.
-    let mut seen = vec![false; out.len()];
+/// The first place of the greatest element of each window; 0 for a window in the padding. `best` must be filled with the
+/// least element, and `places` with [`NOWHERE`].
+fn first_maxima<T: Element>(axes: &[Axis; 3], source: &[T], best: &mut [T::Wide], places: &mut [usize]) {
+    // The first element of a window is always taken, so that a window of minus infinities has a place inside the input.
     rows(axes, |from, to, width, stride| {
-        for i in 0..width {
-            let x = source[from + i * stride].widen();
-            if wins(x, best[to + i]) || !seen[to + i] {
-                (best[to + i], out[to + i], seen[to + i]) = (x, (from + i * stride) as i64, true);
-            }
+        let windows = best[to..to + width].iter_mut().zip(&mut places[to..to + width]);
+        for (i, (best, place)) in windows.enumerate() {
+            let at = from + i * stride;
+            let x = source[at].widen();
+            // Without branches: which element wins cannot be predicted.
+            let is_taken = wins(x, *best) | (*place == NOWHERE);
+            *best = if is_taken { x } else { *best };
+            *place = if is_taken { at } else { *place };
         }
     });
+    places.iter_mut().filter(|place| **place == NOWHERE).for_each(|place| *place = 0);
 }
+
+/// The place of a window without elements.
+const NOWHERE: usize = usize::MAX;
 
 #[cfg(test)]
 mod tests;

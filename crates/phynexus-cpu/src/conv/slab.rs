@@ -165,7 +165,6 @@ pub(super) struct Planes {
 pub(super) struct Slab<'a, T> {
     pub(super) layout: Layout<'a>,
     images: usize,
-    channels: usize,
     /// Elements between images.
     distance: usize,
     start: *const T,
@@ -187,7 +186,7 @@ impl<'a, T: Accumulator> Slab<'a, T> {
         // Copies of whole chunks must not read past the image.
         let is_chunked = row.is_multiple_of(COPY) && cut.is_multiple_of(COPY);
         if dtype == T::DTYPE && layout.is_image() && is_chunked {
-            return Slab { layout, images, channels, distance, start: data.cast(), _memory: None };
+            return Slab { layout, images, distance, start: data.cast(), _memory: None };
         }
         let memory = Scratch::new::<T>(count * channel);
         // The elements of the image's rows that fall inside: `inside.start` is at offset `lead` of the slab's row.
@@ -214,7 +213,7 @@ impl<'a, T: Accumulator> Slab<'a, T> {
             }
         }
         let start = memory.start();
-        Slab { layout, images, channels, distance: channels * channel, start, _memory: Some(memory) }
+        Slab { layout, images, distance: channels * channel, start, _memory: Some(memory) }
     }
 
     /// The runs of a box of positions in every image.
@@ -223,23 +222,26 @@ impl<'a, T: Accumulator> Slab<'a, T> {
         self.layout.segments(self.images, self.distance, counts)
     }
 
-    /// Copies the patches of some positions of a box: a row for each channel and tap, `width` elements apart.
+    /// Copies the patches of some positions of a box: a row for each of these channels and each tap, `width` elements
+    /// apart.
     ///
     /// # Safety
-    /// `out` must have room for them, and the machine must support the kernels' set.
+    /// The channels must exist, `out` must have room for the patches, and the machine must support the kernels' set.
     pub(super) unsafe fn gather(
         &self,
         kernels: &Kernels<T>,
         positions: &Box3,
+        channels: std::ops::Range<usize>,
         range: std::ops::Range<usize>,
         out: *mut T,
         width: usize,
     ) {
         let phases = [0, 1, 2].map(|d: usize| &self.layout.axes[d].phases[0]);
-        let offsets = self.layout.tap_offsets(phases, self.channels);
+        let offsets = self.layout.tap_offsets(phases, channels.len());
         let mut segments = Vec::new();
         cut(&self.segments(positions), range.clone(), &mut segments);
-        let (slab, first) = (self.start, range.start);
+        let slab = self.start.wrapping_add(channels.start * self.layout.channel);
+        let first = range.start;
         // SAFETY: guaranteed by the caller.
         unsafe {
             (kernels.gather)(&Gather { slab, offsets: &offsets, segments: &segments, first, out, width });

@@ -109,7 +109,7 @@ pub(crate) fn reads_strides(node: &IrNode, operand: usize, layout: &Layout) -> b
     }
 }
 
-/// Composites with routines, for `float32` if they compute; other composites consist of operations that have kernels.
+/// Composites with routines, most of them for `float32` if they compute; other composites consist of operations that have kernels.
 fn composite_support(composite: &Composite, operands: &[DType]) -> Support {
     let fits = match composite {
         Composite::Recurrent(_) | Composite::RecurrentGradient(_) => {
@@ -121,6 +121,7 @@ fn composite_support(composite: &Composite, operands: &[DType]) -> Support {
             attention.dropout == 0 && operands.iter().enumerate().all(fits)
         }
         Composite::ClassIndex(_) => operands == [DType::I64],
+        Composite::MaxPoolGradient(gradient) => pooling::supports_gradient(gradient),
         _ => false,
     };
     if fits { Support::Routine } else { Support::Body }
@@ -165,6 +166,9 @@ pub(crate) fn compile(step: &Library) -> Result<Arc<dyn Executable>> {
         }
         Op::Composite(Composite::ClassIndex(ClassIndex { loss, classes, ignore_index })) => {
             Box::new(class_index::ClassIndex::new(loss, *classes, *ignore_index, &step.node, &step.operands)?)
+        }
+        Op::Composite(Composite::MaxPoolGradient(gradient)) => {
+            Box::new(pooling::Gradient::new(gradient, &step.node, &step.operands)?)
         }
         Op::Custom(call) => Box::new(custom::Custom::new(call, &step.operands)?),
         Op::Collective(collective) => {

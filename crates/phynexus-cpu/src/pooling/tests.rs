@@ -58,6 +58,17 @@ fn check(planes: usize, input: &[usize], geometry: &Geometry) {
     let sum: Vec<f32> = pool_f32(PoolKind::Sum, &shape, &x, planes * outputs);
     let gradient: Vec<f32> = (0..planes * outputs).map(|i| (i % 11) as f32).collect();
     let scattered: Vec<f32> = pool_f32(PoolKind::SumBackward, &shape, &gradient, planes * inputs);
+    let mut of_max = vec![f32::NAN; planes * inputs];
+    // SAFETY: the vectors hold the tensors.
+    unsafe {
+        let (x, gradient) = (x.as_ptr().cast(), gradient.as_ptr().cast());
+        max_pool_gradient(DType::F32, &shape, x, gradient, of_max.as_mut_ptr().cast()).unwrap();
+    }
+    let mut expected_of_max = vec![0.0; planes * inputs];
+    for (i, &place) in argmax.iter().enumerate().filter(|_| inputs > 0) {
+        expected_of_max[i / outputs * inputs + place as usize] += gradient[i];
+    }
+    assert_eq!(of_max, expected_of_max, "{input:?} {geometry:?}");
     let mut expected_scattered = vec![0f32; planes * inputs];
     for plane in 0..planes {
         for (o, window) in places.iter().enumerate() {

@@ -99,11 +99,13 @@ impl<T: Accumulator> Tiles<T> {
         unsafe {
             let source = planes(job.input, &self.axes, job.channels, &channels);
             let source: Slab<'_, T> = Slab::new(&self.axes, positions, source);
+            let gradient = planes(job.output_gradient, &self.of_result, job.outputs, &(0..job.outputs));
+            let gradient: Slab<'_, T> = Slab::new(&self.of_result, positions, gradient);
             for from in (0..count).step_by(step) {
                 pool::check();
                 let range = from..count.min(from + step);
                 let patches = of_channels.start::<T>();
-                source.gather(kernels, positions, range.clone(), patches, row);
+                source.gather(kernels, positions, 0..channels.len(), range.clone(), patches, row);
                 for channel in 0..channels.len() {
                     let patches = patches.add(channel * POINTS * row);
                     transform(Matrix::Source, patches, row, patches, row, range.len(), false);
@@ -111,10 +113,8 @@ impl<T: Accumulator> Tiles<T> {
                 for o in (0..job.outputs).step_by(width) {
                     let outputs = o..job.outputs.min(o + width);
                     let columns = outputs.len();
-                    let gradient = planes(job.output_gradient, &self.of_result, job.outputs, &outputs);
-                    let gradient: Slab<'_, T> = Slab::new(&self.of_result, positions, gradient);
                     let (patches, points) = (of_outputs.start::<T>(), of_points.start::<T>());
-                    gradient.gather(kernels, positions, range.clone(), patches, row);
+                    gradient.gather(kernels, positions, outputs, range.clone(), patches, row);
                     for column in 0..columns {
                         let (from, to) = (patches.add(column * 4 * row), points.add(column * row));
                         transform(Matrix::ResultGradient, from, row, to, width * row, range.len(), false);
