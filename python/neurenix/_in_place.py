@@ -15,6 +15,44 @@ from ._results import SlogdetResult as _SlogdetResult
 
 
 # In place.
+def squeeze_(self: Tensor, dim: Any = None) -> Tensor:
+    """Removes axes of size 1, in place: other views keep sharing elements with this tensor, in their own shapes.
+
+    >>> import neurenix as nx
+    >>> x = nx.zeros(1, 3)
+    >>> row = x[0]
+    >>> x.squeeze_(0)[1] = 2
+    >>> x.shape == (3,), row.tolist()
+    (True, [0.0, 2.0, 0.0])
+    """
+    return self._become(self.squeeze() if dim is None else self.squeeze(dim))
+
+
+def unsqueeze_(self: Tensor, dim: int) -> Tensor:
+    """Inserts an axis of size 1, in place, as ``squeeze_`` removes it."""
+    return self._become(self.unsqueeze(dim))
+
+
+def transpose_(self: Tensor, dim0: int, dim1: int) -> Tensor:
+    """Swaps two axes, in place; other views keep sharing elements with this tensor."""
+    return self._become(self.transpose(dim0, dim1))
+
+
+def swapaxes_(self: Tensor, axis0: int, axis1: int) -> Tensor:
+    """Alias of ``transpose_``."""
+    return transpose_(self, axis0, axis1)
+
+
+def swapdims_(self: Tensor, dim0: int, dim1: int) -> Tensor:
+    """Alias of ``transpose_``."""
+    return transpose_(self, dim0, dim1)
+
+
+def t_(self: Tensor) -> Tensor:
+    """Transposes a matrix, in place, as ``transpose_``; vectors and scalars stay."""
+    return self._become(self.t())
+
+
 def scatter_(
     self: Tensor, dim: int, index: Tensor, src: Any = None, *, value: float | None = None, reduce: str | None = None
 ) -> Tensor:

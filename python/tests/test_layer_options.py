@@ -256,12 +256,26 @@ def test_bags_with_given_vectors() -> None:
         nn.EmbeddingBag.from_pretrained(nx.ones(3))
 
 
+def test_sums_of_adagrad_begin_at_a_given_value() -> None:
+    """The update of J. Duchi et al., 2011: the gradient over the root of the sum of squares."""
+    place = nn.Parameter(nx.tensor([1.0, 2.0]))
+    optimizer = optim.Adagrad([place], lr=0.5, initial_accumulator_value=3.0, eps=0.0)
+    for expected in ([0.75, 1.75], [0.75 - 0.5 / 5**0.5, 1.75 - 0.5 / 5**0.5]):
+        optimizer.zero_grad()
+        place.sum().backward()
+        optimizer.step()
+        assert place.tolist() == pytest.approx(expected, rel=1e-6)
+    assert optimizer.state_dict()["state"][0]["sum"].tolist() == [5, 5]
+    other = optim.Adagrad([place], lr=0.5, initial_accumulator_value=3.0)
+    assert other.state_dict()["state"][0]["sum"].tolist() == [3, 3]
+
+
 def test_arguments_that_are_accepted_or_refused_by_name() -> None:
     place = nn.Parameter(nx.ones(1))
     for rule in (optim.NAdam, optim.RAdam):
         rule([place], decoupled_weight_decay=False)
-    with pytest.raises(NotImplementedError, match="initial_accumulator_value"):
-        optim.Adagrad([place], initial_accumulator_value=1.0)
+    with pytest.raises(ValueError, match="initial_accumulator_value"):
+        optim.Adagrad([place], initial_accumulator_value=-1.0)
     x = nx.ones(2, requires_grad=True)
     unused = nx.ones(3, requires_grad=True)
     loss = (x * x).sum()

@@ -400,3 +400,32 @@ def test_random_programs_do_what_numpy_does(seed: int) -> None:
             array *= 0.5
         for known, expected in pool:
             assert known.tolist() == expected.tolist()
+
+
+def test_shapes_change_in_place() -> None:
+    x = nx.arange(6.0).reshape(2, 3).clone()
+    same, row = x, x[1]
+    assert x.t_() is x and x.unsqueeze_(0).shape == (1, 3, 2) and same.shape == (1, 3, 2)
+    row[0] = 9
+    x[0, 2] = 7
+    assert x.tolist() == [[[0, 9], [1, 4], [7, 7]]] and row.tolist() == [9, 4, 7]
+    assert x.squeeze_().transpose_(0, 1).swapaxes_(0, 1).swapdims_(-1, -2).shape == (2, 3)
+    assert nx.zeros(1, 2, 1).squeeze_(0).shape == (2, 1) and nx.ones(3).t_().shape == (3,)
+    with pytest.raises(IndexError):
+        x.unsqueeze_(5)
+    assert x.shape == (2, 3)
+
+
+def test_gradients_follow_shapes_that_change_in_place() -> None:
+    w = nx.ones(3, requires_grad=True)
+    y = w * 2
+    y.unsqueeze_(1).mul_(nx.tensor([[1.0], [2.0], [3.0]]))
+    y.squeeze_(1).sum().backward()
+    assert w.grad is not None and w.grad.tolist() == [2, 4, 6]
+    with pytest.raises(RuntimeError, match="leaf"), nx.no_grad():
+        w.unsqueeze_(0)
+    assert w.shape == (3,)
+    detached = y.detach()
+    assert not detached.unsqueeze_(0).requires_grad
+    detached.zero_()
+    assert y.tolist() == [0, 0, 0]

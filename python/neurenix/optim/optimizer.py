@@ -295,7 +295,7 @@ class _Native:
             values = {key: value for key, value in state.get(place, {}).items() if value is not None}
             # PyTorch's SGD state has no step count.
             steps = int(values.pop("step", 1)) if values else 0
-            if steps == 0:
+            if steps == 0 and not values:
                 continue
             most = max(most, steps)
             named[f"{place}.step"] = _engine.tensor(steps, dtype="int64", device=parameter.device)

@@ -289,9 +289,26 @@ class Adagrad(_Rule):
         eps: float = 1e-10,
         **choices: Any,
     ) -> None:
-        if initial_accumulator_value != 0.0:
-            raise NotImplementedError("Adagrad: initial_accumulator_value must be 0; other values are not supported")
-        super().__init__(params, choices, lr=lr, lr_decay=lr_decay, eps=eps, weight_decay=weight_decay)
+        if not initial_accumulator_value >= 0.0:
+            raise ValueError(f"Invalid initial_accumulator_value value: {initial_accumulator_value}")
+        settings = {"eps": eps, "initial_accumulator_value": initial_accumulator_value}
+        super().__init__(params, choices, lr=lr, lr_decay=lr_decay, weight_decay=weight_decay, **settings)
+
+    def _built(self, groups: list[dict[str, Any]], state: Mapping[int, Mapping[str, Any]]) -> Any:
+        sums = [(parameter, group["initial_accumulator_value"]) for group in groups for parameter in group["params"]]
+        with no_grad():
+            first = {
+                place: {"step": 0.0, "sum": _engine.full_like(parameter, value)}
+                for place, (parameter, value) in enumerate(sums)
+                if value != 0.0 and place not in state
+            }
+        return super()._built(groups, {**first, **state})
+
+    def add_param_group(self, param_group: Mapping[str, Any]) -> None:
+        """Adds parameters with their own settings."""
+        super().add_param_group(param_group)
+        if self._groups[-1]["initial_accumulator_value"] != 0.0:
+            self._native = self._built(self._groups, self._state())
 
 
 class Adadelta(_Rule):

@@ -12,7 +12,7 @@ use pyo3::{prelude::*, types::PyTuple};
 use super::PyTensor;
 use crate::{
     argument::{Axes, Count, Shape, one_of, size, varargs, whole_numbers, whole_numbers_up_to},
-    error::{Result, type_error, value_error},
+    error::{Result, runtime_error, type_error, value_error},
     interrupt::compute,
     variable::special::Special,
 };
@@ -90,6 +90,16 @@ fn in_sizes(tensor: &Tensor, sizes: &Bound<'_, PyTuple>) -> Result<Tensor> {
 
 #[pymethods]
 impl PyTensor {
+    /// Lets this tensor be one of its views from now on. Other views keep sharing elements with it.
+    fn _become(slf: PyRef<'_, Self>, view: &PyTensor) -> Result<Py<PyTensor>> {
+        if slf.collects() {
+            return Err(runtime_error(
+                "a leaf that requires gradients keeps its shape: use the function that returns a view",
+            ));
+        }
+        slf.special.part(view.variable().clone());
+        Ok(slf.into())
+    }
     /// Returns a tensor with the same elements and another shape; one size may be -1. It is a view, unless this is a
     /// view whose elements PyTorch would have to copy.
     #[pyo3(signature = (*shape))]

@@ -14,23 +14,45 @@ use crate::{error::Result, refusal::no_complex};
 /// What is special about a tensor, in one number so that ordinary tensors pay for a single check.
 pub(crate) struct Special {
     bits: AtomicU32,
-    /// The variable of a formerly plain tensor that has its own gradients.
-    apart: OnceLock<Parameter>,
+    /// The variable that the tensor stands for instead of its own.
+    other: Other,
+}
+
+/// A variable instead of another, and the one instead of that. The last one counts.
+#[derive(Clone, Default)]
+struct Other(OnceLock<Box<(Parameter, Other)>>);
+
+impl Other {
+    fn last(&self) -> Option<&Parameter> {
+        let (variable, next) = &**self.0.get()?;
+        next.last().or(Some(variable))
+    }
+
+    fn push(&self, variable: Parameter) {
+        let mut place = self;
+        while let Some(link) = place.0.get() {
+            place = &link.1;
+        }
+        // Another thread may have been faster.
+        if let Err(link) = place.0.set(Box::new((variable, Other::default()))) {
+            place.push(link.0);
+        }
+    }
 }
 
 /// A gradient-free alias of a variable.
 const PLAIN: u32 = 1;
-/// A formerly plain tensor that has its own gradients now.
+/// A tensor that stands for another variable than its own.
 const APART: u32 = 2;
 /// Pairs of parts that are seen as complex numbers. The engine's operations refuse them.
 const COMPLEX: u32 = 4;
 
 impl Special {
     pub(crate) fn none() -> Special {
-        Special { bits: AtomicU32::new(0), apart: OnceLock::new() }
+        Special { bits: AtomicU32::new(0), other: Other::default() }
     }
     pub(crate) fn plain() -> Special {
-        Special { bits: AtomicU32::new(PLAIN), apart: OnceLock::new() }
+        Special { bits: AtomicU32::new(PLAIN), other: Other::default() }
     }
     fn bits(&self) -> u32 {
         self.bits.load(Ordering::Relaxed)
@@ -48,20 +70,19 @@ impl Special {
     /// The same for a tensor that sees the variable as complex numbers, or as pairs.
     pub(crate) fn seen(&self, as_complex: bool) -> Special {
         let bits = self.bits() & !COMPLEX | if as_complex { COMPLEX } else { 0 };
-        Special { bits: AtomicU32::new(bits), apart: self.apart.clone() }
+        Special { bits: AtomicU32::new(bits), other: self.other.clone() }
     }
-    /// Gives a plain tensor its own variable for gradients.
+    /// Lets the tensor stand for another variable: for its own gradients, or for a view of its own variable.
     pub(crate) fn part(&self, variable: Parameter) {
-        if self.apart.set(variable).is_ok() {
-            self.bits.store(APART | self.bits() & COMPLEX, Ordering::Relaxed);
-        }
+        self.other.push(variable);
+        self.bits.store(APART | self.bits() & COMPLEX, Ordering::Relaxed);
     }
 }
 
 impl PyTensor {
     /// The tensor's variable.
     pub(crate) fn variable(&self) -> &Parameter {
-        self.special.apart.get().unwrap_or(&self.own)
+        self.special.other.last().unwrap_or(&self.own)
     }
 
     /// The current value of a special tensor.

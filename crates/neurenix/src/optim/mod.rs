@@ -300,7 +300,7 @@ impl Optimizer {
                 named.insert(STEPS.to_owned(), count(steps, &member.parameter)?);
             }
             let step = taken(member.step, member.skipped.as_ref())?;
-            if step == 0 {
+            if step == 0 && member.state.is_empty() {
                 continue;
             }
             named.insert(format!("{i}.{STEP}"), count(step, &member.parameter)?);
@@ -349,12 +349,12 @@ impl Optimizer {
                 }
                 tensors.push(given.to_device(parameter.device())?.evaluated()?);
             }
-            // A parameter that never had a gradient has no state.
-            let complete = if step > 0 { names.len() } else { 0 };
+            // A parameter that never had a gradient has no state, unless its first state was given.
+            let complete = if step > 0 || !tensors.is_empty() { names.len() } else { 0 };
             if tensors.len() != complete {
                 return Err(wrong(format!("the state of parameter {i} is incomplete")));
             }
-            known += tensors.len() + usize::from(step > 0);
+            known += tensors.len() + usize::from(state.contains_key(&format!("{i}.{STEP}")));
             members.push((tensors, step));
         }
         if known != state.len() {
