@@ -266,8 +266,6 @@ def test_sums_of_adagrad_begin_at_a_given_value() -> None:
         optimizer.step()
         assert place.tolist() == pytest.approx(expected, rel=1e-6)
     assert optimizer.state_dict()["state"][0]["sum"].tolist() == [5, 5]
-    other = optim.Adagrad([place], lr=0.5, initial_accumulator_value=3.0)
-    assert other.state_dict()["state"][0]["sum"].tolist() == [3, 3]
 
 
 def test_arguments_that_are_accepted_or_refused_by_name() -> None:

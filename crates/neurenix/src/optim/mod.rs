@@ -300,7 +300,7 @@ impl Optimizer {
                 named.insert(STEPS.to_owned(), count(steps, &member.parameter)?);
             }
             let step = taken(member.step, member.skipped.as_ref())?;
-            if step == 0 && member.state.is_empty() {
+            if step == 0 {
                 continue;
             }
             named.insert(format!("{i}.{STEP}"), count(step, &member.parameter)?);
@@ -331,6 +331,7 @@ impl Optimizer {
         let mut members = Vec::new();
         for (i, (rule, member)) in self.ruled().enumerate() {
             let (parameter, names) = (member.parameter.tensor(), rule.state_names());
+            let has_step = state.contains_key(&format!("{i}.{STEP}"));
             let step = match state.get(&format!("{i}.{STEP}")) {
                 Some(step) => count(step).ok_or_else(|| {
                     wrong(format!("{i}.{STEP} is not a count: expected a whole number of at least 0"))
@@ -349,12 +350,13 @@ impl Optimizer {
                 }
                 tensors.push(given.to_device(parameter.device())?.evaluated()?);
             }
-            // A parameter that never had a gradient has no state, unless its first state was given.
-            let complete = if step > 0 || !tensors.is_empty() { names.len() } else { 0 };
+            // A parameter that never had a gradient has no state, or one that its first step begins with.
+            let is_first = has_step && !tensors.is_empty();
+            let complete = if step > 0 || is_first { names.len() } else { 0 };
             if tensors.len() != complete {
                 return Err(wrong(format!("the state of parameter {i} is incomplete")));
             }
-            known += tensors.len() + usize::from(state.contains_key(&format!("{i}.{STEP}")));
+            known += tensors.len() + usize::from(step > 0 || is_first);
             members.push((tensors, step));
         }
         if known != state.len() {
