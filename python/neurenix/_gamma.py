@@ -12,7 +12,7 @@ from typing import Any
 
 from . import _coefficients as table
 from . import _engine
-from ._derivative import differentiable, elementwise, narrowed, polynomial, select, wide
+from ._derivative import differentiable, elementwise, narrowed, polynomial, select, wide, wide_dtype
 from ._engine import Tensor
 
 BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330)
@@ -176,11 +176,10 @@ def _floats(name: str, *inputs: Any) -> tuple[list[Tensor], list[Tensor]]:
     if not tensors:
         raise TypeError(f"{name}: expected at least one tensor")
     like = next((each for each in tensors if each.is_floating_point()), None)
-    dtype, device = "float32" if like is None else like.dtype, tensors[0].device
+    dtype, device = _engine.get_default_dtype() if like is None else like.dtype, tensors[0].device
     given = [each if isinstance(each, Tensor) else _engine.full((), each, dtype=dtype, device=device) for each in inputs]
     common: Any = given[0].dtype
     shape = _engine.broadcast_shapes(*(tuple(each.shape) for each in given))
     for each in given[1:]:
         common = _engine.promote_types(common, each.dtype)
-    common = common if common.name in ("float32", "float64") else "float32"
-    return given, [each.to(common).expand(shape) for each in given]
+    return given, [each.to(wide_dtype(common)).expand(shape) for each in given]

@@ -11,6 +11,7 @@ from ._bessel import i0
 from ._derivative import elementwise as _elementwise
 from ._derivative import select as _select
 from ._engine import Tensor
+from ._floating import floating_dtype as _floating_dtype
 from ._gamma import digamma, lgamma, mvlgamma, polygamma
 from ._incomplete import igamma, igammac
 
@@ -59,9 +60,9 @@ def _tensors(name: str, input: Any, other: Any) -> tuple[Tensor, Tensor]:
     if not isinstance(input, Tensor) and not isinstance(other, Tensor):
         raise TypeError(f"{name}: expected at least one tensor")
     if not isinstance(input, Tensor):
-        input = _engine.full((), input, dtype=other.dtype if other.is_floating_point() else "float32", device=other.device)
+        input = _engine.full((), input, dtype=_floating_dtype(other.dtype), device=other.device)
     if not isinstance(other, Tensor):
-        other = _engine.full((), other, dtype=input.dtype if input.is_floating_point() else "float32", device=input.device)
+        other = _engine.full((), other, dtype=_floating_dtype(input.dtype), device=input.device)
     return input, other
 
 
