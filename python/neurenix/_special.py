@@ -12,17 +12,15 @@ from ._derivative import elementwise as _elementwise
 from ._derivative import select as _select
 from ._engine import Tensor
 from ._floating import floating_dtype as _floating_dtype
-from ._gamma import digamma, lgamma, mvlgamma, polygamma
+from ._gamma import mvlgamma, polygamma
 from ._incomplete import igamma, igammac
 
 __all__ = [
-    "digamma",
     "erfc",
     "erfinv",
     "i0",
     "igamma",
     "igammac",
-    "lgamma",
     "logit",
     "mvlgamma",
     "polygamma",
@@ -84,6 +82,5 @@ def logit(input: Tensor, eps: float | None = None) -> Tensor:
     return _logit(input if eps is None else input.clamp(eps, 1 - eps))
 
 
-digamma, i0, lgamma = _guarded(digamma, "digamma"), _guarded(i0, "i0"), _guarded(lgamma, "lgamma")
-mvlgamma, polygamma = _guarded(mvlgamma, "mvlgamma"), _guarded(polygamma, "polygamma")
+i0, mvlgamma, polygamma = _guarded(i0, "i0"), _guarded(mvlgamma, "mvlgamma"), _guarded(polygamma, "polygamma")
 _guard(globals())

@@ -107,7 +107,7 @@ EXCEPTIONS = {
     "unfold": "in the crate neurenix: ViewStep::Windows",
     **dict.fromkeys(("digits", "linear", "load_safetensors", "with_features"), "in the crate neurenix: layers, data and files"),
     **dict.fromkeys(
-        ("digamma", "i0", "igamma", "igammac", "lgamma", "logit", "mvlgamma", "polygamma"),
+        ("i0", "igamma", "igammac", "logit", "mvlgamma", "polygamma"),
         "formulas with derivatives of their own, in Python's _derivative.py",
     ),
     **dict.fromkeys(
