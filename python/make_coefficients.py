@@ -1,4 +1,5 @@
-"""Writes neurenix/_coefficients.py: polynomials for the special functions, one for each precision.
+"""Writes neurenix/_coefficients.py and crates/phynexus/src/op/gamma/coefficients.rs: polynomials for the special functions,
+one for each precision.
 
 Each is a Chebyshev interpolation, cut where its terms are below the precision and expanded in powers, computed with 40
 digits. Run it with an interpreter that has mpmath: ``python make_coefficients.py``.
@@ -55,7 +56,8 @@ def lgamma_middle(t: Any) -> Any:
     return mp.loggamma(x) / (x - 2)
 
 
-ROOT = mp.findroot(mp.digamma, 1.46)
+with mp.workdps(80):
+    ROOT = mp.findroot(mp.digamma, 1.46)
 
 
 def digamma_near(t: Any) -> Any:
@@ -84,22 +86,21 @@ def erfcx(t: Any) -> Any:
     return (1 + 2 * x) * small
 
 
+ENGINE = {
+    "LGAMMA_NEAR": (lgamma_near, "`lgamma(x) / ((x - 1) (x - 2))` for x from 1 to 3, in `x - 2`"),
+    "LGAMMA_MIDDLE": (lgamma_middle, "`lgamma(x) / (x - 2)` for x from 3 to 8, in `(x - 5.5) / 2.5`"),
+    "DIGAMMA_NEAR": (digamma_near, "`digamma(x) / (x - root)` for x from 1 to 3, in `x - 2`"),
+    "DIGAMMA_MIDDLE": (digamma_middle, "`digamma(x)` for x from 3 to 8, in `(x - 5.5) / 2.5`"),
+}
 TABLES = {
-    "LGAMMA_NEAR": (lgamma_near, "lgamma(x) / ((x - 1) (x - 2)) for x from 1 to 3, in x - 2."),
-    "LGAMMA_MIDDLE": (lgamma_middle, "lgamma(x) / (x - 2) for x from 3 to 8, in (x - 5.5) / 2.5."),
-    "DIGAMMA_NEAR": (digamma_near, "digamma(x) / (x - root) for x from 1 to 3, in x - 2."),
-    "DIGAMMA_MIDDLE": (digamma_middle, "digamma(x) for x from 3 to 8, in (x - 5.5) / 2.5."),
     "I0_FAR": (bessel_far(0), "sqrt(x) exp(-x) i0(x) for x from 8, in 16 / x - 1."),
     "I1_FAR": (bessel_far(1), "sqrt(x) exp(-x) i1(x) for x from 8, in 16 / x - 1."),
     "ERFCX": (erfcx, "(1 + 2 x) erfcx(x) for x from 0, in (x - 3.75) / (x + 3.75)."),
 }
 
 
-def main() -> None:
+def python() -> str:
     lines = ['"""Polynomials from the highest power down. Made by make_coefficients.py: do not edit."""', ""]
-    # Two parts, whose sum has the digits that cancel near the root.
-    high = mp.mpf(int(ROOT * 2**20)) / 2**20
-    lines += ["# Where digamma is 0: a short number and the rest.", f"DIGAMMA_ROOT = ({float(high)!r}, {float(ROOT - high)!r})", ""]
     for name, (function, meaning) in TABLES.items():
         series = chebyshev(function)
         lines += [f"# {meaning}", f"{name} = {{"]
@@ -107,7 +108,33 @@ def main() -> None:
             terms = [repr(float(value)) for value in powers(cut(series, below))]
             lines += [f'    "{dtype}": (', *(f"        {', '.join(terms[at : at + 4])}," for at in range(0, len(terms), 4)), "    ),"]
         lines += ["}", ""]
-    (Path(__file__).parent / "neurenix" / "_coefficients.py").write_text("\n".join(lines[:-1]) + "\n")
+    return "\n".join(lines[:-1]) + "\n"
+
+
+def rust() -> str:
+    lines = ["//! Polynomials from the lowest power up. Made by `python/make_coefficients.py`: do not edit.", ""]
+    # The sum has the digits that cancel near the root.
+    lines += ["/// Where digamma is 0: a sum of numbers of 20, 24, 24 and 53 bits."]
+    parts, rest = [], ROOT
+    for size in (20, 24, 24, 53):
+        unit = mp.mpf(2) ** (mp.floor(mp.log(rest, 2)) + 1 - size)
+        parts.append(mp.floor(rest / unit) * unit)
+        rest -= parts[-1]
+    lines += [f"pub const DIGAMMA_ROOT: [f64; 4] = [{', '.join(repr(float(part)) for part in parts)}];"]
+    for name, (function, meaning) in ENGINE.items():
+        series = chebyshev(function)
+        for dtype, below in CUT.items():
+            terms = [repr(float(value)) for value in powers(cut(series, below))][::-1]
+            lines += ["", f"/// {meaning}, to the precision of `{dtype}`."]
+            lines += [f"pub const {name}_{dtype[-2:]}: [f64; {len(terms)}] = ["]
+            lines += [*(f"    {term}," for term in terms), "];"]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    here = Path(__file__).parent
+    (here / "neurenix" / "_coefficients.py").write_text(python())
+    (here.parent / "crates/phynexus/src/op/gamma/coefficients.rs").write_text(rust())
 
 
 if __name__ == "__main__":

@@ -257,7 +257,8 @@ def functions() -> str:
     lines = ["# Elementwise functions", ""]
     lines += ["Every function here is one row of a table in the engine, which Rust, Python, every device and the tests share.", ""]
     lines += ["`python/make_stubs.py` writes this page. The last column is the error that a device may make in `float32`, in", ""]
-    lines[-1:] = ["units in the last place; 0 means that the result is exact or correctly rounded.", ""]
+    lines[-1:] = ["units in the last place; 0 means that the result is exact or correctly rounded. Below 0, `lgamma` and `digamma` are"]
+    lines += ["differences, and their errors are relative to the terms.", ""]
     for title, file in (("One operand", "unary.rs"), ("Two operands", "binary.rs")):
         lines += [f"## {title}", "", "| function | result | dtypes | error |", "|---|---|---|---|"]
         _, *parts = row.split((OPERATIONS / file).read_text())

@@ -127,7 +127,7 @@ class Compiled:
         kinds = tuple((each.shape, each.dtype.name, each.device.name) for each in given)
         settings = (
             *(_engine.is_grad_enabled(), _engine.autocast_dtype(), _engine.get_default_device().name),
-            _engine.get_float32_matmul_precision(),
+            *(_engine.get_float32_matmul_precision(), _engine.get_default_dtype().name),
         )
         key = (shape, kinds, settings)
         try:

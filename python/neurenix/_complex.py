@@ -8,7 +8,6 @@ PyTorch's convention, so nothing converts it.
 
 from __future__ import annotations
 
-import builtins
 import operator
 import sys
 import warnings
@@ -286,7 +285,9 @@ def as_complex(x: Any, like: Tensor) -> ComplexTensor:
     if isinstance(x, ComplexTensor):
         return x
     if isinstance(x, Tensor):
-        return x.to(x.dtype.to_complex())  # type: ignore[return-value]
+        # Integers do not change the precision of a complex tensor.
+        kind = like.dtype if like.dtype.is_complex and not x.is_floating_point() else x.dtype.to_complex()
+        return x.to(kind)  # type: ignore[return-value]
     if isinstance(x, (int, float, complex)) and not hasattr(x, "dtype"):
         z = complex(x)
         return wrap(_engine.tensor([z.real, z.imag], dtype=like.dtype.to_real(), device=like.device))
@@ -348,8 +349,8 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool
         raise TypeError(f"an array of {array.dtype} cannot be converted to a tensor: convert it to a numeric type first")
     if kind is None:
         # Python's numbers, and integers, have the default precision.
-        own = _precise(data) and array.dtype.name in ("complex128", "float64")
-        kind = _engine.dtype("complex128" if own else "complex64")
+        found = _precisions(data)
+        kind = _engine.dtype(max(found)).to_complex() if found else _engine.get_default_dtype().to_complex()
     array = numpy.ascontiguousarray(array.astype(kind.name)).reshape(array.shape)
     pair = numpy.stack([array.real, array.imag], -1)  # pyright: ignore
     made = wrap(_engine.tensor(pair, device=device))
@@ -363,12 +364,14 @@ def _plain(data: Any) -> Any:
     return data.detach().cpu().numpy() if isinstance(data, Tensor) else data
 
 
-def _precise(data: Any) -> bool:
-    """Whether there is an array or a tensor, or a NumPy number, of double precision among the data."""
+def _precisions(data: Any) -> set[str]:
+    """``float32`` or ``float64``, or both: those of the arrays, tensors and NumPy numbers of fractions among the data."""
     if isinstance(data, (list, tuple)):
-        return builtins.any(_precise(part) for part in data)
+        return set().union(*map(_precisions, data))
     name = getattr(getattr(data, "dtype", None), "name", "")
-    return name in ("complex128", "float64")
+    if name.startswith(("float", "bfloat", "complex")):
+        return {"float64" if name in ("float64", "complex128") else "float32"}
+    return set()
 
 
 def with_complex(name: str, function: Any) -> Any:

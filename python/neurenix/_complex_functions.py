@@ -16,8 +16,8 @@ _of = _engine.Pair.of
 
 
 def _kind(dtype: Any) -> Any:
-    """A complex dtype; the default is ``complex64``."""
-    kind = _engine.dtype("complex64" if dtype is None else dtype)
+    """A complex dtype; without ``dtype``, that of the default dtype."""
+    kind = _engine.get_default_dtype() if dtype is None else _engine.dtype(dtype)
     return kind if kind.is_complex else kind.to_complex()
 
 
@@ -140,7 +140,7 @@ def where(condition: Tensor, first: Any = None, second: Any = None, /) -> Any:
 
 
 def _default(condition: Tensor) -> Tensor:
-    return _engine.zeros((), dtype="float32", device=condition.device).to("complex64")
+    return _engine.zeros((), device=condition.device).to(_engine.get_default_dtype().to_complex())
 
 
 def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Tensor]:

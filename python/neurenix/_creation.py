@@ -162,7 +162,7 @@ def eye(
     # Beyond the matrix a diagonal is empty.
     k = builtins.max(-n_rows, builtins.min(k, columns))
     rows = _engine.arange(n_rows, device=device).unsqueeze(1)
-    made = (_engine.arange(columns, device=device) == rows + k).to("float32" if dtype is None else dtype)
+    made = (_engine.arange(columns, device=device) == rows + k).to(_engine.get_default_dtype() if dtype is None else dtype)
     return made.requires_grad_() if requires_grad else made
 
 
@@ -197,7 +197,7 @@ def _evenly(start: int, stop: int, count: int, device: Any) -> Tensor:
     """Evenly spaced numbers, computed in ``float32`` from both ends as in PyTorch, whose conversion to integers
     truncates.
     """
-    step = (_engine.tensor(float(stop - start)) / max(count - 1, 1)).item()
+    step = (_engine.tensor(stop - start, dtype="float32") / max(count - 1, 1)).item()
     place = _engine.arange(count, dtype="float32", device=device)
     step_of = _engine.full((), step, dtype="float32", device=device)
     upper = stop - step_of * (count - 1 - place)
@@ -242,7 +242,7 @@ def result_type(*arrays_and_dtypes: Any) -> dtype:
         if isinstance(number, complex):
             result = result if result.is_complex else result.to_complex()
         elif isinstance(number, float) and not (result.is_floating_point or result.is_complex):
-            result = _engine.dtype("float32")
+            result = _engine.get_default_dtype()
         elif not isinstance(number, bool) and result.name == "bool":
             result = _engine.dtype("int64")
     return result

@@ -8,6 +8,7 @@ from typing import Any
 
 from . import _engine
 from ._engine import Tensor
+from ._floating import floating_dtype
 
 
 def differentiable(value: Tensor, *links: tuple[Tensor, Callable[[], Tensor]]) -> Tensor:
@@ -31,17 +32,23 @@ def differentiable(value: Tensor, *links: tuple[Tensor, Callable[[], Tensor]]) -
     return value
 
 
+def wide_dtype(dtype: _engine.dtype) -> _engine.dtype:
+    """``float32`` for floats of 8 or 16 bits, the other floats themselves, and that of the default dtype for integers."""
+    dtype = floating_dtype(dtype)
+    return dtype if dtype.itemsize > 2 else _engine.dtype("float32")
+
+
 def wide(input: Tensor) -> Tensor:
-    """In the dtype in which special functions are computed: ``float64`` is kept, all others become ``float32``."""
-    return input if input.dtype.name in ("float32", "float64") else input.to("float32")
+    """In the dtype in which special functions are computed."""
+    return input.to(wide_dtype(input.dtype))
 
 
 def narrowed(result: Tensor, *inputs: Tensor) -> Tensor:
-    """A result in the dtype of the inputs, if these are floats."""
+    """A result in the dtype of the inputs, or the default dtype if these are integers."""
     dtype: Any = inputs[0].dtype
     for other in inputs[1:]:
         dtype = _engine.promote_types(dtype, other.dtype)
-    return result.to(dtype) if dtype.is_floating_point else result
+    return result.to(floating_dtype(dtype))
 
 
 def elementwise(slope: Callable[[Tensor], Tensor]) -> Callable[[Callable[[Tensor], Tensor]], Callable[[Tensor], Tensor]]:

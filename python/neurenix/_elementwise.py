@@ -8,6 +8,7 @@ from . import _engine, _engine_methods
 from ._arguments import guard as _guard
 from ._engine import Tensor
 from ._creation import full_like
+from ._floating import floating as _floating
 from ._operands import _binary, _pair, _tensor, _unary
 from ._table import abs, acos, acosh, asin, asinh, atan, atan2, atanh
 
@@ -125,7 +126,7 @@ def copysign(x1: Any, x2: Any, /) -> Tensor:
     x1, x2 = _pair(x1, x2)
     x2 = _tensor(x2, x1)
     if not x1.is_floating_point() and not x2.is_floating_point():
-        x1, x2 = x1.float(), x2.float()
+        x1, x2 = _floating(x1), _floating(x2)
     return _engine.copysign(x1, x2)
 
 

@@ -2002,6 +2002,9 @@ def full_like(input: Tensor, fill_value: Number, *, dtype: DTypeLike | None=None
 def get_default_device() -> Device:
     ...
 
+def get_default_dtype() -> dtype:
+    ...
+
 def get_float32_matmul_precision() -> str:
     ...
 
@@ -2261,6 +2264,9 @@ def set_autocast_dtype(dtype: DTypeLike | None) -> None:
     ...
 
 def set_default_device(device: DeviceLike | None) -> None:
+    ...
+
+def set_default_dtype(dtype: DTypeLike) -> None:
     ...
 
 def set_float32_matmul_precision(precision: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from . import _engine
 from ._engine import Tensor
+from ._floating import floating
 
 METHODS = [
     "add", "gather", "index_add", "log10", "masked_fill", "masked_scatter", "nonzero", "norm", "repeat_interleave", "scatter",
@@ -50,7 +51,7 @@ def sub(self: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
 
 def log10(self: Tensor) -> Tensor:
     """The logarithm to base 10 of each element."""
-    return _log10(self if self.is_floating_point() else self.float())
+    return _log10(floating(self))
 
 
 def sign(self: Tensor) -> Tensor:

@@ -60,21 +60,21 @@ def randint_like(
 def range(
     start: float = 0, end: float | None = None, step: float = 1, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
-    """``start``, ``start + step``, ... up to ``end``, including it, by default as ``float32``. A single number is
+    """``start``, ``start + step``, ... up to ``end``, including it, by default in the default dtype. A single number is
     ``end``.
     """
     first, last = (0, start) if end is None else (start, end)
     if step == 0 or (last - first) / step < 0:
         raise ValueError(f"range: a step of {step} does not lead from {first} to {last}")
-    kind = _engine.dtype("float32" if dtype is None else dtype)
+    kind = _engine.get_default_dtype() if dtype is None else _engine.dtype(dtype)
     place = _engine.arange(math.floor((last - first) / step) + 1, device=device)
     made = place.to(kind) * step + first if kind.is_floating_point else (place * int(step) + int(first)).to(kind)
     return made.requires_grad_() if requires_grad else made
 
 
 def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    """A tensor without dimensions, by default of ``float32``."""
-    return _engine.full((), s, dtype=dtype or "float32", device=device, requires_grad=requires_grad)
+    """A tensor without dimensions, by default of the default dtype."""
+    return _engine.full((), s, dtype=dtype or _engine.get_default_dtype(), device=device, requires_grad=requires_grad)
 
 
 def empty_strided(size: Any, stride: Any, **options: Any) -> Tensor:

@@ -238,7 +238,7 @@ def logspace(
     [1.0, 2.0, 4.0, 8.0]
     """
     start, end = (each.item() if isinstance(each, Tensor) else each for each in (start, end))
-    kind = _engine.dtype("float32" if dtype is None else dtype)
+    kind = _engine.get_default_dtype() if dtype is None else _engine.dtype(dtype)
     if not kind.is_integer:
         inner = kind if kind.is_floating_point else "float64"
         exponents = _engine.linspace(start, end, steps, dtype=inner, device=device)
@@ -271,14 +271,24 @@ def is_floating_point(input: Tensor) -> bool:
 
 
 def get_default_dtype() -> Any:
-    """The dtype of new tensors created from Python floats: ``float32``."""
-    return _engine.dtype("float32")
+    """What ``set_default_dtype`` set: ``float32`` at the start."""
+    return _engine.get_default_dtype()
 
 
 def set_default_dtype(d: Any) -> None:
-    """Accepts only ``float32``, which is always the default."""
-    if _engine.dtype(d).name != "float32":
-        raise NotImplementedError(f"set_default_dtype: only float32 is supported, got {_engine.dtype(d)}; pass dtype= to each call")
+    """Sets the dtype of floats that neither an argument nor a tensor decides: ``float16``, ``bfloat16``, ``float32`` or
+    ``float64``. It is that of Python floats in ``tensor``, of ``zeros``, ``rand`` and the other functions that create
+    tensors, of the parameters of layers, of fractions of integers (``x / 2``, ``mean``, ``sin``), and of integer tensors
+    combined with a Python float. Complex numbers are then ``complex128`` for ``float64``, else ``complex64``. NumPy's
+    arrays and numbers keep their dtypes. The setting applies to the whole process.
+
+    >>> import neurenix as nx
+    >>> nx.set_default_dtype(nx.float64)
+    >>> nx.tensor([0.5]).dtype, (nx.tensor([1, 2]) / 2).dtype, nx.nn.Linear(2, 1).weight.dtype
+    (neurenix.float64, neurenix.float64, neurenix.float64)
+    >>> nx.set_default_dtype(nx.float32)
+    """
+    _engine.set_default_dtype(d)
 
 
 _guard(globals())

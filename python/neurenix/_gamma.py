@@ -1,8 +1,7 @@
-"""The gamma function and its relatives: lgamma, digamma, polygamma, zeta.
+"""Relatives of the gamma function: polygamma, zeta, mvlgamma. ``lgamma`` and ``digamma`` are the engine's.
 
-Near 1 and 2 the formulas are polynomials times the factors that vanish there, so relative errors stay small. From 8 on
-they are the asymptotic series (Abramowitz and Stegun, 6.1.40, 6.3.18). Negative arguments are reflected (6.1.17, 6.3.7,
-6.4.7): there, errors are relative to the terms of that formula, not to a result near 0.
+Negative arguments are reflected (Abramowitz and Stegun, 6.4.7): there, errors are relative to the terms of that formula,
+not to a result near 0.
 """
 
 from __future__ import annotations
@@ -10,16 +9,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from . import _coefficients as table
 from . import _engine
-from ._derivative import differentiable, elementwise, narrowed, polynomial, select, wide
+from ._derivative import differentiable, elementwise, narrowed, polynomial, select, wide, wide_dtype
 from ._engine import Tensor
+from ._table import digamma, lgamma
 
 BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330)
 """The Bernoulli numbers of even index, from the second on."""
 
 _STIRLING = [number / (2 * k * (2 * k - 1)) for k, number in enumerate(BERNOULLI, 1)][::-1]
-_DIGAMMA_FAR = [number / (2 * k) for k, number in enumerate(BERNOULLI, 1)][::-1]
 _EULER_MACLAURIN = [number / math.factorial(2 * k) for k, number in enumerate(BERNOULLI, 1)]
 _HALF_LOG_TAU = 0.9189385332046727
 
@@ -37,63 +35,6 @@ def stirling_rest(x: Tensor) -> Tensor:
     """``lgamma(x) - (x - 0.5) log(x) + x - log(2 pi) / 2``, for x from 8."""
     inverse = 1 / x
     return polynomial(inverse * inverse, _STIRLING) * inverse
-
-
-def _shifted(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The argument y from 1 on at which the function is computed; ``y - 2``, without rounding, for y from 1 to 3; y
-    within 3 to 8 as the operand of the polynomials; and y from 8 on."""
-    y = select(x, [(x < 1, x + 1), (x < 0, 1 - x)])
-    t = select(x - 2, [(x < 1, x - 1), (x < 0, -x - 1)])
-    return y, t.clamp(-1, 1), (y.clamp(3, 8) - 5.5) / 2.5, y.clamp(min=8)
-
-
-def _lgamma_slope(x: Tensor) -> Tensor:
-    return digamma(x)
-
-
-@elementwise(_lgamma_slope)
-def lgamma(input: Tensor) -> Tensor:
-    """The logarithm of the absolute value of the gamma function; infinite at 0, -1, -2 and so on.
-
-    >>> import neurenix as nx
-    >>> nx.lgamma(nx.tensor([0.5, 5.0]))
-    tensor([0.5724, 3.1781])
-    """
-    x, kind = input, input.dtype.name
-    y, near, middle, far = _shifted(x)
-    low = (near + 1) * near * polynomial(near, table.LGAMMA_NEAR[kind])
-    mid = (y - 2) * polynomial(middle, table.LGAMMA_MIDDLE[kind])
-    high = (far - 0.5) * (far.log() - 1) + (stirling_rest(far) + (_HALF_LOG_TAU - 0.5))
-    value = select(low, [(y > 3, mid), (y > 8, high)])
-    small = value - x.abs().log()
-    reflected = math.log(math.pi) - _pi_fraction(x).sin().abs().log() - value
-    return select(value, [(x < 1, small), (x < 0, reflected), (_is_pole(x), math.inf)])
-
-
-def _digamma_slope(x: Tensor) -> Tensor:
-    return polygamma(1, x)
-
-
-@elementwise(_digamma_slope)
-def digamma(input: Tensor) -> Tensor:
-    """The derivative of ``lgamma``: minus infinity at 0, NaN at -1, -2 and so on.
-
-    >>> import neurenix as nx
-    >>> nx.digamma(nx.tensor([0.5, 1.0]))
-    tensor([-1.9635, -0.5772])
-    """
-    x, kind = input, input.dtype.name
-    y, near, middle, far = _shifted(x)
-    high, low = table.DIGAMMA_ROOT
-    first = (near - (high - 2) - low) * polynomial(near, table.DIGAMMA_NEAR[kind])
-    second = polynomial(middle, table.DIGAMMA_MIDDLE[kind])
-    inverse = 1 / far
-    square = inverse * inverse
-    third = far.log() - 0.5 * inverse - polynomial(square, _DIGAMMA_FAR) * square
-    value = select(first, [(y > 3, second), (y > 8, third)])
-    angle = _pi_fraction(x)
-    reflected = value - math.pi * angle.cos() / angle.sin()
-    return select(value, [(x < 1, value - 1 / x), (x < 0, reflected), (_is_pole(x) & (x < 0), math.nan)])
 
 
 def hurwitz(s: Any, q: Tensor) -> Tensor:
@@ -176,11 +117,10 @@ def _floats(name: str, *inputs: Any) -> tuple[list[Tensor], list[Tensor]]:
     if not tensors:
         raise TypeError(f"{name}: expected at least one tensor")
     like = next((each for each in tensors if each.is_floating_point()), None)
-    dtype, device = "float32" if like is None else like.dtype, tensors[0].device
+    dtype, device = _engine.get_default_dtype() if like is None else like.dtype, tensors[0].device
     given = [each if isinstance(each, Tensor) else _engine.full((), each, dtype=dtype, device=device) for each in inputs]
     common: Any = given[0].dtype
     shape = _engine.broadcast_shapes(*(tuple(each.shape) for each in given))
     for each in given[1:]:
         common = _engine.promote_types(common, each.dtype)
-    common = common if common.name in ("float32", "float64") else "float32"
-    return given, [each.to(common).expand(shape) for each in given]
+    return given, [each.to(wide_dtype(common)).expand(shape) for each in given]

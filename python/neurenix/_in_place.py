@@ -387,8 +387,8 @@ def polygamma(self: Tensor, n: int) -> Tensor:
 _ELEMENTWISE = """
 absolute addbmm addmm addmv addr arccos arccosh arcsin arcsinh arctan arctan2 arctanh baddbmm bitwise_and
 bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor clamp_max clamp_min clip copysign cumprod
-cumsum deg2rad digamma divide eq erfc erfinv fix float_power fmod frac gcd ge greater greater_equal gt heaviside hypot
-i0 igamma igammac lcm ldexp le less less_equal lgamma log10 logical_and logical_not logical_or logical_xor logit lt
+cumsum deg2rad divide eq erfc erfinv fix float_power fmod frac gcd ge greater greater_equal gt heaviside hypot
+i0 igamma igammac lcm ldexp le less less_equal log10 logical_and logical_not logical_or logical_xor logit lt
 multiply mvlgamma nan_to_num ne negative nextafter not_equal polygamma put rad2deg renorm sgn sign square subtract
 tril triu true_divide xlogy
 """

@@ -16,7 +16,8 @@ from typing import Any
 from . import _engine
 from ._derivative import differentiable, narrowed, polynomial, select
 from ._engine import Tensor
-from ._gamma import _HALF_LOG_TAU, _floats, digamma, lgamma, stirling_rest
+from ._gamma import _HALF_LOG_TAU, _floats, stirling_rest
+from ._table import digamma, lgamma
 
 _DEPTH = {"float32": 18.0, "float64": 40.0}
 """Integrands are followed until they have fallen by exp of this."""

@@ -21,8 +21,8 @@ class _Info:
     def default_dtypes(self, *, device: Any = None) -> dict[str, dtype]:
         """The default dtypes of new tensors."""
         return {
-            "real floating": dtype("float32"),
-            "complex floating": dtype("complex64"),
+            "real floating": _engine.get_default_dtype(),
+            "complex floating": _engine.get_default_dtype().to_complex(),
             "integral": dtype("int64"),
             "indexing": dtype("int64"),
         }

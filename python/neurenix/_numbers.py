@@ -7,8 +7,10 @@ from typing import Any
 
 from . import _engine
 from ._arguments import guard as _guard
+from ._derivative import wide_dtype
 from ._elementwise import divide, logaddexp, remainder
 from ._engine import Tensor, where
+from ._floating import floating as _floating, floating_dtype as _floating_dtype
 from ._operands import _tensor
 
 __all__ = [
@@ -17,18 +19,14 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _float(input: Tensor) -> Tensor:
-    return input if input.is_floating_point() else input.float()
-
-
 def deg2rad(input: Tensor) -> Tensor:
     """Degrees as radians."""
-    return _float(input) * (math.pi / 180)
+    return _floating(input) * (math.pi / 180)
 
 
 def rad2deg(input: Tensor) -> Tensor:
     """Radians as degrees."""
-    return _float(input) * (180 / math.pi)
+    return _floating(input) * (180 / math.pi)
 
 
 def fix(input: Tensor) -> Tensor:
@@ -90,8 +88,10 @@ def isreal(input: Tensor) -> Tensor:
 
 
 def ldexp(input: Tensor, other: Tensor) -> Tensor:
-    """``input * 2 ** other``."""
-    return input * 2.0 ** _float(other)
+    """``input * 2 ** other``; integers as ``other`` do not change the dtype of floats."""
+    kind = _floating_dtype(_engine.promote_types(input.dtype, other.dtype))
+    # The power may be out of range where the product is not.
+    return (input * 2.0 ** other.to(wide_dtype(kind))).to(kind)
 
 
 def frexp(input: Tensor) -> tuple[Tensor, Tensor]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from . import _engine
 from ._complex import ComplexTensor, as_complex, full, tensor as _new
 from ._engine import NoComplexNumbers, Tensor
 
@@ -18,7 +19,7 @@ def _tensor(x: Any, beside: Tensor | None = None) -> Tensor:
         return _new(x, device=None if beside is None else beside.device)
     kind: Any = beside.dtype
     if isinstance(x, float) and not kind.is_floating_point:
-        kind = "float32"
+        kind = _engine.get_default_dtype()
     elif isinstance(x, bool):
         kind = "bool" if kind.name == "bool" else kind
     elif isinstance(x, int) and kind.name == "bool":

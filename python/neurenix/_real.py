@@ -7,6 +7,7 @@ import math
 
 from . import _engine
 from ._engine import Tensor
+from ._floating import floating
 
 
 def is_complex(self: Tensor) -> builtins.bool:
@@ -25,7 +26,7 @@ conj_physical = conj
 
 def angle(self: Tensor) -> Tensor:
     """The angles from the positive real axis: for real numbers pi below 0, else 0, and NaN for NaN."""
-    x = self.detach().to(self.dtype if self.dtype.is_floating_point else "float32")
+    x = floating(self.detach())
     return _engine.where(x.isnan(), x, (x < 0).to(x.dtype) * math.pi)
 
 

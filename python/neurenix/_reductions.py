@@ -47,7 +47,7 @@ def prod(
 def mean(
     x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False, dim: Axis = None, keepdim: bool = False
 ) -> Tensor:
-    """The mean over axes; integers give ``float32``."""
+    """The mean over axes; integers give the default dtype."""
     return x.mean(_axis(axis, dim), keepdims or keepdim, dtype)
 
 

@@ -11,17 +11,16 @@ from ._bessel import i0
 from ._derivative import elementwise as _elementwise
 from ._derivative import select as _select
 from ._engine import Tensor
-from ._gamma import digamma, lgamma, mvlgamma, polygamma
+from ._floating import floating_dtype as _floating_dtype
+from ._gamma import mvlgamma, polygamma
 from ._incomplete import igamma, igammac
 
 __all__ = [
-    "digamma",
     "erfc",
     "erfinv",
     "i0",
     "igamma",
     "igammac",
-    "lgamma",
     "logit",
     "mvlgamma",
     "polygamma",
@@ -59,9 +58,9 @@ def _tensors(name: str, input: Any, other: Any) -> tuple[Tensor, Tensor]:
     if not isinstance(input, Tensor) and not isinstance(other, Tensor):
         raise TypeError(f"{name}: expected at least one tensor")
     if not isinstance(input, Tensor):
-        input = _engine.full((), input, dtype=other.dtype if other.is_floating_point() else "float32", device=other.device)
+        input = _engine.full((), input, dtype=_floating_dtype(other.dtype), device=other.device)
     if not isinstance(other, Tensor):
-        other = _engine.full((), other, dtype=input.dtype if input.is_floating_point() else "float32", device=input.device)
+        other = _engine.full((), other, dtype=_floating_dtype(input.dtype), device=input.device)
     return input, other
 
 
@@ -83,6 +82,5 @@ def logit(input: Tensor, eps: float | None = None) -> Tensor:
     return _logit(input if eps is None else input.clamp(eps, 1 - eps))
 
 
-digamma, i0, lgamma = _guarded(digamma, "digamma"), _guarded(i0, "i0"), _guarded(lgamma, "lgamma")
-mvlgamma, polygamma = _guarded(mvlgamma, "mvlgamma"), _guarded(polygamma, "polygamma")
+i0, mvlgamma, polygamma = _guarded(i0, "i0"), _guarded(mvlgamma, "mvlgamma"), _guarded(polygamma, "polygamma")
 _guard(globals())

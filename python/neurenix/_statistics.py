@@ -12,6 +12,7 @@ from typing import Any
 from . import _engine
 from ._arguments import guard as _guard
 from ._engine import Tensor, where
+from ._floating import floating as _floating
 from ._methods import _added
 from ._reductions import diff
 from ._results import Histogram as _Histogram
@@ -52,7 +53,8 @@ def cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, a
     """
     if input.ndim > 2:
         raise ValueError(f"cov: expected at most 2 dimensions, got shape {tuple(input.shape)}")
-    x = (input if input.is_floating_point() else input.float()).reshape(-1, input.shape[-1] if input.ndim else 1)
+    x = input if aweights is None or input.is_floating_point() else input.to(aweights.dtype)
+    x = _floating(x).reshape(-1, input.shape[-1] if input.ndim else 1)
     weights = None
     for each in (fweights, aweights):
         if each is not None:
@@ -190,8 +192,7 @@ def gradient(input: Tensor, *, spacing: Any = None, dim: Any = None, edge_order:
 
 
 def _derivative(x: Tensor, axis: int, spacing: Any, edge_order: int) -> Tensor:
-    x = x if x.is_floating_point() else x.float()
-    x = x.movedim(axis, -1)
+    x = _floating(x).movedim(axis, -1)
     count = x.shape[-1]
     if count <= edge_order:
         raise ValueError(f"gradient: expected at least {edge_order + 1} points along dimension {axis}, got {count}")

@@ -27,6 +27,8 @@ __all__ = [
     "atanh",
     "erf",
     "sinc",
+    "lgamma",
+    "digamma",
     "floor",
     "ceil",
     "trunc",
@@ -61,6 +63,8 @@ acosh = _unary("acosh", "The inverse hyperbolic cosine; NaN below 1.")
 atanh = _unary("atanh", "The inverse hyperbolic tangent; infinite at -1 and 1, NaN outside.")
 erf = _unary("erf", "The error function, ``2 / sqrt(pi)`` times the integral of ``exp(-t^2)`` from 0 to x.")
 sinc = _unary("sinc", "``sin(pi x) / (pi x)``; 1 where x is 0.")
+lgamma = _unary("lgamma", "The logarithm of the absolute value of the gamma function; infinite at 0, -1, -2 and so on.")
+digamma = _unary("digamma", "The derivative of ``lgamma``: minus infinity at 0, NaN at -1, -2 and so on.")
 floor = _unary("floor", "The greatest whole number not above x.")
 ceil = _unary("ceil", "The least whole number not below x.")
 trunc = _unary("trunc", "x without its fraction.")

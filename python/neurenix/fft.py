@@ -149,7 +149,7 @@ def fftfreq(n: int, /, d: float = 1.0, *, dtype: Any = None, device: Any = None,
     """
     if n < 1:
         raise ValueError(f"fftfreq: n is {n}, it must be at least 1")
-    numbers = _engine.tensor([*range((n + 1) // 2), *range(-(n // 2), 0)], dtype=dtype or "float32", device=device)
+    numbers = _engine.tensor([*range((n + 1) // 2), *range(-(n // 2), 0)], dtype=dtype or _engine.get_default_dtype(), device=device)
     found = numbers / (n * d)
     return found.requires_grad_() if requires_grad else found
 
@@ -163,7 +163,7 @@ def rfftfreq(n: int, /, d: float = 1.0, *, dtype: Any = None, device: Any = None
     """
     if n < 1:
         raise ValueError(f"rfftfreq: n is {n}, it must be at least 1")
-    found = _engine.tensor(list(range(n // 2 + 1)), dtype=dtype or "float32", device=device) / (n * d)
+    found = _engine.tensor(list(range(n // 2 + 1)), dtype=dtype or _engine.get_default_dtype(), device=device) / (n * d)
     return found.requires_grad_() if requires_grad else found
 
 

@@ -21,8 +21,8 @@ from ._engine import Tensor, where as _where
 from ._gamma import mvlgamma as multigammaln, zeta
 from ._gaussian import erfcx, log_ndtr, ndtr, ndtri
 from ._incomplete import igamma as gammainc, igammac as gammaincc
-from ._special import _tensors, digamma, erfc, erfinv, i0, lgamma as gammaln, logit, polygamma, xlogy
-from ._table import erf, exp2, expm1, log1p, sinc
+from ._special import _tensors, erfc, erfinv, i0, logit, polygamma, xlogy
+from ._table import digamma, erf, exp2, expm1, lgamma as gammaln, log1p, sinc
 
 psi, modified_bessel_i0, modified_bessel_i1 = digamma, i0, i1
 """PyTorch's other names."""

@@ -3,7 +3,7 @@
 use phynexus::{
     DType, Device, Scalar, Tensor,
     schedule::capture::is_recording,
-    tensor::{Generator, GeneratorState},
+    tensor::{Generator, GeneratorState, default_dtype},
 };
 use pyo3::{prelude::*, types::PyTuple};
 
@@ -17,7 +17,7 @@ use crate::{
 };
 
 fn wanted(dtype: Option<Wanted>, device: Option<Named>) -> Result<(DType, Device)> {
-    Ok((dtype.map_or(DType::F32, |dtype| dtype.0), chosen(device)?))
+    Ok((dtype.map_or_else(default_dtype, |dtype| dtype.0), chosen(device)?))
 }
 
 fn made(tensor: Tensor, requires_grad: bool) -> Result<PyTensor> {
@@ -76,7 +76,7 @@ pub(crate) fn full(
 ) -> Result<PyTensor> {
     let natural = match fill_value.0 {
         Scalar::Bool(_) => DType::Bool,
-        Scalar::Float(_) => DType::F32,
+        Scalar::Float(_) => default_dtype(),
         Scalar::Int(_) => DType::I64,
         Scalar::UInt(_) => DType::U64,
     };
@@ -119,7 +119,7 @@ pub(crate) fn arange(
     };
     let step = step.map_or(Scalar::Int(1), |step| step.0);
     let fraction = [start, end, step].iter().any(|n| matches!(n, Scalar::Float(_)));
-    let dtype = dtype.map_or(if fraction { DType::F32 } else { DType::I64 }, |dtype| dtype.0);
+    let dtype = dtype.map_or(if fraction { default_dtype() } else { DType::I64 }, |dtype| dtype.0);
     made(Tensor::arange(start, end, step, dtype, chosen(device)?)?, requires_grad)
 }
 

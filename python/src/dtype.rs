@@ -1,6 +1,6 @@
 //! Element types in Python.
 
-use phynexus::{DType, DTypeKind, Device};
+use phynexus::{DType, DTypeKind, Device, tensor::default_dtype};
 use pyo3::{
     IntoPyObjectExt,
     prelude::*,
@@ -137,10 +137,10 @@ fn wanted(object: &Bound<'_, PyAny>) -> Result<PyDType> {
     if let Ok(class) = object.cast::<PyType>() {
         let name = class.name()?;
         return match name.to_str()? {
-            "float" => Ok(PyDType::real(DType::F32)),
+            "float" => Ok(PyDType::real(default_dtype())),
             "int" => Ok(PyDType::real(DType::I64)),
             "bool" => Ok(PyDType::real(DType::Bool)),
-            "complex" => Ok(PyDType::complex(DType::F32)),
+            "complex" => Ok(get_default_dtype().complex_type()),
             other => named(other).ok_or_else(unknown),
         };
     }
@@ -248,6 +248,24 @@ fn named(name: &str) -> Option<PyDType> {
 #[pyfunction]
 pub(crate) fn all_dtypes() -> Vec<PyDType> {
     DType::ALL.map(PyDType::real).into()
+}
+
+/// Sets the dtype of floats that neither a tensor nor an argument decides, for the whole process.
+#[pyfunction]
+pub(crate) fn set_default_dtype(dtype: AnyDType) -> Result<()> {
+    if dtype.0.is_complex {
+        return Err(type_error(format!(
+            "set_default_dtype: expected a dtype of real floats, got {}",
+            dtype.0.name()
+        )));
+    }
+    Ok(phynexus::tensor::set_default_dtype(dtype.0.component)?)
+}
+
+/// Returns what ``set_default_dtype`` set.
+#[pyfunction]
+pub(crate) fn get_default_dtype() -> PyDType {
+    PyDType::real(default_dtype())
 }
 
 /// Returns the dtype of the result of an operation on operands of these two dtypes.

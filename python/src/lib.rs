@@ -95,7 +95,7 @@ mod _engine {
             PyDataParallel, PyProcessGroup, broadcast_variables, collective, end_world, has_mpi, has_nccl,
             init_world, store_result,
         },
-        dtype::{PyDType, all_dtypes, dtype_or_device, promote_types},
+        dtype::{PyDType, all_dtypes, dtype_or_device, get_default_dtype, promote_types, set_default_dtype},
         error::_translated,
         functional::{
             dropout, embedding, interpolate, linear,

@@ -34,6 +34,7 @@ def _on_the_cpu() -> None:
     nx.set_default_device("cpu")
     # A test file that imports neurenix.torch has changed it.
     _engine.set_promotion("standard")
+    nx.set_default_dtype(nx.float32)
     nx.manual_seed(0)
 
 

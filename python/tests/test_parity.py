@@ -31,6 +31,7 @@ clamp: clamp_max clamp_min
 clone: conj positive real
 cumprod: cumulative_prod
 cumsum: cumulative_sum
+default_dtype: get_default_dtype
 div: divide
 eq: equal
 expand: expand_as
@@ -98,7 +99,6 @@ EXCEPTIONS = {
         "can_cast finfo iinfo is_floating_point isdtype result_type element_size itemsize nbytes".split(),
         "a question about dtypes, which Rust's DType answers",
     ),
-    **dict.fromkeys(("get_default_dtype", "set_default_dtype"), "Rust has no default dtype: every call names one"),
     **dict.fromkeys(("from_dlpack", "from_numpy", "numpy"), "exchange with Python libraries"),
     **dict.fromkeys(
         "get_device is_nonzero is_pinned is_same_size is_signed ndimension pin_memory".split(), "about Python objects"
@@ -107,7 +107,7 @@ EXCEPTIONS = {
     "unfold": "in the crate neurenix: ViewStep::Windows",
     **dict.fromkeys(("digits", "linear", "load_safetensors", "with_features"), "in the crate neurenix: layers, data and files"),
     **dict.fromkeys(
-        ("digamma", "i0", "igamma", "igammac", "lgamma", "logit", "mvlgamma", "polygamma"),
+        ("i0", "igamma", "igammac", "logit", "mvlgamma", "polygamma"),
         "formulas with derivatives of their own, in Python's _derivative.py",
     ),
     **dict.fromkeys(

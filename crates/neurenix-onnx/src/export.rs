@@ -26,6 +26,7 @@ use crate::{
 mod elementwise;
 mod emit;
 mod fuse;
+mod gamma;
 mod graph;
 mod leaves;
 mod lower;

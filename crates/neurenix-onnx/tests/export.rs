@@ -134,7 +134,7 @@ fn functions_of_one_element() {
     let positive = x.abs().unwrap().add_scalar(0.1).unwrap().to_dtype(DType::F32).unwrap();
     let positive = Tensor::from_slice(&positive.to_vec::<f32>().unwrap(), &[3, 5], cpu()).unwrap();
     type Function = fn(&Tensor) -> Result<Tensor>;
-    let functions: [(&str, Function); 33] = [
+    let functions: [(&str, Function); 35] = [
         ("neg", |x| x.neg()),
         ("abs", Tensor::abs),
         ("sign", Tensor::sign),
@@ -156,6 +156,8 @@ fn functions_of_one_element() {
         ("log1p", |x| x.mul_scalar(0.49)?.log1p()),
         ("erf", Tensor::erf),
         ("sinc", Tensor::sinc),
+        ("lgamma", |x| x.mul_scalar(4.7)?.lgamma()),
+        ("digamma", |x| x.mul_scalar(4.7)?.digamma()),
         ("floor", Tensor::floor),
         ("ceil", Tensor::ceil),
         ("trunc", Tensor::trunc),

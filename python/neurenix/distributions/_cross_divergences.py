@@ -11,7 +11,7 @@ from typing import Any
 
 from .. import _engine
 from .._engine import Tensor
-from .._gamma import digamma, lgamma
+from .._table import digamma, lgamma
 from ..special import xlogy
 from .bernoulli import Bernoulli
 from .beta import Beta

@@ -8,7 +8,7 @@ from typing import Any
 from .. import _engine, linalg
 from .._derivative import select
 from .._engine import Tensor
-from .._gamma import digamma, lgamma
+from .._table import digamma, lgamma
 from ._covariance import log_diagonal, squared_distance
 from .bernoulli import Bernoulli
 from .beta import Beta

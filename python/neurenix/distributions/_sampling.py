@@ -13,8 +13,9 @@ from collections.abc import Callable
 from .. import _engine
 from .._derivative import differentiable, select
 from .._engine import Tensor, rand, randn
-from .._gamma import lgamma, stirling_rest
+from .._gamma import stirling_rest
 from .._incomplete import log_weight, quantile_slope
+from .._table import lgamma
 from .utils import exponential_like, uniform_like
 
 _AT_ONCE = 3

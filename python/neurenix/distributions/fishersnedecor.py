@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import _engine
 from .._engine import Tensor
-from .._gamma import lgamma
+from .._table import lgamma
 from . import constraints
 from ._sampling import log_standard_gamma
 from .distribution import Distribution

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .._engine import Tensor
-from .._gamma import digamma, lgamma
+from .._table import digamma, lgamma
 from ..special import gammainc, xlogy
 from . import constraints
 from ._sampling import standard_gamma

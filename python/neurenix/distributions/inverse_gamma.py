@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import _engine
 from .._engine import Tensor
-from .._gamma import digamma, lgamma
+from .._table import digamma, lgamma
 from . import constraints
 from .gamma import Gamma
 from .transformed_distribution import TransformedDistribution

@@ -7,7 +7,8 @@ from typing import Any
 
 from .. import _engine
 from .._engine import Tensor, randn
-from .._gamma import lgamma, mvlgamma
+from .._gamma import mvlgamma
+from .._table import lgamma
 from . import constraints
 from .beta import Beta
 from .distribution import Distribution

@@ -6,7 +6,7 @@ from typing import Any
 
 from .. import _engine
 from .._engine import Tensor
-from .._gamma import lgamma
+from .._table import lgamma
 from . import constraints
 from ._probabilities import Probabilities
 from ._sampling import log_standard_gamma, poisson

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .._engine import Tensor
-from .._gamma import lgamma
+from .._table import lgamma
 from . import constraints
 from ._relaxed import Relaxed
 from .categorical import Categories

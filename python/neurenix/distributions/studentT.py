@@ -8,7 +8,7 @@ from typing import Any
 from .. import _engine
 from .._derivative import select
 from .._engine import Tensor, randn
-from .._gamma import digamma, lgamma
+from .._table import digamma, lgamma
 from . import constraints
 from ._sampling import standard_gamma
 from .distribution import Distribution

@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 from .. import _engine, linalg
 from .._engine import Tensor, randn
-from .._gamma import digamma, mvlgamma
+from .._gamma import mvlgamma
+from .._table import digamma
 from . import constraints
 from ._covariance import MATRICES, WithCovariance, log_diagonal
 from ._sampling import standard_gamma

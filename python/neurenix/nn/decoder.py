@@ -197,4 +197,4 @@ class Transformer(Module):
         """A mask (sz, sz) that prevents positions from attending to later ones: minus infinity above the diagonal, else
         zeros.
         """
-        return _engine.full((sz, sz), -float("inf"), device=device, dtype=dtype or "float32").triu(1)
+        return _engine.full((sz, sz), -float("inf"), device=device, dtype=dtype).triu(1)

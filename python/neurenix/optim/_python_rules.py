@@ -10,7 +10,7 @@ from .. import _effects, _engine
 from .._autograd import enable_grad, no_grad
 from .._creation import finfo
 from .._engine import Tensor
-from .optimizer import Optimizer, Params, check_choices
+from .optimizer import Optimizer, Params, check_choices, number_dtype
 
 __all__ = ["ASGD", "Adafactor", "Muon", "Rprop", "SparseAdam"]
 
@@ -66,8 +66,8 @@ def _next_step(state: Mapping[str, Any]) -> float:
 
 
 def _number(value: float) -> Tensor:
-    """PyTorch stores counts and rates as ``float32``, on the host."""
-    return _engine.tensor(value, dtype="float32", device="cpu")
+    """A count or a rate, which PyTorch stores on the host."""
+    return _engine.tensor(value, dtype=number_dtype(), device="cpu")
 
 
 def _mixed(old: Tensor, new: Tensor, share: float) -> Tensor:

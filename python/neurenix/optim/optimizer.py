@@ -256,6 +256,12 @@ class Optimizer(Hooked):
         return "\n".join([*lines, ")"])
 
 
+def number_dtype() -> _engine.dtype:
+    """The dtype of counts of steps, as in PyTorch: ``float64`` if that is the default dtype, else ``float32``."""
+    default = _engine.get_default_dtype()
+    return default if default.name == "float64" else _engine.dtype("float32")
+
+
 class _Native:
     """An optimiser of the engine, with its parameters and settings."""
 
@@ -284,8 +290,7 @@ class _Native:
         for name, tensor in self.optimizer.state().items():
             place, _, key = name.partition(".")
             if key:
-                # PyTorch stores counts as float32.
-                result.setdefault(int(place), {})[key] = tensor.float() if key == "step" else tensor
+                result.setdefault(int(place), {})[key] = tensor.to(number_dtype()) if key == "step" else tensor
         return result
 
     def put_state(self, state: Mapping[int, Mapping[str, Any]]) -> None:

@@ -27,7 +27,7 @@ def _window(formula: Callable[..., Tensor]) -> Callable[..., Tensor]:
         M: int, *args: Any, sym: bool = True, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
         **kwargs: Any,
     ) -> Tensor:
-        kind = _engine.dtype("float32" if dtype is None else dtype)
+        kind = _engine.get_default_dtype() if dtype is None else _engine.dtype(dtype)
         if not kind.is_floating_point:
             raise ValueError(f"{formula.__name__}: expected a floating-point dtype, got {kind.name}")
         if M < 0:

@@ -22,6 +22,7 @@ use phynexus::{
     DType, Device, Error, Tensor,
     schedule::capture::is_recording,
     shape::{contiguous_strides, normalize_axis},
+    tensor::default_dtype,
     text::show_shape,
 };
 use pyo3::{
@@ -112,7 +113,7 @@ impl PyTensor {
             Some(data) => convert(&data, dtype, device)?,
             None => {
                 let sizes = shape.as_ref().map_or(&[0][..], |shape| &shape.0);
-                Tensor::zeros(sizes, dtype.unwrap_or(DType::F32), chosen(device)?)?
+                Tensor::zeros(sizes, dtype.unwrap_or_else(default_dtype), chosen(device)?)?
             }
         };
         if let Some(shape) = shape {

@@ -177,7 +177,7 @@ pub(crate) fn where_(
             (Some(scalar), None) => {
                 let dtype = match scalar {
                     phynexus::Scalar::Bool(_) => phynexus::DType::Bool,
-                    phynexus::Scalar::Float(_) => phynexus::DType::F32,
+                    phynexus::Scalar::Float(_) => phynexus::tensor::default_dtype(),
                     _ => phynexus::DType::I64,
                 };
                 Ok(Tensor::full(&[], scalar, dtype, condition.device())?)

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use phynexus::{
     DType, Device, Scalar, Tensor, device::Storage, host_memory, schedule::capture::refuse_reading,
-    text::counted,
+    tensor::default_dtype, text::counted,
 };
 use pyo3::{
     IntoPyObjectExt,
@@ -81,10 +81,10 @@ fn from_lists(data: &Bound<'_, PyAny>, dtype: Option<DType>, device: Device) -> 
 }
 
 /// The default dtype of Python numbers: `bool` if all are bools, `int64` for integers (`uint64` if one needs it), else
-/// `float32`.
+/// the default dtype of floats.
 fn natural(numbers: &[Scalar]) -> DType {
     if numbers.is_empty() || numbers.iter().any(|n| matches!(n, Scalar::Float(_))) {
-        DType::F32
+        default_dtype()
     } else if numbers.iter().all(|n| matches!(n, Scalar::Bool(_))) {
         DType::Bool
     } else if numbers.iter().any(|n| matches!(n, Scalar::UInt(_))) {
@@ -121,7 +121,7 @@ impl<'py> Nested<'py> {
                 "a list mixes numbers with arrays or with tensors of several elements: use tensors of one shape only",
             ));
         }
-        let dtype = tensors.iter().map(Tensor::dtype).reduce(DType::promote).unwrap_or(DType::F32);
+        let dtype = tensors.iter().map(Tensor::dtype).reduce(DType::promote).unwrap_or_else(default_dtype);
         for tensor in &mut tensors {
             *tensor = if are_single { tensor.reshape(&[])? } else { tensor.clone() }.to_dtype(dtype)?;
         }

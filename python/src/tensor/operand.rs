@@ -36,7 +36,7 @@ impl Operand {
             Operand::Number(scalar) => {
                 let dtype = match scalar {
                     Scalar::Float(_) if beside.dtype().is_float() => beside.dtype(),
-                    Scalar::Float(_) => phynexus::DType::F32,
+                    Scalar::Float(_) => phynexus::tensor::default_dtype(),
                     Scalar::Bool(_) => phynexus::DType::Bool,
                     _ if beside.dtype() == phynexus::DType::Bool => phynexus::DType::I64,
                     _ => beside.dtype(),

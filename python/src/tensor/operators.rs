@@ -115,11 +115,19 @@ arithmetic! {
 /// A number as a tensor, for the left side of an operation.
 fn number_first(beside: &Tensor, value: Scalar) -> phynexus::Result<Tensor> {
     let dtype = match value {
-        Scalar::Float(_) if !beside.dtype().is_float() => phynexus::DType::F32,
+        Scalar::Float(_) if !beside.dtype().is_float() => phynexus::tensor::default_dtype(),
         _ if beside.dtype() == phynexus::DType::Bool => phynexus::DType::I64,
         _ => beside.dtype(),
     };
     Tensor::full(&[], value, dtype, beside.device())
+}
+
+/// The quotient rounded towards zero; that of integers is exact.
+fn truncated_quotient(a: &Tensor, b: &Tensor) -> phynexus::Result<Tensor> {
+    match a.dtype().promote(b.dtype()).is_integer() {
+        true => a.sub(&a.fmod(b)?)?.floor_divide(b),
+        false => a.div(b)?.trunc(),
+    }
 }
 
 #[pymethods]
@@ -325,13 +333,9 @@ impl PyTensor {
             Some("floor") => {
                 self.function("floor_divide", other, Tensor::floor_divide, |t, v| t.floor_divide_scalar(v))
             }
-            Some("trunc") => {
-                let quotient = self.function("div", other, Tensor::div, |t, v| t.div_scalar(v))?;
-                let dtype = self.tensor()?.dtype();
-                let whole =
-                    |t: &Tensor| t.trunc()?.to_dtype(if dtype.is_float() { t.dtype() } else { dtype });
-                Ok(Bound::new(other.py(), quotient.get().map(whole)?)?)
-            }
+            Some("trunc") => self.function("div", other, truncated_quotient, |t, v| {
+                truncated_quotient(t, &number_first(t, v)?)
+            }),
             Some(other) => {
                 let message = format!("unknown rounding_mode {other:?}: use None, \"floor\" or \"trunc\"");
                 Err(crate::error::value_error(message))

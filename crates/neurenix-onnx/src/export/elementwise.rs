@@ -9,6 +9,7 @@ use phynexus::{
 
 use super::{
     emit::{Emitter, carrier, wide},
+    gamma::{digamma, lgamma},
     graph::Node,
     writer::{Value, Writer, integer, text},
 };
@@ -58,6 +59,8 @@ impl Emitter<'_> {
             }
             Unary::Log1p => log1p(writer, &x),
             Unary::Sinc => sinc(writer, &x),
+            Unary::Lgamma => lgamma(writer, &x),
+            Unary::Digamma => digamma(writer, &x),
             Unary::Trunc => {
                 let (sign, magnitude) = (writer.each("Sign", &[&x]), writer.each("Abs", &[&x]));
                 let floor = writer.each("Floor", &[&magnitude]);

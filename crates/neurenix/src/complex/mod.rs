@@ -31,7 +31,7 @@ mod matrix;
 mod real;
 mod reduce;
 
-use phynexus::{DType, Error, Result, Tensor};
+use phynexus::{DType, Error, Result, Tensor, tensor::default_dtype};
 
 pub use matrix::LogDeterminant;
 
@@ -175,7 +175,9 @@ impl Complex {
     }
 }
 
-/// The dtype of the parts of complex numbers that real numbers of `dtype` become.
+/// The dtype of the parts of complex numbers that real numbers of `dtype` become: that of the default dtype for
+/// integers.
 pub fn component(dtype: DType) -> DType {
+    let dtype = if dtype.is_float() { dtype } else { default_dtype() };
     if dtype == DType::F64 { DType::F64 } else { DType::F32 }
 }

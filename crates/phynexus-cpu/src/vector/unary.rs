@@ -7,7 +7,7 @@ use super::UnaryKernel;
 use super::instruction_set::InstructionSet;
 use super::integer::Integer;
 use super::loops::{self, never, plain_map1, vector_map1};
-use super::math::{Contracted, Separate, double, single};
+use super::math::{Contracted, Separate, double, gamma, single};
 
 /// The kernel of `op` on `dtype` for this processor; `IsNan` and `IsInf` write `bool`. `None` if the op does not accept
 /// the dtype, and for `f16` and `bf16`.
@@ -95,6 +95,8 @@ fn float32(set: InstructionSet, op: Unary) -> Option<UnaryKernel> {
         Unary::Acosh => elementary!(set, single::acosh),
         Unary::Atanh => elementary!(set, single::atanh),
         Unary::Erf => elementary!(set, single::erf),
+        Unary::Lgamma => elementary!(set, single::lgamma),
+        Unary::Digamma => elementary!(set, single::digamma),
         Unary::Floor => loops::unary(set, f32::floor),
         Unary::Ceil => loops::unary(set, f32::ceil),
         Unary::Trunc => loops::unary(set, f32::trunc),
@@ -144,6 +146,8 @@ fn float64(set: InstructionSet, op: Unary) -> Option<UnaryKernel> {
         Unary::Cos => elementary!(set, double::cos, slow beyond, special::cos),
         Unary::Tanh => elementary!(set, double::tanh),
         Unary::Erf => elementary!(set, double::erf),
+        Unary::Lgamma => elementary!(set, gamma::lgamma),
+        Unary::Digamma => elementary!(set, gamma::digamma),
         Unary::Floor => loops::unary(set, f64::floor),
         Unary::Ceil => loops::unary(set, f64::ceil),
         Unary::Trunc => loops::unary(set, f64::trunc),

@@ -401,7 +401,7 @@ macro_rules! functions {
 }
 functions! {
     sign Sign  rsqrt Rsqrt  exp Exp  log Log  log1p Log1p  sin Sin  cos Cos  sinh Sinh
-    cosh Cosh  tanh Tanh  erf Erf  round Round  is_nan IsNan
+    cosh Cosh  tanh Tanh  erf Erf  digamma Digamma  round Round  is_nan IsNan
 }
 
 macro_rules! comparisons {

@@ -2,6 +2,7 @@
 
 mod binary;
 mod elementwise;
+pub mod gamma;
 pub mod integer;
 pub mod special;
 mod unary;

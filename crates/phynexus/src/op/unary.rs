@@ -5,7 +5,7 @@ use std::f64::consts::{FRAC_2_SQRT_PI, LN_2, PI};
 
 use crate::{
     DType,
-    op::{formula::Formula, gradient::rule::Reads},
+    op::{formula::Formula, gamma, gradient::rule::Reads},
 };
 
 /// Calls a macro with the rows of the table: `macro! { rows }`. A row is
@@ -226,6 +226,24 @@ macro_rules! unary_functions {
                 ),
                 domain: (0.2, 1.9),
             }
+            /// The logarithm of the absolute value of the gamma function; infinite at 0, -1, -2 and so on.
+            Lgamma lgamma "lgamma" floats($crate::op::gamma::lgamma) {
+                ulps: 16.0,
+                terms: gamma::lgamma_terms,
+                monotone: false,
+                gradient: |g, x, _| g * x.digamma(),
+                reads: Reads::OPERANDS,
+                domain: (0.3, 2.4),
+            }
+            /// The derivative of ``lgamma``: minus infinity at 0, NaN at -1, -2 and so on.
+            Digamma digamma "digamma" floats($crate::op::gamma::digamma) {
+                ulps: 20.0,
+                terms: gamma::digamma_terms,
+                monotone: false,
+                gradient: |g, x, _| g * gamma::trigamma(x),
+                reads: Reads::OPERANDS,
+                domain: (0.3, 2.4),
+            }
             /// The greatest whole number not above x.
             Floor floor "floor" roundings(f64::floor) {}
             /// The least whole number not below x.
@@ -269,6 +287,8 @@ pub(crate) struct UnaryRow {
     pub(crate) meaning: fn(f64) -> f64,
     /// Greatest error in units in the last place of the compute type; 0 for correctly rounded functions.
     pub(crate) ulps: f64,
+    /// What `ulps` are relative to, if it is more than the result: the terms of a difference, for an operand.
+    pub(crate) terms: fn(f64) -> f64,
     /// Where the function's results lie.
     pub(crate) range: (f64, f64),
     /// Whether f(-0) is -0 and f(+0) is +0.
@@ -297,6 +317,7 @@ const DEFAULT: UnaryRow = UnaryRow {
     class: Class::floats,
     meaning: |x| x,
     ulps: 0.0,
+    terms: |_| 0.0,
     range: (f64::NEG_INFINITY, f64::INFINITY),
     keeps_zero: false,
     monotone: true,

@@ -15,6 +15,7 @@ mod core_tests;
 mod count;
 mod create;
 mod decomposition;
+mod default_dtype;
 mod difference;
 mod einsum;
 #[cfg(test)]
@@ -55,6 +56,7 @@ mod special;
 mod unary;
 
 pub use crate::random::{Generator, GeneratorState, threefry2x32};
+pub use default_dtype::{default_dtype, set_default_dtype};
 pub use index::IndexSpec;
 pub use matrix_norm::MatrixNorm;
 pub use random::manual_seed;

@@ -1,5 +1,6 @@
 //! Promotion and broadcasting of operands, shared by all methods that take several tensors.
 
+use super::default_dtype::default_dtype;
 use crate::{
     DType, DTypeKind, Error, Result, Scalar, Tensor,
     dtype::float8::FLOAT8_HINT,
@@ -85,7 +86,7 @@ impl Tensor {
         if self.dtype().kind() == DTypeKind::Unsigned { self.to_dtype(DType::I64) } else { Ok(self.clone()) }
     }
 
-    /// Integers and `bool` as `float32`; floats unchanged.
+    /// Integers and `bool` in the default dtype; floats unchanged.
     pub(super) fn floating(&self) -> Result<Tensor> {
         self.to_dtype(floating(self.dtype()))
     }
@@ -93,7 +94,7 @@ impl Tensor {
 
 /// The result dtype of floating-point functions for arguments of this dtype.
 pub(super) fn floating(dtype: DType) -> DType {
-    if dtype.is_float() { dtype } else { DType::F32 }
+    if dtype.is_float() { dtype } else { default_dtype() }
 }
 
 /// Converts both operands to their promoted dtype.
@@ -112,7 +113,7 @@ pub(super) fn broadcast2(op: &'static str, a: &Tensor, b: &Tensor) -> Result<(Te
 }
 
 /// The dtype of a tensor combined with a scalar. It is the tensor's dtype unless the scalar is of a higher kind (`bool`
-/// < integer < float); then it is the default of that kind (`int64`, `float32`).
+/// < integer < float); then it is the default of that kind (`int64`, [`default_dtype`]).
 pub(super) fn with_scalar(dtype: DType, scalar: Scalar) -> DType {
     match scalar.kind() {
         DTypeKind::Float => floating(dtype),

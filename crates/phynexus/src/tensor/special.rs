@@ -121,9 +121,9 @@ const END: Ratio = (
 );
 
 impl Tensor {
-    /// Converts to the dtype of the rational approximations: `float64` is kept, all others become `float32`.
+    /// Converts to the dtype of the rational approximations: `float64` is kept, all other floats become `float32`.
     fn approximable(&self) -> Result<Tensor> {
-        self.wide(if self.dtype() == DType::F64 { DType::F64 } else { DType::F32 })
+        self.wide(if floating(self.dtype()) == DType::F64 { DType::F64 } else { DType::F32 })
     }
 
     /// A polynomial in this tensor by Horner's rule. There are at least two coefficients, from the highest power down.

@@ -166,6 +166,20 @@ def remainder(a, b):
     return math.copysign(nearest(exact), b)
 
 
+def log_gamma(x):
+    """The logarithm of the gamma function's magnitude."""
+    if x > 0:
+        return mp.loggamma(x)
+    return mp.log(mp.pi / abs(mp.sinpi(x))) - mp.loggamma(1 - x)
+
+
+def with_poles(function, value, limits):
+    """A function with this value at 0, -1, -2 and so on, where `limits` does not say otherwise."""
+    compute = one(function, limits=limits)
+    given = {bits(x) for x, _ in limits}
+    return lambda x: value if bits(x) not in given and math.isfinite(x) and x <= 0 and x == math.floor(x) else compute(x)
+
+
 UNARY = {
     "neg": lambda x: -x,
     "abs": abs,
@@ -194,6 +208,8 @@ UNARY = {
     "erf": odd(mp.erf, 1.0),
     # NaN at infinities, as NumPy and PyTorch have it.
     "sinc": even(mp.sincpi, NAN),
+    "lgamma": with_poles(log_gamma, INF, [(INF, INF), (-INF, INF)]),
+    "digamma": with_poles(mp.digamma, NAN, [(0.0, -INF), (-0.0, INF), (INF, INF)]),
     "floor": whole(math.floor),
     "ceil": whole(math.ceil),
     "trunc": whole(math.trunc),
@@ -262,13 +278,18 @@ SPECIAL = {
     "atanh": signed(around(1.0, steps=(2, 10**6)) + around(0.5) + [1e-8, 0.6180339887498949]),
     "erf": signed(around(0.84375, 2.0, 5.921587195794507, 6.0) + [1e-8, 1.25, 2.857142857142857, 3.83]),
     "sinc": signed(around(1.0, 2.0, 3.0, 100.0, 1000.0, steps=(1, 10**6, 10**11)) + [1e-8, 4503599627370495.5, 1.4303]),
+    "lgamma": around(1.0, 2.0, steps=(1, 10**6, 10**11)) + around(3.0, 8.0, 0.5, 2.5563481638716906e305)
+    + [single(4.085e36), -2.457024738220801, -10.5, -150.3, -171.5, -1e-8, 170.6],
+    "digamma": around(1.0, 2.0, 3.0, 8.0, 0.5) + around(1.4616321449683622, steps=(1, 10**6, 10**11))
+    + [-0.504083008264455, -10.5, -150.3, -1e-8, 170.6],
 }
 # Where a function's graph is drawn: random numbers of these ranges are added.
 RANGES = {
     "reciprocal": (-3, 3), "sqrt": (0, 4), "rsqrt": (0, 4), "exp": (-20, 20), "exp2": (-20, 20), "expm1": (-3, 3),
     "log": (0, 4), "log2": (0, 4), "log1p": (-1, 3), "sin": (-10, 10), "cos": (-10, 10), "tan": (-10, 10),
     "asin": (-1, 1), "acos": (-1, 1), "atan": (-5, 5), "sinh": (-5, 5), "cosh": (-5, 5), "tanh": (-3, 3),
-    "asinh": (-5, 5), "acosh": (1, 5), "atanh": (-1, 1), "erf": (-4, 4), "sinc": (-6, 6),
+    "asinh": (-5, 5), "acosh": (1, 5), "atanh": (-1, 1), "erf": (-4, 4), "sinc": (-6, 6), "lgamma": (-6, 12),
+    "digamma": (-6, 12),
 }
 TWO = {
     "floor_divide": (

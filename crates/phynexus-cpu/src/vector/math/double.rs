@@ -30,7 +30,7 @@ fn power_of_two(n: i64) -> f64 {
 }
 
 #[inline(always)]
-fn clamp(x: f64, low: f64, high: f64) -> f64 {
+pub(super) fn clamp(x: f64, low: f64, high: f64) -> f64 {
     let x = if x > high { high } else { x };
     if x < low { low } else { x }
 }

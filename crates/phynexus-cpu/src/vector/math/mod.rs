@@ -1,6 +1,7 @@
 //! Branch-free elementary functions, written for one element and vectorised by the loops that call them.
 
 pub(super) mod double;
+pub(super) mod gamma;
 pub(crate) mod single;
 
 /// How `a * b + c` is computed: the only difference between instruction sets.

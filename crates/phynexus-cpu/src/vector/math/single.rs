@@ -1,7 +1,7 @@
 //! Functions of `f32`. The frequent ones are computed in `f32`. The others are computed in `f64`, where cancellation
 //! does no harm, and rounded once.
 
-use super::{Arithmetic, Short, double, polynomial32};
+use super::{Arithmetic, Short, double, gamma, polynomial32};
 
 /// Adding and subtracting this constant rounds to the nearest integer (below 2^22); the sum's low bits are that
 /// integer.
@@ -251,17 +251,31 @@ pub(crate) fn cos<A: Arithmetic>(x: f32) -> f32 {
 }
 
 macro_rules! through_f64 {
-    ($($name:ident),*) => {
+    ($($module:ident::$name:ident),*) => {
         $(
             #[inline(always)]
             pub(crate) fn $name<A: Arithmetic>(x: f32) -> f32 {
-                double::$name::<Short<A>>(f64::from(x)) as f32
+                $module::$name::<Short<A>>(f64::from(x)) as f32
             }
         )*
     };
 }
 
-through_f64!(expm1, log1p, tan, asin, acos, atan, sinh, cosh, asinh, acosh, atanh);
+through_f64!(
+    double::expm1,
+    double::log1p,
+    double::tan,
+    double::asin,
+    double::acos,
+    double::atan,
+    double::sinh,
+    double::cosh,
+    double::asinh,
+    double::acosh,
+    double::atanh,
+    gamma::lgamma,
+    gamma::digamma
+);
 
 #[inline(always)]
 pub(crate) fn pow<A: Arithmetic>(x: f32, y: f32) -> f32 {

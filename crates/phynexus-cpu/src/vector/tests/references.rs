@@ -1,5 +1,7 @@
 //! Independent references, in `f64` and exact integers.
 
+use phynexus::op::gamma;
+
 /// The error function with an accuracy of about 1e-15: a series of positive terms below 3, a continued fraction of
 /// `erfc` above.
 pub(super) fn erf(x: f64) -> f64 {
@@ -44,6 +46,27 @@ pub(super) fn ulps32(got: f32, expected: f64) -> f64 {
     let got = if got.is_infinite() { 2f64.powi(128).copysign(got.into()) } else { got.into() };
     let exponent = if rounded == 0.0 { -149 } else { (rounded.abs().to_bits() >> 23).max(1) as i32 - 150 };
     (got - expected).abs() / 2f64.powi(exponent)
+}
+
+/// What an error of a function at an operand is relative to, if that is more than its result.
+pub(super) fn terms(name: &str, operand: f64) -> f64 {
+    match name {
+        "lgamma" => gamma::lgamma_terms(operand),
+        "digamma" => gamma::digamma_terms(operand),
+        _ => 0.0,
+    }
+}
+
+/// As [`ulps32`], relative to `terms` if they are greater than `expected`.
+pub(super) fn ulps32_beside(terms: f64, got: f32, expected: f64) -> f64 {
+    let error = (f64::from(got) - expected).abs() / (terms * f64::from(f32::EPSILON));
+    if terms > expected.abs() { error } else { ulps32(got, expected) }
+}
+
+/// As [`ulps64`], relative to `terms` if they are greater than `expected`.
+pub(super) fn ulps64_beside(terms: f64, got: f64, expected: f64) -> f64 {
+    let error = (got - expected).abs() / (terms * f64::EPSILON);
+    if terms > expected.abs() { error } else { ulps64(got, expected) }
 }
 
 /// The distance of `got` from `expected` in units in the last place of `f64`; 0 if both are NaN or equal.

@@ -56,7 +56,8 @@ pub(crate) fn unary(op: Unary, x: Interval, dtype: DType) -> Number {
         _ => [f(x.low), f(x.high)],
     };
     let value = f(x.value);
-    finish(value, bounds, x.is_point(), op.row().ulps, dtype, op.row().range)
+    let terms = if x.is_point() { (op.row().terms)(x.value) } else { 0.0 };
+    finish(value, bounds, x.is_point(), (op.row().ulps, terms), dtype, op.row().range)
 }
 
 /// Bounds of a sine or cosine; `None` where a bound is infinite, so that NaN is possible but not certain.
@@ -77,12 +78,13 @@ fn wave(op: Unary, x: Interval) -> Option<[f64; 2]> {
     Some([if has_odd { -1.0 } else { a.min(b) }, if has_even { 1.0 } else { a.max(b) }])
 }
 
-/// Orders the bounds, adds the function's error and rounds as a device computing in `dtype` does.
+/// Orders the bounds, adds the function's error, which is relative to the result or to its terms, and rounds as a device
+/// computing in `dtype` does.
 fn finish(
     value: f64,
     bounds: [f64; 2],
     exact_operands: bool,
-    ulps: f64,
+    (ulps, terms): (f64, f64),
     dtype: DType,
     (least, greatest): (f64, f64),
 ) -> Number {
@@ -99,7 +101,7 @@ fn finish(
     if ulps > 0.0 {
         // The oracle's own functions may be off by a unit of `f64` too.
         let own = if dtype == DType::F64 { 2.0 } else { 0.0 };
-        interval = interval.widened(ulps + own, dtype.compute());
+        interval = interval.widened_beside(ulps + own, terms, dtype.compute());
     }
     interval.low = interval.low.clamp(least, greatest);
     interval.high = interval.high.clamp(least, greatest);
@@ -119,7 +121,7 @@ fn corners(a: Interval, b: Interval, ulps: f64, dtype: DType, f: impl Fn(f64, f6
         return if nans == 4 && value.is_nan() { Number::NAN } else { Number::Undetermined };
     }
     let hull = Interval::hull(values[0], values);
-    finish(value, [hull.low, hull.high], a.is_point() && b.is_point(), ulps, dtype, UNBOUNDED)
+    finish(value, [hull.low, hull.high], a.is_point() && b.is_point(), (ulps, 0.0), dtype, UNBOUNDED)
 }
 
 /// A product before any rounding to `dtype`: what enters a sum of products.
@@ -253,7 +255,7 @@ fn power(a: Interval, b: Interval, dtype: DType) -> Number {
     let (p, q) = (f(a.low), f(a.high));
     let even = b.value.rem_euclid(2.0) == 0.0;
     let bounds = if even && a.contains_zero() { [0.0, p.max(q)] } else { [p, q] };
-    finish(f(a.value), bounds, false, ulps, dtype, UNBOUNDED)
+    finish(f(a.value), bounds, false, (ulps, 0.0), dtype, UNBOUNDED)
 }
 
 /// The quotient rounded down. A device may round the quotient first, so where the rounded quotient reaches the next
@@ -300,7 +302,7 @@ fn remainder(a: Interval, b: Interval, dtype: DType) -> Number {
         if value == 0.0 {
             return Number::float(value);
         }
-        return finish(value, [value; 2], true, 0.0, dtype, UNBOUNDED);
+        return finish(value, [value; 2], true, (0.0, 0.0), dtype, UNBOUNDED);
     }
     if b.contains_zero() || !a.magnitude().is_finite() || !b.magnitude().is_finite() {
         return Number::Undetermined;

@@ -62,11 +62,13 @@ impl Interval {
 
     /// Bounds moved outwards by `ulps` units in the last place of `dtype`.
     pub(crate) fn widened(self, ulps: f64, dtype: DType) -> Interval {
-        Interval {
-            low: self.low - ulps * ulp(self.low, dtype),
-            high: self.high + ulps * ulp(self.high, dtype),
-            ..self
-        }
+        self.widened_beside(ulps, 0.0, dtype)
+    }
+
+    /// As [`Interval::widened`], by units of at least those of a number of this magnitude.
+    pub(crate) fn widened_beside(self, ulps: f64, magnitude: f64, dtype: DType) -> Interval {
+        let unit = |bound: f64| ulps * ulp(bound.abs().max(magnitude), dtype);
+        Interval { low: self.low - unit(self.low), high: self.high + unit(self.high), ..self }
     }
 
     /// The interval as a device that computes in `dtype` holds it: bounds are rounded, for 16-bit floats to `f32`

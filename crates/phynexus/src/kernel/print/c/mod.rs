@@ -2,6 +2,7 @@
 
 mod bulk;
 mod float8;
+mod gamma;
 mod language;
 mod matrix;
 mod operation;

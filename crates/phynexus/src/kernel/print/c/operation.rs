@@ -70,6 +70,8 @@ impl Printer<'_, CFamily> {
         }
         let row = op.row();
         match row.c {
+            _ if op == Lgamma => self.lgamma(dtype, a),
+            _ if op == Digamma => self.digamma(dtype, a),
             None => format!("{}({a})", self.math(row.name, dtype)),
             Some(spelling) => self.spell(spelling, dtype, a, ""),
         }

@@ -1,6 +1,6 @@
 //! Functions that WGSL lacks, or whose accuracy it leaves open: numbers that are not finite, indices, 16-bit floats.
 
-use super::{division, elementary};
+use super::{division, elementary, gamma};
 
 /// The parts of a device's `float32` arithmetic that conform to IEEE 754.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,10 @@ pub(super) type Function = (&'static str, &'static [&'static str], &'static str)
 /// The function with a name, for a device of this arithmetic.
 pub(super) fn find(name: &str, arithmetic: Arithmetic) -> Option<&'static Function> {
     let divisions = if arithmetic.divisions { division::NATIVE } else { division::CORRECTED };
-    [FUNCTIONS, divisions, elementary::FUNCTIONS].into_iter().flatten().find(|function| function.0 == name)
+    [FUNCTIONS, divisions, elementary::FUNCTIONS, gamma::FUNCTIONS]
+        .into_iter()
+        .flatten()
+        .find(|function| function.0 == name)
 }
 
 const FUNCTIONS: &[Function] = &[

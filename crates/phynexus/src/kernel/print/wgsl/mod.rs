@@ -11,6 +11,7 @@ mod convert;
 mod division;
 mod elementary;
 mod functions;
+mod gamma;
 mod operation;
 
 use arrays::{Form, element_type, forms, stored_type};
