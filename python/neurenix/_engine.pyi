@@ -799,6 +799,9 @@ class Tensor:
     def diag(self, /, diagonal: SupportsIndex=0) -> Tensor:
         ...
 
+    def digamma(self, /) -> Tensor:
+        ...
+
     def dim(self, /) -> builtins.int:
         ...
 
@@ -975,6 +978,9 @@ class Tensor:
         ...
 
     def leaky_relu(self, /, negative_slope: SupportsFloat | SupportsIndex=0.01) -> Tensor:
+        ...
+
+    def lgamma(self, /) -> Tensor:
         ...
 
     def log(self, /) -> Tensor:
@@ -1470,9 +1476,6 @@ class Tensor:
     def diff(self, /, n: builtins.int=1, dim: builtins.int=-1, prepend: Tensor | None=None, append: Tensor | None=None) -> Tensor:
         ...
 
-    def digamma(self, /) -> Tensor:
-        ...
-
     def dist(self, /, other: Tensor, p: builtins.float=2) -> Tensor:
         ...
 
@@ -1579,9 +1582,6 @@ class Tensor:
         ...
 
     def lerp_(self, /, end: Tensor, weight: Any) -> Tensor:
-        ...
-
-    def lgamma(self, /) -> Tensor:
         ...
 
     def log_normal_(self, /, mean: builtins.float=1, std: builtins.float=2, *, generator: Generator | None=None) -> Tensor:

@@ -52,7 +52,8 @@ impl<'a> Band<'a> {
         if whole.iter().any(|range| range.is_empty()) {
             return None;
         }
-        let axis = (0..3).find(|&d| whole[d].len() > 1).unwrap_or(2);
+        // Elements of a band are contiguous: no axis before the one that is cut may have several.
+        let axis = (0..3).find(|&d| axes[d].result > 1).unwrap_or(2);
         let size = Band::new(axes, whole.clone(), lanes)?.size();
         let parts = wanted.max(size.div_ceil(WANTED)).clamp(1, whole[axis].len());
         let band = |index| {

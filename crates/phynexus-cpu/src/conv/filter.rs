@@ -97,7 +97,8 @@ pub(super) unsafe fn filter_gradient<T: Accumulator>(job: &FilterGradient<'_>) {
                 let mut positions: Box3 = [0, 1, 2].map(|d| 0..axes[d].result);
                 positions[axis] = part(axes[axis].result, cuts, unit % cuts);
                 let images = part(job.images, bundles, unit / cuts);
-                for_each_box(axes, &positions, images.len() * channels.len(), &mut |positions| {
+                // All channels count: the boxes must not depend on the number of tasks.
+                for_each_box(axes, &positions, images.len() * job.channels, &mut |positions| {
                     let (images, channels) = (images.clone(), channels.clone());
                     match &tiles {
                         Some(tiles) => {

@@ -423,40 +423,6 @@ fn sizes_that_do_not_fit_are_errors() {
     assert!(matches!(call(&groups, &[6, 6], DType::F32), Err(Error::Shape { .. })));
 }
 
-#[test]
-fn results_do_not_depend_on_threads() {
-    let case = Case::new(5, [6, 20], 1, &[18, 20], &[3, 3]).stride(&[1, 2]).padding(&[(1, 1), (1, 1)]);
-    let [x, w, y] = case.sizes();
-    let values =
-        |count: usize| -> Vec<f32> { (0..count).map(|i| ((i * 7919) % 1013) as f32 / 997.0).collect() };
-    let tensors = [values(x), values(w), values(y)];
-    let output = case.output().unwrap();
-    let shape = case.shape(&output);
-    let bits = |threads: usize| {
-        crate::pool::set_threads(threads);
-        let mut all = Vec::new();
-        for (kind, l, r, size) in [
-            (ConvKind::Forward, 0, 1, y),
-            (ConvKind::InputGradient, 2, 1, x),
-            (ConvKind::FilterGradient, 0, 2, w),
-        ] {
-            let mut out = vec![0f32; size];
-            let (l, r) = (tensors[l].as_ptr().cast(), tensors[r].as_ptr().cast());
-            // SAFETY: the vectors hold the tensors.
-            unsafe {
-                convolution(kind, [DType::F32; 2], DType::F32, &shape, l, r, out.as_mut_ptr().cast(), None)
-                    .unwrap()
-            };
-            all.extend(out.into_iter().map(f32::to_bits));
-        }
-        all
-    };
-    let expected = bits(1);
-    for threads in [2, 3, 7, 0] {
-        assert_eq!(bits(threads), expected, "{threads} threads");
-    }
-}
-
 prop_compose! {
     fn any_case()(rank in 1usize..4)(
         batch in 0usize..4, groups in 1usize..4, per_group in (1usize..6, 1usize..20),

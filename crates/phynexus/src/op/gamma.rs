@@ -100,8 +100,8 @@ pub fn lgamma_terms(x: f64) -> f64 {
     if sine == 0.0 { 0.0 } else { (PI / sine.abs()).ln() + lgamma(1.0 - x).abs() }
 }
 
-/// What errors of [`digamma`] are relative to, beside its result: below 0, where it is a difference, the terms; and 1, because
-/// `1 - x` is rounded before its digamma is computed.
+/// What errors of [`digamma`] are relative to, beside its result: below 0, where it is a difference, the terms; and 1,
+/// because `1 - x` is rounded before its digamma is computed.
 pub fn digamma_terms(x: f64) -> f64 {
     if x >= 0.0 || !x.is_finite() {
         return 0.0;

@@ -16,6 +16,13 @@ fn depthwise_of_every_geometry() {
         InstructionSet::best(),
     );
     check_all(&Case::new(2, [18, 18], 18, &[11, 11], &[2, 2]).stride(&[4, 3]));
+    // An axis of one position, but of several elements of the input.
+    check_all(&Case::new(1, [16, 16], 16, &[2, 70], &[3, 3]).stride(&[2, 1]).padding(&[(1, 1), (1, 1)]));
+    check_all(&Case::new(1, [5, 5], 5, &[3, 4, 90], &[3, 3, 1]).stride(&[4, 4, 1]).padding(&[
+        (1, 1),
+        (1, 1),
+        (0, 0),
+    ]));
 }
 
 #[test]
@@ -65,5 +72,52 @@ fn winograd_leaves_what_is_not_finite_to_others() {
                 "{i}: {value}, not {expected}"
             );
         }
+    }
+}
+
+#[test]
+fn results_do_not_depend_on_threads() {
+    let around = [(1, 1), (1, 1)];
+    for case in [
+        Case::new(5, [6, 20], 1, &[18, 20], &[3, 3]).stride(&[1, 2]).padding(&around),
+        Case::new(2, [18, 18], 18, &[7, 9], &[3, 3]).stride(&[2, 1]).padding(&around),
+        Case::new(3, [40, 35], 1, &[9, 6], &[3, 3]).padding(&around),
+        Case::new(4, [64, 48], 1, &[4, 4], &[1, 1]),
+        // Padding that cuts an image into boxes.
+        Case::new(1, [64, 8], 1, &[2, 2], &[3, 3]).padding(&[(290, 289), (300, 280)]),
+    ] {
+        same_for_any_threads(&case);
+    }
+}
+
+fn same_for_any_threads(case: &Case) {
+    let [x, w, y] = case.sizes();
+    let values =
+        |count: usize| -> Vec<f32> { (0..count).map(|i| ((i * 7919) % 1013) as f32 / 997.0).collect() };
+    let tensors = [values(x), values(w), values(y)];
+    let output = case.output().unwrap();
+    let shape = case.shape(&output);
+    let bits = |threads: usize| {
+        crate::pool::set_threads(threads);
+        let mut all = Vec::new();
+        for (kind, l, r, size) in [
+            (ConvKind::Forward, 0, 1, y),
+            (ConvKind::InputGradient, 2, 1, x),
+            (ConvKind::FilterGradient, 0, 2, w),
+        ] {
+            let mut out = vec![0f32; size];
+            let (l, r) = (tensors[l].as_ptr().cast(), tensors[r].as_ptr().cast());
+            // SAFETY: the vectors hold the tensors.
+            unsafe {
+                convolution(kind, [DType::F32; 2], DType::F32, &shape, l, r, out.as_mut_ptr().cast(), None)
+                    .unwrap()
+            };
+            all.extend(out.into_iter().map(f32::to_bits));
+        }
+        all
+    };
+    let expected = bits(1);
+    for threads in [2, 3, 7, 0] {
+        assert_eq!(bits(threads), expected, "{case:?}: {threads} threads");
     }
 }
