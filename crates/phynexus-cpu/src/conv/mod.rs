@@ -249,7 +249,11 @@ unsafe fn typed<T: Accumulator>(
         };
         if has_blocks(kind, operands, dtype) {
             bytes::convolve(&job, blocks);
-        } else if !(is_depthwise && depthwise::correlate::<T>(&job)) && !winograd::correlate::<T>(&job) {
+            return;
+        }
+        // Each method says whether it is for this job.
+        let is_done = is_depthwise && depthwise::correlate::<T>(&job) || winograd::correlate::<T>(&job);
+        if !is_done {
             correlate::<T>(&job);
         }
     }
