@@ -214,7 +214,7 @@ impl PyTensor {
         Ok(slf.clone())
     }
     /// The values without gradients. In-place changes of ``data`` change this tensor. Assign a tensor of the same shape
-    /// to replace the values.
+    /// to replace the values, also by those of another dtype or device, which then has no gradient yet.
     #[getter]
     fn data(&self) -> Result<PyTensor> {
         let variable = self.variable();
@@ -236,8 +236,9 @@ impl PyTensor {
             return Err(phynexus::Error::shape("data", &[old.shape(), value.shape()], hint).into());
         }
         let gradient = old.grad();
-        self.variable().convert_to(value.to_dtype(old.dtype())?.to_device(old.device())?)?;
-        if gradient.is_some() && self.variable().is_trainable() {
+        let fits = (value.dtype(), value.device()) == (old.dtype(), old.device());
+        self.variable().convert_to(value)?;
+        if fits && gradient.is_some() && self.variable().is_trainable() {
             self.variable().leaf()?.set_grad(gradient);
         }
         Ok(())

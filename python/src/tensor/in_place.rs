@@ -47,6 +47,12 @@ impl PyTensor {
             return Ok(self.variable().set(value)?);
         }
         let is_constant = variable.is_trainable() || self.special.is_plain();
+        let old = if is_enabled() && !is_constant { variable.fresh()? } else { old };
+        if is_enabled() && !is_constant && old.requires_grad() && !value.requires_grad() {
+            // The tensor keeps its graph, through which no gradient flows.
+            let never = Tensor::scalar(false, old.device())?;
+            return Ok(variable.store(never.where_(&old, &value)?)?);
+        }
         Ok(variable.store(if is_constant { value.detach()? } else { value })?)
     }
 }

@@ -435,10 +435,10 @@ impl PyTensor {
     fn zero_<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, Self>> {
         PyTensor::fill_(slf, crate::argument::Number(Scalar::Int(0)))
     }
-    /// Copies the elements of ``source``, broadcast to this shape.
+    /// Copies the elements of ``source``, broadcast to this shape and cast to this dtype.
     fn copy_<'py>(slf: &Bound<'py, Self>, source: &PyTensor) -> Result<Bound<'py, Self>> {
-        let shape = slf.get().tensor()?.shape().to_vec();
-        slf.get().assign(source.tensor()?.broadcast_to(&shape)?)?;
+        let own = slf.get().tensor()?;
+        slf.get().assign(source.tensor()?.to_dtype(own.dtype())?.broadcast_to(own.shape())?)?;
         Ok(slf.clone())
     }
 }
