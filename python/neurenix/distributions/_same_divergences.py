@@ -39,8 +39,8 @@ from .utils import euler_constant, sum_rightmost
 
 @register_kl(Bernoulli, Bernoulli)
 def _bernoulli(p: Any, q: Any) -> Tensor:
-    ones = p.probs * ((-q.logits).softplus() - (-p.logits).softplus())
-    zeros = (1 - p.probs) * (q.logits.softplus() - p.logits.softplus())
+    ones = p.probs * (p.logits.logsigmoid() - q.logits.logsigmoid())
+    zeros = (1 - p.probs) * ((-p.logits).logsigmoid() - (-q.logits).logsigmoid())
     ones = select(ones, [(q.probs == 0, math.inf), (p.probs == 0, 0.0)])
     return ones + select(zeros, [(q.probs == 1, math.inf), (p.probs == 1, 0.0)])
 
