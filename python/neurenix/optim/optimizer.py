@@ -17,8 +17,8 @@ from .._autograd import enable_grad, no_grad
 from .._engine import Tensor
 from ..nn._state import as_value
 from ..nn.container import ParameterList
-from ..nn.lazy import UninitializedParameter
 from ..nn.module import Module, zero_gradients
+from ..nn.parameter import UninitializedParameter
 from ._hooks import Hooked, has_step_hooks
 from ._written import Written
 
@@ -168,7 +168,7 @@ class Optimizer(Hooked):
         optimizer, rates = self._stepping()
         with _negated([group for group in self._groups if group.get("maximize")]):
             self._take(optimizer, rates)
-            for parameter in self._native.surplus:
+            for parameter in self._surplus():
                 if _effects.is_recording():
                     raise RuntimeError("compile: the optimizer has duplicate parameters, which a step updates more than once")
                 with _alone(parameter, self._groups):
@@ -179,6 +179,10 @@ class Optimizer(Hooked):
     def _take(self, native: _engine.Optimizer, rates: list[tuple[float, float]]) -> None:
         """Takes the step: with each group's learning rate and weight decay."""
         native.step(rates, self._condition)
+
+    def _surplus(self) -> Sequence[Tensor]:
+        """The parameters that a step updates again: once for each duplicate."""
+        return self._native.surplus
 
     def _updated(self) -> None:
         """Called after each update of the parameters."""
@@ -210,9 +214,9 @@ class Optimizer(Hooked):
 
     @property
     def state(self) -> dict[Tensor, dict[str, Any]]:
-        """The rule's current state for each parameter: a dictionary. What is changed in it until the next step, be it an
-        entry or a tensor, takes effect at that step. A step replaces it: read it again afterwards. To assign to
-        ``state`` replaces the whole.
+        """The rule's current state for each parameter: a dictionary. What is changed in it until the next step, be it
+        an entry or a tensor, takes effect at that step. A step replaces it: read it again afterwards. An assignment to
+        ``state`` replaces all.
         """
         native = self._current()
         if _effects.is_recording() and isinstance(native, _Native):
@@ -472,8 +476,8 @@ def _negated(groups: list[dict[str, Any]]) -> Iterator[None]:
 
 
 def check_choices(optimizer: Optimizer, choices: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings among PyTorch's implementation options: the given ones, and the defaults of others that the optimiser
-    has. Refuses what is not supported.
+    """The settings among PyTorch's implementation options: the given ones, and the defaults of others that the
+    optimiser has. Refuses what is not supported.
     """
     for name in choices:
         if name not in _CHOICES:
