@@ -102,8 +102,8 @@ def _log1p_rest(d: Tensor, ratio: Tensor) -> Tensor:
 
 
 def _weight_parts(a: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-    """The logarithm of ``x^a exp(-x) / gamma(a + 1)``, up to a factor. For large a, where its parts are large and cancel,
-    by Stirling's formula, which has the square root of ``2 pi a`` as a divisor; else this is 1."""
+    """The logarithm of ``x^a exp(-x) / gamma(a + 1)`` times a divisor, and this divisor: 1, but the square root of ``2
+    pi a`` for large a, where the parts of the logarithm are large and cancel: it is by Stirling's formula."""
     small, large = a.clamp(max=8), a.clamp(min=8)
     direct = small * x.log() - x - lgamma(small + 1)
     exponent = large * _log1p_rest((x - large) / large, x / large) - stirling_rest(large)
