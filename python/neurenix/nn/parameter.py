@@ -67,8 +67,8 @@ class UninitializedTensorMixin:
     _places: Sequence[tuple[dict[str, Any], str]] = ()
 
     def materialize(self, shape: Sequence[int], device: Any = None, dtype: Any = None) -> None:
-        """Replaces the tensor in its :class:`~neurenix.nn.lazy.LazyModuleMixin` by one of this shape, of zeros. Elsewhere
-        this is an error: a tensor keeps its shape."""
+        """Replaces the tensor in its :class:`~neurenix.nn.lazy.LazyModuleMixin` by zeros of this shape. Elsewhere this is
+        an error: a tensor keeps its shape."""
         own: Any = self
         if not self._places:
             raise RuntimeError(f"{type(self).__name__}: only a LazyModuleMixin's first call can give it a shape: assign a new one")
