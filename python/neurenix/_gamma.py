@@ -1,7 +1,7 @@
 """Relatives of the gamma function: polygamma, zeta, mvlgamma. ``lgamma`` and ``digamma`` are the engine's.
 
-Negative arguments are reflected (Abramowitz and Stegun, 6.4.7): there, errors are relative to the terms of that formula,
-not to a result near 0.
+At negative arguments, errors of ``polygamma`` are relative to the terms of its sum beside the nearest pole, not to a
+result near 0.
 """
 
 from __future__ import annotations
@@ -19,12 +19,6 @@ BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 
 
 _STIRLING = [number / (2 * k * (2 * k - 1)) for k, number in enumerate(BERNOULLI, 1)][::-1]
 _EULER_MACLAURIN = [number / math.factorial(2 * k) for k, number in enumerate(BERNOULLI, 1)]
-_HALF_LOG_TAU = 0.9189385332046727
-
-
-def _pi_fraction(x: Tensor) -> Tensor:
-    """pi times the distance of x from the nearest whole number: sine and tangent differ at most by a sign."""
-    return (x - x.round()) * math.pi
 
 
 def _is_pole(x: Tensor) -> Tensor:
@@ -50,20 +44,9 @@ def hurwitz(s: Any, q: Tensor) -> Tensor:
     return total + inverse ** (s - 1) * rest
 
 
-def _cotangent_derivative(n: int) -> list[float]:
-    """The n-th derivative of the cotangent as a polynomial in it, from the lowest power up."""
-    terms = [0.0, 1.0]
-    for _ in range(n):
-        slope = [power * value for power, value in enumerate(terms)][1:]
-        terms = [0.0] * (len(slope) + 2)
-        for power, value in enumerate(slope):
-            terms[power] -= value
-            terms[power + 2] -= value
-    return terms
-
-
 def polygamma(n: int, input: Tensor) -> Tensor:
-    """The n-th derivative of ``digamma``. Infinite at 0, -1, -2 and so on if ``n`` is at least 1.
+    """The n-th derivative of ``digamma``: ``(-1) ** (n + 1) * n!`` times the sum of ``(input + k) ** -(n + 1)`` over k
+    from 0. Infinite at 0, -1, -2 and so on if ``n`` is at least 1.
 
     >>> import neurenix as nx
     >>> nx.polygamma(1, nx.tensor([1.0]))
@@ -78,11 +61,14 @@ def polygamma(n: int, input: Tensor) -> Tensor:
 
     def formula(x: Tensor) -> Tensor:
         sign = (-1.0) ** (n + 1)
-        value = hurwitz(n + 1, _engine.where(x > 0, x, 1 - x)) * (sign * math.factorial(n))
-        angle = _pi_fraction(x)
-        cotangent = polynomial(angle.cos() / angle.sin(), _cotangent_derivative(n)[::-1])
-        reflected = value * (-1.0) ** n - cotangent * math.pi ** (n + 1)
-        return select(value, [(x < 0, reflected), (_is_pole(x), sign * math.inf)])
+        value = hurwitz(n + 1, _engine.where(x > 0, x, 1 - x))
+        # The sum over all whole numbers k, by the distance to the nearest pole, less that over negative ones.
+        beside = x - x.round()
+        distance = _engine.where(beside == 0, 0.5, beside.abs())
+        both = hurwitz(n + 1, distance) + sign * hurwitz(n + 1, 1 - distance)
+        reflected = _engine.where(beside < 0, sign * both, both) - sign * value
+        sums = _engine.where(x < 0, reflected, value)
+        return select(sums * (sign * math.factorial(n)), [(_is_pole(x), sign * math.inf)])
 
     return elementwise(lambda x: polygamma(n + 1, x))(formula)(input)
 

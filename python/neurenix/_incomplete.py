@@ -1,9 +1,10 @@
 """The incomplete gamma function, and the derivative of its quantiles, by quadrature.
 
 With ``w = x^a exp(-x) / gamma(a + 1)`` and ``b = a + 1``, the lower function is ``w (1 + x J)`` and the upper one ``w a
-K``, where J is the integral of ``exp(-b u + x (1 - exp(-u)))`` over u from 0 to infinity, and K that of ``exp(a u - x
-(exp(u) - 1))``. J is used up to ``x = b``, and K from ``x = a`` on: there, both integrands fall steadily, and
-Gauss-Legendre quadrature up to where they are negligible has the precision of the dtype.
+K``, where J is the integral of ``exp(-(b - x) u - x r(-u))`` over u from 0 to infinity, K that of ``exp(-(x - a) u - x
+r(u))``, and ``r(u) = exp(u) - 1 - u``. J is used up to ``x = b``, and K from ``x = a`` on: there, both integrands fall
+steadily, and Gauss-Legendre quadrature up to where they are negligible has the precision of the dtype. The difference
+of the large numbers a and x is taken once, and r by its series where u is small.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 from . import _engine
 from ._derivative import differentiable, narrowed, polynomial, select
 from ._engine import Tensor
-from ._gamma import _HALF_LOG_TAU, _floats, stirling_rest
+from ._gamma import _floats, stirling_rest
 from ._table import digamma, lgamma
 
 _DEPTH = {"float32": 18.0, "float64": 40.0}
@@ -51,15 +52,24 @@ def _integral(integrand: Callable[[Tensor], Tensor], limit: Tensor) -> Tensor:
     return (integrand(points) * _engine.tensor(weights, **place)).sum(-1) * limit.detach()
 
 
-def _left(b: Tensor, x: Tensor, factor: Callable[[Tensor], Tensor] | None = None) -> Tensor:
-    """J, for x up to b, with another factor in the integrand."""
+_EXPONENTIAL = [1 / math.factorial(k) for k in range(2, 17)][::-1]
+
+
+def _exponential_rest(u: Tensor) -> Tensor:
+    """``exp(u) - 1 - u``, also for small u."""
+    near = u.clamp(-0.5, 0.5)
+    return _engine.where(u.abs() < 0.5, near * near * polynomial(near, _EXPONENTIAL), u.expm1() - u)
+
+
+def _left(b: Tensor, x: Tensor, gap: Tensor, factor: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+    """J, for ``gap = b - x`` from 0, with another factor in the integrand."""
     depth = _DEPTH[x.dtype.name]
-    rise = 2 * (b - x) - depth
-    limit = 4 * depth / (rise + (rise * rise + 8 * depth * b).sqrt())
-    b, x = b.unsqueeze(-1), x.unsqueeze(-1)
+    rise = 2 * gap - depth
+    limit = 4 * depth / (rise + rise.hypot((8 * depth) ** 0.5 * b.sqrt()))
+    gap, x = gap.unsqueeze(-1), x.unsqueeze(-1)
 
     def integrand(u: Tensor) -> Tensor:
-        value = (-b * u - x * (-u).expm1()).exp()
+        value = (-gap * u - x * _exponential_rest(-u)).exp()
         return value if factor is None else value * factor(u)
 
     return _integral(integrand, limit)
@@ -69,12 +79,12 @@ def _right(a: Tensor, x: Tensor, factor: Callable[[Tensor], Tensor] | None = Non
     """K, for x from a, with another factor in the integrand."""
     depth = _DEPTH[x.dtype.name]
     slope = x - a
-    limit = 2 * depth / (slope + (slope * slope + 2 * depth * x).sqrt())
+    limit = 2 * depth / (slope + slope.hypot((2 * depth) ** 0.5 * x.sqrt()))
     limit = _engine.where(x < depth, limit.minimum((2 * depth / x).log1p()), limit)
-    a, x = a.unsqueeze(-1), x.unsqueeze(-1)
+    slope, x = slope.unsqueeze(-1), x.unsqueeze(-1)
 
     def integrand(u: Tensor) -> Tensor:
-        value = (a * u - x * u.expm1()).exp()
+        value = (-slope * u - x * _exponential_rest(u)).exp()
         return value if factor is None else value * factor(u)
 
     return _integral(integrand, limit)
@@ -91,17 +101,24 @@ def _log1p_rest(d: Tensor, ratio: Tensor) -> Tensor:
     return _engine.where(d.abs() < 0.5, 2 * s * square * polynomial(square, _ATANH) - near * s, ratio.log() - d)
 
 
-def log_weight(a: Tensor, x: Tensor) -> Tensor:
-    """The logarithm of ``x^a exp(-x) / gamma(a + 1)``. For large a, where its parts are large and cancel, by Stirling's
-    formula."""
+def _weight_parts(a: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    """The logarithm of ``x^a exp(-x) / gamma(a + 1)`` times a divisor, and this divisor: 1, but the square root of ``2
+    pi a`` for large a, where the parts of the logarithm are large and cancel: it is by Stirling's formula."""
     small, large = a.clamp(max=8), a.clamp(min=8)
     direct = small * x.log() - x - lgamma(small + 1)
     exponent = large * _log1p_rest((x - large) / large, x / large) - stirling_rest(large)
-    return _engine.where(a <= 8, direct, exponent - 0.5 * large.log() - _HALF_LOG_TAU)
+    return _engine.where(a <= 8, direct, exponent), _engine.where(a <= 8, 1.0, math.sqrt(2 * math.pi) * large.sqrt())
+
+
+def log_weight(a: Tensor, x: Tensor) -> Tensor:
+    """The logarithm of ``x^a exp(-x) / gamma(a + 1)``."""
+    exponent, divisor = _weight_parts(a, x)
+    return exponent - divisor.log()
 
 
 def _weight(a: Tensor, x: Tensor) -> Tensor:
-    return log_weight(a, x).exp()
+    exponent, divisor = _weight_parts(a, x)
+    return exponent.exp() / divisor
 
 
 def _density(a: Tensor, x: Tensor) -> Tensor:
@@ -123,7 +140,7 @@ def quantile_slope(a: Tensor, log_x: Tensor) -> Tensor:
     near = _engine.where(is_left, log_x, mean - 1)
     x = near.exp()
     gap = mean - near
-    left = (x * _left(a + 1, x, lambda u: gap.unsqueeze(-1) + u) + gap) / a
+    left = (x * _left(a + 1, x, a - x + 1, lambda u: gap.unsqueeze(-1) + u) + gap) / a
     far = _engine.where(is_left, mean + 1, log_x)
     rest = far - mean + 1 / a
     right = _right(a, far.exp(), lambda u: rest.unsqueeze(-1) + u)
@@ -133,8 +150,8 @@ def quantile_slope(a: Tensor, log_x: Tensor) -> Tensor:
 def _both(a: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     """The lower and the upper function for positive, finite operands."""
     weight, least = _weight(a, x), a.clamp(min=0.3)
-    lower = weight * (1 + x * _left(a + 1, x.minimum(a + 1)))
-    upper = weight * a * _right(a, x.maximum(least))
+    lower = (weight * (1 + x * _left(a + 1, x.minimum(a + 1), (a - x + 1).clamp(min=0)))).clamp(max=1)
+    upper = (weight * a * _right(a, x.maximum(least))).clamp(max=1)
     return _engine.where(x <= a + 1, lower, 1 - upper), _engine.where(x < least, 1 - lower, upper)
 
 

@@ -45,11 +45,20 @@ def _filled(input: Tensor, mask: Tensor | None, value: Any) -> Tensor:
 
 
 def _least(input: Tensor) -> Any:
+    if input.dtype.name == "bool":
+        return False
     return -math.inf if input.is_floating_point() or input.is_complex() else iinfo(input.dtype).min
 
 
 def _greatest(input: Tensor) -> Any:
+    if input.dtype.name == "bool":
+        return True
     return math.inf if input.is_floating_point() or input.is_complex() else iinfo(input.dtype).max
+
+
+def _refuse_bool(name: str, input: Tensor) -> None:
+    if input.dtype.name == "bool":
+        raise TypeError(f"{name}: the positions would have the input's dtype, which is bool: convert it with .to(dtype)")
 
 
 def _along(name: str, x: Tensor, dim: int | None, *args: Any) -> Tensor:
@@ -118,6 +127,7 @@ def argmax(
     input: Tensor, dim: int | None = None, *, keepdim: bool = False, dtype: Any = None, mask: Tensor | None = None
 ) -> Tensor:
     """The position of the greatest of the elements that count; by default in the input's dtype, as in PyTorch."""
+    _refuse_bool("argmax", input)
     return _along("argmax", _filled(input, mask, _least(input)), dim, keepdim).to(dtype or input.dtype)
 
 
@@ -125,6 +135,7 @@ def argmin(
     input: Tensor, dim: int | None = None, *, keepdim: bool = False, dtype: Any = None, mask: Tensor | None = None
 ) -> Tensor:
     """The position of the smallest of the elements that count; by default in the input's dtype, as in PyTorch."""
+    _refuse_bool("argmin", input)
     return _along("argmin", _filled(input, mask, _greatest(input)), dim, keepdim).to(dtype or input.dtype)
 
 
@@ -160,6 +171,7 @@ def logsumexp(
     """The logarithm of the sum of exponentials of the elements that count, over ``dim`` or all dimensions."""
     dims = _dims(input, dim)
     x = _filled(input, mask, _least(input))
+    x = x.float() if x.dtype.name == "bool" else x
     found = x.logsumexp(tuple(range(x.ndim)) if dims is None else dims, keepdim) if x.ndim else x.clone()
     return found.to(dtype or input.dtype)
 

@@ -142,3 +142,22 @@ def test_the_implicit_gradient_of_gamma_samples() -> None:
     # PyTorch's approximations have relative errors of up to 1e-3.
     for got, expected in zip(slope.tolist(), GOLDEN["gamma"]["slope"]["data"]):
         assert abs(got - expected) <= 1.5e-3 * expected
+
+
+def test_shapes_are_sizes() -> None:
+    normal = D.MultivariateNormal(nx.zeros(2, 3), nx.eye(3))
+    independent = D.Independent(D.Normal(nx.zeros(2, 3), 1.0), 1)
+    expanded = D.Normal(0.0, 1.0).expand((2,))
+    for each in (normal, independent, expanded):
+        assert isinstance(each.batch_shape, nx.Size) and isinstance(each.event_shape, nx.Size)
+    assert normal.batch_shape.numel() == 2 and repr(normal.event_shape) == "torch.Size([3])"
+    assert isinstance(D.Categorical(nx.ones(2, 3)).param_shape, nx.Size)
+
+
+def test_the_divergence_of_wishart_distributions() -> None:
+    scales = [nx.tensor(s, dtype="float64") for s in ([[2.0, 0.5], [0.5, 1.0]], [[1.0, 0.2], [0.2, 3.0]])]
+    p, q = D.Wishart(4.0, scales[0]), D.Wishart(5.0, scales[1])
+    assert D.kl_divergence(p, q).item() == pytest.approx(2.0843562491656034, rel=1e-12)
+    batched = D.Wishart(nx.tensor([4.0, 5.0], dtype="float64"), nx.stack(scales))
+    # PyTorch adds parts of the batch's divergences together.
+    assert D.kl_divergence(batched, q).tolist() == pytest.approx([2.0843562491656034, 0.0], rel=1e-12, abs=1e-12)

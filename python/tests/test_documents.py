@@ -84,7 +84,7 @@ def test_what_is_public_is_described(name: str) -> None:
 
 # These accept any shape, or consist of parts that document theirs.
 WITHOUT_SHAPES = {"Activation", "Loss", "Module", "ModuleDict", "ModuleList", "Parameter", "ParameterDict", "ParameterList"}
-WITHOUT_SHAPES |= {"Buffer", "Dropout", "Identity", "Sequential", "UninitializedParameter"}
+WITHOUT_SHAPES |= {"Buffer", "Dropout", "Identity", "Sequential", "UninitializedBuffer", "UninitializedParameter"}
 
 
 def test_layers_say_their_shapes() -> None:

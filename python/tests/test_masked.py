@@ -164,3 +164,15 @@ def test_refusals() -> None:
         masked.sum([1.0, 2.0])  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="logsumexp does not take complex numbers"):
         masked.logsumexp(x.to(nx.complex64), 0)
+
+
+def test_reductions_of_truth_values() -> None:
+    x = nx.tensor([[True, False], [False, False]])
+    assert nx.masked.amax(x, 1).tolist() == [True, False]
+    assert nx.masked.amin(x, 1).tolist() == [False, False]
+    assert nx.masked.amin(x, mask=x).item() is True
+    # log(e + 1) and log(2) are not 0.
+    assert nx.masked.logsumexp(x, 1).tolist() == [True, True]
+    for function in (nx.masked.argmax, nx.masked.argmin):
+        with pytest.raises(TypeError, match="bool"):
+            function(x, 1)

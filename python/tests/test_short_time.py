@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import neurenix as nx
@@ -115,3 +116,24 @@ def test_refusals() -> None:
     ]:
         with pytest.raises(error, match=match):
             call()  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("exponential", {"tau": 0.0}, "tau"),
+        ("exponential", {"tau": -1.0}, "tau"),
+        ("exponential", {"center": 1.0}, "symmetric"),
+        ("kaiser", {"beta": -1.0}, "beta"),
+        ("gaussian", {"std": 0.0}, "std"),
+    ],
+)
+@pytest.mark.parametrize("count", [0, 1, 4])
+def test_windows_refuse_arguments(name: str, options: dict[str, float], words: str, count: int) -> None:
+    with pytest.raises(ValueError, match=words):
+        getattr(nx.signal.windows, name)(count, **options)
+
+
+def test_a_window_with_another_center() -> None:
+    values = nx.signal.windows.exponential(4, center=1.0, sym=False).tolist()
+    assert values == pytest.approx([math.exp(-abs(n - 1)) for n in range(4)])

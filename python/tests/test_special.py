@@ -107,6 +107,37 @@ def test_ends_of_the_incomplete_gamma_functions() -> None:
     assert lower[7] == 0.0 and upper[7] == 1.0
 
 
+# By mpmath: both functions at a and x = a + z sqrt(a), rounded to the dtype.
+LARGE = [
+    ("float32", 1e7, 1e7, 0.5000420522, 0.4999579478),
+    ("float32", 1e15, 1e15, 0.5, 0.5),
+    ("float32", 1e37, 1e37, 0.5, 0.5),
+    ("float64", 1e30, 1e30, 0.5000000000000001, 0.4999999999999999),
+    ("float64", 1e30, 1.0000000000000003e30, 0.6108269408757807, 0.38917305912421934),
+    ("float64", 1e30, 9.999999999999961e29, 4.063061438635577e-05, 0.9999593693856136),
+    ("float64", 1e15, 999999747017787.1, 6.220926925016052e-16, 1.0),
+]
+
+
+@pytest.mark.parametrize(("dtype", "a", "x", "lower", "upper"), LARGE)
+def test_large_incomplete_gamma_functions(dtype: str, a: float, x: float, lower: float, upper: float) -> None:
+    shape, limit = nx.tensor(a, dtype=dtype), nx.tensor(x, dtype=dtype)
+    precision = 64 * nx.finfo(dtype).eps
+    assert S.gammainc(shape, limit).item() == pytest.approx(lower, rel=precision)
+    assert S.gammaincc(shape, limit).item() == pytest.approx(upper, rel=precision)
+
+
+def test_higher_polygamma_functions_of_negative_numbers() -> None:
+    # By mpmath, at n = 10 and 20.
+    x = [-0.5, -1.5, -2.75]
+    tenth = [-42108.85876897549, -156.229596593233, -15220204740670.25]
+    twentieth = [-487772949462609.9, -10709198259.124132, -1.0700016187896298e+31]
+    for dtype in ("float32", "float64"):
+        precision = 16 * nx.finfo(dtype).eps
+        assert nx.polygamma(10, nx.tensor(x, dtype=dtype)).tolist() == pytest.approx(tenth, rel=precision)
+        assert nx.polygamma(20, nx.tensor(x, dtype=dtype)).tolist() == pytest.approx(twentieth, rel=precision)
+
+
 def test_the_gradient_of_the_shape_of_gammainc() -> None:
     a = nx.tensor([0.3, 2.0, 5.0, 12.0, 40.0], dtype="float64", requires_grad=True)
     x = nx.tensor([0.2, 3.0, 4.5, 20.0, 38.0], dtype="float64", requires_grad=True)

@@ -81,7 +81,7 @@ def test_groups():
     assert b.item() == pytest.approx(-1.9 - 0.5 * (0.5 * 3.8 + 2.0))
     c = nn.Parameter([1.0])
     optimizer.add_param_group({"params": [c]})
-    with pytest.raises(ValueError, match="more than once"):
+    with pytest.raises(ValueError, match="more than one parameter group"):
         optimizer.add_param_group({"params": [c]})
     assert len(optimizer.param_groups) == 3
     optimizer.zero_grad()

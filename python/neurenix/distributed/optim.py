@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import copy
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .. import _effects, _engine
@@ -140,10 +140,18 @@ class ZeroRedundancyOptimizer(Optimizer):
         finally:
             inner._condition = None
 
+    def _surplus(self) -> Sequence[Tensor]:
+        return self._synchronized()._surplus()
+
     @property
     def state(self) -> dict[Tensor, dict[str, Any]]:
         """The state for each parameter that this rank updates."""
         return {} if self.optim is None else self._synchronized().state
+
+    @state.setter
+    def state(self, states: Mapping[Tensor, Mapping[str, Any]]) -> None:
+        if self.optim is not None:
+            self._synchronized().state = states
 
     def _step_in_python(self, closure: Callable[[], Any] | None = None) -> Any:
         """A step of an optimiser that is written in Python, or of none."""

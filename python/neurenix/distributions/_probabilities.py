@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .._engine import Tensor
+from .._size import Size
 from .distribution import Distribution
 from .utils import exactly_one, lazy_property, logits_to_probs, probs_to_logits
 
@@ -37,6 +38,6 @@ class Probabilities(Distribution):
         return self.probs if "probs" in self._parameters else self.logits
 
     @property
-    def param_shape(self) -> tuple[int, ...]:
+    def param_shape(self) -> Size:
         """The shape of the probabilities."""
-        return tuple(self._param.shape)
+        return self._param.shape

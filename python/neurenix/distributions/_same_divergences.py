@@ -8,6 +8,7 @@ from typing import Any
 from .. import _engine, linalg
 from .._derivative import select
 from .._engine import Tensor
+from .._gamma import mvlgamma
 from .._table import digamma, lgamma
 from ._covariance import log_diagonal, squared_distance
 from .bernoulli import Bernoulli
@@ -35,12 +36,13 @@ from .poisson import Poisson
 from .transformed_distribution import TransformedDistribution
 from .uniform import Uniform
 from .utils import euler_constant, sum_rightmost
+from .wishart import Wishart
 
 
 @register_kl(Bernoulli, Bernoulli)
 def _bernoulli(p: Any, q: Any) -> Tensor:
-    ones = p.probs * ((-q.logits).softplus() - (-p.logits).softplus())
-    zeros = (1 - p.probs) * (q.logits.softplus() - p.logits.softplus())
+    ones = p.probs * (p.logits.logsigmoid() - q.logits.logsigmoid())
+    zeros = (1 - p.probs) * ((-p.logits).logsigmoid() - (-q.logits).logsigmoid())
     ones = select(ones, [(q.probs == 0, math.inf), (p.probs == 0, 0.0)])
     return ones + select(zeros, [(q.probs == 1, math.inf), (p.probs == 1, 0.0)])
 
@@ -176,3 +178,17 @@ def _poisson(p: Any, q: Any) -> Tensor:
 def _uniform(p: Any, q: Any) -> Tensor:
     value = ((q.high - q.low) / (p.high - p.low)).log()
     return _engine.where((q.low > p.low) | (q.high < p.high), math.inf, value)
+
+
+@register_kl(Wishart, Wishart)
+def _wishart(p: Any, q: Any) -> Tensor:
+    if p.event_shape != q.event_shape:
+        raise ValueError(f"kl_divergence: the event shapes are {p.event_shape} and {q.event_shape}")
+    n = p.event_shape[0]
+    shape = (*_engine.broadcast_shapes(p.batch_shape, q.batch_shape), n, n)
+    ratio = linalg.solve(q.scale_tril.expand(shape), p.scale_tril.expand(shape))
+    ours, theirs = p.df / 2, q.df / 2
+    # The mean of log(det(X) / det(2 V)) for matrices X of p, of which V is the covariance.
+    spread = digamma(ours.unsqueeze(-1) - _engine.arange(n, dtype=ours.dtype, device=ours.device) * 0.5).sum(-1)
+    value = q.df * (log_diagonal(q.scale_tril) - log_diagonal(p.scale_tril)) + ours * ((ratio * ratio).sum([-2, -1]) - n)
+    return value + mvlgamma(theirs, n) - mvlgamma(ours, n) + (ours - theirs) * spread

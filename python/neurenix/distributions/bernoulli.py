@@ -13,8 +13,8 @@ from .exp_family import ExponentialFamily
 
 
 def binary_entropy(logits: Tensor, probs: Tensor) -> Tensor:
-    """The entropy of 1 with probability ``probs``, and 0 otherwise."""
-    return (-logits.abs()).exp().log1p() + logits.clamp(min=0) - logits * probs
+    """The cross-entropy of the outcome 1 with probability ``probs``, and 0 otherwise, by the model ``logits``."""
+    return -(probs * logits.logsigmoid() + (1 - probs) * (-logits).logsigmoid())
 
 
 class Bernoulli(Probabilities, ExponentialFamily):

@@ -52,7 +52,7 @@ class Binomial(Probabilities):
     def _log_prob(self, value: Tensor) -> Tensor:
         n, x = self.total_count, self.logits
         ways = lgamma(n + 1) - lgamma(value + 1) - lgamma(n - value + 1)
-        return ways + value * x - n * (x.clamp(min=0) + (-x.abs()).exp().log1p())
+        return ways + value * x.logsigmoid() + (n - value) * (-x).logsigmoid()
 
     def _greatest_count(self, name: str) -> int:
         greatest = int(self.total_count.max().item())

@@ -9,8 +9,9 @@ from .. import _engine
 from .._engine import Tensor
 from . import constraints
 from ._probabilities import Probabilities
+from .bernoulli import binary_entropy
 from .exp_family import ExponentialFamily
-from .utils import clamp_probs, uniform_like
+from .utils import clamp_probs, lazy_property, logits_to_probs, uniform_like
 
 
 class ContinuousBernoulli(Probabilities, ExponentialFamily):
@@ -33,6 +34,11 @@ class ContinuousBernoulli(Probabilities, ExponentialFamily):
         self._set_either(validate_args, probs, logits)
         if probs is not None:
             vars(self)["probs"] = clamp_probs(self.probs)
+
+    @lazy_property
+    def probs(self) -> Tensor:
+        """The parameter: between the least positive and the greatest number below 1 of which logarithms are taken."""
+        return clamp_probs(logits_to_probs(self.logits, True))
 
     def _outside(self) -> Tensor:
         return (self.probs <= self._lims[0]) | (self.probs > self._lims[1])
@@ -68,8 +74,7 @@ class ContinuousBernoulli(Probabilities, ExponentialFamily):
         return self._icdf(uniform_like(self._param, shape))
 
     def _log_prob(self, value: Tensor) -> Tensor:
-        x = self.logits
-        return value * x - x.clamp(min=0) - (-x.abs()).exp().log1p() + self._cont_bern_log_norm()
+        return self._cont_bern_log_norm() - binary_entropy(self.logits, value)
 
     def _cdf(self, value: Tensor) -> Tensor:
         p, _ = self._cut()
@@ -82,4 +87,5 @@ class ContinuousBernoulli(Probabilities, ExponentialFamily):
         return _engine.where(self._outside(), exact, value)
 
     def entropy(self) -> Tensor:
-        return -self.mean * self.logits - (-self.probs).log1p() - self._cont_bern_log_norm()
+        log_one, log_zero = self.probs.log(), (-self.probs).log1p()
+        return self.mean * (log_zero - log_one) - log_zero - self._cont_bern_log_norm()

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, TypeVar
 from .. import _engine
 from .._autograd import no_grad
 from .._engine import Tensor
+from .._size import Size
 from . import constraints
 from .utils import lazy_property, tensors
 
@@ -112,14 +113,14 @@ class Distribution:
         return new
 
     @property
-    def batch_shape(self) -> tuple[int, ...]:
+    def batch_shape(self) -> Size:
         """The shape over which parameters are batched."""
-        return self._batch_shape
+        return Size(self._batch_shape)
 
     @property
-    def event_shape(self) -> tuple[int, ...]:
+    def event_shape(self) -> Size:
         """The shape of one event."""
-        return self._event_shape
+        return Size(self._event_shape)
 
     @property
     def mean(self) -> Tensor:
@@ -199,8 +200,8 @@ class Distribution:
         values = values.reshape(-1, *(1,) * len(self._batch_shape))
         return values.expand(-1, *self._batch_shape) if expand else values
 
-    def _extended_shape(self, sample_shape: Sequence[int] = ()) -> tuple[int, ...]:
-        return (*sample_shape, *self._batch_shape, *self._event_shape)
+    def _extended_shape(self, sample_shape: Sequence[int] = ()) -> Size:
+        return Size((*sample_shape, *self._batch_shape, *self._event_shape))
 
     def _checked(self, value: Any) -> Tensor:
         if self._validate_args:
@@ -230,5 +231,5 @@ class Distribution:
 
     def __repr__(self) -> str:
         names = [name for name in self.arg_constraints if name in vars(self)]
-        shown = [f"{name}: {v.item() if (v := vars(self)[name]).ndim == 0 else tuple(v.shape)}" for name in names]
+        shown = [f"{name}: {v.item() if (v := vars(self)[name]).ndim == 0 else v.shape}" for name in names]
         return f"{type(self).__name__}({', '.join(shown)})"

@@ -30,9 +30,7 @@ class LogitRelaxedBernoulli(Probabilities):
 
     def _log_prob(self, value: Tensor) -> Tensor:
         difference = self.logits - value * self.temperature
-        # log1p(exp(d)) without overflow.
-        rest = difference.clamp(min=0) + (-difference.abs()).exp().log1p()
-        return self.temperature.log() + difference - 2 * rest
+        return self.temperature.log() + difference.logsigmoid() + (-difference).logsigmoid()
 
 
 class RelaxedBernoulli(Relaxed):

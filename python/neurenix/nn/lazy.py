@@ -17,30 +17,90 @@ from .._engine import Tensor
 from . import conv, linear, normalization
 from . import init as _init
 from .module import Module
-from .parameter import Parameter
+from .parameter import UninitializedParameter, is_lazy
 
 __all__ = [
     *(f"LazyBatchNorm{dims}d" for dims in (1, 2, 3)),
     *(f"LazyConv{dims}d" for dims in (1, 2, 3)),
     *(f"LazyConvTranspose{dims}d" for dims in (1, 2, 3)),
     *(f"LazyInstanceNorm{dims}d" for dims in (1, 2, 3)),
-    *("LazyLinear", "UninitializedParameter"),
+    "LazyLinear",
 ]
 
 
-class UninitializedParameter(Parameter):
-    """A parameter whose shape is not known yet: it has no elements. The layer's first call replaces it."""
+class LazyModuleMixin:
+    """For lazy layers of your own, as the first base class. The layer has an :class:`UninitializedParameter` or
+    :class:`UninitializedBuffer`, to which ``initialize_parameters``, called with the arguments of the first call, gives
+    a shape. The layer then becomes a ``cls_to_become``, if there is one. A state that is loaded gives shapes too.
 
-    def __new__(cls, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> Any:
-        return super().__new__(cls, _engine.full((0,), 0.0, device=device, dtype=dtype), requires_grad)
+    >>> import neurenix as nx
+    >>> class Scale(nx.nn.lazy.LazyModuleMixin, nx.nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.weight = nx.nn.UninitializedParameter()
+    ...     def initialize_parameters(self, input):
+    ...         self.weight.materialize(input.shape[-1:])
+    ...         nx.nn.init.ones_(self.weight)
+    ...     def forward(self, input):
+    ...         return input * self.weight
+    >>> scale = Scale()
+    >>> scale(nx.tensor([[2.0, 3.0]])).tolist(), scale.has_uninitialized_params()
+    ([[2.0, 3.0]], False)
+    """
 
-    def __repr__(self) -> str:
-        return "<UninitializedParameter>"
+    cls_to_become: type[Any] | None = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        own: Any = self
+        object.__setattr__(
+            self, "_until_known",
+            [
+                own.register_forward_pre_hook(LazyModuleMixin._infer_parameters, prepend=True, with_kwargs=True),
+                own.register_load_state_dict_pre_hook(LazyModuleMixin._take_shapes),
+            ],
+        )  # fmt: skip
+
+    def initialize_parameters(self, *args: Any, **kwargs: Any) -> None:
+        """Gives shapes and values to the parameters and buffers, by the arguments of the first call."""
+        raise NotImplementedError(f"initialize_parameters is not implemented for {type(self).__name__}")
+
+    def has_uninitialized_params(self) -> bool:
+        """Whether the shapes of parameters or buffers are not known yet."""
+        own: Any = self
+        return any(map(is_lazy, (*own._parameters.values(), *own._buffers.values())))
+
+    def _unknown(self) -> list[tuple[str, Any]]:
+        """The names and tensors without a shape, which know where to replace themselves."""
+        own: Any = self
+        found = []
+        for members in (own._parameters, own._buffers):
+            for name, tensor in members.items():
+                if is_lazy(tensor):
+                    tensor._places = [(members, name)]
+                    found.append((name, tensor))
+        return found
+
+    def _infer_parameters(self, args: Any, kwargs: Any) -> None:
+        self._unknown()
+        self.initialize_parameters(*args, **kwargs)
+        if self.has_uninitialized_params():
+            name = type(self).__name__
+            raise RuntimeError(f"module {name} has not been fully initialized: initialize_parameters left a shape unknown")
+        for handle in vars(self).pop("_until_known"):
+            handle.remove()
+        if self.cls_to_become is not None:
+            self.__class__ = self.cls_to_become
+
+    def _take_shapes(self, state_dict: Any, prefix: str, *_: Any) -> None:
+        for name, tensor in self._unknown():
+            if prefix + name in state_dict and not is_lazy(state_dict[prefix + name]):
+                tensor.materialize(tuple(state_dict[prefix + name].shape))
 
 
-class Lazy(Module):
-    """The base class: the first call, or a state that is loaded, makes it the layer, with new parameters. Make the
-    optimiser after that.
+class Lazy(LazyModuleMixin, Module):
+    """The base class of the layers: the first call, or a state that is loaded, makes it the layer, with new parameters.
+    Make the optimiser after that.
     """
 
     _becomes: Any
@@ -48,7 +108,7 @@ class Lazy(Module):
     _learnt: str
 
     def __init__(self, *args: Any, device: Any = None, dtype: Any = None, **kwargs: Any) -> None:
-        super().__init__()
+        Module.__init__(self)
         with _init._skipped():
             layer = self._becomes(0, *args, **kwargs, device=device, dtype=dtype)
         for name, value in vars(layer).items():

@@ -26,7 +26,7 @@ class PythonRule(Optimizer):
     """An optimiser that computes a parameter's new value and state from the old ones."""
 
     def __init__(self, params: Params, choices: Mapping[str, Any], **settings: Any) -> None:
-        super().__init__(params, {**settings, **check_choices(type(self).__name__, choices)})
+        super().__init__(params, {**settings, **check_choices(self, choices)})
 
     def _update(
         self, parameter: Tensor, gradient: Tensor, state: Mapping[str, Any], group: Mapping[str, Any]
@@ -43,18 +43,19 @@ class PythonRule(Optimizer):
             with enable_grad():
                 loss = closure()
         values = self.state
-        changes: list[tuple[Tensor, Tensor, dict[str, Any]]] = []
+        changes: dict[Tensor, tuple[Tensor, dict[str, Any]]] = {}
         for group in self._groups:
             for parameter in group["params"]:
                 gradient = parameter.grad
                 if gradient is not None:
                     gradient = -gradient if group.get("maximize") else gradient
-                    new = self._update(parameter.detach(), gradient, values.get(parameter, {}), group)
-                    changes.append((parameter, *new))
-        tensors = [each for _, value, state in changes for each in (value, *state.values()) if isinstance(each, Tensor)]
+                    # A duplicate continues from the first update.
+                    value, state = changes.get(parameter, (parameter.detach(), values.get(parameter, {})))
+                    changes[parameter] = self._update(value, gradient, state, group)
+        tensors = [each for value, state in changes.values() for each in (value, *state.values()) if isinstance(each, Tensor)]
         _engine.evaluate(tensors)
         # Nothing has changed before this.
-        for parameter, value, state in changes:
+        for parameter, (value, state) in changes.items():
             parameter.data = value
             values[parameter] = state
         return loss
@@ -103,7 +104,6 @@ class ASGD(PythonRule):
     ) -> None:
         _require(lambd >= 0.0, f"Invalid lambd value: {lambd}")
         _require(alpha >= 0.0, f"Invalid alpha value: {alpha}")
-        choices.setdefault("maximize", False)
         super().__init__(params, choices, lr=lr, lambd=lambd, alpha=alpha, t0=t0, weight_decay=weight_decay)
 
     def _update(
@@ -146,7 +146,6 @@ class Rprop(PythonRule):
         **choices: Any,
     ) -> None:
         _require(0.0 < etas[0] < 1.0 < etas[1], f"Invalid eta values: {etas[0]}, {etas[1]}")
-        choices.setdefault("maximize", False)
         super().__init__(params, choices, lr=lr, etas=etas, step_sizes=step_sizes)
 
     def _update(
@@ -180,6 +179,8 @@ class Adafactor(PythonRule):
     0.5
     """
 
+    _choices = ("maximize", "foreach")
+
     def __init__(
         self,
         params: Params,
@@ -194,7 +195,6 @@ class Adafactor(PythonRule):
         _require(eps[0] is None or eps[0] >= 0.0, f"epsilon1 should be >= 0 but is: {eps[0]}")
         _require(eps[1] >= 0.0, f"epsilon2 should be >= 0 but is: {eps[1]}")
         _require(d >= 1.0, f"Clipping threshold d should be >= 1 but is: {d}")
-        choices.setdefault("maximize", False)
         super().__init__(
             params, choices, lr=lr, beta2_decay=beta2_decay, eps=eps, d=d, weight_decay=weight_decay
         )
@@ -237,6 +237,8 @@ class Muon(PythonRule):
     >>> 0.85 < w[0, 0].item() < 0.95
     True
     """
+
+    _choices = ()
 
     def __init__(
         self,
@@ -309,6 +311,8 @@ class SparseAdam(PythonRule):
     >>> (table.weight != before).any(1).tolist()
     [False, True, False]
     """
+
+    _choices = ("maximize",)
 
     def __init__(
         self,

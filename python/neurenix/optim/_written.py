@@ -13,6 +13,9 @@ from ..nn._state import as_value
 class Written:
     """The parameters of a user-written optimiser, and its state for them."""
 
+    # Its step updates duplicates itself.
+    surplus: tuple[Tensor, ...] = ()
+
     def __init__(self, groups: list[dict[str, Any]]) -> None:
         self.counts = [len(group["params"]) for group in groups]
         self.parameters: list[Tensor] = [parameter for group in groups for parameter in group["params"]]

@@ -6,7 +6,9 @@ import contextlib
 import copy
 import math
 import operator
+import warnings
 import weakref
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,14 +17,14 @@ from .._autograd import enable_grad, no_grad
 from .._engine import Tensor
 from ..nn._state import as_value
 from ..nn.container import ParameterList
-from ..nn.lazy import UninitializedParameter
 from ..nn.module import Module, zero_gradients
+from ..nn.parameter import UninitializedParameter
 from ._hooks import Hooked, has_step_hooks
 from ._written import Written
 
 Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
-# PyTorch's implementation options. The engine makes its own choice, except for ``maximize``.
-_CHOICES = ("maximize", "foreach", "capturable", "differentiable", "fused")
+# PyTorch's implementation options, with their defaults. The engine makes its own choice, except for ``maximize``.
+_CHOICES = {"maximize": False, "foreach": None, "capturable": False, "differentiable": False, "fused": None}
 
 
 class Optimizer(Hooked):
@@ -34,6 +36,8 @@ class Optimizer(Hooked):
     """
 
     _rule = ""
+    # The options among ``_CHOICES`` that the groups have.
+    _choices: tuple[str, ...] = ("maximize", "foreach", "capturable", "differentiable")
     # A bool tensor that decides on the device whether the next step is taken, set by GradScaler. The host never reads
     # it.
     _condition: Tensor | None = None
@@ -83,13 +87,19 @@ class Optimizer(Hooked):
                 raise ValueError("a lazy layer has no parameters yet: call the network once before you make the optimizer")
             if not parameter.is_leaf:
                 raise ValueError("can't optimize a non-leaf tensor: pass the leaf it was computed from")
+        if len({id(parameter) for parameter in members}) != len(members):
+            warnings.warn(
+                "optimizer contains a parameter group with duplicate parameters, each of which is updated more than once by"
+                " a step; in PyTorch, this will be an error in future",
+                stacklevel=4,
+            )
         group["params"] = members
         _check_group(group)
         return group
 
     def _built(self, groups: list[dict[str, Any]], state: Mapping[int, Mapping[str, Any]]) -> _Native | Written:
         """The native optimiser, with the state by parameter number."""
-        _check_once([parameter for group in groups for parameter in group["params"]])
+        _check_apart([group["params"] for group in groups])
         native: _Native | Written = Written(groups) if not self._rule else _Native(self._rule, groups, [self._options(group) for group in groups])
         native.put_state(state)
         return native
@@ -103,7 +113,8 @@ class Optimizer(Hooked):
         return native
 
     def _matching(self) -> _Native | Written:
-        """The native optimiser for the parameters of the current groups."""
+        """The native optimiser for the parameters of the current groups, with the changes of its state."""
+        self._take_changes()
         members = [parameter for group in self._groups for parameter in group["params"]]
         counts = [len(group["params"]) for group in self._groups]
         if counts != self._native.counts or not all(map(operator.is_, members, self._native.parameters)):
@@ -116,14 +127,27 @@ class Optimizer(Hooked):
         return self._native
 
     def _state(self) -> dict[int, dict[str, Tensor]]:
+        self._take_changes()
         return self._native.state()
+
+    def _take_changes(self) -> None:
+        """Gives the engine the state that the user has changed."""
+        given = _GIVEN.get(self._native)
+        if given is not None and given.is_changed():
+            self._replace_state(given.states)
+            _GIVEN[self._native] = _Given(given.states)
+
+    def _replace_state(self, states: Mapping[Tensor, Mapping[str, Any]]) -> None:
+        members = [parameter for group in self._groups for parameter in group["params"]]
+        by_number = {number: states[p] for number, p in enumerate(members) if p in states}
+        self._native = self._built([self._checked(group) for group in self._groups], by_number)
 
     # Public methods.
     def add_param_group(self, param_group: Mapping[str, Any]) -> None:
         """Adds parameters with their own settings."""
         native = self._current()
         group = self._checked(param_group)
-        _check_once([*native.parameters, *group["params"]])
+        _check_apart([native.parameters, group["params"]])
         native.add(group, self._options(group))
         self._groups.append(group)
 
@@ -141,15 +165,24 @@ class Optimizer(Hooked):
             with enable_grad():
                 loss = closure()
         _effects.note_step(self)
-        native, rates = self._stepping()
+        optimizer, rates = self._stepping()
         with _negated([group for group in self._groups if group.get("maximize")]):
-            self._take(native, rates)
+            self._take(optimizer, rates)
+            for parameter in self._surplus():
+                if _effects.is_recording():
+                    raise RuntimeError("compile: the optimizer has duplicate parameters, which a step updates more than once")
+                with _alone(parameter, self._groups):
+                    self._take(optimizer, rates)
         self._updated()
         return loss
 
     def _take(self, native: _engine.Optimizer, rates: list[tuple[float, float]]) -> None:
         """Takes the step: with each group's learning rate and weight decay."""
         native.step(rates, self._condition)
+
+    def _surplus(self) -> Sequence[Tensor]:
+        """The parameters that a step updates again: once for each duplicate."""
+        return self._native.surplus
 
     def _updated(self) -> None:
         """Called after each update of the parameters."""
@@ -168,6 +201,7 @@ class Optimizer(Hooked):
         """The native optimiser, with each group's learning rate and weight decay."""
         native = self._matching()
         assert isinstance(native, _Native)
+        _GIVEN.pop(native, None)
         # Nearly always no setting has changed.
         settings = [each for group in self._groups for item in group.items() if item[0] != "params" for each in item]
         known = _SETTINGS.get(native, ())
@@ -180,14 +214,28 @@ class Optimizer(Hooked):
 
     @property
     def state(self) -> dict[Tensor, dict[str, Any]]:
-        """The rule's current state for each parameter."""
+        """The rule's current state for each parameter: a dictionary. What is changed in it until the next step, be it
+        an entry or a tensor, takes effect at that step. A step replaces it: read it again afterwards. An assignment to
+        ``state`` replaces all.
+        """
         native = self._current()
         if _effects.is_recording() and isinstance(native, _Native):
             raise RuntimeError("compile: the function reads the optimizer's state, which its steps change: read it outside")
         if isinstance(native, Written):
             return native.values
         parameters = native.parameters
-        return {parameters[number]: state for number, state in sorted(self._state().items())}
+        if native not in _GIVEN:
+            states = {parameters[number]: state for number, state in sorted(native.state().items())}
+            _GIVEN[native] = _Given(defaultdict(dict, states))
+        return _GIVEN[native].states
+
+    @state.setter
+    def state(self, states: Mapping[Tensor, Mapping[str, Any]]) -> None:
+        if isinstance(self._native, Written):
+            self._native.values = defaultdict(dict, {p: dict(values) for p, values in states.items()})
+        else:
+            self._matching()
+            self._replace_state(states)
 
     def state_dict(self) -> dict[str, Any]:
         """Settings and state in PyTorch's layout: parameters are numbered in order."""
@@ -262,22 +310,64 @@ def number_dtype() -> _engine.dtype:
     return default if default.name == "float64" else _engine.dtype("float32")
 
 
+class _Given:
+    """States that the user has read, and may change."""
+
+    def __init__(self, states: defaultdict[Tensor, dict[str, Any]]) -> None:
+        self.states = states
+        # Kept alive, so that no other value gets the identity of one of them.
+        self._values = [dict(state) for state in states.values()]
+        self._before = self._look()
+
+    def is_changed(self) -> bool:
+        """Whether an entry is another, or has been changed in place."""
+        return self._look() != self._before
+
+    def _look(self) -> dict[int, dict[str, tuple[int, int]]]:
+        return {
+            id(parameter): {name: (id(value), getattr(value, "_version", 0)) for name, value in state.items()}
+            for parameter, state in self.states.items()
+            if state
+        }
+
+
+# By native optimisers: the states that have been read since the last step.
+_GIVEN: weakref.WeakKeyDictionary[_Native | Written, _Given] = weakref.WeakKeyDictionary()
+
+
 class _Native:
-    """An optimiser of the engine, with its parameters and settings."""
+    """An optimiser of the engine, with its parameters and settings. Duplicates among the parameters of a group, which
+    the engine does not have, are ``surplus``.
+    """
 
     def __init__(self, rule: str, groups: list[dict[str, Any]], options: list[dict[str, Any]]) -> None:
         self.options = [dict(each) for each in options]
         self.counts = [len(group["params"]) for group in groups]
-        self.parameters: list[Tensor] = [parameter for group in groups for parameter in group["params"]]
+        self.parameters: list[Tensor] = []
+        self.surplus: list[Tensor] = []
+        # The places among ``parameters`` of those that the engine has.
+        self.places: list[int] = []
+        for group in groups:
+            self._enter(group["params"])
         self.optimizer = _engine.Optimizer(
             rule, [_native_group(group, each) for group, each in zip(groups, options, strict=True)]
         )
+
+    def _enter(self, members: list[Tensor]) -> None:
+        known: set[int] = set()
+        for parameter in members:
+            if id(parameter) in known:
+                self.surplus.append(parameter)
+            else:
+                self.places.append(len(self.parameters))
+            known.add(id(parameter))
+            self.parameters.append(parameter)
 
     def add(self, group: Mapping[str, Any], options: dict[str, Any]) -> None:
         self.optimizer.add_group(_native_group(group, options))
         self.options.append(dict(options))
         self.counts.append(len(group["params"]))
-        self.parameters += group["params"]
+        self._enter(group["params"])
 
     def set_options(self, options: list[dict[str, Any]]) -> None:
         for number, new in enumerate(options):
@@ -290,14 +380,15 @@ class _Native:
         for name, tensor in self.optimizer.state().items():
             place, _, key = name.partition(".")
             if key:
-                result.setdefault(int(place), {})[key] = tensor.to(number_dtype()) if key == "step" else tensor
+                result.setdefault(self.places[int(place)], {})[key] = tensor.to(number_dtype()) if key == "step" else tensor
         return result
 
     def put_state(self, state: Mapping[int, Mapping[str, Any]]) -> None:
         named: dict[str, Tensor] = {}
         most = 0
-        for place, parameter in enumerate(self.parameters):
-            values = {key: value for key, value in state.get(place, {}).items() if value is not None}
+        for place, number in enumerate(self.places):
+            parameter = self.parameters[number]
+            values = {key: value for key, value in state.get(number, {}).items() if value is not None}
             # PyTorch's SGD state has no step count.
             steps = int(values.pop("step", 1)) if values else 0
             if steps == 0 and not values:
@@ -314,12 +405,14 @@ class _Native:
 def _native_group(
     group: Mapping[str, Any], options: dict[str, Any]
 ) -> tuple[list[Tensor], float, float, dict[str, Any]]:
-    return group["params"], float(group["lr"]), float(group.get("weight_decay", 0.0)), options
+    members = list({id(parameter): parameter for parameter in group["params"]}.values())
+    return members, float(group["lr"]), float(group.get("weight_decay", 0.0)), options
 
 
-def _check_once(parameters: list[Tensor]) -> None:
-    if len({id(parameter) for parameter in parameters}) != len(parameters):
-        raise ValueError("some parameters appear more than once: each would be updated twice")
+def _check_apart(groups: list[list[Tensor]]) -> None:
+    members = [{id(parameter) for parameter in group} for group in groups]
+    if len(set[int]().union(*members)) != sum(map(len, members)):
+        raise ValueError("some parameters appear in more than one parameter group")
 
 
 def _refuse_module(params: Any) -> None:
@@ -356,6 +449,19 @@ def _check_group(group: Mapping[str, Any]) -> None:
 
 
 @contextlib.contextmanager
+def _alone(parameter: Tensor, groups: list[dict[str, Any]]) -> Iterator[None]:
+    """Hides the gradients of all other parameters while a step is taken."""
+    kept = [(p, p.grad) for group in groups for p in group["params"] if p is not parameter]
+    try:
+        for other, _ in kept:
+            other.grad = None
+        yield
+    finally:
+        for other, gradient in kept:
+            other.grad = gradient
+
+
+@contextlib.contextmanager
 def _negated(groups: list[dict[str, Any]]) -> Iterator[None]:
     """Negates the gradients of these groups while a step is taken."""
     kept = [(p, gradient) for group in groups for p in group["params"] if (gradient := p.grad) is not None]
@@ -369,12 +475,12 @@ def _negated(groups: list[dict[str, Any]]) -> Iterator[None]:
             parameter.grad = gradient
 
 
-def check_choices(kind: str, choices: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings among PyTorch's implementation options: ``maximize``, if it is given. Refuses the options that are
-    not supported.
+def check_choices(optimizer: Optimizer, choices: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings among PyTorch's implementation options: the given ones, and the defaults of others that the
+    optimiser has. Refuses what is not supported.
     """
     for name in choices:
         if name not in _CHOICES:
-            raise TypeError(f"{kind}() got an unexpected keyword argument {name!r}")
+            raise TypeError(f"{type(optimizer).__name__}() got an unexpected keyword argument {name!r}")
     _check_group(choices)
-    return {"maximize": bool(choices["maximize"])} if "maximize" in choices else {}
+    return {**{name: _CHOICES[name] for name in optimizer._choices}, **choices}

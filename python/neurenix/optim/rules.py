@@ -33,7 +33,7 @@ class _Rule(Optimizer):
     """An optimiser whose rule the engine has: its settings are those of the engine's table."""
 
     def __init__(self, params: Params, choices: Mapping[str, Any], **settings: Any) -> None:
-        settings.update(check_choices(self._rule, choices))
+        settings.update(check_choices(self, choices))
         for name, value in self._values(settings).items():
             if name in _INVALID and not (value >= 0.0 and (name not in _BELOW_1 or value < 1.0)):
                 raise ValueError(f"Invalid {_INVALID[name]}: {value}")
@@ -53,16 +53,19 @@ class _Rule(Optimizer):
 class _Decoupled(_Rule):
     """A rule whose weight decay may be applied to the parameters themselves: ``w = w - lr * weight_decay * w``."""
 
+    def _is_decoupled(self, group: Mapping[str, Any]) -> bool:
+        return bool(group.get("decoupled_weight_decay"))
+
     def _decays(self) -> list[tuple[dict[str, Any], float]]:
         """The groups with decoupled weight decay, and what is left of their parameters."""
-        groups = [group for group in self._groups if group.get("decoupled_weight_decay") and group["weight_decay"]]
+        groups = [group for group in self._groups if self._is_decoupled(group) and group["weight_decay"]]
         # A recording depends on these numbers.
         _effects.note_read(lambda: [(group["lr"], group["weight_decay"]) for group in groups], "lr")
         return [(group, 1.0 - float(group["lr"]) * float(group["weight_decay"])) for group in groups]
 
     def _stepping(self) -> tuple[_engine.Optimizer, list[tuple[float, float]]]:
         native, rates = super()._stepping()
-        is_decoupled = [bool(group.get("decoupled_weight_decay")) for group in self._groups]
+        is_decoupled = [self._is_decoupled(group) for group in self._groups]
         return native, [(rate, 0.0 if apart else decay) for (rate, decay), apart in zip(rates, is_decoupled, strict=True)]
 
     def _take(self, native: _engine.Optimizer, rates: list[tuple[float, float]]) -> None:
@@ -101,6 +104,7 @@ class SGD(_Rule):
     """
 
     _rule = "SGD"
+    _choices = ("maximize", "foreach", "differentiable", "fused")
 
     def __init__(
         self,
@@ -118,10 +122,11 @@ class SGD(_Rule):
         super().__init__(params, choices, lr=lr, weight_decay=weight_decay, **settings)
 
 
-class Adam(_Rule):
+class Adam(_Decoupled):
     """Adaptive moments (Kingma and Ba, 2015): ``m = b1 * m + (1 - b1) * g; v = b2 * v + (1 - b2) * g * g``, both
     bias-corrected: divided by ``1 - b1 ** t`` and ``1 - b2 ** t``; then ``w = w - lr * m / (sqrt(v) + eps)``.
-    ``weight_decay * w`` is added to the gradient first. ``amsgrad`` uses the greatest ``v`` so far.
+    ``weight_decay * w`` is added to the gradient first, or with ``decoupled_weight_decay``, weights decay as in AdamW.
+    ``amsgrad`` uses the greatest ``v`` so far.
 
     >>> import neurenix as nx
     >>> w = nx.nn.Parameter([1.0])
@@ -133,6 +138,7 @@ class Adam(_Rule):
     """
 
     _rule = "Adam"
+    _choices = ("maximize", "foreach", "capturable", "differentiable", "fused")
 
     def __init__(
         self,
@@ -142,9 +148,11 @@ class Adam(_Rule):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
         amsgrad: bool = False,
+        decoupled_weight_decay: bool = False,
         **choices: Any,
     ) -> None:
-        super().__init__(params, choices, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad)
+        settings = {"amsgrad": amsgrad, "decoupled_weight_decay": decoupled_weight_decay}
+        super().__init__(params, choices, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, **settings)
 
 
 class AdamW(Adam):
@@ -164,7 +172,13 @@ class AdamW(Adam):
         amsgrad: bool = False,
         **choices: Any,
     ) -> None:
-        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, **choices)
+        if "decoupled_weight_decay" in choices:
+            raise TypeError("AdamW() got an unexpected keyword argument 'decoupled_weight_decay'")
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, decoupled_weight_decay=True, **choices)
+
+    def _is_decoupled(self, group: Mapping[str, Any]) -> bool:
+        # The engine's rule decays the weights.
+        return False
 
 
 class NAdam(_Decoupled):
@@ -278,6 +292,7 @@ class Adagrad(_Rule):
     """
 
     _rule = "Adagrad"
+    _choices = ("maximize", "foreach", "differentiable", "fused")
 
     def __init__(
         self,
@@ -343,6 +358,7 @@ class Lion(_Rule):
     """
 
     _rule = "Lion"
+    _choices = ()
 
     def __init__(
         self,

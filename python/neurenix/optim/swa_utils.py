@@ -70,7 +70,7 @@ def get_ema_multi_avg_fn(decay: float = 0.999) -> Averages:
     def ema_update(ema_param_list: list[Tensor], current_param_list: list[Tensor], _: Any) -> None:
         for average, current in zip(ema_param_list, current_param_list, strict=True):
             # The difference, as PyTorch computes it.
-            average.copy_(average + (current - average) * (1.0 - decay))
+            _store(average, average + (current - average) * (1.0 - decay))
 
     return ema_update
 
@@ -82,9 +82,14 @@ def get_swa_multi_avg_fn() -> Averages:
     @no_grad()
     def swa_update(averaged_param_list: list[Tensor], current_param_list: list[Tensor], num_averaged: Any) -> None:
         for average, current in zip(averaged_param_list, current_param_list, strict=True):
-            average.copy_(update(average, current, num_averaged))
+            _store(average, update(average, current, num_averaged))
 
     return swa_update
+
+
+def _store(average: Tensor, value: Tensor) -> None:
+    """Sets a tensor: an average of integers, such as a count of batches, is rounded towards 0."""
+    average.copy_(value.to(average.dtype))
 
 
 def _check_decay(decay: float) -> None:
@@ -134,7 +139,7 @@ class AveragedModel(Module):
                 average.copy_(current)
         elif self.avg_fn is not None:
             for average, current in zip(averages, currents, strict=True):
-                average.copy_(self.avg_fn(average, current, self.n_averaged.to(average.device)))  # pyright: ignore
+                _store(average, self.avg_fn(average, current, self.n_averaged.to(average.device)))  # pyright: ignore
         else:
             # Each call gets tensors of one device and dtype.
             update = self.multi_avg_fn or get_swa_multi_avg_fn()

@@ -19,8 +19,9 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _window(formula: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The function of the number of points, from a formula of all points' numbers and their count."""
+def _window(formula: Callable[..., Tensor], check: Callable[..., None] | None = None) -> Callable[..., Tensor]:
+    """The function of the number of points, from a formula of all points' numbers and their count, and a check of
+    ``sym`` and the formula's own arguments."""
 
     @functools.wraps(formula)
     def window(
@@ -32,6 +33,8 @@ def _window(formula: Callable[..., Tensor]) -> Callable[..., Tensor]:
             raise ValueError(f"{formula.__name__}: expected a floating-point dtype, got {kind.name}")
         if M < 0:
             raise ValueError(f"{formula.__name__}: expected at least 0 points, got {M}")
+        if check is not None:
+            check(sym, *args, **kwargs)
         inner = kind if kind.name == "float64" else "float32"
         count = M if sym else M + 1
         if M <= 1:
@@ -96,21 +99,38 @@ def cosine(n: Tensor, count: int) -> Tensor:
     return ((n + 0.5) * (math.pi / count)).sin()
 
 
-@_window
+def _check_exponential(sym: bool, center: float | None = None, tau: float = 1.0) -> None:
+    if tau <= 0:
+        raise ValueError(f"exponential: tau is {tau}, it must be positive")
+    if sym and center is not None:
+        raise ValueError("exponential: center must be None for symmetric windows")
+
+
+@functools.partial(_window, check=_check_exponential)
 def exponential(n: Tensor, count: int, center: float | None = None, tau: float = 1.0) -> Tensor:
-    """``exp(-abs(n - center) / tau)``; the center is that of the window by default."""
+    """``exp(-abs(n - center) / tau)``; the center is that of the window by default, and can be another with
+    ``sym=False``.
+    """
     return (-(n - ((count - 1) / 2 if center is None else center)).abs() / tau).exp()
 
 
-@_window
-def gaussian(n: Tensor, count: int, std: float = 1.0) -> Tensor:
-    """``exp(-((n - (M - 1) / 2) / std) ** 2 / 2)``."""
+def _check_gaussian(sym: bool, std: float = 1.0) -> None:
     if std <= 0:
         raise ValueError(f"gaussian: std is {std}, it must be positive")
+
+
+@functools.partial(_window, check=_check_gaussian)
+def gaussian(n: Tensor, count: int, std: float = 1.0) -> Tensor:
+    """``exp(-((n - (M - 1) / 2) / std) ** 2 / 2)``."""
     return (-(((n - (count - 1) / 2) / std).square()) / 2).exp()
 
 
-@_window
+def _check_kaiser(sym: bool, beta: float = 12.0) -> None:
+    if beta < 0:
+        raise ValueError(f"kaiser: beta is {beta}, it must not be negative")
+
+
+@functools.partial(_window, check=_check_kaiser)
 def kaiser(n: Tensor, count: int, beta: float = 12.0) -> Tensor:
     """``i0(beta * sqrt(1 - x * x)) / i0(beta)``, where x goes from -1 to 1."""
     x = n * (2 / (count - 1)) - 1

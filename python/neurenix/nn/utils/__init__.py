@@ -74,29 +74,69 @@ def clip_grad_norm_(
     [0.6, 0.8]
     """
     pairs = _gradients(parameters)
-    if not pairs:
-        return _engine.zeros(())
-    with no_grad():
-        sizes = [gradient.float() if gradient.itemsize < 4 else gradient for _, gradient in pairs]
-        device = sizes[0].device
-        parameters = [parameter for parameter, _ in pairs]
-        totals = []
-        for places in by_groups(parameters):
-            if math.isinf(norm_type):
-                part = _engine.stack([sizes[place].abs().max().to(device) for place in places]).max()
-            else:
-                part = _engine.stack([(sizes[place].abs() ** norm_type).sum().to(device) for place in places]).sum()
-            totals.append(over_all_parts(part, parameters[places[0]], "max" if math.isinf(norm_type) else "sum"))
-        total = totals[0]
-        for other in totals[1:]:
-            total = total.maximum(other) if math.isinf(norm_type) else total + other
-        total = total if math.isinf(norm_type) else total ** (1.0 / norm_type)
-        if error_if_nonfinite and not math.isfinite(total.item()):
-            raise RuntimeError(f"clip_grad_norm_: the norm is {total.item()}: no gradient was scaled")
-        factor = (max_norm / (total + 1e-6)).clamp(max=1.0)
-        for parameter, gradient in pairs:
-            parameter.grad = gradient * factor.to(gradient.device, gradient.dtype)
+    owners, gradients = [parameter for parameter, _ in pairs], [gradient for _, gradient in pairs]
+    total = _norm("clip_grad_norm_", gradients, owners, norm_type, error_if_nonfinite)
+    clip_grads_with_norm_(owners, max_norm, total)
     return total
+
+
+@no_grad()
+def _norm(name: str, tensors: list[Tensor], owners: list[Tensor], norm_type: float, error_if_nonfinite: bool) -> Tensor:
+    """The joint norm of tensors that are divided among ranks as their owners are."""
+    if not tensors:
+        return _engine.zeros(())
+    sizes = [tensor.float() if tensor.itemsize < 4 else tensor for tensor in tensors]
+    device = sizes[0].device
+    totals = []
+    for places in by_groups(owners):
+        if math.isinf(norm_type):
+            part = _engine.stack([sizes[place].abs().max().to(device) for place in places]).max()
+        else:
+            part = _engine.stack([(sizes[place].abs() ** norm_type).sum().to(device) for place in places]).sum()
+        totals.append(over_all_parts(part, owners[places[0]], "max" if math.isinf(norm_type) else "sum"))
+    total = totals[0]
+    for other in totals[1:]:
+        total = total.maximum(other) if math.isinf(norm_type) else total + other
+    total = total if math.isinf(norm_type) else total ** (1.0 / norm_type)
+    if error_if_nonfinite and not math.isfinite(total.item()):
+        raise RuntimeError(f"{name}: the norm is {total.item()}: no gradient was scaled")
+    return total
+
+
+def get_total_norm(
+    tensors: Tensor | Iterable[Tensor],
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """The norm of all elements of tensors as one vector: a number, on the device of the first tensor; 0 without
+    tensors. ``foreach`` is accepted and has no effect.
+
+    >>> import neurenix as nx
+    >>> nx.nn.utils.get_total_norm([nx.tensor([3.0]), nx.tensor([[4.0]])]).item()
+    5.0
+    """
+    given = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    return _norm("get_total_norm", given, given, float(norm_type), error_if_nonfinite)
+
+
+@no_grad()
+def clip_grads_with_norm_(
+    parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor, foreach: bool | None = None
+) -> None:
+    """Scales all gradients by ``max_norm / (total_norm + 1e-6)``, if that is less than 1: the second half of
+    :func:`clip_grad_norm_`, for a norm from :func:`get_total_norm`. ``foreach`` is accepted and has no effect.
+
+    >>> import neurenix as nx
+    >>> w = nx.nn.Parameter([3.0, 4.0])
+    >>> (w * w / 2).sum().backward()
+    >>> nx.nn.utils.clip_grads_with_norm_(w, 1.0, nx.nn.utils.get_total_norm(w.grad))
+    >>> [round(gradient, 4) for gradient in w.grad.tolist()]
+    [0.6, 0.8]
+    """
+    factor = (max_norm / (total_norm + 1e-6)).clamp(max=1.0)
+    for parameter, gradient in _gradients(parameters):
+        parameter.grad = gradient * factor.to(gradient.device, gradient.dtype)
 
 
 def clip_grad_value_(
