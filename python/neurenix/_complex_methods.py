@@ -364,6 +364,11 @@ def _created(name: str) -> Callable[..., Any]:
 
 #: What works for every tensor: it knows complex numbers, or does not read the values.
 _KEPT = "is_complex cfloat cdouble detach_ requires_grad_ dim element_size numel nelement size is_floating_point stft istft".split()
+#: Composed of operations that know complex numbers.
+_COMPOSED = """
+addbmm addcdiv addcdiv_ addcmul addcmul_ addmm addmv addr baddbmm cholesky cholesky_inverse cholesky_solve det equal inverse
+matrix_power pinverse qr slogdet svd triangular_solve vdot
+""".split()
 
 _IN_PLACE = "add sub mul div pow neg masked_fill subtract multiply divide tril triu cumsum cumprod conj_physical".split()
 
@@ -435,7 +440,7 @@ def attach() -> None:
     for name, method in _methods().items():
         setattr(ComplexTensor, name, method)
     for name in list(vars(Tensor)):
-        if name in vars(ComplexTensor) or name in _KEPT or name.startswith("_"):
+        if name in vars(ComplexTensor) or name in (*_KEPT, *_COMPOSED) or name.startswith("_"):
             continue
         if callable(getattr(Tensor, name)):
             setattr(ComplexTensor, name, _refused(name))

@@ -10,9 +10,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from . import _engine
+from . import _engine, _linear_algebra
 from ._arguments import guard as _guard
 from ._engine import Tensor, where
+from ._linear_algebra import LinAlgError
 from ._results import CholeskyExResult, InvExResult, LstsqResult, LUFactorExResult, LUFactorResult, LUResult, SolveExResult
 
 __all__ = [
@@ -59,7 +60,7 @@ def _eliminated(x: Tensor, pivot: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]
     order, pivots, lower, upper = _eliminated(x.narrow(-1, 0, half), pivot)
     right = _rows(x.narrow(-1, half, columns - half), order)
     top, bottom = lower.narrow(-2, 0, half), lower.narrow(-2, half, rows - half)
-    above = _engine.solve(top, right.narrow(-2, 0, half))
+    above = _linear_algebra.solve(top, right.narrow(-2, 0, half))
     order2, pivots2, lower2, upper2 = _eliminated(right.narrow(-2, half, rows - half) - bottom @ above, pivot)
     order = _engine.cat([order.narrow(-1, 0, half), order.narrow(-1, half, rows - half).gather(-1, order2)], -1)
     lower = _engine.cat(
@@ -87,7 +88,7 @@ def _factors(A: Tensor, pivot: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     order, pivots, lower, upper = _eliminated(A.narrow(-1, 0, count), pivot)
     if columns > count:
         rest = _rows(A.narrow(-1, count, columns - count), order)
-        upper = _engine.cat([upper, _engine.solve(lower, rest)], -1)
+        upper = _engine.cat([upper, _linear_algebra.solve(lower, rest)], -1)
     return order, pivots, lower, upper
 
 
@@ -131,7 +132,7 @@ def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -
     factors = lu_factor(A, pivot=pivot)
     info = _first_zero(factors.LU)
     if check_errors and builtins.bool((info != 0).any()):
-        raise RuntimeError("lu_factor_ex: a matrix is singular")
+        raise LinAlgError("lu_factor_ex: a matrix is singular")
     return LUFactorExResult(factors.LU, factors.pivots, info)
 
 
@@ -209,7 +210,7 @@ def solve_triangular(
     matrix = A.triu(edge) if upper else A.tril(edge)
     if unitriangular:
         matrix = matrix + _identity(A.shape[-1], A)
-    return _engine.solve(matrix, B) if left else _engine.solve(matrix.mT, B.mT).mT
+    return _linear_algebra.solve(matrix, B) if left else _linear_algebra.solve(matrix.mT, B.mT).mT
 
 
 def _checked(compute: Callable[[], Tensor]) -> Tensor | None:
@@ -224,20 +225,20 @@ def _checked(compute: Callable[[], Tensor]) -> Tensor | None:
 
 def _failed(name: str, info: Tensor, check_errors: bool) -> None:
     if check_errors and builtins.bool((info != 0).any()):
-        raise RuntimeError(f"{name}: a matrix is singular, or not positive definite: info is {info.tolist()}")
+        raise LinAlgError(f"{name}: a matrix is singular, or not positive definite: info is {info.tolist()}")
 
 
 def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -> CholeskyExResult:
     """``L`` as of ``cholesky``, and ``info``: 0, or the order of the first leading minor that is not positive
     definite; then that L is NaN.
     """
-    found = _checked(functools.partial(_engine.cholesky, A, upper))
+    found = _checked(functools.partial(_linear_algebra.cholesky, A, upper))
     size, batch = A.shape[-1], A.shape[:-2]
     info = _engine.zeros(*batch, dtype="int32", device=A.device)
     if found is None:
         parts, numbers = [], []
         for each in A.reshape(-1, size, size).unbind():
-            part = _checked(functools.partial(_engine.cholesky, each, upper))
+            part = _checked(functools.partial(_linear_algebra.cholesky, each, upper))
             parts.append(_engine.full_like(each, float("nan")) if part is None else part)
             numbers.append(0 if part is not None else _first_minor(each.detach()))
         found = _engine.stack(parts).reshape(A.shape)
@@ -251,7 +252,7 @@ def _first_minor(matrix: Tensor) -> int:
     size = matrix.shape[-1]
     for order in range(1, size):
         minor = matrix.narrow(0, 0, order).narrow(1, 0, order)
-        if _checked(functools.partial(_engine.cholesky, minor, False)) is None:
+        if _checked(functools.partial(_linear_algebra.cholesky, minor, False)) is None:
             return order
     return size
 
@@ -272,7 +273,7 @@ def _solved(compute: Callable[[Tensor], Tensor], A: Tensor) -> tuple[Tensor, Ten
 def inv_ex(A: Tensor, *, check_errors: bool = False) -> InvExResult:
     """``inverse``, and ``info``: 0, or the number of the first zero pivot of a singular matrix, whose inverse is NaN.
     """
-    found, info = _solved(_engine.inv, A)
+    found, info = _solved(_linear_algebra.inv, A)
     _failed("inv_ex", info, check_errors)
     return InvExResult(found, info)
 
@@ -373,7 +374,7 @@ def matrix_exp(A: Tensor) -> Tensor:
     x6 = x4 @ x2
     odd = x @ (x6 @ (x6 * b[13] + x4 * b[11] + x2 * b[9]) + x6 * b[7] + x4 * b[5] + x2 * b[3] + one * b[1])
     even = x6 @ (x6 * b[12] + x4 * b[10] + x2 * b[8]) + x6 * b[6] + x4 * b[4] + x2 * b[2] + one
-    result = _engine.solve(even - odd, even + odd)
+    result = _linear_algebra.solve(even - odd, even + odd)
     for step in range(int(most)):
         result = where(halvings > step, result @ result, result)
     return result
@@ -426,7 +427,7 @@ def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
     count = math.prod(first)
     if ind <= 0 or count != math.prod(rest):
         raise ValueError(f"tensorinv: the first {ind} sizes of {tuple(A.shape)} must have the same product as the others")
-    return _engine.inv(A.reshape(count, count)).reshape(*rest, *first)
+    return _linear_algebra.inv(A.reshape(count, count)).reshape(*rest, *first)
 
 
 def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Tensor:
@@ -437,7 +438,7 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Tens
     count = B.numel()
     if math.prod(shape) != count or A.numel() != count * count:
         raise ValueError(f"tensorsolve: shapes {tuple(A.shape)} and {tuple(B.shape)} do not form a square system")
-    return _engine.solve(A.reshape(count, count), B.reshape(count)).reshape(shape)
+    return _linear_algebra.solve(A.reshape(count, count), B.reshape(count)).reshape(shape)
 
 
 _guard(globals())

@@ -9,7 +9,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from . import _engine
+from . import _engine, _linear_algebra
 from ._arguments import guard as _guard
 from ._engine import Tensor, where
 from ._floating import floating as _floating
@@ -43,7 +43,7 @@ def vdot(input: Tensor, other: Tensor) -> Tensor:
 
 def logdet(input: Tensor) -> Tensor:
     """The logarithm of determinants: NaN if negative."""
-    sign, magnitude = _engine.slogdet(input)
+    sign, magnitude = _linear_algebra.slogdet(input)
     return where(sign < 0, float("nan"), magnitude)
 
 

@@ -2,7 +2,8 @@
 
 The last two dimensions are matrices; any leading dimensions form the batch. Decompositions take ``float32`` and
 ``float64``; they are computed on the CPU, also for tensors on a GPU, and support gradients. A matrix that is singular
-or not positive definite raises ``RuntimeError`` when the result is computed.
+or not positive definite raises ``RuntimeError`` when the result is computed, or, after ``neurenix.torch`` has been
+imported, ``LinAlgError`` within the call.
 
 >>> import neurenix as nx
 >>> a = nx.Tensor([[4.0, 3.0], [6.0, 3.0]])
@@ -19,14 +20,15 @@ from __future__ import annotations
 import operator
 from typing import Any, Literal
 
-from . import _engine
+from . import _engine, _linear_algebra
 from ._arguments import guard as _guard
 from ._creation import finfo
 from ._eigen import eig as eig, eigvals as eigvals
 from ._engine import Tensor, where
 from ._factorizations import *  # noqa: F403
 from ._factorizations import __all__ as _factorizations
-from ._manipulation import matmul, matrix_transpose, outer, tensordot, vecdot
+from ._linear_algebra import LinAlgError
+from ._manipulation import concat, matmul, matrix_transpose, outer, tensordot, vecdot
 from ._reductions import sum as sums
 from ._results import EighResult, QRResult, SlogdetResult, SVDResult
 from ._symmetric import *  # noqa: F403
@@ -176,7 +178,7 @@ def norm(
 
 def det(x: Tensor, /) -> Tensor:
     """The determinants of square matrices."""
-    return _engine.det(x)
+    return _linear_algebra.det(x)
 
 
 def slogdet(x: Tensor, /) -> SlogdetResult:
@@ -187,7 +189,7 @@ def slogdet(x: Tensor, /) -> SlogdetResult:
     >>> nx.linalg.slogdet(nx.Tensor([[0.0, 1.0], [1.0, 0.0]])).sign.item()
     -1.0
     """
-    return SlogdetResult(*_engine.slogdet(x))
+    return SlogdetResult(*_linear_algebra.slogdet(x))
 
 
 def inv(x: Tensor, /) -> Tensor:
@@ -196,11 +198,8 @@ def inv(x: Tensor, /) -> Tensor:
     >>> import neurenix as nx
     >>> nx.linalg.inv(nx.Tensor([[2.0, 0.0], [0.0, 4.0]])).tolist()
     [[0.5, 0.0], [0.0, 0.25]]
-    >>> nx.linalg.inv(nx.zeros(2, 2)).tolist()
-    Traceback (most recent call last):
-    RuntimeError: inv: a matrix is singular: it has no inverse
     """
-    return _engine.inv(x)
+    return _linear_algebra.inv(x)
 
 
 def solve(x1: Tensor, x2: Tensor, /, *, left: bool = True) -> Tensor:
@@ -211,8 +210,8 @@ def solve(x1: Tensor, x2: Tensor, /, *, left: bool = True) -> Tensor:
     if not left:
         return solve(x1.mT, x2.mT).mT if x2.ndim > 1 else solve(x1.mT, x2)
     if x2.ndim > 1 and x2.shape == x1.shape[:-1] and x2.shape[-2] != x1.shape[-1]:
-        return _engine.solve(x1, x2.unsqueeze(-1)).squeeze(-1)
-    return _engine.solve(x1, x2)
+        return _linear_algebra.solve(x1, x2.unsqueeze(-1)).squeeze(-1)
+    return _linear_algebra.solve(x1, x2)
 
 
 def cholesky(x: Tensor, /, *, upper: bool = False) -> Tensor:
@@ -223,7 +222,7 @@ def cholesky(x: Tensor, /, *, upper: bool = False) -> Tensor:
     >>> nx.linalg.cholesky(nx.Tensor([[4.0, 2.0], [2.0, 10.0]])).tolist()
     [[2.0, 0.0], [1.0, 3.0]]
     """
-    return _engine.cholesky(x, upper)
+    return _linear_algebra.cholesky(x, upper)
 
 
 def qr(x: Tensor, /, mode: Literal["reduced", "complete", "r"] = "reduced") -> QRResult:
@@ -236,11 +235,11 @@ def qr(x: Tensor, /, mode: Literal["reduced", "complete", "r"] = "reduced") -> Q
     rows, columns = x.shape[-2:] if x.ndim > 1 else (0, 0)
     if 0 < rows < columns:
         # The first columns are a square matrix; the others follow from its Q.
-        q, first = _engine.qr(x.narrow(-1, 0, rows), False)
-        r = _engine.cat([first, q.mT @ x.narrow(-1, rows, columns - rows)], -1)
+        q, first = _linear_algebra.qr(x.narrow(-1, 0, rows), False)
+        r = concat([first, q.mH @ x.narrow(-1, rows, columns - rows)], axis=-1)
     else:
-        q, r = _engine.qr(x, mode == "complete")
-    return QRResult(_engine.zeros(0, dtype=x.dtype, device=x.device) if mode == "r" else q, r)
+        q, r = _linear_algebra.qr(x, mode == "complete")
+    return QRResult(x.new_zeros(0) if mode == "r" else q, r)
 
 
 def eigh(x: Tensor, /, UPLO: Literal["L", "U"] = "L") -> EighResult:
@@ -248,30 +247,30 @@ def eigh(x: Tensor, /, UPLO: Literal["L", "U"] = "L") -> EighResult:
     lower triangle is read, or with ``"U"`` the upper one. Eigenvectors of equal eigenvalues are not unique and have
     infinite gradients.
     """
-    return EighResult(*_engine.eigh(_lower("eigh", x, UPLO)))
+    return EighResult(*_linear_algebra.eigh(_lower("eigh", x, UPLO)))
 
 
 def eigvalsh(x: Tensor, /, UPLO: Literal["L", "U"] = "L") -> Tensor:
     """The eigenvalues of symmetric matrices, ascending; see ``eigh`` for the triangle that is read."""
-    return _engine.eigh(_lower("eigvalsh", x, UPLO))[0]
+    return _linear_algebra.eigh(_lower("eigvalsh", x, UPLO))[0]
 
 
 def _lower(name: str, x: Tensor, triangle: str) -> Tensor:
     """Matrices arranged so that the lower triangle is read."""
     if triangle not in ("L", "U"):
         raise ValueError(f"{name}: UPLO is {triangle!r}, it must be 'L' or 'U'")
-    return x if triangle == "L" else matrix_transpose(x)
+    return x if triangle == "L" else x.mH
 
 
 def svd(x: Tensor, /, full_matrices: bool = True) -> SVDResult:
     """``U``, the singular values ``S``, descending, and ``Vh`` with ``x = U @ diag(S) @ Vh``. U and Vh are square, or,
     without ``full_matrices``, have as many columns and rows as there are singular values; then gradients flow."""
-    return SVDResult(*_engine.svd(x, full_matrices))
+    return SVDResult(*_linear_algebra.svd(x, full_matrices))
 
 
 def svdvals(x: Tensor, /) -> Tensor:
     """The singular values, descending."""
-    return _engine.svd(x, False)[1]
+    return _linear_algebra.svd(x, False)[1]
 
 
 def cond(x: Tensor, /, p: float | Literal["fro", "nuc"] | None = None) -> Tensor:
@@ -305,7 +304,7 @@ def pinv(
     [[0.5, 0.0], [0.0, 0.0]]
     """
     x = _symmetric(x) if hermitian else x
-    return _engine.pinv(x, _tolerance(x, rcond if rtol is None else rtol, atol))
+    return _linear_algebra.pinv(x, _tolerance(x, rcond if rtol is None else rtol, atol))
 
 
 def matrix_rank(
@@ -313,19 +312,20 @@ def matrix_rank(
 ) -> Tensor:
     """The number of singular values greater than the tolerances; see ``pinv``. ``tol`` is ``atol``."""
     x = _symmetric(x) if hermitian else x
-    return _engine.matrix_rank(x, _tolerance(x, rtol, tol if atol is None else atol))
+    return _linear_algebra.matrix_rank(x, _tolerance(x, rtol, tol if atol is None else atol))
 
 
 def _symmetric(x: Tensor) -> Tensor:
-    return x.tril() + x.tril(-1).mT
+    return x.tril() + x.tril(-1).mH
 
 
 def _tolerance(x: Tensor, rtol: _Tolerance, atol: _Tolerance = None) -> Tensor | None:
     """The tolerance relative to the greatest singular value."""
-    relative = _engine.tensor(rtol, dtype=x.dtype, device=x.device) if isinstance(rtol, int | float) else rtol
+    kind = x.dtype.to_real()
+    relative = _engine.tensor(rtol, dtype=kind, device=x.device) if isinstance(rtol, int | float) else rtol
     if atol is None or not x.numel():
         return relative
-    absolute = atol if isinstance(atol, Tensor) else _engine.tensor(atol, dtype=x.dtype, device=x.device)
+    absolute = atol if isinstance(atol, Tensor) else _engine.tensor(atol, dtype=kind, device=x.device)
     greatest = svdvals(x.detach()).amax(-1)
     least = where(greatest == 0, 0, absolute / where(greatest == 0, 1, greatest))
     if relative is None:
@@ -338,6 +338,7 @@ def _tolerance(x: Tensor, rtol: _Tolerance, atol: _Tolerance = None) -> Tensor |
 __all__ = [
     *_factorizations,
     *_symmetric_factorizations,
+    "LinAlgError",
     "cholesky",
     "cond",
     "cross",
