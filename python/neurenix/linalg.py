@@ -93,10 +93,12 @@ def vector_norm(
     dim: int | tuple[int, ...] | None = None,
     keepdim: bool = False,
     *,
+    dtype: Any = None,
     axis: int | tuple[int, ...] | None = None,
     keepdims: bool = False,
 ) -> Tensor:
-    """The ``ord``-norm over axes."""
+    """The ``ord``-norm over axes, after a conversion to ``dtype``."""
+    x = x if dtype is None else x.to(dtype)
     axis, keepdims = dim if axis is None else axis, keepdim or keepdims
     if x.ndim == 0 and axis in (0, -1, (0,), (-1,)):
         return x.reshape(1).norm(ord)
@@ -112,9 +114,10 @@ def matrix_norm(
     dim: tuple[int, int] = (-2, -1),
     keepdim: bool = False,
     *,
+    dtype: Any = None,
     keepdims: bool = False,
 ) -> Tensor:
-    """A norm of matrices. ``"fro"`` is the square root of the sum of squares. Of the singular values, ``"nuc"`` is the
+    """A norm of matrices, after a conversion to ``dtype``. ``"fro"`` is the square root of the sum of squares. Of the singular values, ``"nuc"`` is the
     sum, 2 the greatest and -2 the smallest. 1 and -1 are the greatest and smallest column sum of magnitudes; infinity
     and minus infinity are those of rows.
 
@@ -123,6 +126,7 @@ def matrix_norm(
     >>> [nx.linalg.matrix_norm(x, ord=ord).item() for ord in ("fro", "nuc", 2, -2, 1)]
     [5.0, 7.0, 4.0, 3.0, 4.0]
     """
+    x = x if dtype is None else x.to(dtype)
     keepdims = keepdim or keepdims
     if tuple(dim) != (-2, -1):
         found = matrix_norm(x.movedim(tuple(dim), (-2, -1)), ord=ord, keepdims=keepdims)
@@ -262,14 +266,16 @@ def _lower(name: str, x: Tensor, triangle: str) -> Tensor:
     return x if triangle == "L" else x.mH
 
 
-def svd(x: Tensor, /, full_matrices: bool = True) -> SVDResult:
+def svd(x: Tensor, /, full_matrices: bool = True, *, driver: str | None = None) -> SVDResult:
     """``U``, the singular values ``S``, descending, and ``Vh`` with ``x = U @ diag(S) @ Vh``. U and Vh are square, or,
-    without ``full_matrices``, have as many columns and rows as there are singular values; then gradients flow."""
+    without ``full_matrices``, have as many columns and rows as there are singular values; then gradients flow.
+    ``driver`` is a hint without effect.
+    """
     return SVDResult(*_linear_algebra.svd(x, full_matrices))
 
 
-def svdvals(x: Tensor, /) -> Tensor:
-    """The singular values, descending."""
+def svdvals(x: Tensor, /, *, driver: str | None = None) -> Tensor:
+    """The singular values, descending. ``driver`` is a hint without effect."""
     return _linear_algebra.svd(x, False)[1]
 
 
