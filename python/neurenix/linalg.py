@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from . import _engine, _linear_algebra
 from ._arguments import guard as _guard
-from ._creation import finfo
+from ._creation import eye, finfo
 from ._eigen import eig as eig, eigvals as eigvals
 from ._engine import Tensor, where
 from ._factorizations import *  # noqa: F403
@@ -66,8 +66,6 @@ def matrix_power(x: Tensor, n: int, /) -> Tensor:
     >>> nx.linalg.matrix_power(nx.Tensor([[2.0, 0.0], [0.0, 4.0]]), -2).tolist()
     [[0.25, 0.0], [0.0, 0.0625]]
     """
-    from . import eye
-
     try:
         n = operator.index(n)
     except TypeError:
@@ -135,14 +133,20 @@ def matrix_norm(
         return x.norm(2, (-2, -1), keepdims)
     if ord in ("nuc", 2, -2):
         values = svdvals(x)
-        found = values.sum(-1) if ord == "nuc" else values.amax(-1) if ord == 2 else values.amin(-1)
+        found = values.sum(-1) if ord == "nuc" else _greatest(values, -1) if ord == 2 else values.amin(-1)
         return found.reshape(*found.shape, 1, 1) if keepdims else found
     axis = {1: -2, -1: -2, float("inf"): -1, float("-inf"): -1}.get(ord) if isinstance(ord, int | float) else None
     if axis is None or isinstance(ord, str):
         raise ValueError(f"matrix_norm: ord is {ord!r}, it must be 'fro', 'nuc', 1, -1, 2, -2, infinity or minus infinity")
     sums = x.abs().sum(axis, keepdim=True)
-    extreme = sums.amax((-2, -1), True) if ord > 0 else sums.amin((-2, -1), True)
+    extreme = _greatest(sums, (-2, -1), True) if ord > 0 else sums.amin((-2, -1), True)
     return extreme if keepdims else extreme.squeeze((-2, -1))
+
+
+def _greatest(x: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
+    """The greatest of numbers that are not negative: 0 if there are none."""
+    sizes = [x.shape[axis] for axis in ([dim] if isinstance(dim, int) else dim)]
+    return x.amax(dim, keepdim) if all(sizes) else x.sum(dim, keepdim)
 
 
 def norm(
@@ -282,19 +286,24 @@ def svdvals(x: Tensor, /, *, driver: str | None = None) -> Tensor:
 def cond(x: Tensor, /, p: float | Literal["fro", "nuc"] | None = None) -> Tensor:
     """The condition numbers of matrices. By default and for 2 it is the greatest singular value divided by the
     smallest, for -2 the smallest divided by the greatest. For the other norms (see ``matrix_norm``) it is the norm of a
-    square matrix times that of its inverse. It is infinite where the smallest singular value is 0.
+    square matrix times that of its inverse. It is infinite for singular matrices, and 0 for those without elements.
 
     >>> import neurenix as nx
     >>> nx.linalg.cond(nx.Tensor([[4.0, 0.0], [0.0, 2.0]])).item()
     2.0
     """
     if p is not None and p not in (2, -2):
-        return matrix_norm(x, ord=p) * matrix_norm(inv(x), ord=p)
+        is_singular = slogdet(x.detach()).logabsdet == float("-inf")
+        gap = is_singular.unsqueeze(-1).unsqueeze(-1)
+        inverse = inv(x.masked_fill(gap, 0) + eye(x.shape[-1], dtype=x.dtype.to_real(), device=x.device) * gap)
+        return where(is_singular, float("inf"), matrix_norm(x, ord=p) * matrix_norm(inverse, ord=p))
     values = svdvals(x)
+    if not values.shape[-1]:
+        return values.sum(-1)
     greatest, least = values.amax(-1), values.amin(-1)
     if p == -2:
         return least / greatest
-    return _engine.where(least == 0, float("inf"), greatest / least)
+    return where(least == 0, float("inf"), greatest / least)
 
 
 def pinv(
