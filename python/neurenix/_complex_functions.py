@@ -213,6 +213,20 @@ def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     return (x1.conj() * x2).sum(axis)
 
 
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``input @ weight.T + bias``."""
+    found = as_complex(input, weight if isinstance(weight, ComplexTensor) else input) @ weight.mT
+    return found if bias is None else found + bias
+
+
+def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """``|input - target|``."""
+    from .nn._losses import l1_loss as real
+
+    distance = (input - target).abs()
+    return real(distance, _engine.full_like(distance, 0), reduction)
+
+
 def _again(name: str) -> Callable[..., Any]:
     """The function itself, of operands that are all complex."""
 
@@ -233,6 +247,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "zeros_like": _filled_like(0), "empty_like": _filled_like(0), "ones_like": _filled_like(1), "eye": eye, "linspace": linspace, "rand": _drawn("rand"),
     "randn": _drawn("randn"), "cat": cat, "concat": cat, "stack": stack, "where": where, "meshgrid": meshgrid,
     "einsum": einsum, "diff": diff, "kron": lambda x, y: as_complex(x, y).kron(y), "isreal": lambda x: x.imag == 0, "isclose": isclose, "allclose": allclose, "vecdot": vecdot,
+    "lerp": lambda input, end, weight: as_complex(input, end).lerp(end, weight), "linear": linear, "l1_loss": l1_loss,
     **_complex_matrices.FUNCTIONS, **{name: _again(name) for name in _AGAIN},
 }  # fmt: skip
 """The implementations by the names of the functions."""

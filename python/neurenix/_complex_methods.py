@@ -343,6 +343,27 @@ def _refused(name: str) -> Callable[..., Any]:
     return method
 
 
+def pad(self: Tensor, padding: Any, value: Any = None) -> Tensor:
+    """Pads with ``value``: pairs of widths from the last dimension to the first."""
+    return by_parts(Tensor.pad, self, padding, complex(value or 0))
+
+
+def rsqrt(self: Tensor) -> Tensor:
+    """``1 / sqrt(self)``."""
+    return self.sqrt().reciprocal()
+
+
+def lerp(self: Tensor, end: Tensor, weight: Any) -> Tensor:
+    """``self + weight * (end - self)``."""
+    return self + (end - self) * weight
+
+
+def uniform_(self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Any = None) -> Tensor:
+    """Fills both parts with uniform numbers in [a, b), in place."""
+    _of(self).uniform_(a, b, generator=generator)
+    return self
+
+
 def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any = None) -> Tensor:
     """Fills with complex normal numbers of this variance, half of which is that of each part; in place."""
     _of(self).normal_(0.0, std * 0.5**0.5, generator=generator)
@@ -370,7 +391,7 @@ addbmm addcdiv addcdiv_ addcmul addcmul_ addmm addmv addr baddbmm cholesky chole
 matrix_power pinverse qr slogdet svd triangular_solve vdot
 """.split()
 
-_IN_PLACE = "add sub mul div pow neg masked_fill subtract multiply divide tril triu cumsum cumprod conj_physical".split()
+_IN_PLACE = "add sub mul div pow neg masked_fill subtract multiply divide rsqrt lerp tril triu cumsum cumprod conj_physical".split()
 
 
 def _methods() -> dict[str, Any]:
@@ -400,7 +421,8 @@ def _methods() -> dict[str, Any]:
         found[name] = getattr(_complex_shapes, name)
     here = globals()
     for name in (
-        "diagonal matmul neg where masked_fill prod cumsum cumprod dot outer kron is_same _unique normal_"
+        "diagonal matmul neg where masked_fill prod cumsum cumprod dot outer kron is_same _unique normal_ "
+        "uniform_ pad rsqrt lerp"
     ).split():
         found[name] = here[name]
     found |= {"reshape_as": found["view_as"], "swapaxes": found["transpose"], "swapdims": found["transpose"], "moveaxis": found["movedim"], "sum": _summed("sum")}
