@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import _complex_matrices, _engine
-from ._complex import ComplexTensor, as_complex, axis_of, tensor, unwrap, wrap
+from ._complex import ComplexTensor, as_complex, axis_of, tensor, wrap
 from ._complex_methods import by_parts
 from ._engine import NoComplexNumbers, Tensor
 
@@ -223,6 +223,8 @@ def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """``|input - target|``."""
     from .nn._losses import l1_loss as real
 
+    if tuple(input.shape) != tuple(target.shape):
+        raise ValueError(f"l1_loss: shapes {tuple(input.shape)} and {tuple(target.shape)} differ")
     distance = (input - target).abs()
     return real(distance, _engine.full_like(distance, 0), reduction)
 
@@ -246,7 +248,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "zeros": _made("zeros"), "ones": _made("ones"), "empty": _made("zeros"), "full": full, "full_like": full_like,
     "zeros_like": _filled_like(0), "empty_like": _filled_like(0), "ones_like": _filled_like(1), "eye": eye, "linspace": linspace, "rand": _drawn("rand"),
     "randn": _drawn("randn"), "cat": cat, "concat": cat, "stack": stack, "where": where, "meshgrid": meshgrid,
-    "einsum": einsum, "diff": diff, "kron": lambda x, y: as_complex(x, y).kron(y), "isreal": lambda x: x.imag == 0, "isclose": isclose, "allclose": allclose, "vecdot": vecdot,
+    "einsum": einsum, "diff": diff, "kron": lambda x, y: as_complex(x, y).kron(y), "isreal": lambda x: x.imag == 0,
+    "isclose": isclose, "allclose": allclose, "vecdot": vecdot,
     "lerp": lambda input, end, weight: as_complex(input, end).lerp(end, weight), "linear": linear, "l1_loss": l1_loss,
     **_complex_matrices.FUNCTIONS, **{name: _again(name) for name in _AGAIN},
 }  # fmt: skip

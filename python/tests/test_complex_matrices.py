@@ -63,3 +63,25 @@ def test_views_of_another_dtype() -> None:
     assert A.view(3, 2).shape == (3, 2) and A.view(torch.complex128).tolist() == A.tolist()
     with pytest.raises(RuntimeError, match="without dimensions"):
         A[0, 0].view(torch.float64)
+
+
+def test_factorizations() -> None:
+    p, lower, upper = torch.linalg.lu(SQUARE)
+    close(p @ lower @ upper, SQUARE.numpy())
+    packed, pivots = torch.linalg.lu_factor(SQUARE)
+    close(packed, [[2 + 1j, 1], [1.2 - 0.6j, -1.2 + 1.6j]])
+    for adjoint, matrix in ((False, SQUARE), (True, SQUARE.mH)):
+        close(matrix @ torch.linalg.lu_solve(packed, pivots, HERMITIAN, adjoint=adjoint), HERMITIAN.numpy())
+        close(torch.linalg.lu_solve(packed, pivots, HERMITIAN, adjoint=adjoint, left=False) @ matrix, HERMITIAN.numpy())
+    assert torch.linalg.inv_ex(torch.stack([SQUARE, SQUARE * 0])).info.tolist() == [0, 1]
+    assert torch.linalg.cholesky_ex(torch.stack([HERMITIAN, -HERMITIAN])).info.tolist() == [0, 1]
+    close(torch.linalg.lstsq(A.mT, A.mT).solution, np.eye(2))
+
+
+def test_functions_of_matrices() -> None:
+    expected = [
+        [8.188887963235077 + 12.753437370275853j, 2.663373950962888 + 4.147959164874247j],
+        [7.990121852888667 + 12.443877494622745j, 2.862140061309303 + 4.457519040527361j],
+    ]
+    close(torch.linalg.matrix_exp(SQUARE), expected)
+    close(torch.linalg.householder_product(SQUARE, torch.tensor([1j, 2], dtype=torch.complex128)), [[1 - 1j, 3j], [-3j, -1 + 9j]])
