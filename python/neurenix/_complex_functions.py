@@ -6,11 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from . import _engine
-from ._complex import ComplexTensor, as_complex, axis_of, tensor, unwrap, wrap
+from . import _complex_matrices, _engine
+from ._complex import ComplexTensor, as_complex, axis_of, tensor, wrap
 from ._complex_methods import by_parts
 from ._engine import NoComplexNumbers, Tensor
-from ._results import EighResult, QRResult, SlogdetResult, SVDResult
 
 _of = _engine.Pair.of
 
@@ -214,85 +213,20 @@ def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     return (x1.conj() * x2).sum(axis)
 
 
-# Linear algebra.
-def _matrices(name: str) -> Callable[..., Tensor]:
-    return lambda x: wrap(_engine.complex_function(name, _of(x)))
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``input @ weight.T + bias``."""
+    found = as_complex(input, weight if isinstance(weight, ComplexTensor) else input) @ weight.mT
+    return found if bias is None else found + bias
 
 
-def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
-    """The solutions of linear equations."""
-    kind = _engine.promote_types(x1.dtype, x2.dtype)
-    return wrap(_engine.complex_function("solve", _of(x1.to(kind)), _of(x2.to(kind))))
+def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """``|input - target|``."""
+    from .nn._losses import l1_loss as real
 
-
-def cholesky(x: Tensor, /, *, upper: bool = False) -> Tensor:
-    """The factor of Hermitian matrices."""
-    lower = wrap(_engine.complex_function("cholesky", _of(x)))
-    return lower.mH if upper else lower
-
-
-def qr(x: Tensor, /, *, mode: str = "reduced") -> QRResult:
-    """The QR decomposition."""
-    if mode not in ("reduced", "complete"):
-        raise ValueError(f"qr: mode is {mode!r}, it must be 'reduced' or 'complete'")
-    return QRResult(*map(wrap, _engine.complex_factors("qr", _of(x), mode == "complete")))
-
-
-def eigh(x: Tensor, /, UPLO: str = "L") -> EighResult:
-    """The eigenvalues and eigenvectors of Hermitian matrices."""
-    if UPLO not in ("L", "U"):
-        raise ValueError(f"eigh: UPLO is {UPLO!r}, it must be 'L' or 'U'")
-    values, vectors = _engine.complex_factors("eigh", _of(x if UPLO == "L" else x.mH))
-    return EighResult(values, wrap(vectors))
-
-
-def eigvalsh(x: Tensor, /, UPLO: str = "L") -> Tensor:
-    """The eigenvalues of Hermitian matrices."""
-    return eigh(x, UPLO)[0]
-
-
-def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVDResult:
-    """The singular value decomposition."""
-    u, values, vh = _engine.complex_factors("svd", _of(x), full_matrices)
-    return SVDResult(wrap(u), values, wrap(vh))
-
-
-def svdvals(x: Tensor, /) -> Tensor:
-    """The singular values."""
-    return _engine.complex_factors("svd", _of(x))[1]
-
-
-def slogdet(x: Tensor, /) -> SlogdetResult:
-    """The signs and logarithms of determinants."""
-    sign, logarithm = _engine.complex_factors("slogdet", _of(x))
-    return SlogdetResult(wrap(sign), logarithm)
-
-
-def _tolerance(x: Tensor, rtol: Any) -> Tensor:
-    kind = x.dtype.to_real()
-    if rtol is None:
-        rtol = max(x.shape[-2:]) * (2.0**-52 if kind.name == "float64" else 2.0**-23)
-    rtol = rtol if isinstance(rtol, Tensor) else _engine.tensor(rtol, dtype=kind, device=x.device)
-    return rtol.broadcast_to(tuple(x.shape[:-2]))
-
-
-def pinv(x: Tensor, /, *, rtol: Any = None) -> Tensor:
-    """The pseudoinverses."""
-    return wrap(_engine.complex_factors("pinv", _of(x), False, _tolerance(x, rtol))[0])
-
-
-def matrix_rank(x: Tensor, /, *, rtol: Any = None) -> Tensor:
-    """The ranks of matrices."""
-    values = svdvals(x)
-    least = values.amax(-1, True) * _tolerance(x, rtol).unsqueeze(-1)
-    return (values > least).sum(-1)
-
-
-def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1, dim: int | None = None) -> Tensor:
-    """The cross product along an axis of size 3."""
-    axis = axis if dim is None else dim
-    (a, b, c), (d, e, f) = (x.unbind(axis) for x in (x1, x2))
-    return stack([b * f - c * e, c * d - a * f, a * e - b * d], axis)
+    if tuple(input.shape) != tuple(target.shape):
+        raise ValueError(f"l1_loss: shapes {tuple(input.shape)} and {tuple(target.shape)} differ")
+    distance = (input - target).abs()
+    return real(distance, _engine.full_like(distance, 0), reduction)
 
 
 def _again(name: str) -> Callable[..., Any]:
@@ -310,14 +244,13 @@ def _again(name: str) -> Callable[..., Any]:
 
 
 _AGAIN = "matmul mm bmm dot tensordot outer inner mv ger".split()
-_MATRICES = {name: _matrices(name) for name in ("inv", "det")}
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "zeros": _made("zeros"), "ones": _made("ones"), "empty": _made("zeros"), "full": full, "full_like": full_like,
     "zeros_like": _filled_like(0), "empty_like": _filled_like(0), "ones_like": _filled_like(1), "eye": eye, "linspace": linspace, "rand": _drawn("rand"),
     "randn": _drawn("randn"), "cat": cat, "concat": cat, "stack": stack, "where": where, "meshgrid": meshgrid,
-    "einsum": einsum, "diff": diff, "kron": lambda x, y: as_complex(x, y).kron(y), "isreal": lambda x: x.imag == 0, "isclose": isclose, "allclose": allclose, "vecdot": vecdot, "solve": solve, "cholesky": cholesky,
-    "qr": qr, "eigh": eigh, "eigvalsh": eigvalsh, "svd": svd, "svdvals": svdvals, "slogdet": slogdet, "pinv": pinv,
-    "matrix_rank": matrix_rank, "cross": cross, "inverse": _MATRICES["inv"], "pinverse": lambda x, rcond=None: pinv(x, rtol=rcond),
-    **_MATRICES, **{name: _again(name) for name in _AGAIN},
+    "einsum": einsum, "diff": diff, "kron": lambda x, y: as_complex(x, y).kron(y), "isreal": lambda x: x.imag == 0,
+    "isclose": isclose, "allclose": allclose, "vecdot": vecdot,
+    "lerp": lambda input, end, weight: as_complex(input, end).lerp(end, weight), "linear": linear, "l1_loss": l1_loss,
+    **_complex_matrices.FUNCTIONS, **{name: _again(name) for name in _AGAIN},
 }  # fmt: skip
 """The implementations by the names of the functions."""

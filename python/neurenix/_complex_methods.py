@@ -343,6 +343,27 @@ def _refused(name: str) -> Callable[..., Any]:
     return method
 
 
+def pad(self: Tensor, padding: Any, value: Any = None) -> Tensor:
+    """Pads with ``value``: pairs of widths from the last dimension to the first."""
+    return by_parts(Tensor.pad, self, padding, complex(value or 0))
+
+
+def rsqrt(self: Tensor) -> Tensor:
+    """``1 / sqrt(self)``."""
+    return self.sqrt().reciprocal()
+
+
+def lerp(self: Tensor, end: Tensor, weight: Any) -> Tensor:
+    """``self + weight * (end - self)``."""
+    return self + (end - self) * weight
+
+
+def uniform_(self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Any = None) -> Tensor:
+    """Fills both parts with uniform numbers in [a, b), in place."""
+    _of(self).uniform_(a, b, generator=generator)
+    return self
+
+
 def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any = None) -> Tensor:
     """Fills with complex normal numbers of this variance, half of which is that of each part; in place."""
     _of(self).normal_(0.0, std * 0.5**0.5, generator=generator)
@@ -364,8 +385,13 @@ def _created(name: str) -> Callable[..., Any]:
 
 #: What works for every tensor: it knows complex numbers, or does not read the values.
 _KEPT = "is_complex cfloat cdouble detach_ requires_grad_ dim element_size numel nelement size is_floating_point stft istft".split()
+#: Composed of operations that know complex numbers.
+_COMPOSED = """
+addbmm addcdiv addcdiv_ addcmul addcmul_ addmm addmv addr baddbmm cholesky cholesky_inverse cholesky_solve det equal inverse
+matrix_power pinverse qr slogdet svd triangular_solve vdot
+""".split()
 
-_IN_PLACE = "add sub mul div pow neg masked_fill subtract multiply divide tril triu cumsum cumprod conj_physical".split()
+_IN_PLACE = "add sub mul div pow neg masked_fill subtract multiply divide rsqrt lerp tril triu cumsum cumprod conj_physical".split()
 
 
 def _methods() -> dict[str, Any]:
@@ -395,7 +421,8 @@ def _methods() -> dict[str, Any]:
         found[name] = getattr(_complex_shapes, name)
     here = globals()
     for name in (
-        "diagonal matmul neg where masked_fill prod cumsum cumprod dot outer kron is_same _unique normal_"
+        "diagonal matmul neg where masked_fill prod cumsum cumprod dot outer kron is_same _unique normal_ "
+        "uniform_ pad rsqrt lerp"
     ).split():
         found[name] = here[name]
     found |= {"reshape_as": found["view_as"], "swapaxes": found["transpose"], "swapdims": found["transpose"], "moveaxis": found["movedim"], "sum": _summed("sum")}
@@ -435,7 +462,7 @@ def attach() -> None:
     for name, method in _methods().items():
         setattr(ComplexTensor, name, method)
     for name in list(vars(Tensor)):
-        if name in vars(ComplexTensor) or name in _KEPT or name.startswith("_"):
+        if name in vars(ComplexTensor) or name in (*_KEPT, *_COMPOSED) or name.startswith("_"):
             continue
         if callable(getattr(Tensor, name)):
             setattr(ComplexTensor, name, _refused(name))

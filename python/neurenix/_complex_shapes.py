@@ -23,8 +23,20 @@ def reshape(self: Tensor, *shape: Any) -> Tensor:
     return wrap(_of(self).reshape(*_numbers(shape), 2))
 
 
-def view(self: Tensor, *shape: Any) -> Tensor:
-    """As ``reshape``."""
+def view(self: Tensor, *shape: Any, dtype: Any = None) -> Tensor:
+    """As ``reshape``. With a dtype, the bits of the elements as numbers of that dtype: parts of this precision are a view,
+    others a copy.
+    """
+    if dtype is None and len(shape) == 1 and isinstance(shape[0], _engine.dtype):
+        (dtype,) = shape
+    if dtype is not None:
+        kind = _engine.dtype(dtype)
+        if kind == self.dtype:
+            return wrap(_of(self).view(*self.shape, 2))
+        if self.ndim == 0:
+            raise RuntimeError(f"view: {self.dtype.name} cannot become {kind.name} without dimensions")
+        parts = _of(self).view(*self.shape[:-1], self.shape[-1] * 2)
+        return parts if kind == parts.dtype else parts.view(kind)
     return wrap(_of(self).view(*_numbers(shape), 2))
 
 

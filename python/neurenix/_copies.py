@@ -6,7 +6,7 @@ import builtins
 from collections.abc import Callable
 from typing import Any
 
-from . import _engine
+from . import _engine, _linear_algebra
 from ._engine import Tensor
 from ._engine_methods import type as _type
 from ._parts import _positions, _with, as_strided
@@ -116,7 +116,7 @@ def svd_lowrank(A: Tensor, q: int = 6, niter: int = 2, M: Tensor | None = None) 
     """The ``q`` greatest singular values of matrices (less ``M``) with their vectors, U, S and V: from a complete
     decomposition, whatever ``niter``.
     """
-    u, s, vh = _engine.svd(A if M is None else A - M, False)
+    u, s, vh = _linear_algebra.svd(A if M is None else A - M, False)
     count = builtins.min(q, s.shape[-1])
     return u.narrow(-1, 0, count), s.narrow(-1, 0, count), vh.narrow(-2, 0, count).mT
 

@@ -11,9 +11,11 @@ from typing import Any
 from . import _engine
 from ._arguments import guard as _guard
 from ._complex import as_complex
-from ._complex_functions import cat, qr, where
+from ._complex_functions import cat, where
+from ._complex_matrices import qr
 from ._complex_parts import complex as _complex
 from ._engine import Tensor
+from ._linear_algebra import LinAlgError
 from ._results import EigResult
 
 __all__ = ["eig", "eigvals"]
@@ -56,7 +58,7 @@ def _triangular(x: Tensor, least: Tensor) -> tuple[Tensor, Tensor]:
             x = cat([above, x[:, size:]], -2) if size < count else above
             unitary = cat([unitary[:, :, :size] @ q, unitary[:, :, size:]], -1) if size < count else unitary @ q
         else:
-            raise RuntimeError("eig: the QR algorithm did not converge")
+            raise LinAlgError("eig: the QR algorithm did not converge")
     return x.triu(), unitary
 
 

@@ -10,9 +10,13 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from . import _engine
+from . import _engine, _linear_algebra
 from ._arguments import guard as _guard
-from ._engine import Tensor, where
+from ._creation import eye, full_like, zeros
+from ._elementwise import where
+from ._engine import Tensor
+from ._linear_algebra import LinAlgError
+from ._manipulation import cat, stack
 from ._results import CholeskyExResult, InvExResult, LstsqResult, LUFactorExResult, LUFactorResult, LUResult, SolveExResult
 
 __all__ = [
@@ -27,16 +31,21 @@ def _numbers(count: int, x: Tensor) -> Tensor:
 
 
 def _identity(count: int, x: Tensor) -> Tensor:
-    return _engine.eye(count, None, dtype=x.dtype, device=x.device)
+    return eye(count, dtype=x.dtype, device=x.device)
 
 
 def _zeros(x: Tensor, rows: int, columns: int) -> Tensor:
-    return _engine.zeros(*x.shape[:-2], rows, columns, dtype=x.dtype, device=x.device)
+    return zeros((*x.shape[:-2], rows, columns), dtype=x.dtype, device=x.device)
 
 
 def _rows(x: Tensor, order: Tensor) -> Tensor:
     """The rows of matrices in this order."""
     return x.gather(-2, order.unsqueeze(-1).broadcast_to((*order.shape, x.shape[-1])))
+
+
+def _magnitude(x: Tensor) -> Tensor:
+    """The sizes by which LAPACK chooses pivots."""
+    return x.real.abs() + x.imag.abs() if x.is_complex() else x.abs()
 
 
 def _eliminated(x: Tensor, pivot: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -48,37 +57,37 @@ def _eliminated(x: Tensor, pivot: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]
     rows, columns = x.shape[-2:]
     if columns == 1:
         column, order = x.squeeze(-1), _numbers(rows, x)
-        best = column.detach().abs().argmax(-1, True) if pivot else _engine.zeros(*column.shape[:-1], 1, dtype="int64", device=x.device)
+        best = _magnitude(column.detach()).argmax(-1, True) if pivot else zeros((*column.shape[:-1], 1), dtype="int64", device=x.device)
         order = where(order == 0, best, where(order == best, 0, order))
         moved = column.gather(-1, order)
         head = moved.narrow(-1, 0, 1)
         below = moved.narrow(-1, 1, rows - 1) / where(head == 0, 1, head)
-        lower = _engine.cat([_engine.full_like(head, 1), below], -1).unsqueeze(-1)
+        lower = cat([full_like(head, 1), below], -1).unsqueeze(-1)
         return order, best, lower, head.unsqueeze(-1)
     half = columns // 2
     order, pivots, lower, upper = _eliminated(x.narrow(-1, 0, half), pivot)
     right = _rows(x.narrow(-1, half, columns - half), order)
     top, bottom = lower.narrow(-2, 0, half), lower.narrow(-2, half, rows - half)
-    above = _engine.solve(top, right.narrow(-2, 0, half))
+    above = _linear_algebra.solve(top, right.narrow(-2, 0, half))
     order2, pivots2, lower2, upper2 = _eliminated(right.narrow(-2, half, rows - half) - bottom @ above, pivot)
-    order = _engine.cat([order.narrow(-1, 0, half), order.narrow(-1, half, rows - half).gather(-1, order2)], -1)
-    lower = _engine.cat(
+    order = cat([order.narrow(-1, 0, half), order.narrow(-1, half, rows - half).gather(-1, order2)], -1)
+    lower = cat(
         [
-            _engine.cat([top, _zeros(x, half, columns - half)], -1),
-            _engine.cat([_rows(bottom, order2), lower2], -1),
+            cat([top, _zeros(x, half, columns - half)], -1),
+            cat([_rows(bottom, order2), lower2], -1),
         ],
         -2,
     )
-    upper = _engine.cat(
-        [_engine.cat([upper, above], -1), _engine.cat([_zeros(x, columns - half, half), upper2], -1)], -2
+    upper = cat(
+        [cat([upper, above], -1), cat([_zeros(x, columns - half, half), upper2], -1)], -2
     )
-    return order, _engine.cat([pivots, pivots2 + half], -1), lower, upper
+    return order, cat([pivots, pivots2 + half], -1), lower, upper
 
 
 def _factors(A: Tensor, pivot: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The order of rows, the pivots, L and U of matrices of any shape."""
-    if A.ndim < 2 or not A.is_floating_point():
-        raise ValueError(f"lu: expected matrices of floats, got {A.dtype.name} of shape {tuple(A.shape)}")
+    if A.ndim < 2 or not (A.is_floating_point() or A.is_complex()):
+        raise ValueError(f"lu: expected matrices of floats or complex numbers, got {A.dtype.name} of shape {tuple(A.shape)}")
     rows, columns = A.shape[-2:]
     count = builtins.min(rows, columns)
     if count == 0 or A.numel() == 0:
@@ -87,7 +96,7 @@ def _factors(A: Tensor, pivot: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     order, pivots, lower, upper = _eliminated(A.narrow(-1, 0, count), pivot)
     if columns > count:
         rest = _rows(A.narrow(-1, count, columns - count), order)
-        upper = _engine.cat([upper, _engine.solve(lower, rest)], -1)
+        upper = cat([upper, _linear_algebra.solve(lower, rest)], -1)
     return order, pivots, lower, upper
 
 
@@ -108,7 +117,7 @@ def lu(A: Tensor, *, pivot: bool = True) -> LUResult:
     ([[1.0, 0.0], [0.25, 1.0]], [[4.0, 4.0], [0.0, 1.0]])
     """
     order, _, lower, upper = _factors(A, pivot)
-    moves = _permutation(order, A.dtype) if pivot else _engine.zeros(0, dtype=A.dtype, device=A.device)
+    moves = _permutation(order, A.dtype) if pivot else zeros(0, dtype=A.dtype, device=A.device)
     return LUResult(moves, lower, upper)
 
 
@@ -131,7 +140,7 @@ def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -
     factors = lu_factor(A, pivot=pivot)
     info = _first_zero(factors.LU)
     if check_errors and builtins.bool((info != 0).any()):
-        raise RuntimeError("lu_factor_ex: a matrix is singular")
+        raise LinAlgError("lu_factor_ex: a matrix is singular")
     return LUFactorExResult(factors.LU, factors.pivots, info)
 
 
@@ -139,7 +148,7 @@ def _first_zero(packed: Tensor) -> Tensor:
     diagonal = packed.detach().diagonal(0, -2, -1)
     count = diagonal.shape[-1]
     if count == 0:
-        return _engine.zeros(*diagonal.shape[:-1], dtype="int32", device=packed.device)
+        return zeros(diagonal.shape[:-1], dtype="int32", device=packed.device)
     numbers = _numbers(count, packed) + 1
     first = where(diagonal == 0, numbers, count + 1).amin(-1)
     return where(first > count, 0, first).to("int32")
@@ -151,7 +160,7 @@ def lu_unpack(
     """``P``, ``L`` and ``U`` of what ``lu_factor`` returns; those that are not requested are empty."""
     rows, columns = LU_data.shape[-2:]
     count = builtins.min(rows, columns)
-    nothing = _engine.zeros(0, dtype=LU_data.dtype, device=LU_data.device)
+    nothing = zeros(0, dtype=LU_data.dtype, device=LU_data.device)
     lower = upper = moves = nothing
     if unpack_data:
         part = LU_data.narrow(-1, 0, count).tril(-1)
@@ -176,17 +185,17 @@ def _order(pivots: Tensor, rows: int) -> Tensor:
 
 def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
     """The solutions X of ``A @ X = B``, or with ``left=False`` of ``X @ A = B``, from ``LU, pivots = lu_factor(A)``;
-    ``adjoint`` takes the transpose of A.
+    ``adjoint`` takes the adjoint of A.
     """
     if not left:
-        return lu_solve(LU, pivots, B.mT, adjoint=not adjoint).mT
+        return lu_solve(LU, pivots, B.mH, adjoint=not adjoint).mH
     order = _order(pivots, LU.shape[-1])
     shape = _engine.broadcast_shapes(LU.shape[:-2], B.shape[:-2])
     B = B.broadcast_to((*shape, *B.shape[-2:]))
     order = order.broadcast_to((*shape, order.shape[-1]))
     if adjoint:
-        found = solve_triangular(LU.mT, B, upper=False)
-        found = solve_triangular(LU.mT, found, upper=True, unitriangular=True)
+        found = solve_triangular(LU.mH, B, upper=False)
+        found = solve_triangular(LU.mH, found, upper=True, unitriangular=True)
         return _rows(found, order.argsort(-1))
     found = solve_triangular(LU, _rows(B, order), upper=False, unitriangular=True)
     return solve_triangular(LU, found, upper=True)
@@ -209,7 +218,7 @@ def solve_triangular(
     matrix = A.triu(edge) if upper else A.tril(edge)
     if unitriangular:
         matrix = matrix + _identity(A.shape[-1], A)
-    return _engine.solve(matrix, B) if left else _engine.solve(matrix.mT, B.mT).mT
+    return _linear_algebra.solve(matrix, B) if left else _linear_algebra.solve(matrix.mT, B.mT).mT
 
 
 def _checked(compute: Callable[[], Tensor]) -> Tensor | None:
@@ -224,23 +233,23 @@ def _checked(compute: Callable[[], Tensor]) -> Tensor | None:
 
 def _failed(name: str, info: Tensor, check_errors: bool) -> None:
     if check_errors and builtins.bool((info != 0).any()):
-        raise RuntimeError(f"{name}: a matrix is singular, or not positive definite: info is {info.tolist()}")
+        raise LinAlgError(f"{name}: a matrix is singular, or not positive definite: info is {info.tolist()}")
 
 
 def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -> CholeskyExResult:
     """``L`` as of ``cholesky``, and ``info``: 0, or the order of the first leading minor that is not positive
     definite; then that L is NaN.
     """
-    found = _checked(functools.partial(_engine.cholesky, A, upper))
+    found = _checked(functools.partial(_linear_algebra.cholesky, A, upper))
     size, batch = A.shape[-1], A.shape[:-2]
-    info = _engine.zeros(*batch, dtype="int32", device=A.device)
+    info = zeros(batch, dtype="int32", device=A.device)
     if found is None:
         parts, numbers = [], []
         for each in A.reshape(-1, size, size).unbind():
-            part = _checked(functools.partial(_engine.cholesky, each, upper))
-            parts.append(_engine.full_like(each, float("nan")) if part is None else part)
+            part = _checked(functools.partial(_linear_algebra.cholesky, each, upper))
+            parts.append(full_like(each, float("nan")) if part is None else part)
             numbers.append(0 if part is not None else _first_minor(each.detach()))
-        found = _engine.stack(parts).reshape(A.shape)
+        found = stack(parts).reshape(A.shape)
         info = _engine.tensor(numbers, dtype="int32", device=A.device).reshape(batch)
         _failed("cholesky_ex", info, check_errors)
     return CholeskyExResult(found, info)
@@ -251,7 +260,7 @@ def _first_minor(matrix: Tensor) -> int:
     size = matrix.shape[-1]
     for order in range(1, size):
         minor = matrix.narrow(0, 0, order).narrow(1, 0, order)
-        if _checked(functools.partial(_engine.cholesky, minor, False)) is None:
+        if _checked(functools.partial(_linear_algebra.cholesky, minor, False)) is None:
             return order
     return size
 
@@ -259,7 +268,7 @@ def _first_minor(matrix: Tensor) -> int:
 def _solved(compute: Callable[[Tensor], Tensor], A: Tensor) -> tuple[Tensor, Tensor]:
     """A result for square matrices, NaN for singular ones, and ``info``."""
     found = _checked(lambda: compute(A))
-    info = _engine.zeros(*A.shape[:-2], dtype="int32", device=A.device)
+    info = zeros(A.shape[:-2], dtype="int32", device=A.device)
     if found is None:
         info = _first_zero(lu_factor(A).LU)
         wrong = (info != 0).unsqueeze(-1).unsqueeze(-1)
@@ -272,7 +281,7 @@ def _solved(compute: Callable[[Tensor], Tensor], A: Tensor) -> tuple[Tensor, Ten
 def inv_ex(A: Tensor, *, check_errors: bool = False) -> InvExResult:
     """``inverse``, and ``info``: 0, or the number of the first zero pivot of a singular matrix, whose inverse is NaN.
     """
-    found, info = _solved(_engine.inv, A)
+    found, info = _solved(_linear_algebra.inv, A)
     _failed("inv_ex", info, check_errors)
     return InvExResult(found, info)
 
@@ -311,22 +320,22 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
     solution = pinv(A, rtol=rtol) @ right
     rows, columns = A.shape[-2:]
     rank = matrix_rank(A.detach(), rtol=rtol)
-    nothing = _engine.zeros(0, dtype=A.dtype, device=A.device)
+    nothing = zeros(0, dtype=A.dtype, device=A.device)
     residuals = nothing
     if chosen != "gelsy" and rows > columns and builtins.bool((rank == columns).all()):
-        residuals = (A @ solution - right).square().sum(-2)
+        residuals = (A @ solution - right).abs().square().sum(-2)
         residuals = residuals.squeeze(-1) if vector else residuals
     return LstsqResult(
         solution.squeeze(-1) if vector else solution,
         residuals,
-        _engine.zeros(0, dtype="int64", device=A.device) if chosen == "gels" else rank,
+        zeros(0, dtype="int64", device=A.device) if chosen == "gels" else rank,
         svdvals(A.detach()) if chosen in ("gelsd", "gelss") else nothing,
     )
 
 
 # Products and functions of matrices.
 def householder_product(A: Tensor, tau: Tensor) -> Tensor:
-    """The first N columns of the product of reflections ``I - tau[i] * outer(v, v)`` for A (..., M, N) and tau (...,
+    """The first N columns of the product of reflections ``I - tau[i] * outer(v, v.conj())`` for A (..., M, N) and tau (...,
     K): ``v`` is column ``i`` of A below the diagonal, with a one on it.
     """
     rows, columns = A.shape[-2:]
@@ -334,7 +343,7 @@ def householder_product(A: Tensor, tau: Tensor) -> Tensor:
     vectors = A.tril(-1) + _identity(rows, A).narrow(-1, 0, columns)
     for place in range(tau.shape[-1] - 1, -1, -1):
         vector = vectors.narrow(-1, place, 1)
-        result = result - tau.narrow(-1, place, 1).unsqueeze(-1) * vector @ (vector.mT @ result)
+        result = result - tau.narrow(-1, place, 1).unsqueeze(-1) * vector @ (vector.mH @ result)
     return result
 
 
@@ -355,8 +364,8 @@ def matrix_exp(A: Tensor) -> Tensor:
     >>> nx.linalg.matrix_exp(nx.Tensor([[0.0, 1.0], [0.0, 0.0]])).tolist()
     [[1.0, 1.0], [0.0, 1.0]]
     """
-    if A.ndim < 2 or A.shape[-1] != A.shape[-2] or not A.is_floating_point():
-        raise ValueError(f"matrix_exp: expected square matrices of floats, got {A.dtype.name} of shape {tuple(A.shape)}")
+    if A.ndim < 2 or A.shape[-1] != A.shape[-2] or not (A.is_floating_point() or A.is_complex()):
+        raise ValueError(f"matrix_exp: expected square matrices of floats or complex numbers, got {A.dtype.name} of shape {tuple(A.shape)}")
     if A.dtype.itemsize < 4:
         return matrix_exp(A.float()).to(A.dtype)
     if A.numel() == 0:
@@ -373,7 +382,7 @@ def matrix_exp(A: Tensor) -> Tensor:
     x6 = x4 @ x2
     odd = x @ (x6 @ (x6 * b[13] + x4 * b[11] + x2 * b[9]) + x6 * b[7] + x4 * b[5] + x2 * b[3] + one * b[1])
     even = x6 @ (x6 * b[12] + x4 * b[10] + x2 * b[8]) + x6 * b[6] + x4 * b[4] + x2 * b[2] + one
-    result = _engine.solve(even - odd, even + odd)
+    result = _linear_algebra.solve(even - odd, even + odd)
     for step in range(int(most)):
         result = where(halvings > step, result @ result, result)
     return result
@@ -426,7 +435,7 @@ def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
     count = math.prod(first)
     if ind <= 0 or count != math.prod(rest):
         raise ValueError(f"tensorinv: the first {ind} sizes of {tuple(A.shape)} must have the same product as the others")
-    return _engine.inv(A.reshape(count, count)).reshape(*rest, *first)
+    return _linear_algebra.inv(A.reshape(count, count)).reshape(*rest, *first)
 
 
 def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Tensor:
@@ -437,7 +446,7 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Tens
     count = B.numel()
     if math.prod(shape) != count or A.numel() != count * count:
         raise ValueError(f"tensorsolve: shapes {tuple(A.shape)} and {tuple(B.shape)} do not form a square system")
-    return _engine.solve(A.reshape(count, count), B.reshape(count)).reshape(shape)
+    return _linear_algebra.solve(A.reshape(count, count), B.reshape(count)).reshape(shape)
 
 
 _guard(globals())

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from . import _attributes, _elementwise, _engine, _engine_methods, _manipulation, _matrices, _methods, _numbers, _parts
+from . import _attributes, _elementwise, _engine, _engine_methods, _linear_algebra, _manipulation, _matrices, _methods, _numbers, _parts
 from . import _reductions, _short_time, _special, _statistics, _storage, _table
 from ._complex import tensor as _new
 from ._engine import Generator, Tensor
@@ -309,17 +309,17 @@ def equal(self: Tensor, other: Tensor) -> builtins.bool:
 
 def det(self: Tensor) -> Tensor:
     """The determinants of square matrices, as ``nx.linalg.det``."""
-    return _engine.det(self)
+    return _linear_algebra.det(self)
 
 
 def slogdet(self: Tensor) -> tuple[Tensor, Tensor]:
     """The signs of determinants and the logarithms of their magnitudes, as ``nx.linalg.slogdet``."""
-    return _SlogdetResult(*_engine.slogdet(self))
+    return _SlogdetResult(*_linear_algebra.slogdet(self))
 
 
 def inverse(self: Tensor) -> Tensor:
     """The inverses of square matrices, as ``nx.linalg.inv``."""
-    return _engine.inv(self)
+    return _linear_algebra.inv(self)
 
 
 def pinverse(self: Tensor, rcond: float | None = None) -> Tensor:

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import _engine
+from . import _linear_algebra
 from ._arguments import guard as _guard
+from ._creation import eye
 from ._engine import Tensor
 from ._factorizations import householder_product, lu_factor, lu_factor_ex, lu_unpack, matrix_exp, multi_dot, solve_triangular
 from ._factorizations import lu_solve as _lu_solve
@@ -22,12 +23,12 @@ orgqr = householder_product
 
 
 def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> Any:
-    """``U``, ``S`` and ``V`` with ``input = U @ diag(S) @ V.mT``; ``some=False`` makes U and V square, and without
-    ``compute_uv`` they are zeros. See ``linalg.svd``, which returns the transpose of V.
+    """``U``, ``S`` and ``V`` with ``input = U @ diag(S) @ V.mH``; ``some=False`` makes U and V square, and without
+    ``compute_uv`` they are zeros. See ``linalg.svd``, which returns the adjoint of V.
     """
-    u, s, vh = _engine.svd(input, not some and compute_uv)
+    u, s, vh = _linear_algebra.svd(input, not some and compute_uv)
     if compute_uv:
-        return _SVD(u, s, vh.mT)
+        return _SVD(u, s, vh.mH)
     rows, columns = input.shape[-2:]
     return _SVD(input.new_zeros((*input.shape[:-2], rows, rows)), s, input.new_zeros((*input.shape[:-2], columns, columns)))
 
@@ -41,18 +42,18 @@ def qr(input: Tensor, some: bool = True) -> QRResult:
 
 def cholesky(input: Tensor, upper: bool = False) -> Tensor:
     """``linalg.cholesky``."""
-    return _engine.cholesky(input, upper)
+    return _linear_algebra.cholesky(input, upper)
 
 
 def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
     """The solutions X of ``A @ X = B``, from the Cholesky factor of A."""
-    lower = L.mT if upper else L
-    return solve_triangular(lower.mT, solve_triangular(lower, B, upper=False), upper=True)
+    lower = L.mH if upper else L
+    return solve_triangular(lower.mH, solve_triangular(lower, B, upper=False), upper=True)
 
 
 def cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:
     """The inverse of the matrix with this Cholesky factor."""
-    return cholesky_solve(_engine.eye(L.shape[-1], None, dtype=L.dtype, device=L.device), L, upper)
+    return cholesky_solve(eye(L.shape[-1], dtype=L.dtype, device=L.device), L, upper)
 
 
 def lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> Any:

@@ -201,7 +201,7 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 # Products and distances.
 def _added(input: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
     """``beta * input + alpha * product``; of integers, the factors are converted to integers."""
-    if not input.is_floating_point() and not product.is_floating_point():
+    if not any(x.is_floating_point() or x.is_complex() for x in (input, product)):
         beta, alpha = int(beta), int(alpha)
     product = product if alpha == 1 else product * alpha
     if beta == 0:

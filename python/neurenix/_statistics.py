@@ -9,8 +9,9 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from . import _engine
+from . import _engine, _linear_algebra
 from ._arguments import guard as _guard
+from ._complex_methods import by_parts
 from ._engine import Tensor, where
 from ._floating import floating as _floating
 from ._methods import _added
@@ -43,7 +44,9 @@ def vdot(input: Tensor, other: Tensor) -> Tensor:
 
 def logdet(input: Tensor) -> Tensor:
     """The logarithm of determinants: NaN if negative."""
-    sign, magnitude = _engine.slogdet(input)
+    sign, magnitude = _linear_algebra.slogdet(input)
+    if sign.is_complex():
+        return sign.log() + magnitude
     return where(sign < 0, float("nan"), magnitude)
 
 
@@ -53,19 +56,20 @@ def cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, a
     """
     if input.ndim > 2:
         raise ValueError(f"cov: expected at most 2 dimensions, got shape {tuple(input.shape)}")
-    x = input if aweights is None or input.is_floating_point() else input.to(aweights.dtype)
-    x = _floating(x).reshape(-1, input.shape[-1] if input.ndim else 1)
+    x = input if aweights is None or input.is_floating_point() or input.is_complex() else input.to(aweights.dtype)
+    x = (x if x.is_complex() else _floating(x)).reshape(input.shape[0] if input.ndim == 2 else 1, input.shape[-1] if input.ndim else 1)
+    kind = x.dtype.to_real()
     weights = None
     for each in (fweights, aweights):
         if each is not None:
-            weights = each.to(x.dtype) if weights is None else weights * each.to(x.dtype)
-    count = _engine.full((), x.shape[1], dtype=x.dtype, device=x.device) if weights is None else weights.sum()
+            weights = each.to(kind) if weights is None else weights * each.to(kind)
+    count = _engine.full((), x.shape[1], dtype=kind, device=x.device) if weights is None else weights.sum()
     mean = x.mean(1, True) if weights is None else (x * weights).sum(1, True) / count
     apart = x - mean
     scale = count - correction
     if aweights is not None and weights is not None:
-        scale = count - correction * (weights * aweights.to(x.dtype)).sum() / count
-    products = apart @ (apart if weights is None else apart * weights).mT / scale.clamp(min=0)
+        scale = count - correction * (weights * aweights.to(kind)).sum() / count
+    products = apart @ (apart if weights is None else apart * weights).mH / scale.clamp(min=0)
     return products.squeeze()
 
 
@@ -74,8 +78,9 @@ def corrcoef(input: Tensor) -> Tensor:
     products = cov(input)
     if products.ndim == 0:
         return products / products
-    scale = products.diagonal().sqrt()
-    return (products / scale.unsqueeze(1) / scale).clamp(-1, 1)
+    scale = products.diagonal().real.sqrt()
+    found = products / scale.unsqueeze(1) / scale
+    return by_parts(Tensor.clamp, found, -1, 1) if found.is_complex() else found.clamp(-1, 1)
 
 
 def nanquantile(

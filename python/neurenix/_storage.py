@@ -7,7 +7,7 @@ import mmap
 from collections.abc import Iterator
 from typing import Any
 
-from . import _engine
+from . import _complex_parts, _engine
 from ._engine import Tensor
 
 METHODS = ["data_ptr", "layout", "storage", "untyped_storage", "view"]
@@ -197,6 +197,9 @@ def view(self: Tensor, *shape: Any, dtype: Any = None) -> Tensor:
             return _reshaped(self, *shape)
         (dtype,) = shape
     dtype = _engine.dtype(dtype)
+    if dtype.is_complex:
+        parts = self if self.dtype == dtype.to_real() else view(self, dtype.to_real())
+        return _complex_parts.view_as_complex(parts.unflatten(-1, (-1, 2)))
     old, new = self.dtype.itemsize, dtype.itemsize
     sizes = tuple(self.shape)
     if old != new:

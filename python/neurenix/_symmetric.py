@@ -11,6 +11,7 @@ import math
 from . import _engine
 from ._arguments import guard as _guard
 from ._engine import Tensor, where
+from ._linear_algebra import LinAlgError
 from ._factorizations import _rows, solve_triangular
 from ._results import LDLFactorExResult, LDLFactorResult
 
@@ -106,7 +107,7 @@ def ldl_factor_ex(A: Tensor, *, hermitian: bool = False, check_errors: bool = Fa
             _engine.evaluate([whole, packed, row])
     places = _engine.cat(pivots, -1) if pivots else _engine.zeros((*batch, 0), dtype="int64", device=A.device)
     if check_errors and builtins.bool((info != 0).any()):
-        raise RuntimeError("ldl_factor_ex: a matrix is singular")
+        raise LinAlgError("ldl_factor_ex: a matrix is singular")
     return LDLFactorExResult(packed.tril(), places.to("int32"), info.reshape(batch).to("int32"))
 
 
@@ -123,7 +124,7 @@ def ldl_factor(A: Tensor, *, hermitian: bool = False) -> LDLFactorResult:
     """
     found = ldl_factor_ex(A, hermitian=hermitian)
     if builtins.bool((found.info != 0).any()):
-        raise RuntimeError("ldl_factor: a matrix is singular")
+        raise LinAlgError("ldl_factor: a matrix is singular")
     return LDLFactorResult(found.LD, found.pivots)
 
 

@@ -2,7 +2,8 @@
 
 The last two dimensions are matrices; any leading dimensions form the batch. Decompositions take ``float32`` and
 ``float64``; they are computed on the CPU, also for tensors on a GPU, and support gradients. A matrix that is singular
-or not positive definite raises ``RuntimeError`` when the result is computed.
+or not positive definite raises ``RuntimeError`` when the result is computed, or, after ``neurenix.torch`` has been
+imported, ``LinAlgError`` within the call.
 
 >>> import neurenix as nx
 >>> a = nx.Tensor([[4.0, 3.0], [6.0, 3.0]])
@@ -19,14 +20,15 @@ from __future__ import annotations
 import operator
 from typing import Any, Literal
 
-from . import _engine
+from . import _engine, _linear_algebra
 from ._arguments import guard as _guard
-from ._creation import finfo
+from ._creation import eye, finfo
 from ._eigen import eig as eig, eigvals as eigvals
 from ._engine import Tensor, where
 from ._factorizations import *  # noqa: F403
 from ._factorizations import __all__ as _factorizations
-from ._manipulation import matmul, matrix_transpose, outer, tensordot, vecdot
+from ._linear_algebra import LinAlgError
+from ._manipulation import concat, matmul, matrix_transpose, outer, tensordot, vecdot
 from ._reductions import sum as sums
 from ._results import EighResult, QRResult, SlogdetResult, SVDResult
 from ._symmetric import *  # noqa: F403
@@ -64,8 +66,6 @@ def matrix_power(x: Tensor, n: int, /) -> Tensor:
     >>> nx.linalg.matrix_power(nx.Tensor([[2.0, 0.0], [0.0, 4.0]]), -2).tolist()
     [[0.25, 0.0], [0.0, 0.0625]]
     """
-    from . import eye
-
     try:
         n = operator.index(n)
     except TypeError:
@@ -91,10 +91,12 @@ def vector_norm(
     dim: int | tuple[int, ...] | None = None,
     keepdim: bool = False,
     *,
+    dtype: Any = None,
     axis: int | tuple[int, ...] | None = None,
     keepdims: bool = False,
 ) -> Tensor:
-    """The ``ord``-norm over axes."""
+    """The ``ord``-norm over axes, after a conversion to ``dtype``."""
+    x = x if dtype is None else x.to(dtype)
     axis, keepdims = dim if axis is None else axis, keepdim or keepdims
     if x.ndim == 0 and axis in (0, -1, (0,), (-1,)):
         return x.reshape(1).norm(ord)
@@ -110,9 +112,10 @@ def matrix_norm(
     dim: tuple[int, int] = (-2, -1),
     keepdim: bool = False,
     *,
+    dtype: Any = None,
     keepdims: bool = False,
 ) -> Tensor:
-    """A norm of matrices. ``"fro"`` is the square root of the sum of squares. Of the singular values, ``"nuc"`` is the
+    """A norm of matrices, after a conversion to ``dtype``. ``"fro"`` is the square root of the sum of squares. Of the singular values, ``"nuc"`` is the
     sum, 2 the greatest and -2 the smallest. 1 and -1 are the greatest and smallest column sum of magnitudes; infinity
     and minus infinity are those of rows.
 
@@ -121,6 +124,7 @@ def matrix_norm(
     >>> [nx.linalg.matrix_norm(x, ord=ord).item() for ord in ("fro", "nuc", 2, -2, 1)]
     [5.0, 7.0, 4.0, 3.0, 4.0]
     """
+    x = x if dtype is None else x.to(dtype)
     keepdims = keepdim or keepdims
     if tuple(dim) != (-2, -1):
         found = matrix_norm(x.movedim(tuple(dim), (-2, -1)), ord=ord, keepdims=keepdims)
@@ -129,14 +133,20 @@ def matrix_norm(
         return x.norm(2, (-2, -1), keepdims)
     if ord in ("nuc", 2, -2):
         values = svdvals(x)
-        found = values.sum(-1) if ord == "nuc" else values.amax(-1) if ord == 2 else values.amin(-1)
+        found = values.sum(-1) if ord == "nuc" else _greatest(values, -1) if ord == 2 else values.amin(-1)
         return found.reshape(*found.shape, 1, 1) if keepdims else found
     axis = {1: -2, -1: -2, float("inf"): -1, float("-inf"): -1}.get(ord) if isinstance(ord, int | float) else None
     if axis is None or isinstance(ord, str):
         raise ValueError(f"matrix_norm: ord is {ord!r}, it must be 'fro', 'nuc', 1, -1, 2, -2, infinity or minus infinity")
     sums = x.abs().sum(axis, keepdim=True)
-    extreme = sums.amax((-2, -1), True) if ord > 0 else sums.amin((-2, -1), True)
+    extreme = _greatest(sums, (-2, -1), True) if ord > 0 else sums.amin((-2, -1), True)
     return extreme if keepdims else extreme.squeeze((-2, -1))
+
+
+def _greatest(x: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
+    """The greatest of numbers that are not negative: 0 if there are none."""
+    sizes = [x.shape[axis] for axis in ([dim] if isinstance(dim, int) else dim)]
+    return x.amax(dim, keepdim) if all(sizes) else x.sum(dim, keepdim)
 
 
 def norm(
@@ -176,7 +186,7 @@ def norm(
 
 def det(x: Tensor, /) -> Tensor:
     """The determinants of square matrices."""
-    return _engine.det(x)
+    return _linear_algebra.det(x)
 
 
 def slogdet(x: Tensor, /) -> SlogdetResult:
@@ -187,7 +197,7 @@ def slogdet(x: Tensor, /) -> SlogdetResult:
     >>> nx.linalg.slogdet(nx.Tensor([[0.0, 1.0], [1.0, 0.0]])).sign.item()
     -1.0
     """
-    return SlogdetResult(*_engine.slogdet(x))
+    return SlogdetResult(*_linear_algebra.slogdet(x))
 
 
 def inv(x: Tensor, /) -> Tensor:
@@ -196,11 +206,8 @@ def inv(x: Tensor, /) -> Tensor:
     >>> import neurenix as nx
     >>> nx.linalg.inv(nx.Tensor([[2.0, 0.0], [0.0, 4.0]])).tolist()
     [[0.5, 0.0], [0.0, 0.25]]
-    >>> nx.linalg.inv(nx.zeros(2, 2)).tolist()
-    Traceback (most recent call last):
-    RuntimeError: inv: a matrix is singular: it has no inverse
     """
-    return _engine.inv(x)
+    return _linear_algebra.inv(x)
 
 
 def solve(x1: Tensor, x2: Tensor, /, *, left: bool = True) -> Tensor:
@@ -211,8 +218,8 @@ def solve(x1: Tensor, x2: Tensor, /, *, left: bool = True) -> Tensor:
     if not left:
         return solve(x1.mT, x2.mT).mT if x2.ndim > 1 else solve(x1.mT, x2)
     if x2.ndim > 1 and x2.shape == x1.shape[:-1] and x2.shape[-2] != x1.shape[-1]:
-        return _engine.solve(x1, x2.unsqueeze(-1)).squeeze(-1)
-    return _engine.solve(x1, x2)
+        return _linear_algebra.solve(x1, x2.unsqueeze(-1)).squeeze(-1)
+    return _linear_algebra.solve(x1, x2)
 
 
 def cholesky(x: Tensor, /, *, upper: bool = False) -> Tensor:
@@ -223,7 +230,7 @@ def cholesky(x: Tensor, /, *, upper: bool = False) -> Tensor:
     >>> nx.linalg.cholesky(nx.Tensor([[4.0, 2.0], [2.0, 10.0]])).tolist()
     [[2.0, 0.0], [1.0, 3.0]]
     """
-    return _engine.cholesky(x, upper)
+    return _linear_algebra.cholesky(x, upper)
 
 
 def qr(x: Tensor, /, mode: Literal["reduced", "complete", "r"] = "reduced") -> QRResult:
@@ -236,11 +243,11 @@ def qr(x: Tensor, /, mode: Literal["reduced", "complete", "r"] = "reduced") -> Q
     rows, columns = x.shape[-2:] if x.ndim > 1 else (0, 0)
     if 0 < rows < columns:
         # The first columns are a square matrix; the others follow from its Q.
-        q, first = _engine.qr(x.narrow(-1, 0, rows), False)
-        r = _engine.cat([first, q.mT @ x.narrow(-1, rows, columns - rows)], -1)
+        q, first = _linear_algebra.qr(x.narrow(-1, 0, rows), False)
+        r = concat([first, q.mH @ x.narrow(-1, rows, columns - rows)], axis=-1)
     else:
-        q, r = _engine.qr(x, mode == "complete")
-    return QRResult(_engine.zeros(0, dtype=x.dtype, device=x.device) if mode == "r" else q, r)
+        q, r = _linear_algebra.qr(x, mode == "complete")
+    return QRResult(x.new_zeros(0) if mode == "r" else q, r)
 
 
 def eigh(x: Tensor, /, UPLO: Literal["L", "U"] = "L") -> EighResult:
@@ -248,48 +255,55 @@ def eigh(x: Tensor, /, UPLO: Literal["L", "U"] = "L") -> EighResult:
     lower triangle is read, or with ``"U"`` the upper one. Eigenvectors of equal eigenvalues are not unique and have
     infinite gradients.
     """
-    return EighResult(*_engine.eigh(_lower("eigh", x, UPLO)))
+    return EighResult(*_linear_algebra.eigh(_lower("eigh", x, UPLO)))
 
 
 def eigvalsh(x: Tensor, /, UPLO: Literal["L", "U"] = "L") -> Tensor:
     """The eigenvalues of symmetric matrices, ascending; see ``eigh`` for the triangle that is read."""
-    return _engine.eigh(_lower("eigvalsh", x, UPLO))[0]
+    return _linear_algebra.eigh(_lower("eigvalsh", x, UPLO))[0]
 
 
 def _lower(name: str, x: Tensor, triangle: str) -> Tensor:
     """Matrices arranged so that the lower triangle is read."""
     if triangle not in ("L", "U"):
         raise ValueError(f"{name}: UPLO is {triangle!r}, it must be 'L' or 'U'")
-    return x if triangle == "L" else matrix_transpose(x)
+    return x if triangle == "L" else x.mH
 
 
-def svd(x: Tensor, /, full_matrices: bool = True) -> SVDResult:
+def svd(x: Tensor, /, full_matrices: bool = True, *, driver: str | None = None) -> SVDResult:
     """``U``, the singular values ``S``, descending, and ``Vh`` with ``x = U @ diag(S) @ Vh``. U and Vh are square, or,
-    without ``full_matrices``, have as many columns and rows as there are singular values; then gradients flow."""
-    return SVDResult(*_engine.svd(x, full_matrices))
+    without ``full_matrices``, have as many columns and rows as there are singular values; then gradients flow.
+    ``driver`` is a hint without effect.
+    """
+    return SVDResult(*_linear_algebra.svd(x, full_matrices))
 
 
-def svdvals(x: Tensor, /) -> Tensor:
-    """The singular values, descending."""
-    return _engine.svd(x, False)[1]
+def svdvals(x: Tensor, /, *, driver: str | None = None) -> Tensor:
+    """The singular values, descending. ``driver`` is a hint without effect."""
+    return _linear_algebra.svd(x, False)[1]
 
 
 def cond(x: Tensor, /, p: float | Literal["fro", "nuc"] | None = None) -> Tensor:
     """The condition numbers of matrices. By default and for 2 it is the greatest singular value divided by the
     smallest, for -2 the smallest divided by the greatest. For the other norms (see ``matrix_norm``) it is the norm of a
-    square matrix times that of its inverse. It is infinite where the smallest singular value is 0.
+    square matrix times that of its inverse. It is infinite for singular matrices, and 0 for those without elements.
 
     >>> import neurenix as nx
     >>> nx.linalg.cond(nx.Tensor([[4.0, 0.0], [0.0, 2.0]])).item()
     2.0
     """
     if p is not None and p not in (2, -2):
-        return matrix_norm(x, ord=p) * matrix_norm(inv(x), ord=p)
+        is_singular = slogdet(x.detach()).logabsdet == float("-inf")
+        gap = is_singular.unsqueeze(-1).unsqueeze(-1)
+        inverse = inv(x.masked_fill(gap, 0) + eye(x.shape[-1], dtype=x.dtype.to_real(), device=x.device) * gap)
+        return where(is_singular, float("inf"), matrix_norm(x, ord=p) * matrix_norm(inverse, ord=p))
     values = svdvals(x)
+    if not values.shape[-1]:
+        return values.sum(-1)
     greatest, least = values.amax(-1), values.amin(-1)
     if p == -2:
         return least / greatest
-    return _engine.where(least == 0, float("inf"), greatest / least)
+    return where(least == 0, float("inf"), greatest / least)
 
 
 def pinv(
@@ -305,7 +319,7 @@ def pinv(
     [[0.5, 0.0], [0.0, 0.0]]
     """
     x = _symmetric(x) if hermitian else x
-    return _engine.pinv(x, _tolerance(x, rcond if rtol is None else rtol, atol))
+    return _linear_algebra.pinv(x, _tolerance(x, rcond if rtol is None else rtol, atol))
 
 
 def matrix_rank(
@@ -313,19 +327,20 @@ def matrix_rank(
 ) -> Tensor:
     """The number of singular values greater than the tolerances; see ``pinv``. ``tol`` is ``atol``."""
     x = _symmetric(x) if hermitian else x
-    return _engine.matrix_rank(x, _tolerance(x, rtol, tol if atol is None else atol))
+    return _linear_algebra.matrix_rank(x, _tolerance(x, rtol, tol if atol is None else atol))
 
 
 def _symmetric(x: Tensor) -> Tensor:
-    return x.tril() + x.tril(-1).mT
+    return x.tril() + x.tril(-1).mH
 
 
 def _tolerance(x: Tensor, rtol: _Tolerance, atol: _Tolerance = None) -> Tensor | None:
     """The tolerance relative to the greatest singular value."""
-    relative = _engine.tensor(rtol, dtype=x.dtype, device=x.device) if isinstance(rtol, int | float) else rtol
+    kind = x.dtype.to_real()
+    relative = _engine.tensor(rtol, dtype=kind, device=x.device) if isinstance(rtol, int | float) else rtol
     if atol is None or not x.numel():
         return relative
-    absolute = atol if isinstance(atol, Tensor) else _engine.tensor(atol, dtype=x.dtype, device=x.device)
+    absolute = atol if isinstance(atol, Tensor) else _engine.tensor(atol, dtype=kind, device=x.device)
     greatest = svdvals(x.detach()).amax(-1)
     least = where(greatest == 0, 0, absolute / where(greatest == 0, 1, greatest))
     if relative is None:
@@ -338,6 +353,7 @@ def _tolerance(x: Tensor, rtol: _Tolerance, atol: _Tolerance = None) -> Tensor |
 __all__ = [
     *_factorizations,
     *_symmetric_factorizations,
+    "LinAlgError",
     "cholesky",
     "cond",
     "cross",

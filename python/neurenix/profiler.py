@@ -102,9 +102,21 @@ def schedule(
     return action
 
 
+def _shown(microseconds: float, unit: str | None = None) -> str:
+    unit = unit or ("us" if microseconds < 1e3 else "ms" if microseconds < 1e6 else "s")
+    return f"{microseconds / {'us': 1.0, 'ms': 1e3, 's': 1e6}[unit]:.3f}{unit}"
+
+
+_TIMES = ("cpu_time_total", "device_time_total", "self_cpu_time_total", "self_device_time_total", "cpu_time", "device_time")
+_MEMORY = tuple(f"{own}{kind}_memory_usage" for own in ("", "self_") for kind in ("cpu", "device"))
+_NO_MEMORY = "the memory of single steps is not recorded: export_chrome_trace shows that of devices over time"
+
+
 @dataclasses.dataclass
 class Row:
-    """Steps or copies of one kind on a device, or blocks with one label. Times are in microseconds."""
+    """Steps or copies of one kind on a device, or blocks with one label. Times are in microseconds; with ``_str`` at the
+    end of their names they are texts. ``cuda`` in a name means ``device``.
+    """
 
     key: str
     count: int = 0
@@ -129,6 +141,34 @@ class Row:
     def device_time(self) -> float:
         """The mean time on another device."""
         return self.device_time_total / self.count if self.count else 0.0
+
+    def __getattr__(self, name: str) -> Any:
+        column = name.replace("cuda", "device").removesuffix("_str")
+        if column in _MEMORY:
+            raise AttributeError(f"{name}: {_NO_MEMORY}")
+        if column not in _TIMES:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        time: float = getattr(self, column)
+        return _shown(time) if name.endswith("_str") else time
+
+
+@dataclasses.dataclass(frozen=True)
+class Interval:
+    """Times in microseconds since the recording began."""
+
+    start: float
+    end: float
+
+    def elapsed_us(self) -> float:
+        """The time between both."""
+        return self.end - self.start
+
+
+@dataclasses.dataclass
+class Event(Row):
+    """One step, copy or block with a label, and when it ran."""
+
+    time_range: Interval = Interval(0.0, 0.0)
 
 
 class Rows(list[Row]):
@@ -158,21 +198,24 @@ class Rows(list[Row]):
     ) -> str:
         """The rows as a text, greatest first in the column ``sort_by``: ``cpu_time_total``, ``device_time_total``,
         their forms with ``self_``, ``cpu_time``, ``device_time``, ``count`` or ``flops`` (``cuda`` means ``device``).
+        The memory of steps is not recorded: the text says so if it is asked to sort by it, and has the rows in order.
         ``time_unit`` is ``"us"``, ``"ms"`` or ``"s"``; the widths of other columns have no effect.
         """
         rows: list[Row] = list(self)
+        note = None
         if sort_by is not None:
             column = sort_by.replace("cuda", "device").replace("xpu", "device")
-            known = ("cpu_time_total", "device_time_total", "self_cpu_time_total", "self_device_time_total")
-            if column not in (*known, "cpu_time", "device_time", "count", "flops"):
+            if column in _MEMORY:
+                note = f"Not sorted by {sort_by}: {_NO_MEMORY}"
+            elif column in (*_TIMES, "count", "flops"):
+                rows.sort(key=lambda row: getattr(row, column), reverse=True)
+            else:
                 raise ValueError(f"table: there is no column {sort_by!r} to sort by")
-            rows.sort(key=lambda row: getattr(row, column), reverse=True)
         if time_unit not in (None, "us", "ms", "s"):
             raise ValueError(f"table: time_unit is {time_unit!r}, it must be 'us', 'ms' or 's'")
 
         def shown(microseconds: float) -> str:
-            unit = time_unit or ("us" if microseconds < 1e3 else "ms" if microseconds < 1e6 else "s")
-            return f"{microseconds / {'us': 1.0, 'ms': 1e3, 's': 1e6}[unit]:.3f}{unit}"
+            return _shown(microseconds, time_unit)
 
         lines = [["Name", "Device", "Self CPU", "CPU total", "CPU time avg", "Device total", "# of Calls"]]
         for row in rows[:row_limit]:
@@ -182,7 +225,8 @@ class Rows(list[Row]):
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         texts = ["  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True)) for line in lines]
         texts.insert(1, "  ".join("-" * width for width in widths))
-        return "\n".join([*([header] if header else []), *texts, f"Self CPU time total: {shown(self.self_cpu_time_total)}", ""])
+        total = f"Self CPU time total: {shown(self.self_cpu_time_total)}"
+        return "\n".join([*([header] if header else []), *texts, total, *([note] if note else []), ""])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -241,6 +285,31 @@ class Recorded:
                 for name in (f"{kind}_time_total", f"self_{kind}_time_total"):
                     setattr(row, name, getattr(row, name) + each["time"] * 1e6)
         return Rows(found.values())
+
+    def events(self) -> Rows:
+        """The single steps, copies and labels that were recorded, each an ``Event`` with its ``time_range``, in the
+        order in which they began.
+        """
+        if not self._done:
+            raise RuntimeError("events: nothing has been recorded: end the profiler's block first")
+        found: list[Event] = []
+        for profiler, begun, labels in self._done:
+            for label in labels:
+                span = Interval((label.start - begun) / 1e3, (label.end - begun) / 1e3)
+                found.append(Event(label.name, 1, span.elapsed_us(), device="label", time_range=span))
+            trace = json.loads(profiler.chrome_trace())["traceEvents"]
+            names = {each["pid"]: each["args"]["name"] for each in trace if each["name"] == "process_name"}
+            for each in trace:
+                # The host's work, such as planning, is not a step.
+                if each["ph"] == "X" and names[each["pid"]] != "host":
+                    device, time = names[each["pid"]], each["dur"]
+                    event = Event(each["name"], 1, flops=each["args"].get("operations", 0), device=device)
+                    event.time_range = Interval(each["ts"], each["ts"] + time)
+                    kind = "cpu" if device == "cpu" else "device"
+                    for name in (f"{kind}_time_total", f"self_{kind}_time_total"):
+                        setattr(event, name, time)
+                    found.append(event)
+        return Rows(sorted(found, key=lambda event: event.time_range.start))
 
     def export_chrome_trace(self, path: str) -> None:
         """Writes the timeline of the last recording in Chrome's trace format, which Perfetto opens; compressed, if the

@@ -46,3 +46,40 @@ def test_norms_take_torch_s_positions() -> None:
     close(nx.linalg.vector_norm(x, 1, 0, True), abs(values).sum(0, keepdims=True))
     close(nx.linalg.matrix_norm(x, 1, (1, 0)), abs(values.T).sum(0).max())
     assert nx.linalg.matrix_norm(x.reshape(3, 1, 2), "fro", (0, 2), True).shape == (1, 1, 1)
+
+
+EMPTY = nx.zeros(0, 0)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (lambda: nx.linalg.norm(EMPTY, 2), 0.0),
+        (lambda: nx.linalg.norm(nx.zeros(0, 3), math.inf), 0.0),
+        (lambda: nx.linalg.norm(nx.zeros(3, 0), 1), 0.0),
+        (lambda: nx.linalg.norm(nx.zeros(2, 0, 3), 2, dim=(1, 2)), [0.0, 0.0]),
+        (lambda: nx.linalg.matrix_norm(nx.zeros(2, 3, 0), 1, keepdim=True), [[[0.0]], [[0.0]]]),
+        (lambda: nx.linalg.cond(EMPTY), 0.0),
+        (lambda: nx.linalg.cond(EMPTY, 1), 0.0),
+        (lambda: nx.linalg.cond(EMPTY, -2), 0.0),
+        (lambda: nx.linalg.cond(nx.zeros(2, 0, 0), "fro"), [0.0, 0.0]),
+        (lambda: nx.cov(EMPTY), []),
+        (lambda: nx.cov(nx.zeros(0)).isnan(), True),
+        (lambda: nx.cov(nx.zeros(2, 0)).isnan(), [[True, True], [True, True]]),
+        (lambda: nx.corrcoef(EMPTY), []),
+    ],
+)
+def test_matrices_without_elements(found: Any, expected: Any) -> None:
+    """The expected values are those of PyTorch 2.15."""
+    assert found().tolist() == expected
+
+
+@pytest.mark.parametrize("order", [1, -1, math.inf, -math.inf, "fro", "nuc"])
+@pytest.mark.parametrize("dtype", ["float64", "complex64"])
+def test_conditions_of_singular_matrices_are_infinite(order: Any, dtype: str) -> None:
+    x = nx.tensor([[[1.0, 2.0], [2.0, 4.0]], [[1.0, 0.0], [0.0, 2.0]]]).to(dtype)
+    expected = {1: 2.0, -1: 0.5, math.inf: 2.0, -math.inf: 0.5, "fro": 2.5, "nuc": 4.5}[order]
+    found = nx.linalg.cond(x, order).tolist()
+    assert found[0] == math.inf and found[1] == pytest.approx(expected)
+    recorded = nx.compile(lambda x: nx.linalg.cond(x, order))(x.real) if dtype == "float64" else nx.linalg.cond(x, order)
+    assert recorded.tolist() == found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gzip
 import json
 from pathlib import Path
@@ -132,6 +133,39 @@ def test_a_label_decorates_functions() -> None:
         twice(1)
     (row,) = [row for row in p.key_averages() if row.key == "decorated"]
     assert row.count == 2
+
+
+def test_events_are_the_single_steps() -> None:
+    with profile() as p, record_function("block"):
+        work()
+        work()
+    events = p.events()
+    starts = [event.time_range.start for event in events]
+    (block,) = [event for event in events if event.key == "block"]
+    products = [event for event in events if event.name.startswith("dot")]
+    assert starts == sorted(starts) and len(products) == 2
+    for product in products:
+        assert block.time_range.start < product.time_range.start < product.time_range.end < block.time_range.end
+        assert product.time_range.elapsed_us() == pytest.approx(product.cpu_time + product.cuda_time)
+    for row in p.key_averages():
+        same = [event for event in events if (event.key, event.device) == (row.key, row.device)]
+        assert row.count == len(same) and row.flops == sum(event.flops for event in same)
+        assert row.cpu_time_total == pytest.approx(sum(event.cpu_time_total for event in same), abs=0.01 * row.count)
+    with pytest.raises(RuntimeError, match="nothing has been recorded"):
+        profile().events()
+
+
+def test_names_of_pytorch_s_columns() -> None:
+    row = profiler.Row("dot", 2, 3000.0, 8.0, 10.0, 4.0)
+    assert (row.cuda_time, row.cuda_time_total, row.self_cuda_time_total) == (4.0, 8.0, 4.0)
+    assert (row.cpu_time_total_str, row.cpu_time_str, row.self_cpu_time_total_str) == ("3.000ms", "1.500ms", "10.000us")
+    for name in ("self_cpu_memory_usage", "cuda_memory_usage"):
+        with pytest.raises(AttributeError, match="memory of single steps is not recorded"):
+            getattr(row, name)
+    assert not hasattr(row, "price")
+    text = profiler.Rows([row]).table(sort_by="self_cpu_memory_usage")
+    assert "Not sorted by self_cpu_memory_usage: the memory of single steps is not recorded" in text
+    assert copy.deepcopy(row) == row
 
 
 def test_the_older_profiler() -> None:

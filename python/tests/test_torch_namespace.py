@@ -71,6 +71,24 @@ def test_results_go_where_out_says() -> None:
     assert torch.add(torch.ones(2), torch.ones(2), out=kept) is kept and kept.tolist() == [2.0, 2.0]
     with pytest.raises(RuntimeError, match="out has shape"):
         torch.add(torch.ones(2), torch.ones(2), out=torch.zeros(3))
+    empty = torch.empty(0)
+    assert torch.add(torch.ones(2), torch.ones(2), out=empty) is empty and empty.tolist() == [2.0, 2.0]
+    x = torch.tensor([[2.0, 0.0], [0.0, 4.0]])
+    for place in (torch.zeros(2, 2), torch.empty(0)):
+        assert torch.linalg.inv(x, out=place) is place and place.tolist() == [[0.5, 0.0], [0.0, 0.25]]
+    spectrum = torch.zeros(2, dtype=torch.complex64)
+    assert torch.fft.fft(x[0], out=spectrum) is spectrum and spectrum.tolist() == [2.0, 2.0]
+    assert torch.special.expit(torch.zeros(1), out=kept[:1]).item() == 0.5 and kept.tolist() == [0.5, 2.0]
+    values, vectors = torch.zeros(2), torch.zeros(2, 2)
+    torch.linalg.eigh(x, out=(values, vectors))
+    assert values.tolist() == [2.0, 4.0] and vectors.abs().tolist() == [[1.0, 0.0], [0.0, 1.0]]
+
+
+def test_norms_convert_and_drivers_are_hints() -> None:
+    x = torch.tensor([[3.0, 0.0], [0.0, 4.0]])
+    for norm in (torch.linalg.vector_norm(x, dtype=torch.float64), torch.linalg.matrix_norm(x, dtype=torch.float64)):
+        assert norm.dtype == torch.float64 and norm.item() == 5.0
+    assert torch.linalg.svdvals(x, driver="gesvd").tolist() == torch.linalg.svd(x, driver="gesvda").S.tolist() == [4.0, 3.0]
 
 
 def test_constructors_of_one_dtype() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from .. import _engine
 from .._arguments import guard as _guard
 from .._engine import Tensor
+from .._manipulation import cat
 
 __all__ = ["fold", "pad", "unfold"]
 
@@ -70,7 +71,7 @@ def _bordered(x: Tensor, dim: int, left: int, right: int, mode: str) -> Tensor:
         parts.insert(0, _border(x, dim, left, mode, True))
     if right:
         parts.append(_border(x, dim, right, mode, False))
-    return _engine.cat(parts, dim) if len(parts) > 1 else x
+    return cat(parts, dim) if len(parts) > 1 else x
 
 
 def _border(x: Tensor, dim: int, width: int, mode: str, left: bool) -> Tensor:

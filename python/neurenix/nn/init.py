@@ -17,6 +17,7 @@ import numpy as np
 from .. import _engine
 from .._arguments import guard as _guard
 from .._autograd import no_grad
+from .._complex_parts import view_as_complex, view_as_real
 from .._engine import Generator, Tensor
 
 _GAINS = {
@@ -68,14 +69,20 @@ def _draw(tensor: Tensor, source: str, generator: Generator | None) -> Tensor:
 
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Tensor:
-    """Uniform numbers in [a, b)."""
+    """Uniform numbers in [a, b); of complex numbers, both parts."""
+    if tensor.is_complex():
+        uniform_(view_as_real(tensor.detach()), a, b, generator)
+        return tensor
     return _put(tensor, _draw(tensor, "rand", generator) * (b - a) + a)
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> Tensor:
-    """Numbers from a normal distribution."""
+    """Numbers from a normal distribution; of complex numbers, each part has half of the variance."""
     if isinstance(std, (int, float)) and std < 0:
         raise ValueError(f"normal_: std is {std}, it must not be negative")
+    if tensor.is_complex():
+        drawn = _draw(view_as_real(tensor.detach()), "randn", generator) * (std * 0.5**0.5)
+        return _put(tensor, view_as_complex(drawn) + mean)
     return _put(tensor, _draw(tensor, "randn", generator) * std + mean)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .. import _engine
+from .._creation import zeros
 from .._engine import Tensor
 from . import functional as F
 from . import init
@@ -32,7 +32,7 @@ __all__ = [
 
 def new(*sizes: int, dtype: Any = None, device: Any = None) -> Parameter:
     """A parameter of zeros, to be filled."""
-    return Parameter(_engine.zeros(*sizes, dtype=dtype, device=device))
+    return Parameter(zeros(*sizes, dtype=dtype, device=device))
 
 
 class Identity(Module):

@@ -7,8 +7,8 @@
 
 ``python -m neurenix.torch script.py`` runs a program that says ``import torch``. Functions have PyTorch's names, defaults
 and semantics where these differ from the array API standard's, which ``neurenix`` follows. Importing this module applies
-two of PyTorch's rules to the whole process: new tensors are on the CPU unless a device is given, and tensors without
-dimensions do not raise the dtype of others. What is missing raises ``AttributeError``.
+three of PyTorch's rules to the whole process: new tensors are on the CPU unless a device is given, tensors without
+dimensions do not raise the dtype of others, and linear algebra fails within the call. What is missing raises ``AttributeError``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import Any
 
 import neurenix as _neurenix
 
-from .. import _engine
+from .. import _engine, _linear_algebra
+from . import _C as _C
 from . import _missing, _modules
 from ._functions import *  # noqa: F403
 from ._settings import *  # noqa: F403
@@ -28,6 +29,7 @@ __version__ = f"2.9.0+neurenix{_neurenix.__version__}"
 
 _neurenix.set_default_device("cpu")
 _engine.set_promotion("pytorch")
+_linear_algebra.raise_within_calls()
 _modules.install(__name__)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import functools
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, cast
 
 import neurenix as nx
@@ -103,8 +104,10 @@ def _of_a_number(name: str, input: Tensor, rest: list[Any], kwargs: dict[str, An
 
 
 def _into(out: Any, result: Any) -> Any:
-    """Stores results in the tensors given as ``out=``, which must have their shapes."""
+    """Stores results in the tensors given as ``out=``, which must have their shapes, or be real and empty."""
     if isinstance(out, Tensor):
+        if not out.numel() and not out.is_complex() and tuple(out.shape) != tuple(result.shape):
+            return out._become(result.to(out.dtype).clone())
         if tuple(out.shape) == tuple(result.shape):
             return out.copy_(result)
         raise RuntimeError(f"out has shape {tuple(out.shape)}, but the result has shape {tuple(result.shape)}")
@@ -123,6 +126,12 @@ def _with_out(function: Callable[..., Any]) -> Callable[..., Any]:
         return result if out is None else _into(out, result)
 
     return called
+
+
+def _all_with_out(module: ModuleType) -> dict[str, Any]:
+    """The functions of a module by their names; each accepts ``out=``."""
+    members = {name: getattr(module, name) for name in module.__all__}
+    return {name: value if isinstance(value, type) else _with_out(value) for name, value in members.items()}
 
 
 def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
@@ -221,4 +230,4 @@ for _name in _VALUES.split():
     globals()[_name] = getattr(nx, _name)
 short = nx.int16
 
-__all__ = [name for name in globals() if not name.startswith("_") and name not in ("annotations", "builtins", "functools", "Callable", "Any", "cast", "nx")]
+__all__ = [name for name in globals() if not name.startswith("_") and name not in ("annotations", "builtins", "functools", "Callable", "ModuleType", "Any", "cast", "nx")]

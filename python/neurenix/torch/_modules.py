@@ -18,12 +18,14 @@ _HERE = __name__.rpartition(".")[0]
 _PACKAGE = _HERE.rpartition(".")[0]
 
 MODULES = (
-    "amp", "autograd", "distributed", "distributions", "fft", "func", "linalg", "masked", "nn", "onnx", "optim",
-    "profiler", "random", "signal", "special",
+    "amp", "autograd", "distributed", "distributions", "func", "masked", "nn", "onnx", "optim",
+    "profiler", "random", "signal",
 )  # fmt: skip
 """Modules that are those of Neurenix."""
 
-OWN = ("accelerator", "backends", "cuda", "jit", "multiprocessing", "testing", "utils", "version")
+OWN = (
+    "accelerator", "backends", "cuda", "fft", "jit", "linalg", "multiprocessing", "special", "testing", "utils", "version",
+)  # fmt: skip
 """Modules in this folder."""
 
 _NAMES = {

@@ -1,0 +1,10 @@
+"""``torch.special``: the functions of ``neurenix.special``, which accept ``out=`` here."""
+
+from __future__ import annotations
+
+from .. import special as _module
+from ..special import *  # noqa: F403
+from ._functions import _all_with_out
+
+globals().update(_all_with_out(_module))
+__all__ = _module.__all__
