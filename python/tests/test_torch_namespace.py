@@ -152,3 +152,29 @@ def test_several_results_go_where_out_says() -> None:
     assert found[0] is spread and mean.item() == 2.0 and spread.item() == pytest.approx(2**0.5)
     values, indices = torch.zeros(2), torch.zeros(2, dtype=torch.int64)
     assert torch.sort(torch.tensor([2.0, 1.0]), out=(values, indices)).values is values and indices.tolist() == [1, 0]
+
+
+def test_started_processes_import_the_same_modules(tmp_path: Path) -> None:
+    program = """
+import multiprocessing
+import sys
+import torch
+import torch.multiprocessing as mp
+from torch.nn import Linear
+
+def work(rank, queue, x):
+    queue.put((rank, torch.__version__, Linear.__module__, (x * rank).tolist()))
+
+if __name__ == "__main__":
+    for start in "spawn", "forkserver":
+        context = mp.get_context(start)
+        queue = context.SimpleQueue()
+        mp.spawn(work, args=(queue, torch.ones(2)), nprocs=2, start_method=start)
+        process = context.Process(target=work, args=(2, queue, torch.ones(2)))
+        process.start()
+        process.join()
+        for rank, version, module, values in sorted(queue.get() for _ in range(3)):
+            print(rank, version == torch.__version__, module, values)
+"""
+    expected = [f"{rank} True neurenix.nn.linear {[float(rank)] * 2}" for rank in range(3)]
+    assert run(tmp_path, program).splitlines() == expected * 2
