@@ -27,9 +27,9 @@ OWN = ("accelerator", "backends", "cuda", "jit", "multiprocessing", "testing", "
 """Modules in this folder."""
 
 _NAMES = {
-    "cuda.amp.autocast_mode": "amp",
-    "cuda.amp.grad_scaler": "amp",
-    "cuda.amp": "amp",
+    "cuda.amp.autocast_mode": "torch._cuda_amp",
+    "cuda.amp.grad_scaler": "torch._cuda_amp",
+    "cuda.amp": "torch._cuda_amp",
     "amp.autocast_mode": "amp",
     "amp.grad_scaler": "amp",
     "autograd.variable": "autograd",
