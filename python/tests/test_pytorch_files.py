@@ -7,6 +7,7 @@ import base64
 import collections
 import io
 import json
+import pathlib
 import pickle
 import zipfile
 import zlib
@@ -54,6 +55,40 @@ def test_strides_and_shared_storages(name: str) -> None:
     assert listed(values) == GOLDEN["values"]["shared"]
     assert values["again"] is values["whole"]
     assert values["empty"].shape == (0, 3) and values["number"].dtype == nx.int64
+
+
+@pytest.mark.parametrize("name", ["lazy", "lazy_legacy"])
+def test_conjugates_and_negatives(name: str) -> None:
+    values = loaded(name)
+    assert values["stored"].tolist() == [1 + 2j, 3 - 4j] and values["conjugate"].tolist() == [1 - 2j, 3 + 4j]
+    assert values["both"].tolist() == [-1 + 2j, -3 - 4j]
+    parameter = values["parameter"]
+    assert isinstance(parameter, torch.nn.Parameter) and parameter.is_leaf and parameter.tolist() == [1 - 2j, 3 + 4j]
+    negative = loaded("negative")
+    assert negative["negative"].tolist() == [-2.0, 4.0] and negative["row"].tolist() == [4.0]
+
+
+def test_an_unknown_property_of_a_tensor_is_refused() -> None:
+    damaged = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(stored("lazy"))) as before, zipfile.ZipFile(damaged, "w") as after:
+        for name in before.namelist():
+            after.writestr(name, before.read(name).replace(b"conj", b"cold"))
+    with pytest.raises(pickle.UnpicklingError, match="properties that are not supported"):
+        torch.load(io.BytesIO(damaged.getvalue()))
+
+
+@pytest.mark.parametrize("name", ["options", "options_legacy", "options_protocol_4"])
+def test_options_paths_and_absent_devices(name: str) -> None:
+    values = loaded(name, map_location="cpu")
+    path = pathlib.Path("runs/1")
+    inner = argparse.Namespace(path=path)
+    assert values["options"] == argparse.Namespace(lr=0.1, device=nx.Device("cpu"), inner=inner)
+    posix, windows = pathlib.PurePosixPath("a/b"), pathlib.PureWindowsPath("c:/d")
+    assert values["paths"] == [path, pathlib.Path("/x"), posix, windows, pathlib.Path()]
+    with pytest.warns(RuntimeWarning, match="cuda:7.* not available") as warned:
+        assert loaded(name)["options"].device == nx.Device("cpu")
+    assert len(warned) == 1
+    assert loaded(name, map_location={"cuda:7": "cpu"})["options"].device == nx.Device("cpu")
 
 
 @pytest.mark.parametrize("name", ["training", "training_legacy"])
