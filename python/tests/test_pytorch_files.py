@@ -253,3 +253,20 @@ def test_what_torch_save_writes() -> None:
         torch.save(model, file)
     with pytest.raises(TypeError, match=r"save: model has the type Linear: pass its state_dict\(\)"):
         torch.save({"model": model}, file)
+
+
+@pytest.mark.parametrize("assign", [False, True])
+def test_a_state_of_an_early_version_may_lack_the_number_of_batches(assign: bool) -> None:
+    net = nx.nn.Sequential(nx.nn.Linear(2, 2), nx.nn.BatchNorm1d(2))
+    net(nx.ones(3, 2))
+    state = collections.OrderedDict((key, value + 1) for key, value in net.state_dict().items() if "batches" not in key)
+    net.load_state_dict(state, assign=assign)
+    assert net[1].num_batches_tracked.item() == 1 and net[1].bias.tolist() == [1.0, 1.0] and len(state) == 6
+    state._metadata = {"": {"version": 1}, "1": {"version": 1}}  # type: ignore[attr-defined]
+    net.load_state_dict(state, assign=assign)
+    state._metadata["1"]["version"] = 2  # type: ignore[attr-defined]
+    with pytest.raises(RuntimeError, match=r"Missing key\(s\) in state_dict: '1.num_batches_tracked'"):
+        net.load_state_dict(state, assign=assign)
+    del state._metadata, state["1.running_mean"]  # type: ignore[attr-defined]
+    with pytest.raises(RuntimeError, match=r"Missing key\(s\) in state_dict: '1.running_mean'\.$"):
+        net.load_state_dict(state, assign=assign)
