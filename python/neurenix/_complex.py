@@ -201,7 +201,8 @@ class ComplexTensor(Tensor):
         return shown(self)
 
     def __format__(self, specification: str) -> str:
-        return format(self.item(), specification) if specification and self.numel() == 1 else repr(self)
+        is_number = self.ndim == 0 and type(self) is ComplexTensor and not _engine.is_recording()
+        return format(self.item(), specification) if is_number or specification and self.numel() == 1 else repr(self)
 
     __hash__ = Tensor.__hash__
 

@@ -175,6 +175,16 @@ def _complex_style(numbers: list[complex]) -> Callable[[complex], str]:
     return lambda z: f"{z.real:{style}}{z.imag:+{style}}j"
 
 
+_engine_format = Tensor.__format__
+
+
+def _formatted(self: Tensor, format_spec: str) -> str:
+    """The only number of a tensor without dimensions by itself, as in PyTorch; other tensors as ``str`` gives them."""
+    is_number = not format_spec and self.ndim == 0 and type(self) is Tensor and not _engine.is_recording()
+    return format(self.item()) if is_number else _engine_format(self, format_spec)
+
+
 def attach() -> None:
     """Makes tensors print with the settings."""
     setattr(Tensor, "__repr__", shown)
+    setattr(Tensor, "__format__", _formatted)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import struct
+import warnings
 import zipfile
 from collections.abc import Callable, Mapping
 from pickle import UnpicklingError
@@ -123,13 +124,13 @@ class Reader:
             "torch._tensor._rebuild_from_type_v2": self._of_type,
             "torch.serialization._get_layout": str,
             "torch.Size": _size,
-            "torch.device": _device,
+            "torch.device": self._device,
             "numpy.dtype": _numpy_dtype,
         }
         for module in ("numpy.core.multiarray", "numpy._core.multiarray"):
             known |= {f"{module}.scalar": _scalar, f"{module}._reconstruct": lambda *_: _Array()}
         if only_measures:
-            known |= {name: lambda *_: None for name in known if "._rebuild_" in name}
+            known |= {name: lambda *_: None for name in known if "._rebuild_" in name or name == "torch.device"}
         # The parts of a reference to an array or a tensor.
         passed = _PLAIN_TENSORS | {"numpy.ndarray"}
         return Unpickler(known, named=_named, persistent=self._storage, passed=passed, refused=self._refused)
@@ -185,8 +186,22 @@ class Reader:
             raise UnpicklingError(f"damaged pickle: a tensor of shape {size} reaches beyond its storage")
         if stored.place is None:
             stored.place = device_for(self._map_location, stored.location, lambda: stored)
-        made = _made(stored, name, item, offset, size, stride)
+        made = _changed(_made(stored, name, item, offset, size, stride), metadata or {})
         return made.requires_grad_() if requires_grad else made
+
+    def _device(self, kind: str, index: int | None = None) -> Any:
+        """A device that is a value in the file. One that is not here is where ``map_location`` moves its tensors."""
+        name = str(kind) if index is None or kind == "cpu" else f"{kind}:{index}"
+        try:
+            return _engine.Device(name)
+        except ValueError:
+            pass
+        try:
+            return device_for(self._map_location, name, UntypedStorage)
+        except RuntimeError:
+            message = f"{name}, a device in {self._name}, is not available: it is loaded as the CPU"
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
+            return _engine.Device("cpu")
 
     def _parameter(self, data: Tensor, requires_grad: bool, hooks: Any, state: Any = None) -> Tensor:
         from .nn import Parameter
@@ -276,8 +291,13 @@ def _size(sizes: Any) -> Any:
     return type(_engine.zeros(()).shape)(map(int, sizes))
 
 
-def _device(kind: str, index: int | None = None) -> Any:
-    return _engine.Device(kind if index is None or kind == "cpu" else f"{kind}:{index}")
+def _changed(tensor: Tensor, metadata: Any) -> Tensor:
+    """A tensor of PyTorch that is computed when it is read: the conjugate or the negative of what is stored."""
+    if not isinstance(metadata, Mapping) or not metadata.keys() <= {"conj", "neg"}:
+        raise UnpicklingError(f"a tensor has properties that are not supported: {metadata!r}")
+    if metadata.get("conj"):
+        tensor = tensor.conj()
+    return -tensor if metadata.get("neg") else tensor
 
 
 def device_for(map_location: Any, location: str, storage: Callable[[], UntypedStorage]) -> Any:

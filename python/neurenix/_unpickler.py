@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import collections
+import os
+import pathlib
 import pickletools
 from collections.abc import Callable, Mapping
 from pickle import UnpicklingError
@@ -22,6 +25,7 @@ def _bytearray(text: str | bytes = b"", encoding: str = "latin1") -> bytearray:
 
 
 _PLAIN: dict[str, Callable[..., Any]] = {
+    "argparse.Namespace": argparse.Namespace,
     "collections.OrderedDict": collections.OrderedDict,
     "collections.Counter": collections.Counter,
     "_codecs.encode": _encoded,
@@ -29,6 +33,11 @@ _PLAIN: dict[str, Callable[..., Any]] = {
 for _module in ("builtins", "__builtin__"):
     _PLAIN |= {f"{_module}.{kind.__name__}": kind for kind in (set, frozenset, complex)}
     _PLAIN |= {f"{_module}.bytearray": _bytearray, f"{_module}.bytes": _encoded}
+# Python 3.13 calls the module by another name.
+for _module in ("pathlib", "pathlib._local"):
+    _PLAIN |= {f"{_module}.{kind.__name__}": kind for kind in (pathlib.PurePosixPath, pathlib.PureWindowsPath)}
+    _PLAIN[f"{_module}.PosixPath"] = pathlib.PurePosixPath if os.name == "nt" else pathlib.Path
+    _PLAIN[f"{_module}.WindowsPath"] = pathlib.Path if os.name == "nt" else pathlib.PureWindowsPath
 
 
 class Global:
@@ -207,5 +216,8 @@ class Unpickler:
         # An attribute of a dictionary, such as the `_metadata` of a state dict.
         if isinstance(target, collections.OrderedDict) and isinstance(state, dict):
             target.__dict__.update(state)
+            return target
+        if isinstance(target, argparse.Namespace) and isinstance(state, dict):
+            vars(target).update(state)
             return target
         raise UnpicklingError(f"damaged pickle: a state for a {type(target).__name__}")

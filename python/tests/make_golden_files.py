@@ -4,6 +4,7 @@ Run it with an interpreter that has PyTorch and NumPy: ``python tests/make_golde
 PyTorch.
 """
 
+import argparse
 import base64
 import collections
 import io
@@ -66,6 +67,20 @@ def arrays():
     return {"scalar": np.float64(0.5), "array": np.arange(6, dtype=np.int16).reshape(2, 3), "fortran": np.asfortranarray(np.eye(2, 3))}
 
 
+def lazy():
+    z = torch.tensor([1 + 2j, 3 - 4j])
+    return {"stored": z, "conjugate": z.conj(), "both": torch._neg_view(z.conj()), "parameter": torch.nn.Parameter(z.conj())}
+
+
+def options():
+    path = pathlib.PosixPath("runs/1")
+    return {
+        "options": argparse.Namespace(lr=0.1, device=torch.device("cuda", 7), inner=argparse.Namespace(path=path)),
+        "paths": [path, pathlib.PosixPath("/x"), pathlib.PurePosixPath("a/b"), pathlib.PureWindowsPath("c:/d"), pathlib.PosixPath()],
+        "weight": torch.ones(2),
+    }
+
+
 def listed(value):
     """The value as JSON."""
     if isinstance(value, torch.Tensor):
@@ -96,6 +111,12 @@ files = {
     "module": written(Net()),
     "module_legacy": written(Net(), **legacy),
     "sparse": written(torch.eye(2).to_sparse()),
+    "lazy": written(lazy()),
+    "lazy_legacy": written(lazy(), **legacy),
+    "negative": written({"negative": lazy()["stored"].conj().imag, "row": lazy()["stored"].conj().imag[1:]}),
+    "options": written(options()),
+    "options_legacy": written(options(), **legacy),
+    "options_protocol_4": written(options(), pickle_protocol=4),
 }
 golden = {
     "files": files,

@@ -6,6 +6,7 @@ import copy
 import pickle
 
 import neurenix as nx
+import neurenix.torch
 import numpy as np
 import pytest
 
@@ -161,3 +162,34 @@ def test_the_greatest_gradient_is_found_on_several_devices() -> None:
 def test_a_scale_that_would_skip_every_step_is_refused(scale: float) -> None:
     with pytest.raises(ValueError, match="init_scale"):
         nx.amp.GradScaler(init_scale=scale)
+
+
+def test_cuda_is_disabled_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nx._engine, "devices", lambda: [nx.Device("cpu")])
+    x, amp = nx.ones(2, 2), nx.torch.cuda.amp
+    contexts = (amp.autocast, lambda: nx.autocast("cuda"), lambda: nx.autocast("cuda:0", dtype=nx.float16))
+    for make in contexts:
+        with pytest.warns(UserWarning, match="CUDA is not available"):
+            context = make()
+        with context:
+            assert (x @ x).dtype == nx.float32 and not nx.amp.is_autocast_enabled()
+        assert context(lambda: x @ x)().dtype == nx.float32
+        with nx.autocast("cpu"), context:
+            assert (x @ x).dtype == nx.bfloat16
+    with nx.autocast("cpu"), amp.autocast(enabled=False):
+        assert (x @ x).dtype == nx.bfloat16
+    for scaler in (amp.GradScaler, lambda: nx.amp.GradScaler("cuda")):
+        with pytest.warns(UserWarning, match="CUDA is not available"):
+            made = scaler()
+        assert not made.is_enabled() and made.get_scale() == 1.0 and made.state_dict() == {}
+    assert nx.amp.GradScaler("cpu").is_enabled() and not amp.GradScaler(enabled=False).is_enabled()
+
+
+def test_cuda_is_enabled_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Cuda:
+        type = "cuda"
+
+    monkeypatch.setattr(nx._engine, "devices", lambda: [Cuda()])
+    with nx.torch.cuda.amp.autocast(dtype=nx.float16):
+        assert (nx.ones(2, 2) @ nx.ones(2, 2)).dtype == nx.float16
+    assert nx.torch.cuda.amp.GradScaler(2.0**8).get_scale() == 2.0**8

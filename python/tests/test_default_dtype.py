@@ -164,7 +164,25 @@ def test_what_can_be_the_default() -> None:
         assert torch.get_default_dtype() == torch.float64 and nx.zeros(2, dtype=float).dtype == nx.float64
         torch.set_default_tensor_type(torch.FloatTensor)
     assert nx.get_default_dtype() == nx.float32
-    with pytest.raises(TypeError, match="set_default_dtype"):
+    with pytest.raises(TypeError, match="only floating-point types"):
         torch.set_default_tensor_type(torch.LongTensor)
     info = nx.__array_namespace_info__().default_dtypes()
     assert info["real floating"] == nx.float32 and info["complex floating"] == nx.complex64
+
+
+@pytest.mark.parametrize("kind", ["torch.cuda.FloatTensor", torch.cuda.FloatTensor])
+def test_a_default_type_has_a_device(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not torch.cuda.is_available():
+        with pytest.raises(ValueError, match="cuda"):
+            torch.set_default_tensor_type(kind)
+        assert torch.get_default_dtype() == torch.float32 and torch.get_default_device().type == "cpu"
+    current = ["cpu"]
+    monkeypatch.setattr(nx, "set_default_device", current.append)
+    monkeypatch.setattr(nx, "get_default_device", lambda: current[-1])
+    torch.set_default_tensor_type(kind)
+    assert current[-1] == "cuda"
+    torch.set_default_tensor_type("torch.FloatTensor")
+    assert current[-1] == "cpu"
+    current.append("vulkan")
+    torch.set_default_tensor_type(torch.FloatTensor)
+    assert current[-1] == "vulkan"

@@ -166,6 +166,16 @@ def test_batches_are_computed(workers: int, collate: Any) -> None:
     assert (data.default_collate([nx.rand(2) + 1])).is_evaluated
 
 
+@pytest.mark.parametrize(
+    ("numbers", "dtype"),
+    [([1.5, 2.5], "float64"), ([1.5, 2], "float64"), ([1, 2.5], "float32"), ([1, 2], "int64"), ([True, False], "bool"),
+     ([np.float32(1), np.float32(2)], "float32"), ([np.float64(1), np.float64(2)], "float64")],
+)  # fmt: skip
+def test_numbers_are_collated_in_their_dtype(numbers: list[Any], dtype: str) -> None:
+    batch = data.default_collate(numbers)
+    assert batch.dtype.name == dtype and batch.tolist() == numbers
+
+
 def test_arrays_are_collated_by_numpy() -> None:
     batch = data.default_collate([Arrays()[index] for index in range(4)])
     assert batch["array"].shape == (4, 2, 2) and batch["array"].dtype == nx.float64

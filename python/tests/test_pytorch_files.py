@@ -7,6 +7,7 @@ import base64
 import collections
 import io
 import json
+import pathlib
 import pickle
 import zipfile
 import zlib
@@ -54,6 +55,40 @@ def test_strides_and_shared_storages(name: str) -> None:
     assert listed(values) == GOLDEN["values"]["shared"]
     assert values["again"] is values["whole"]
     assert values["empty"].shape == (0, 3) and values["number"].dtype == nx.int64
+
+
+@pytest.mark.parametrize("name", ["lazy", "lazy_legacy"])
+def test_conjugates_and_negatives(name: str) -> None:
+    values = loaded(name)
+    assert values["stored"].tolist() == [1 + 2j, 3 - 4j] and values["conjugate"].tolist() == [1 - 2j, 3 + 4j]
+    assert values["both"].tolist() == [-1 + 2j, -3 - 4j]
+    parameter = values["parameter"]
+    assert isinstance(parameter, torch.nn.Parameter) and parameter.is_leaf and parameter.tolist() == [1 - 2j, 3 + 4j]
+    negative = loaded("negative")
+    assert negative["negative"].tolist() == [-2.0, 4.0] and negative["row"].tolist() == [4.0]
+
+
+def test_an_unknown_property_of_a_tensor_is_refused() -> None:
+    damaged = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(stored("lazy"))) as before, zipfile.ZipFile(damaged, "w") as after:
+        for name in before.namelist():
+            after.writestr(name, before.read(name).replace(b"conj", b"cold"))
+    with pytest.raises(pickle.UnpicklingError, match="properties that are not supported"):
+        torch.load(io.BytesIO(damaged.getvalue()))
+
+
+@pytest.mark.parametrize("name", ["options", "options_legacy", "options_protocol_4"])
+def test_options_paths_and_absent_devices(name: str) -> None:
+    values = loaded(name, map_location="cpu")
+    path = pathlib.Path("runs/1")
+    inner = argparse.Namespace(path=path)
+    assert values["options"] == argparse.Namespace(lr=0.1, device=nx.Device("cpu"), inner=inner)
+    posix, windows = pathlib.PurePosixPath("a/b"), pathlib.PureWindowsPath("c:/d")
+    assert values["paths"] == [path, pathlib.Path("/x"), posix, windows, pathlib.Path()]
+    with pytest.warns(RuntimeWarning, match="cuda:7.* not available") as warned:
+        assert loaded(name)["options"].device == nx.Device("cpu")
+    assert len(warned) == 1
+    assert loaded(name, map_location={"cuda:7": "cpu"})["options"].device == nx.Device("cpu")
 
 
 @pytest.mark.parametrize("name", ["training", "training_legacy"])
@@ -218,3 +253,20 @@ def test_what_torch_save_writes() -> None:
         torch.save(model, file)
     with pytest.raises(TypeError, match=r"save: model has the type Linear: pass its state_dict\(\)"):
         torch.save({"model": model}, file)
+
+
+@pytest.mark.parametrize("assign", [False, True])
+def test_a_state_of_an_early_version_may_lack_the_number_of_batches(assign: bool) -> None:
+    net = nx.nn.Sequential(nx.nn.Linear(2, 2), nx.nn.BatchNorm1d(2))
+    net(nx.ones(3, 2))
+    state = collections.OrderedDict((key, value + 1) for key, value in net.state_dict().items() if "batches" not in key)
+    net.load_state_dict(state, assign=assign)
+    assert net[1].num_batches_tracked.item() == 1 and net[1].bias.tolist() == [1.0, 1.0] and len(state) == 6
+    state._metadata = {"": {"version": 1}, "1": {"version": 1}}  # type: ignore[attr-defined]
+    net.load_state_dict(state, assign=assign)
+    state._metadata["1"]["version"] = 2  # type: ignore[attr-defined]
+    with pytest.raises(RuntimeError, match=r"Missing key\(s\) in state_dict: '1.num_batches_tracked'"):
+        net.load_state_dict(state, assign=assign)
+    del state._metadata, state["1.running_mean"]  # type: ignore[attr-defined]
+    with pytest.raises(RuntimeError, match=r"Missing key\(s\) in state_dict: '1.running_mean'\.$"):
+        net.load_state_dict(state, assign=assign)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import neurenix as nx
 import neurenix.torch as torch
+import numpy as np
 import pytest
 from neurenix import _engine
 
@@ -170,3 +172,71 @@ def test_several_results_go_where_out_says() -> None:
     assert found[0] is spread and mean.item() == 2.0 and spread.item() == pytest.approx(2**0.5)
     values, indices = torch.zeros(2), torch.zeros(2, dtype=torch.int64)
     assert torch.sort(torch.tensor([2.0, 1.0]), out=(values, indices)).values is values and indices.tolist() == [1, 0]
+
+
+def test_started_processes_import_the_same_modules(tmp_path: Path) -> None:
+    program = """
+import multiprocessing
+import sys
+import torch
+import torch.multiprocessing as mp
+from torch.nn import Linear
+
+def work(rank, queue, x):
+    queue.put((rank, torch.__version__, Linear.__module__, (x * rank).tolist()))
+
+if __name__ == "__main__":
+    for start in "spawn", "forkserver":
+        context = mp.get_context(start)
+        queue = context.SimpleQueue()
+        mp.spawn(work, args=(queue, torch.ones(2)), nprocs=2, start_method=start)
+        process = context.Process(target=work, args=(2, queue, torch.ones(2)))
+        process.start()
+        process.join()
+        for rank, version, module, values in sorted(queue.get() for _ in range(3)):
+            print(rank, version == torch.__version__, module, values)
+"""
+    expected = [f"{rank} True neurenix.nn.linear {[float(rank)] * 2}" for rank in range(3)]
+    assert run(tmp_path, program).splitlines() == expected * 2
+
+
+@pytest.mark.parametrize(
+    "values", [[1, 2], (1, 2), range(1, 3), np.array([1, 2]), np.array([1.0, 2.0]), [True, 2], [torch.tensor(1), 2], [np.float64(1), 2]]
+)
+def test_a_new_tensor_has_the_default_dtype(values: Any) -> None:
+    assert torch.Tensor(values).dtype == torch.float32 and torch.Tensor(values).tolist() == [1.0, 2.0]
+
+
+def test_the_class_of_tensors_can_be_called_asked_and_derived() -> None:
+    assert torch.Tensor([True]).tolist() == [1.0] and torch.Tensor([]).dtype == torch.float32
+    for sizes in ((2, 3), (torch.Size([2, 3]),), (np.int64(2), 3)):
+        assert torch.Tensor(*sizes).shape == (2, 3)
+    assert torch.Tensor(torch.tensor([1])).dtype == torch.int64 and torch.Tensor(3).shape == (3,)
+    for value in (True, 2.5, None, "a"):
+        with pytest.raises(TypeError):
+            torch.Tensor(value)
+    x = torch.zeros(1)
+    assert isinstance(x, torch.Tensor) and type(x) == torch.Tensor and {torch.Tensor: 1}[type(x)] == 1  # noqa: E721
+    assert issubclass(torch.nn.Parameter, torch.Tensor) and not isinstance(3, torch.Tensor)
+
+    class Named(torch.Tensor):
+        def __new__(cls, values: Any, name: str) -> Any:
+            made = super().__new__(cls, values)
+            made.label = name
+            return made
+
+    named = Named([1, 2], "a")
+    assert type(named) is Named and named.dtype == torch.float32 and named.label == "a"
+    assert isinstance(named, torch.Tensor) and isinstance(named, Named) and not isinstance(x, Named) and Named != torch.Tensor
+    torch.Tensor.doubled = lambda self: self * 2  # type: ignore[attr-defined]
+    assert torch.ones(1).doubled().tolist() == [2.0]  # type: ignore[attr-defined]
+    del torch.Tensor.doubled  # type: ignore[attr-defined]
+    assert not hasattr(x, "doubled")
+
+
+def test_numbers_are_formatted_as_numbers() -> None:
+    loss = torch.tensor(0.1, requires_grad=True)
+    assert f"{loss}" == "{}".format(loss) == "0.10000000149011612" and f"{loss:.3f}" == "0.100"
+    assert f"{torch.tensor(3)} {torch.tensor(True)} {torch.tensor(1 + 2j)}" == "3 True (1+2j)"
+    assert f"{torch.tensor([1.5])}" == "tensor([1.5000])" and str(torch.tensor(1.5)) == "tensor(1.5000)"
+    assert f"{torch.nn.Parameter(torch.tensor(2.5))}".startswith("Parameter containing:")

@@ -9,13 +9,15 @@
 
 from __future__ import annotations
 
+import copy
 import functools
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 from .. import _engine
 from .._config import DeviceType
-from ._scaler import GradScaler
+from ._scaler import GradScaler, has_cuda
 
 
 # Device kinds of this library, and PyTorch's that existing programs use.
@@ -32,8 +34,9 @@ class autocast:
     by a scale that makes its greatest number 448, and rounded; gradients are rounded to ``float8_e5m2``. NVIDIA Hopper
     has units for that.
 
-    Weights are unchanged. ``device_type``, a kind of device, and ``cache_enabled`` have no effect: the default
-    ``dtype`` is ``bfloat16`` on every device.
+    Weights are unchanged. The default ``dtype`` is ``bfloat16`` on every device, and ``cache_enabled`` has no effect. Of
+    the kinds of devices that ``device_type`` can be, one matters: ``"cuda"`` on a machine without a CUDA device is a
+    warning, and changes nothing.
     """
 
     def __init__(
@@ -48,12 +51,17 @@ class autocast:
         self.dtype = _engine.dtype("bfloat16" if dtype is None else dtype)
         if self.dtype.name not in ("bfloat16", "float16", "float8_e4m3fn"):
             raise ValueError(f"autocast: dtype must be bfloat16, float16 or float8_e4m3fn, got {self.dtype.name}")
-        self.enabled = enabled
+        # For a machine without it, a nested context of another kind stays in force.
+        self._is_absent = device_type is not None and str(device_type).split(":")[0] == "cuda" and not has_cuda()
+        if self._is_absent and enabled:
+            warnings.warn("autocast: CUDA is not available: it is disabled", UserWarning, stacklevel=2)
+        self.enabled = enabled and not self._is_absent
         self._before: list[Any] = []
 
     def __enter__(self) -> autocast:
         self._before.append(_engine.autocast_dtype())
-        _engine.set_autocast_dtype(self.dtype if self.enabled else None)
+        if not self._is_absent:
+            _engine.set_autocast_dtype(self.dtype if self.enabled else None)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -62,7 +70,10 @@ class autocast:
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with autocast(None, self.dtype, self.enabled):
+            # A context of its own for each call: calls nest, and run in several threads.
+            context = copy.copy(self)
+            context._before = []
+            with context:
                 return function(*args, **kwargs)
 
         return wrapped

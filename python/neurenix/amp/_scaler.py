@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,11 @@ from ..distributed._split import by_groups, groups_of, over_all_parts
 from ..optim.optimizer import Optimizer
 
 
+def has_cuda() -> bool:
+    """Whether there is a CUDA device."""
+    return any(device.type == "cuda" for device in _engine.devices())
+
+
 class GradScaler:
     """Scales the loss, unscales the gradients, skips steps whose gradients are not finite, and adapts the scale.
 
@@ -20,6 +26,7 @@ class GradScaler:
 
     The scale and the decision whether to take a step stay on the device: only ``get_scale`` and ``state_dict`` read
     them. An optimiser with its own ``step`` cannot skip a step on the device; for it, ``step`` reads the decision.
+    With the ``device`` ``"cuda"`` on a machine without a CUDA device, scaling is disabled, with a warning.
     """
 
     def __init__(
@@ -31,6 +38,9 @@ class GradScaler:
         growth_interval: int = 2000,
         enabled: bool = True,
     ) -> None:
+        if enabled and device is not None and str(device).split(":")[0] == "cuda" and not has_cuda():
+            warnings.warn("GradScaler: CUDA is not available: it is disabled", UserWarning, stacklevel=2)
+            enabled = False
         if growth_factor <= 1.0 or not 0.0 < backoff_factor < 1.0:
             raise ValueError("GradScaler: growth_factor must be greater than 1, and backoff_factor between 0 and 1")
         if not 0.0 < init_scale < 2.0**128:

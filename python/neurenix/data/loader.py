@@ -16,11 +16,11 @@ from .dataset import BatchSampler, IterableDataset, RandomSampler, SequentialSam
 
 
 def default_collate(batch: list[Any]) -> Any:
-    """Collates samples into one batch: tensors, arrays and numbers are stacked; dictionaries and sequences are collated
-    part by part.
+    """Collates samples into one batch: tensors, arrays and numbers are stacked, Python's floats as ``float64``;
+    dictionaries and sequences are collated part by part.
 
     >>> default_collate([(1.0, 2), (3.0, 4)])
-    [tensor([1., 3.]), tensor([2, 4])]
+    [tensor([1., 3.], dtype=float64), tensor([2, 4])]
     """
     return _computed(_collate(batch))
 
@@ -29,7 +29,9 @@ def _collate(batch: list[Any]) -> Any:
     first = batch[0]
     if isinstance(first, Tensor):
         return _engine.stack(batch)
-    if isinstance(first, (bool, int, float)):
+    if isinstance(first, float):
+        return new_tensor(batch, dtype="float64", device="cpu")
+    if isinstance(first, (bool, int)):
         return new_tensor(batch, device="cpu")
     if hasattr(first, "__array_interface__"):
         import numpy

@@ -154,6 +154,8 @@ class States:
         pending: list[_Load] = []
         tokens = _PENDING.set(pending), _ASSIGN.set(assign)
         order: list[tuple[Any, str]] = []
+        # PyTorch's states say in it which version of a module wrote them.
+        metadata = getattr(state_dict, "_metadata", None) or {}
 
         def load(module: Any, state: Mapping[str, Any], prefix: str) -> None:
             whole = module._whole_state(prefix)
@@ -162,7 +164,8 @@ class States:
                 unexpected.extend(key for key in state if key not in whole)
                 order.extend((each, prefix) for each in module.modules())
                 return
-            module._load_from_state_dict(state, prefix, {}, True, missing, unexpected, problems)
+            local = dict(metadata.get(prefix[:-1], {}))
+            module._load_from_state_dict(state, prefix, local, True, missing, unexpected, problems)
             for name, child in module._modules.items():
                 if child is not None:
                     inner = f"{prefix}{name}."

@@ -39,6 +39,7 @@ class _Running(Module):
     running_mean: Tensor | None
     running_var: Tensor | None
     num_batches_tracked: Tensor | None
+    _version = 2
 
     def __init__(
         self,
@@ -63,6 +64,13 @@ class _Running(Module):
         self.register_buffer("num_batches_tracked", count)
 
     _ranks: tuple[int, ...]
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, local_metadata: Any, *rest: Any) -> None:
+        # States of before version 2, as those without a version count, may lack the number of batches.
+        key, count = f"{prefix}num_batches_tracked", self.num_batches_tracked
+        if count is not None and key not in state_dict and local_metadata.get("version", 1) < 2:
+            state_dict[key] = count
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
 
     def reset_running_stats(self) -> None:
         """Sets the running means to 0, the variances to 1, and the count of batches to 0."""

@@ -22,6 +22,7 @@ from . import _C as _C
 from . import _missing, _modules
 from ._functions import *  # noqa: F403
 from ._settings import *  # noqa: F403
+from ._tensor import Tensor as Tensor
 from ._types import *  # noqa: F403
 
 __version__ = f"2.9.0+neurenix{_neurenix.__version__}"

@@ -29,9 +29,9 @@ OWN = (
 """Modules in this folder."""
 
 _NAMES = {
-    "cuda.amp.autocast_mode": "amp",
-    "cuda.amp.grad_scaler": "amp",
-    "cuda.amp": "amp",
+    "cuda.amp.autocast_mode": "torch._cuda_amp",
+    "cuda.amp.grad_scaler": "torch._cuda_amp",
+    "cuda.amp": "torch._cuda_amp",
     "amp.autocast_mode": "amp",
     "amp.grad_scaler": "amp",
     "autograd.variable": "autograd",
@@ -122,6 +122,34 @@ def install(root: str) -> None:
     """Makes ``import root`` and ``import root.nn`` find the modules, where ``root`` is a name such as ``torch``."""
     if not any(isinstance(finder, _Finder) and finder._root == root for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder(root))
+        if root != _HERE:
+            _install_in_children(root)
+
+
+class _Installed:
+    """Unpickling it installs the finder."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return install, (self._root,)
+
+
+def _install_in_children(root: str) -> None:
+    """Makes processes that ``multiprocessing`` starts anew find the modules too. Such a process imports the program
+    before it unpickles the function to call, so the finder travels with what comes first: the preparation data.
+    """
+    from multiprocessing import forkserver, spawn
+
+    before = spawn.get_preparation_data
+
+    def with_finder(name: str) -> dict[str, Any]:
+        return {**before(name), f"finder of {root}": _Installed(root)}
+
+    spawn.get_preparation_data = with_finder
+    # The server that forks children would import the program without any preparation.
+    forkserver.set_forkserver_preload([__name__])
 
 
 def attribute(name: str) -> Any:

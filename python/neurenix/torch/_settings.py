@@ -21,12 +21,30 @@ layout = memory_format = str
 
 
 def set_default_tensor_type(t: Any) -> None:
-    """Sets the default dtype, from a constructor such as ``FloatTensor`` or its name."""
+    """Sets the default dtype and device, from a constructor such as ``FloatTensor`` or its name, such as
+    ``"torch.cuda.FloatTensor"``.
+    """
     if isinstance(t, str):
-        from . import _types
+        from . import _types, cuda
 
-        t = getattr(_types, t.rpartition(".")[2])
+        module, _, name = t.rpartition(".")
+        t = getattr(cuda if module == "torch.cuda" else _types, name)
+    if not t.dtype.is_floating_point:
+        raise TypeError("only floating-point types are supported as the default type")
+    global _device_of_type
+    if t.device is not None:
+        nx.set_default_device(t.device)
+        _device_of_type = nx.get_default_device()
+    elif _device_of_type is not None:
+        # A device of ``set_default_device`` stays.
+        if nx.get_default_device() == _device_of_type:
+            nx.set_default_device("cpu")
+        _device_of_type = None
     nx.set_default_dtype(t.dtype)
+
+
+_device_of_type: _engine.Device | None = None
+"""The default device that ``set_default_tensor_type`` chose."""
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:

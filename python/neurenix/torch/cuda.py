@@ -17,7 +17,9 @@ _chosen = 0
 
 def __getattr__(name: str) -> Any:
     if name == "amp":
-        return nx.amp
+        from . import _cuda_amp
+
+        return _cuda_amp
     kind = name.removesuffix("Tensor")
     if kind != name and kind in _KINDS:
         from ._types import typed
