@@ -25,6 +25,15 @@ Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tenso
 _CHOICES = ("maximize", "foreach", "capturable", "differentiable", "fused")
 
 
+class _Required:
+    def __repr__(self) -> str:
+        return "<required parameter>"
+
+
+required = _Required()
+"""A default of settings that each group must have."""
+
+
 class Optimizer(Hooked):
     """Updates parameters from their gradients. A user-defined subclass implements ``step`` in Python and stores a
     parameter's state in ``state[p]``.
@@ -83,6 +92,9 @@ class Optimizer(Hooked):
                 raise ValueError("a lazy layer has no parameters yet: call the network once before you make the optimizer")
             if not parameter.is_leaf:
                 raise ValueError("can't optimize a non-leaf tensor: pass the leaf it was computed from")
+        missing = [name for name, value in group.items() if value is required]
+        if missing:
+            raise ValueError(f"a group of parameters has no value of the required setting {missing[0]}")
         group["params"] = members
         _check_group(group)
         return group

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 _INSTEAD = {
-    "torch.compiler": "torch.compile records functions; there is nothing to configure",
     "torch.export": "torch.onnx.export writes a model",
     "torch.fx": "graphs of functions are recorded by torch.compile, and x.explain() shows the steps of a computation",
     "torch.hub": "download weights as a safetensors file, and torch.load it",

@@ -23,7 +23,9 @@ MODULES = (
 )  # fmt: skip
 """Modules that are those of Neurenix."""
 
-OWN = ("accelerator", "backends", "cuda", "jit", "multiprocessing", "testing", "utils", "version")
+OWN = (
+    "accelerator", "backends", "compiler", "cuda", "jit", "multiprocessing", "serialization", "testing", "types", "utils", "version",
+)  # fmt: skip
 """Modules in this folder."""
 
 _NAMES = {
@@ -34,9 +36,11 @@ _NAMES = {
     "amp.grad_scaler": "amp",
     "autograd.variable": "autograd",
     "distributed.nn": "distributed",
+    "nn.common_types": "torch._common_types",
     "nn.modules.batchnorm": "nn.normalization",
     "nn.modules.dropout": "nn.activation",
     "nn.modules.instancenorm": "nn.normalization",
+    "nn.modules.sparse": "nn",
     "nn.modules.upsampling": "nn.sampling",
     "nn.modules.utils": "torch._tuples",
     "nn.modules": "nn",

@@ -9,6 +9,7 @@ from typing import Any
 import neurenix as nx
 
 from .. import _engine
+from ..func import vmap as vmap
 
 strided = "strided"
 contiguous_format, preserve_format = "contiguous_format", "preserve_format"
@@ -18,6 +19,8 @@ legacy_contiguous_format = contiguous_format
 dtype = _engine.dtype
 layout = memory_format = str
 """The types of dtypes, and of layouts."""
+OutOfMemoryError = MemoryError
+"""What is raised if a device or the system has no memory left."""
 
 
 def set_default_tensor_type(t: Any) -> None:
@@ -146,10 +149,11 @@ def compile(
 
 
 __all__ = [
-    "are_deterministic_algorithms_enabled", "channels_last", "channels_last_3d", "compile", "contiguous_format", "dtype",
-    "get_autocast_cpu_dtype", "get_autocast_dtype", "get_autocast_gpu_dtype", "get_deterministic_debug_mode", "get_num_interop_threads",
-    "get_num_threads", "initial_seed", "is_autocast_enabled", "is_deterministic_algorithms_warn_only_enabled", "is_warn_always_enabled",
-    "layout", "legacy_contiguous_format", "memory_format", "preserve_format", "seed", "set_default_tensor_type",
-    "set_deterministic_debug_mode", "set_flush_denormal", "set_num_interop_threads", "set_num_threads", "set_warn_always", "strided",
-    "use_deterministic_algorithms",
+    "OutOfMemoryError", "are_deterministic_algorithms_enabled", "channels_last", "channels_last_3d", "compile",
+    "contiguous_format", "dtype", "get_autocast_cpu_dtype", "get_autocast_dtype", "get_autocast_gpu_dtype",
+    "get_deterministic_debug_mode", "get_num_interop_threads", "get_num_threads", "initial_seed", "is_autocast_enabled",
+    "is_deterministic_algorithms_warn_only_enabled", "is_warn_always_enabled", "layout", "legacy_contiguous_format",
+    "memory_format", "preserve_format", "seed", "set_default_tensor_type", "set_deterministic_debug_mode",
+    "set_flush_denormal", "set_num_interop_threads", "set_num_threads", "set_warn_always", "strided",
+    "use_deterministic_algorithms", "vmap",
 ]  # fmt: skip
