@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import io
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import neurenix.torch as torch
 import pytest
@@ -160,3 +165,47 @@ def test_decorators_of_functions_under_autocast() -> None:
     plain.sum().backward()
     assert seen == [(torch.float32, False), (torch.float32, False), True] and x.grad.tolist() == [5.0]
     assert torch.amp.custom_fwd(device_type="cuda")(lambda ctx, a: a)(type("C", (), {})(), 1) == 1
+
+
+def test_missing_names_say_what_to_use() -> None:
+    for module, name, text in (
+        (nn, "Foo", "has no torch.nn.Foo"),
+        (nn, "CrossMapLRN2d", "LocalResponseNorm"),
+        (nn.functional, "foo", "has no torch.nn.functional.foo"),
+        (nn.functional, "conv_tbc", "conv1d"),
+        (torch.optim.lr_scheduler, "Foo", "has no torch.optim.lr_scheduler.Foo"),
+    ):
+        with pytest.raises(AttributeError, match=text):
+            getattr(module, name)
+        assert not hasattr(module, name)
+
+
+def test_modules_need_no_import() -> None:
+    program = (
+        "import torch; from torch import nn\n"
+        "print(isinstance(nn.BatchNorm1d(2), nn.modules.batchnorm._BatchNorm), torch.optim.adam.Adam is torch.optim.Adam,"
+        " nn.modules.conv._ConvNd.__name__, nn.common_types._size_1_t)"
+    )
+    run = "import sys, runpy; from neurenix.torch._modules import install; install('torch'); exec(sys.argv[1])"
+    done = subprocess.run([sys.executable, "-c", run, program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("True True _Convolution ")
+
+
+def test_files_that_are_not_of_tensors(tmp_path: Path) -> None:
+    for content, text in ((b"", "is empty"), (b"<html>Not Found</html>", "is text that begins with '<html>Not Found</html>'")):
+        path = tmp_path / "weights.pt"
+        path.write_bytes(content)
+        for file in (path, io.BytesIO(content)):
+            with pytest.raises(ValueError, match=text):
+                torch.load(file)
+
+
+def test_threads_of_the_environment() -> None:
+    program = "import neurenix.torch as torch; print(torch.get_num_threads())"
+    for given, expected in (("1", "1"), ("1,2", "1"), ("0", None), ("many", None)):
+        environment = {**os.environ, "OMP_NUM_THREADS": given}
+        found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+        environment.pop("OMP_NUM_THREADS")
+        alone = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+        assert found.stdout.strip() == (expected or alone.stdout.strip()), found.stderr

@@ -50,9 +50,15 @@ def set_num_interop_threads(threads: int) -> None:
     """Accepted: one evaluation runs at a time."""
 
 
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def get_num_threads() -> int:
-    """The number of threads for CPU computation."""
-    return _threads if _threads is not None else len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """The number of threads for CPU computation: that of ``set_num_threads`` or of the environment variable
+    ``OMP_NUM_THREADS``, else one for each core.
+    """
+    return _threads if _threads is not None else _cores()
 
 
 _threads: int | None = None
@@ -63,6 +69,11 @@ def set_num_threads(threads: int) -> None:
     global _threads
     nx.set_num_threads(threads)
     _threads = threads
+
+
+_given = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+if _given.isdecimal() and int(_given) > 0:
+    set_num_threads(min(int(_given), _cores()))
 
 
 def get_num_interop_threads() -> int:
