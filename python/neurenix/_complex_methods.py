@@ -8,6 +8,7 @@ from typing import Any
 from . import _complex, _complex_shapes, _engine
 from ._complex import ComplexTensor, as_complex, axis_of, combined, implementation, unwrap, wrap
 from ._engine import NoComplexNumbers, Tensor
+from ._floating import common_dtype
 
 _of = _engine.Pair.of
 _UNARY = (
@@ -108,7 +109,7 @@ def diagonal(self: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Ten
 # Operators.
 def _scaled(self: Tensor, other: Tensor, name: str) -> Tensor:
     """A product or quotient with real numbers, of which each belongs to both parts."""
-    pair = _of(self).to(_engine.promote_types(self.dtype, other.dtype).to_real())
+    pair = _of(self).to(common_dtype(self, other).to_real())
     shape = _engine.broadcast_shapes(tuple(self.shape), tuple(other.shape))
     pair = pair.reshape(*(1,) * (len(shape) - self.ndim), *pair.shape)
     return wrap(getattr(pair, name)(other.to(pair.dtype).unsqueeze(-1)))
@@ -148,7 +149,7 @@ def _arithmetic(name: str, method: str) -> tuple[Callable[..., Any], Callable[..
 
 
 def _promoted(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-    kind = _engine.promote_types(first.dtype, second.dtype)
+    kind = common_dtype(first, second)
     return first.to(kind), second.to(kind)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from . import _engine, _linear_algebra
 from ._engine import Tensor
 from ._engine_methods import type as _type
+from ._floating import with_weak
 from ._parts import _positions, _with, as_strided
 
 _COPIED = """
@@ -93,13 +94,10 @@ def binomial(count: Tensor, prob: Tensor, generator: Any = None) -> Tensor:
 @_listed
 def result_type(tensor1: Any, tensor2: Any) -> Any:
     """The dtype of an operation with both, which are tensors or numbers. Numbers, and tensors without dimensions
-    beside others, only count if they are of a higher kind: ``bool``, integers, floats.
+    beside others, only count if they are of a higher kind: ``bool``, integers, floats, complex numbers.
     """
     def made(x: Any) -> Tensor:
         return x if isinstance(x, Tensor) else _engine.tensor(x, device="cpu")
-
-    def kind(x: Tensor) -> int:
-        return 2 if x.dtype.is_floating_point else 1 if x.dtype.name != "bool" else 0
 
     def rank(x: Any) -> int:
         return 0 if not isinstance(x, Tensor) else 2 if x.ndim else 1
@@ -108,7 +106,7 @@ def result_type(tensor1: Any, tensor2: Any) -> Any:
     if rank(tensor1) == rank(tensor2):
         return _engine.promote_types(first.dtype, second.dtype)
     strong, weak = (first, second) if rank(tensor1) > rank(tensor2) else (second, first)
-    return strong.dtype if kind(strong) >= kind(weak) else weak.dtype
+    return with_weak(strong.dtype, weak.dtype)
 
 
 @_listed

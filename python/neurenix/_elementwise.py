@@ -8,7 +8,7 @@ from . import _engine, _engine_methods
 from ._arguments import guard as _guard
 from ._engine import Tensor
 from ._creation import full_like
-from ._floating import floating as _floating
+from ._floating import floating as _floating, promoted as _promoted
 from ._operands import _binary, _pair, _tensor, _unary
 from ._table import abs, acos, acosh, asin, asinh, atan, atan2, atanh
 
@@ -127,19 +127,19 @@ def copysign(x1: Any, x2: Any, /) -> Tensor:
     x2 = _tensor(x2, x1)
     if not x1.is_floating_point() and not x2.is_floating_point():
         x1, x2 = _floating(x1), _floating(x2)
-    return _engine.copysign(x1, x2)
+    return _engine.copysign(*_promoted(x1, x2))
 
 
 def hypot(x1: Any, x2: Any, /) -> Tensor:
     """``sqrt(x1 ** 2 + x2 ** 2)`` without overflow."""
     x1, x2 = _pair(x1, x2)
-    return _engine.hypot(x1, _tensor(x2, x1))
+    return _engine.hypot(*_promoted(x1, _tensor(x2, x1)))
 
 
 def logaddexp(x1: Any, x2: Any, /) -> Tensor:
     """``log(exp(x1) + exp(x2))`` without overflow."""
     x1, x2 = _pair(x1, x2)
-    return _engine.logaddexp(x1, _tensor(x2, x1))
+    return _engine.logaddexp(*_promoted(x1, _tensor(x2, x1)))
 
 
 def _no_gradient(gradient: Tensor) -> None:

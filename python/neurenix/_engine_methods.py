@@ -9,13 +9,14 @@ from typing import Any
 
 from . import _engine
 from ._engine import Tensor
-from ._floating import floating
+from ._floating import common_dtype, floating
 
 METHODS = [
-    "add", "gather", "index_add", "log10", "masked_fill", "masked_scatter", "nonzero", "norm", "repeat_interleave", "scatter",
-    "scatter_add", "scatter_reduce", "sign", "square", "sub", "type",
+    "add", "add_", "clamp", "clip", "div_", "gather", "index_add", "log10", "masked_fill", "masked_scatter", "nonzero", "norm", "repeat_interleave", "scatter",
+    "scatter_add", "scatter_reduce", "sign", "square", "sub", "sub_", "type",
 ]  # fmt: skip
 
+_add_, _sub_, _div_, _clamp = Tensor.add_, Tensor.sub_, Tensor.div_, Tensor.clamp
 _add, _sub, _gather, _index_add = Tensor.add, Tensor.sub, Tensor.gather, Tensor.index_add
 _masked_fill, _nonzero, _norm = Tensor.masked_fill, Tensor.nonzero, Tensor.norm
 _repeat_interleave, _scatter, _scatter_add, _scatter_reduce = (
@@ -39,14 +40,60 @@ def scaled(x: Any, alpha: float, beside: Any = None) -> Any:
     return x * alpha
 
 
-def add(self: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
+def _arranged(other: Any, old: Any, alpha: Any) -> tuple[Any, Any]:
+    """``other`` and ``alpha``, from PyTorch's older order too, in which the factor is first: ``x.add(alpha, other)``."""
+    if old is None:
+        return other, alpha
+    if isinstance(other, Tensor) or alpha != 1:
+        raise TypeError("expected a tensor or a number, and alpha by name")
+    return old, other
+
+
+def add(self: Tensor, other: Any, old: Any = None, *, alpha: float = 1) -> Tensor:
     """``self + alpha * other``."""
+    other, alpha = _arranged(other, old, alpha)
     return _add(self, other) if alpha == 1 else _add(self, scaled(other, alpha, self))
 
 
-def sub(self: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
+def add_(self: Tensor, other: Any, old: Any = None, *, alpha: float = 1) -> Tensor:
+    """Adds ``alpha * other``, in place."""
+    other, alpha = _arranged(other, old, alpha)
+    return _add_(self, other) if alpha == 1 else _add_(self, other, alpha)
+
+
+def sub(self: Tensor, other: Any, old: Any = None, *, alpha: float = 1) -> Tensor:
     """``self - alpha * other``."""
+    other, alpha = _arranged(other, old, alpha)
     return _sub(self, other) if alpha == 1 else _sub(self, scaled(other, alpha, self))
+
+
+def sub_(self: Tensor, other: Any, old: Any = None, *, alpha: float = 1) -> Tensor:
+    """Subtracts ``alpha * other``, in place."""
+    other, alpha = _arranged(other, old, alpha)
+    return _sub_(self, other) if alpha == 1 else _sub_(self, other, alpha)
+
+
+def div_(self: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
+    """Divides by ``other``, in place; ``rounding_mode`` is that of ``div``."""
+    if rounding_mode is None:
+        return _div_(self, other)
+    result = self.div(other, rounding_mode)
+    if result.is_floating_point() and not self.is_floating_point():
+        raise TypeError(f"div_: the result is {result.dtype.name}, which {self.dtype.name} cannot hold")
+    return self.copy_(result)
+
+
+def clamp(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
+    """Elements below ``min`` become ``min``, and elements above ``max`` become ``max``: numbers or tensors."""
+    bounds = [bound for bound in (min, max) if isinstance(bound, Tensor)]
+    if bounds:
+        kind = common_dtype(self, *bounds)
+        self = self.to(kind)
+        min, max = (bound.to(kind) if isinstance(bound, Tensor) else bound for bound in (min, max))
+    return _clamp(self, min, max)
+
+
+clip = clamp
 
 
 def log10(self: Tensor) -> Tensor:

@@ -6,12 +6,14 @@ result near 0.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
 from . import _engine
 from ._derivative import differentiable, elementwise, narrowed, polynomial, select, wide, wide_dtype
 from ._engine import Tensor
+from ._floating import promoted
 from ._table import digamma, lgamma
 
 BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330)
@@ -105,8 +107,7 @@ def _floats(name: str, *inputs: Any) -> tuple[list[Tensor], list[Tensor]]:
     like = next((each for each in tensors if each.is_floating_point()), None)
     dtype, device = _engine.get_default_dtype() if like is None else like.dtype, tensors[0].device
     given = [each if isinstance(each, Tensor) else _engine.full((), each, dtype=dtype, device=device) for each in inputs]
-    common: Any = given[0].dtype
+    given = list(promoted(*given))
+    common: Any = functools.reduce(_engine.promote_types, [each.dtype for each in given])
     shape = _engine.broadcast_shapes(*(tuple(each.shape) for each in given))
-    for each in given[1:]:
-        common = _engine.promote_types(common, each.dtype)
     return given, [each.to(wide_dtype(common)).expand(shape) for each in given]

@@ -98,16 +98,6 @@ def masked_scatter_(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     return self.copy_(_methods.masked_scatter(self, mask, source))
 
 
-def addcmul_(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
-    """In-place ``addcmul``."""
-    return self.copy_(_methods.addcmul(self, tensor1, tensor2, value=value))
-
-
-def addcdiv_(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
-    """In-place ``addcdiv``."""
-    return self.copy_(_methods.addcdiv(self, tensor1, tensor2, value=value))
-
-
 def lerp_(self: Tensor, end: Tensor, weight: Any) -> Tensor:
     """In-place ``lerp``."""
     return self.copy_(_methods.lerp(self, end, weight))
@@ -134,8 +124,10 @@ def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | Non
     return self.copy_(-((-_drawn(self, "rand", generator)).log1p()) / lambd)
 
 
-def bernoulli_(self: Tensor, p: float = 0.5, *, generator: Generator | None = None) -> Tensor:
-    """Fills with ones with probability ``p``, else zeros, in place."""
+def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
+    """Fills with ones with probability ``p``, a number or a tensor of probabilities, else zeros, in place."""
+    if isinstance(p, Tensor):
+        return self.copy_(_engine.bernoulli(p.expand(self.shape), generator=generator).to(self.dtype))
     if not 0 <= p <= 1:
         raise ValueError(f"bernoulli_: p is {p}, it must be a probability between 0 and 1")
     return self.copy_((_drawn(self, "rand", generator) < p).to(self.dtype))
@@ -304,6 +296,8 @@ def isclose(self: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8,
 
 def equal(self: Tensor, other: Tensor) -> builtins.bool:
     """Whether shapes and all elements are equal."""
+    if not isinstance(other, Tensor):
+        raise TypeError(f"equal: expected a tensor, got {type(other).__name__}")
     return tuple(self.shape) == tuple(other.shape) and builtins.bool((self == other).all())
 
 
@@ -385,7 +379,7 @@ def polygamma(self: Tensor, n: int) -> Tensor:
 
 
 _ELEMENTWISE = """
-absolute addbmm addmm addmv addr arccos arccosh arcsin arcsinh arctan arctan2 arctanh baddbmm bitwise_and
+absolute addbmm addcdiv addcmul addmm addmv addr arccos arccosh arcsin arcsinh arctan arctan2 arctanh baddbmm bitwise_and
 bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor clamp_max clamp_min clip copysign cumprod
 cumsum deg2rad divide eq erfc erfinv fix float_power fmod frac gcd ge greater greater_equal gt heaviside hypot
 i0 igamma igammac lcm ldexp le less less_equal log10 logical_and logical_not logical_or logical_xor logit lt

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import _engine
-from ._arguments import guard as _guard, guarded as _guarded
+from ._arguments import guard as _guard
 from ._complex import implementation
 from ._creation import asarray, result_type
+from ._einsum import einsum
 from ._engine import Tensor, broadcast_shapes
 from ._results import UniqueAll, UniqueCounts, UniqueInverse
 
@@ -361,9 +362,6 @@ def masked_select(x: Tensor, mask: Tensor) -> Tensor:
 
 
 # Products.
-einsum = _guarded(_engine.einsum, "einsum", {"equation": "str", "operands": "Sequence[Tensor]"})
-
-
 def matmul(x1: Tensor, x2: Tensor, /, *, out_dtype: Any = None) -> Tensor:
     """The product of matrices, batches of matrices, and vectors. ``out_dtype`` is that of the sums and of the result:
     ``int32`` for ``int8`` operands, ``float32`` for floats of 8 or 16 bits.

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import itertools
 import operator
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from . import _engine, _engine_methods
 from ._arguments import guard as _guard
 from ._engine import Tensor, where
+from ._floating import promoted as _promoted
 from ._results import aminmax as _AminMax
 from ._results import kthvalue as _KthValue
 from ._results import median as _Median
 from ._results import mode as _Mode
 from .random import multinomial
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 __all__ = [
     "addcdiv",
@@ -209,26 +213,51 @@ def _added(input: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
     return (input if beta == 1 else input * beta) + product
 
 
+def factors_first(*names: str) -> Callable[[Function], Function]:
+    """Accepts PyTorch's older order too, in which numbers, the factors of these names, are before the tensors that they
+    multiply.
+    """
+    def decorated(function: Function) -> Function:
+        @functools.wraps(function)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            numbers = [each for each in args if isinstance(each, (int, float, complex))]
+            if numbers:
+                args = tuple(each for each in args if not isinstance(each, (int, float, complex)))
+                if len(args) != 3 or len(numbers) > len(names):
+                    raise TypeError(f"{function.__name__}: expected three tensors, got {len(args)} and {len(numbers)} numbers")
+                kwargs.update(zip(names, numbers))
+            return function(*args, **kwargs)
+
+        return called  # type: ignore[return-value]
+
+    return decorated
+
+
+@factors_first("beta", "alpha")
 def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """``beta * input + alpha * (mat1 @ mat2)``."""
     return _added(input, mat1 @ mat2, beta, alpha)
 
 
+@factors_first("beta", "alpha")
 def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """``beta * input + alpha * (mat @ vec)``."""
     return _added(input, mat @ vec, beta, alpha)
 
 
+@factors_first("beta", "alpha")
 def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """``beta * input + alpha * (batch1 @ batch2)`` for batches of matrices."""
     return _added(input, batch1 @ batch2, beta, alpha)
 
 
+@factors_first("value")
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
     """``input + value * tensor1 * tensor2``."""
     return input + tensor1 * tensor2 * value
 
 
+@factors_first("value")
 def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
     """``input + value * tensor1 / tensor2``."""
     return input + tensor1 / tensor2 * value
@@ -273,7 +302,7 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = Non
 # Elements.
 def fmod(input: Tensor, other: Any) -> Tensor:
     """The remainder of a division, with the sign of ``input``."""
-    return _engine.fmod(input, other)
+    return _engine.fmod(*(_promoted(input, other) if isinstance(other, Tensor) else (input, other)))
 
 
 def frac(input: Tensor) -> Tensor:

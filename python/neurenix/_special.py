@@ -11,7 +11,7 @@ from ._bessel import i0
 from ._derivative import elementwise as _elementwise
 from ._derivative import select as _select
 from ._engine import Tensor
-from ._floating import floating_dtype as _floating_dtype
+from ._floating import floating_dtype as _floating_dtype, promoted as _promoted
 from ._gamma import mvlgamma, polygamma
 from ._incomplete import igamma, igammac
 
@@ -61,7 +61,8 @@ def _tensors(name: str, input: Any, other: Any) -> tuple[Tensor, Tensor]:
         input = _engine.full((), input, dtype=_floating_dtype(other.dtype), device=other.device)
     if not isinstance(other, Tensor):
         other = _engine.full((), other, dtype=_floating_dtype(input.dtype), device=input.device)
-    return input, other
+    first, second = _promoted(input, other)
+    return first, second
 
 
 @_elementwise(lambda x: 1 / (x * (1 - x)))

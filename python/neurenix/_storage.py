@@ -10,8 +10,24 @@ from typing import Any
 from . import _complex_parts, _engine
 from ._engine import Tensor
 
-METHODS = ["data_ptr", "layout", "storage", "untyped_storage", "view"]
+METHODS = ["data_ptr", "is_contiguous", "layout", "storage", "storage_offset", "untyped_storage", "view"]
 __all__ = ["UntypedStorage", "frombuffer"]
+
+
+_is_contiguous = Tensor.is_contiguous
+
+
+def is_contiguous(self: Tensor, memory_format: Any = "contiguous_format") -> bool:
+    """Whether the elements are in the order of the indices; for ``channels_last``, with the channels last."""
+    dims = {"channels_last": 4, "channels_last_3d": 5}.get(memory_format)
+    if dims is None:
+        return _is_contiguous(self)
+    return self.ndim == dims and _is_contiguous(self.movedim(1, -1))
+
+
+def storage_offset(self: Tensor) -> int:
+    """0: a storage has only this tensor's elements."""
+    return 0
 
 
 class UntypedStorage:

@@ -73,11 +73,11 @@ def load(
     name = os.fspath(path) if is_path else "the open file"  # type: ignore[arg-type]
     if not is_path:
         _open(path, "load")
-        if _is_of_pytorch(path):
+        if _is_of_pytorch(path, name):
             return _pytorch_files.load(path, name, device)  # type: ignore[arg-type]
     elif os.path.isfile(name):
         with open(name, "rb") as file:
-            if _is_of_pytorch(file):
+            if _is_of_pytorch(file, repr(name)):
                 return _pytorch_files.load(file, repr(name), device)
     is_one = not isinstance(device, Mapping) and not callable(device)
     tensors, metadata, left_out = _engine.load_safetensors(path, device if is_one else None)  # pyright: ignore
@@ -94,13 +94,27 @@ def load(
         raise ValueError(f"{name}: the metadata that describes its contents is damaged: {error!r}") from None
 
 
-def _is_of_pytorch(file: Any) -> bool:
-    """Whether an open file begins as those of PyTorch. One that cannot go back is not looked at."""
+def _is_of_pytorch(file: Any, name: str) -> bool:
+    """Whether an open file begins as those of PyTorch. One that cannot go back is not looked at, and one that begins as
+    no file with tensors is an error.
+    """
     if not (hasattr(file, "seek") and hasattr(file, "tell")) or (hasattr(file, "seekable") and not file.seekable()):
         return False
     start = file.tell()
     try:
-        return _pytorch_files.reads(file.read(9))
+        begins = file.read(40)
+        if _pytorch_files.reads(begins[:9]):
+            return True
+        if not begins:
+            raise ValueError(f"load: {name} is empty")
+        # A safetensors file begins with the length of its header, which is at most 100 MB.
+        if len(begins) > 8 and int.from_bytes(begins[:8], "little") > 100_000_000 and begins.isascii():
+            shown = begins.decode().splitlines()[0]
+            raise ValueError(
+                f"load: {name} is text that begins with {shown!r}, not a file with tensors: it may be a page with an error, or a "
+                "pointer to a file of Git LFS"
+            )
+        return False
     finally:
         file.seek(start)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 from . import _engine
@@ -53,6 +55,31 @@ def normal(mean: float | Tensor = 0.0, std: float | Tensor = 1.0, size: Any = No
         size = _engine.broadcast_shapes(*(tuple(each.shape) for each in given))
         options = {"dtype": given[0].dtype, "device": given[0].device, **options}
     return randn(() if size is None else size, **options) * std + mean
+
+
+@contextlib.contextmanager
+def fork_rng(devices: Any = None, enabled: bool = True, *_: Any, **__: Any) -> Iterator[None]:
+    """Random numbers drawn within it do not change those that are drawn after it. ``devices`` has no effect: they
+    share one state.
+
+    >>> import neurenix as nx
+    >>> nx.manual_seed(0)
+    >>> with nx.random.fork_rng():
+    ...     inside = nx.rand(2)
+    >>> nx.rand(2).tolist() == inside.tolist()
+    True
+    """
+    state = get_rng_state() if enabled else None
+    try:
+        yield
+    finally:
+        if state is not None:
+            set_rng_state(state)
+
+
+def initial_seed() -> int:
+    """The seed of the random numbers."""
+    return int(get_rng_state()[0])
 
 
 def rand_like(
@@ -110,7 +137,9 @@ def multinomial(x: Tensor, num_samples: int, replacement: bool = False, *, gener
 __all__ = [
     "Generator",
     "bernoulli",
+    "fork_rng",
     "get_rng_state",
+    "initial_seed",
     "manual_seed",
     "multinomial",
     "normal",

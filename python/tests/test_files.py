@@ -103,7 +103,8 @@ def test_what_does_not_fit_into_memory_is_a_memory_error(tmp_path: Path) -> None
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such names")
 def test_control_characters_in_names_are_escaped(tmp_path: Path) -> None:
     path = tmp_path / "a\x1b[2J"
-    path.write_bytes(b"no tensors")
+    # Text would be refused before the engine reads it.
+    path.write_bytes(b"\xffno tensors")
     with pytest.raises(ValueError) as refused:
         nx.load(path)
     assert "\x1b" not in str(refused.value) and r"a\u{1b}[2J" in str(refused.value)

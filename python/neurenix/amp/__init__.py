@@ -17,6 +17,7 @@ from typing import Any
 
 from .. import _engine
 from .._config import DeviceType
+from .._engine import Tensor
 from ._scaler import GradScaler, has_cuda
 
 
@@ -84,4 +85,55 @@ def is_autocast_enabled() -> bool:
     return _engine.autocast_dtype() is not None
 
 
-__all__ = ["GradScaler", "autocast", "is_autocast_enabled"]
+def _converted(value: Any, dtype: Any, kind: str | None) -> Any:
+    """Floating-point tensors on this kind of device in another dtype, within lists, tuples and dictionaries, too."""
+    if isinstance(value, Tensor):
+        fits = value.is_floating_point() and value.dtype.name != "float64" and kind in (None, value.device.type)
+        return value.to(dtype) if fits else value
+    if isinstance(value, dict):
+        return {_converted(name, dtype, kind): _converted(each, dtype, kind) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)([_converted(each, dtype, kind) for each in value])
+    return value
+
+
+def custom_fwd(
+    fwd: Callable[..., Any] | None = None, *, device_type: str | None = None, cast_inputs: Any = None
+) -> Callable[..., Any]:
+    """A decorator for ``forward`` of an ``autograd.Function``. With ``cast_inputs``, within ``autocast``, it gets
+    floating-point tensors in this dtype, and computes without ``autocast``. ``device_type`` limits which are converted.
+    """
+    if fwd is None:
+        return functools.partial(custom_fwd, device_type=device_type, cast_inputs=cast_inputs)
+    forward = fwd
+
+    @functools.wraps(forward)
+    def decorated(*args: Any, **kwargs: Any) -> Any:
+        before = _engine.autocast_dtype()
+        args[0]._forward_autocast = before if cast_inputs is None else None
+        if cast_inputs is None or before is None:
+            return forward(*args, **kwargs)
+        with autocast(enabled=False):
+            return forward(*_converted(args, cast_inputs, device_type), **_converted(kwargs, cast_inputs, device_type))
+
+    return decorated
+
+
+def custom_bwd(bwd: Callable[..., Any] | None = None, *, device_type: str | None = None) -> Callable[..., Any]:
+    """A decorator for ``backward`` of an ``autograd.Function`` whose ``forward`` has ``custom_fwd``: it computes with
+    the setting of ``autocast`` that ``forward`` had. ``device_type`` has no effect.
+    """
+    if bwd is None:
+        return functools.partial(custom_bwd, device_type=device_type)
+    backward = bwd
+
+    @functools.wraps(backward)
+    def decorated(*args: Any, **kwargs: Any) -> Any:
+        dtype = args[0]._forward_autocast
+        with autocast(dtype=dtype, enabled=dtype is not None):
+            return backward(*args, **kwargs)
+
+    return decorated
+
+
+__all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd", "is_autocast_enabled"]

@@ -12,6 +12,7 @@ from .. import _engine
 from ._progress import progress
 from .dataset import (
     BatchSampler,
+    ChainDataset,
     ConcatDataset,
     Dataset,
     IterableDataset,
@@ -38,6 +39,7 @@ def digits(device: Any = None) -> tuple[TensorDataset, TensorDataset]:
 
 __all__ = [
     "BatchSampler",
+    "ChainDataset",
     "ConcatDataset",
     "DataLoader",
     "Dataset",

@@ -32,6 +32,9 @@ class IterableDataset(Dataset):
     def __iter__(self) -> Iterator[Any]:
         raise NotImplementedError(f"{type(self).__name__} does not implement __iter__()")
 
+    def __add__(self, other: Any) -> ChainDataset:  # type: ignore[override]
+        return ChainDataset([self, other])
+
 
 class TensorDataset(Dataset):
     """Samples along the first dimension of tensors of the same length.
@@ -134,6 +137,28 @@ class ConcatDataset(Dataset):
         index %= len(self)
         number = bisect.bisect_right(self.cumulative_sizes, index)
         return self.datasets[number][index - (self.cumulative_sizes[number - 1] if number else 0)]
+
+
+class ChainDataset(IterableDataset):
+    """Several streams of samples, one after the other.
+
+    >>> import neurenix as nx
+    >>> class Count(nx.data.IterableDataset):
+    ...     def __iter__(self):
+    ...         return iter([1, 2])
+    >>> list(Count() + Count())
+    [1, 2, 1, 2]
+    """
+
+    def __init__(self, datasets: Iterable[Any]) -> None:
+        self.datasets = datasets
+
+    def __iter__(self) -> Iterator[Any]:
+        for dataset in self.datasets:
+            yield from dataset
+
+    def __len__(self) -> int:
+        return sum(len(dataset) for dataset in self.datasets)
 
 
 def random_split(dataset: Any, lengths: Sequence[int | float], generator: Generator | None = None) -> list[Subset]:

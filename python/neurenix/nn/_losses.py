@@ -5,6 +5,7 @@ from __future__ import annotations
 from .. import _engine
 from .._arguments import guard as _guard
 from .._engine import Tensor
+from ._old_names import with_reduction as _with_reduction
 from ._precision import full
 
 __all__ = [
@@ -160,3 +161,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
 
 
 _guard(globals())
+
+for _name in __all__:
+    if "reduction" in globals()[_name].__annotations__:
+        globals()[_name] = _with_reduction(globals()[_name])

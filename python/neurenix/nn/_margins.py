@@ -9,6 +9,7 @@ from collections.abc import Callable
 from .. import _engine
 from .._arguments import guard as _guard
 from .._engine import Tensor
+from ._old_names import with_reduction as _with_reduction
 from ._precision import full
 from ._precision import full as _precise
 
@@ -190,3 +191,7 @@ def gaussian_nll_loss(
 
 
 _guard(globals())
+
+for _name in __all__:
+    if "reduction" in globals()[_name].__annotations__:
+        globals()[_name] = _with_reduction(globals()[_name])

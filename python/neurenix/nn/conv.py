@@ -86,6 +86,10 @@ class _Convolution(Module):
         return text + ("" if self.padding_mode == "zeros" else f", padding_mode={self.padding_mode!r}")
 
 
+# PyTorch's name, which programs give to isinstance().
+_ConvNd = _Convolution
+
+
 class _Forward(_Convolution):
     def __init__(
         self,
@@ -234,6 +238,9 @@ class _Transposed(_Convolution):
                 raise ValueError(f"output_size: {output} must be between {least} and {least + stride - 1}")
             extra.append(output - least)
         return tuple(extra)
+
+
+_ConvTransposeNd = _Transposed
 
 
 class ConvTranspose1d(_Transposed):

@@ -19,6 +19,7 @@ from .._arguments import guard as _guard
 from .._autograd import no_grad
 from .._complex_parts import view_as_complex, view_as_real
 from .._engine import Generator, Tensor
+from ._old_names import renamed as _renamed
 
 _GAINS = {
     "linear": 1.0,
@@ -179,6 +180,17 @@ def fans(tensor: Tensor) -> tuple[int, int]:
     return tensor.shape[1] * field, tensor.shape[0] * field
 
 
+# PyTorch's names, which layers outside this package import.
+_calculate_fan_in_and_fan_out = fans
+
+
+def _calculate_correct_fan(tensor: Tensor, mode: str) -> int:
+    mode = mode.lower()
+    if mode not in ("fan_in", "fan_out"):
+        raise ValueError(f'mode is {mode!r}, it must be "fan_in" or "fan_out"')
+    return fans(tensor)[mode == "fan_out"]
+
+
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Uniform, keeping the variance forward and backward (Glorot and Bengio, 2010)."""
     bound = gain * math.sqrt(6.0 / sum(fans(tensor)))
@@ -191,9 +203,7 @@ def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | Non
 
 
 def _kaiming(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
-    if mode not in ("fan_in", "fan_out"):
-        raise ValueError(f'mode is {mode!r}, it must be "fan_in" or "fan_out"')
-    return calculate_gain(nonlinearity, a) / math.sqrt(fans(tensor)[mode == "fan_out"])
+    return calculate_gain(nonlinearity, a) / math.sqrt(_calculate_correct_fan(tensor, mode))
 
 
 def kaiming_uniform_(
@@ -220,3 +230,8 @@ def kaiming_normal_(
 
 
 _guard(globals())
+
+for _name in (
+    "constant dirac eye kaiming_normal kaiming_uniform normal orthogonal sparse uniform xavier_normal xavier_uniform".split()
+):
+    globals()[_name] = _renamed(globals()[f"{_name}_"], "nn.init")

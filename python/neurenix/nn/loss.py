@@ -7,6 +7,7 @@ from typing import Any
 
 from .._engine import Tensor
 from . import functional as F
+from ._old_names import reduction_of, with_reduction
 from .module import Module
 
 __all__ = [
@@ -39,8 +40,15 @@ class Loss(Module):
     """The base class of losses. ``reduction`` is ``"mean"`` or ``"sum"``, which return a number, or ``"none"``, which
     returns the loss of each element or sample."""
 
-    def __init__(self, reduction: str = "mean") -> None:
+    def __init__(
+        self, size_average: bool | str | None = None, reduce: bool | None = None, reduction: str = "mean"
+    ) -> None:
         super().__init__()
+        if isinstance(size_average, str):
+            # Alone, the first argument may be the reduction.
+            reduction = size_average
+        elif size_average is not None or reduce is not None:
+            reduction = reduction_of(size_average, reduce)
         allowed = ("mean", "sum", "none", "batchmean") if isinstance(self, KLDivLoss) else ("mean", "sum", "none")
         if reduction not in allowed:
             raise ValueError(f"{type(self).__name__}: reduction is {reduction!r}, it must be one of {', '.join(allowed)}")
@@ -85,7 +93,7 @@ class SmoothL1Loss(Loss):
     """
 
     def __init__(self, reduction: str = "mean", beta: float = 1.0) -> None:
-        super().__init__(reduction)
+        super().__init__(reduction=reduction)
         self.beta = beta
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
@@ -102,7 +110,7 @@ class HuberLoss(Loss):
     """
 
     def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
-        super().__init__(reduction)
+        super().__init__(reduction=reduction)
         self.delta = delta
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
@@ -112,8 +120,14 @@ class HuberLoss(Loss):
 class _Weighted(Loss):
     weight: Tensor | None
 
-    def __init__(self, weight: Tensor | None, reduction: str) -> None:
-        super().__init__(reduction)
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(size_average, reduce, reduction)
         self.register_buffer("weight", weight)
 
 
@@ -136,7 +150,7 @@ class CrossEntropyLoss(_Weighted):
         reduction: str = "mean",
         label_smoothing: float = 0.0,
     ) -> None:
-        super().__init__(weight, reduction)
+        super().__init__(weight, reduction=reduction)
         self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
@@ -156,7 +170,7 @@ class NLLLoss(_Weighted):
     """
 
     def __init__(self, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean") -> None:
-        super().__init__(weight, reduction)
+        super().__init__(weight, reduction=reduction)
         self.ignore_index = ignore_index
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
@@ -173,7 +187,7 @@ class BCELoss(_Weighted):
     """
 
     def __init__(self, weight: Tensor | None = None, reduction: str = "mean") -> None:
-        super().__init__(weight, reduction)
+        super().__init__(weight, reduction=reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.binary_cross_entropy(input, target, self.weight, self.reduction)
@@ -196,7 +210,7 @@ class BCEWithLogitsLoss(_Weighted):
         # The argument order of the published library: weight, pos_weight, reduction.
         if isinstance(reduction, Tensor):
             reduction, pos_weight = (pos_weight if isinstance(pos_weight, str) else "mean"), reduction
-        super().__init__(weight, reduction)
+        super().__init__(weight, reduction=reduction)
         self.register_buffer("pos_weight", pos_weight)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
@@ -216,7 +230,7 @@ class KLDivLoss(Loss):
     """
 
     def __init__(self, reduction: str = "mean", log_target: bool = False) -> None:
-        super().__init__(reduction)
+        super().__init__(reduction=reduction)
         self.log_target = log_target
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
@@ -233,7 +247,7 @@ class HingeEmbeddingLoss(Loss):
     """
 
     def __init__(self, margin: float = 1.0, reduction: str = "mean") -> None:
-        super().__init__(reduction)
+        super().__init__(reduction=reduction)
         self.margin = margin
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
@@ -251,7 +265,7 @@ class CosineEmbeddingLoss(Loss):
     """
 
     def __init__(self, margin: float = 0.0, reduction: str = "mean") -> None:
-        super().__init__(reduction)
+        super().__init__(reduction=reduction)
         self.margin = margin
 
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
@@ -273,7 +287,7 @@ class CTCLoss(Loss):
     """
 
     def __init__(self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False) -> None:
-        super().__init__(reduction)
+        super().__init__(reduction=reduction)
         self.blank, self.zero_infinity = blank, zero_infinity
 
     def forward(self, log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any) -> Tensor:
@@ -293,7 +307,7 @@ class MarginRankingLoss(Loss):
     """
 
     def __init__(self, margin: float = 0.0, reduction: str = "mean") -> None:
-        super().__init__(reduction)
+        super().__init__(reduction=reduction)
         self.margin = margin
 
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
@@ -312,7 +326,7 @@ class MultiMarginLoss(_Weighted):
     def __init__(
         self, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, reduction: str = "mean"
     ) -> None:
-        super().__init__(weight, reduction)
+        super().__init__(weight, reduction=reduction)
         self.p, self.margin = p, margin
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
@@ -356,7 +370,7 @@ class MultiLabelSoftMarginLoss(_Weighted):
     """
 
     def __init__(self, weight: Tensor | None = None, reduction: str = "mean") -> None:
-        super().__init__(weight, reduction)
+        super().__init__(weight, reduction=reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.multilabel_soft_margin_loss(input, target, self.weight, self.reduction)
@@ -376,7 +390,7 @@ class TripletMarginLoss(Loss):
     def __init__(
         self, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6, swap: bool = False, reduction: str = "mean"
     ) -> None:
-        super().__init__(reduction)
+        super().__init__(reduction=reduction)
         self.margin, self.p, self.eps, self.swap = margin, p, eps, swap
 
     def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
@@ -398,7 +412,7 @@ class TripletMarginWithDistanceLoss(Loss):
         swap: bool = False,
         reduction: str = "mean",
     ) -> None:
-        super().__init__(reduction)
+        super().__init__(reduction=reduction)
         self.distance_function, self.margin, self.swap = distance_function, margin, swap
 
     def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
@@ -426,7 +440,7 @@ class PoissonNLLLoss(Loss):
     def __init__(
         self, log_input: bool = True, full: bool = False, eps: float = 1e-8, reduction: str = "mean"
     ) -> None:
-        super().__init__(reduction)
+        super().__init__(reduction=reduction)
         self.log_input, self.full, self.eps = log_input, full, eps
 
     def forward(self, log_input: Tensor, target: Tensor) -> Tensor:
@@ -444,8 +458,17 @@ class GaussianNLLLoss(Loss):
     """
 
     def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
-        super().__init__(reduction)
+        super().__init__(reduction=reduction)
         self.full, self.eps = full, eps
 
     def forward(self, input: Tensor, target: Tensor, var: Tensor | float) -> Tensor:
         return F.gaussian_nll_loss(input, target, var, self.full, self.eps, self.reduction)
+
+
+# PyTorch's names of the base classes, for losses of a program's own.
+_Loss, _WeightedLoss = Loss, _Weighted
+
+for _name in __all__:
+    _class = globals()[_name]
+    if _class is not Loss and "__init__" in vars(_class):
+        _class.__init__ = with_reduction(_class.__init__)

@@ -91,6 +91,10 @@ class MaxPool3d(_MaxPool):
     _dims = 3
 
 
+# PyTorch's name, which programs give to isinstance().
+_MaxPoolNd = _MaxPool
+
+
 class _AvgPool(Module):
     _dims: int
 

@@ -149,6 +149,9 @@ class RNNBase(_Weights):
                 self._add_weights(kind, inputs, suffix, bias, {"device": device, "dtype": dtype})
         self.reset_parameters()
 
+    def flatten_parameters(self) -> None:
+        """Has no effect: the engine reads the weights where they are."""
+
     def _run(self, input: Any, h_0: Tensor | None, c_0: Tensor | None) -> tuple[Any, Tensor, Tensor | None]:
         if isinstance(input, PackedSequence):
             return self._run_packed(input, h_0, c_0)

@@ -27,6 +27,15 @@ Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tenso
 _CHOICES = {"maximize": False, "foreach": None, "capturable": False, "differentiable": False, "fused": None}
 
 
+class _Required:
+    def __repr__(self) -> str:
+        return "<required parameter>"
+
+
+required = _Required()
+"""A default of settings that each group must have."""
+
+
 class Optimizer(Hooked):
     """Updates parameters from their gradients. A user-defined subclass implements ``step`` in Python and stores a
     parameter's state in ``state[p]``.
@@ -93,6 +102,9 @@ class Optimizer(Hooked):
                 " a step; in PyTorch, this will be an error in future",
                 stacklevel=4,
             )
+        missing = [name for name, value in group.items() if value is required]
+        if missing:
+            raise ValueError(f"a group of parameters has no value of the required setting {missing[0]}")
         group["params"] = members
         _check_group(group)
         return group

@@ -60,6 +60,12 @@ scatter scatter_add scatter_reduce softmax sort squeeze std std_mean sum topk tr
 )
 """Functions along a dimension."""
 
+_OF_NUMBERS = frozenset("add div divide mul multiply sub subtract".split())
+"""Functions whose first operand may be a number."""
+
+_FACTORS_FIRST = frozenset("addbmm addmm addmv addr baddbmm".split())
+"""Functions to which older programs pass ``beta`` before the first tensor."""
+
 _FIRST = {"split": "tensor", "tensor_split": "input"}
 """PyTorch's names of first arguments that are not called ``input``."""
 
@@ -73,7 +79,11 @@ def _method(name: str) -> Callable[..., Any]:
             (input, *rest) = args
         else:
             input, rest = kwargs.pop(_FIRST.get(name, "input"), None), []
+        if name in _FACTORS_FIRST and rest and isinstance(rest[0], Tensor) and not isinstance(input, Tensor):
+            input, rest[0] = rest[0], input
         if not isinstance(input, Tensor):
+            if name in _OF_NUMBERS and isinstance(input, (builtins.int, builtins.float, complex)):
+                return _with_out(getattr(nx, name))(input, *rest, **kwargs)
             raise TypeError(f"{name}(): argument 'input' must be Tensor, not {type(input).__name__}")
         out = kwargs.pop("out", None)
         if input.ndim == 0 and name in _ALONG:

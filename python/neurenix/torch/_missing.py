@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 _INSTEAD = {
-    "torch.compiler": "torch.compile records functions; there is nothing to configure",
     "torch.export": "torch.onnx.export writes a model",
     "torch.fx": "graphs of functions are recorded by torch.compile, and x.explain() shows the steps of a computation",
     "torch.hub": "download weights as a safetensors file, and torch.load it",
     "torch.ao": "neurenix.quantize quantises models",
     "torch.quantization": "neurenix.quantize quantises models",
+    "torch.nn.quantized": "neurenix.quantize quantises models",
+    "torch.nn.CrossMapLRN2d": "nn.LocalResponseNorm is similar",
+    "torch.nn.functional.conv_tbc": "nn.functional.conv1d takes the dimensions in another order: x.permute(1, 2, 0)",
     "torch.sparse": "sparse tensors do not exist; nn.SparseLinear stores 2:4 sparse weights",
     "torch.nested": "pad the sequences, or pack them with nn.utils.rnn.pack_padded_sequence",
     "torch.mps": "Apple's GPUs are the devices \"metal:0\": torch.accelerator chooses the best device",

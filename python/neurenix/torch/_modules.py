@@ -24,7 +24,8 @@ MODULES = (
 """Modules that are those of Neurenix."""
 
 OWN = (
-    "accelerator", "backends", "cuda", "fft", "jit", "linalg", "multiprocessing", "special", "testing", "utils", "version",
+    "accelerator", "backends", "compiler", "cuda", "fft", "jit", "linalg", "multiprocessing", "serialization", "special",
+    "testing", "types", "utils", "version",
 )  # fmt: skip
 """Modules in this folder."""
 
@@ -36,9 +37,11 @@ _NAMES = {
     "amp.grad_scaler": "amp",
     "autograd.variable": "autograd",
     "distributed.nn": "distributed",
+    "nn.common_types": "torch._common_types",
     "nn.modules.batchnorm": "nn.normalization",
     "nn.modules.dropout": "nn.activation",
     "nn.modules.instancenorm": "nn.normalization",
+    "nn.modules.sparse": "nn",
     "nn.modules.upsampling": "nn.sampling",
     "nn.modules.utils": "torch._tuples",
     "nn.modules": "nn",
@@ -78,6 +81,24 @@ def _exists(name: str) -> bool:
     return file.with_name(f"{file.name}.py").is_file() or file.joinpath("__init__.py").is_file()
 
 
+def _explain_missing(module: ModuleType, name: str) -> None:
+    """Lets a module, and those in it, find modules by PyTorch's names, and say what to use instead of names that it does
+    not have.
+    """
+    if name and "__getattr__" not in vars(module):
+        def missing(attribute: str) -> Any:
+            # ``nn.modules`` is ``nn``.
+            for inner in (f"{name}.{attribute}", f"{name}.modules.{attribute}"):
+                if name_of(inner) is not None:
+                    return importlib.import_module(f"{_HERE}.{inner}")
+            raise AttributeError(_missing.message(f"torch.{name}.{attribute}"))
+
+        module.__getattr__ = missing  # type: ignore[method-assign]
+        for each, inner in list(vars(module).items()):
+            if isinstance(inner, ModuleType) and inner.__name__ == f"{module.__name__}.{each}" and each[0] != "_":
+                _explain_missing(inner, f"{name}.{each}")
+
+
 class _Loader(importlib.abc.Loader):
     """Gives a module another name."""
 
@@ -86,6 +107,7 @@ class _Loader(importlib.abc.Loader):
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         module = importlib.import_module(self._target)
+        _explain_missing(module, spec.name.partition(".torch.")[2] or spec.name.partition(".")[2])
         self._spec = module.__spec__
         return module
 

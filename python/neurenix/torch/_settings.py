@@ -9,6 +9,7 @@ from typing import Any
 import neurenix as nx
 
 from .. import _engine
+from ..func import vmap as vmap
 
 strided = "strided"
 contiguous_format, preserve_format = "contiguous_format", "preserve_format"
@@ -18,6 +19,8 @@ legacy_contiguous_format = contiguous_format
 dtype = _engine.dtype
 layout = memory_format = str
 """The types of dtypes, and of layouts."""
+OutOfMemoryError = MemoryError
+"""What is raised if a device or the system has no memory left."""
 
 
 def set_default_tensor_type(t: Any) -> None:
@@ -65,9 +68,15 @@ def set_num_interop_threads(threads: int) -> None:
     """Accepted: one evaluation runs at a time."""
 
 
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def get_num_threads() -> int:
-    """The number of threads for CPU computation."""
-    return _threads if _threads is not None else len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """The number of threads for CPU computation: that of ``set_num_threads`` or of the environment variable
+    ``OMP_NUM_THREADS``, else one for each core.
+    """
+    return _threads if _threads is not None else _cores()
 
 
 _threads: int | None = None
@@ -78,6 +87,11 @@ def set_num_threads(threads: int) -> None:
     global _threads
     nx.set_num_threads(threads)
     _threads = threads
+
+
+_given = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+if _given.isdecimal() and int(_given) > 0:
+    set_num_threads(min(int(_given), _cores()))
 
 
 def get_num_interop_threads() -> int:
@@ -164,10 +178,11 @@ def compile(
 
 
 __all__ = [
-    "are_deterministic_algorithms_enabled", "channels_last", "channels_last_3d", "compile", "contiguous_format", "dtype",
-    "get_autocast_cpu_dtype", "get_autocast_dtype", "get_autocast_gpu_dtype", "get_deterministic_debug_mode", "get_num_interop_threads",
-    "get_num_threads", "initial_seed", "is_autocast_enabled", "is_deterministic_algorithms_warn_only_enabled", "is_warn_always_enabled",
-    "layout", "legacy_contiguous_format", "memory_format", "preserve_format", "seed", "set_default_tensor_type",
-    "set_deterministic_debug_mode", "set_flush_denormal", "set_num_interop_threads", "set_num_threads", "set_warn_always", "strided",
-    "use_deterministic_algorithms",
+    "OutOfMemoryError", "are_deterministic_algorithms_enabled", "channels_last", "channels_last_3d", "compile",
+    "contiguous_format", "dtype", "get_autocast_cpu_dtype", "get_autocast_dtype", "get_autocast_gpu_dtype",
+    "get_deterministic_debug_mode", "get_num_interop_threads", "get_num_threads", "initial_seed", "is_autocast_enabled",
+    "is_deterministic_algorithms_warn_only_enabled", "is_warn_always_enabled", "layout", "legacy_contiguous_format",
+    "memory_format", "preserve_format", "seed", "set_default_tensor_type", "set_deterministic_debug_mode",
+    "set_flush_denormal", "set_num_interop_threads", "set_num_threads", "set_warn_always", "strided",
+    "use_deterministic_algorithms", "vmap",
 ]  # fmt: skip

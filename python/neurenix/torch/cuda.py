@@ -12,6 +12,8 @@ from .._config import DeviceContext
 from .._engine_methods import KINDS as _KINDS
 from ._missing import message as _message
 
+OutOfMemoryError = MemoryError
+"""What is raised if a GPU or the system has no memory left."""
 _chosen = 0
 
 

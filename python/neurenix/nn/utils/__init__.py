@@ -12,6 +12,7 @@ from ..._engine import Tensor
 from ...distributed._split import by_groups, over_all_parts
 from ...utils.checkpoint import checkpoint as checkpoint
 from .. import init as _init
+from .._old_names import renamed as _renamed
 from . import parametrizations as parametrizations
 from . import parametrize as parametrize
 from . import prune as prune
@@ -153,6 +154,9 @@ def clip_grad_value_(
     """
     for parameter, gradient in _gradients(parameters):
         parameter.grad = gradient.clamp(-clip_value, clip_value)
+
+
+clip_grad_norm = _renamed(clip_grad_norm_, "nn.utils")
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
