@@ -596,6 +596,9 @@ class Tensor:
     def __xor__(self, other: Any, /) -> Tensor:
         ...
 
+    def _become(self, /, view: Tensor) -> Tensor:
+        ...
+
     def _begin_read(self, /) -> Reading:
         ...
 
@@ -1401,13 +1404,7 @@ class Tensor:
     def addcdiv(self, /, tensor1: Tensor, tensor2: Tensor, *, value: builtins.float=1) -> Tensor:
         ...
 
-    def addcdiv_(self, /, tensor1: Tensor, tensor2: Tensor, *, value: builtins.float=1) -> Tensor:
-        ...
-
     def addcmul(self, /, tensor1: Tensor, tensor2: Tensor, *, value: builtins.float=1) -> Tensor:
-        ...
-
-    def addcmul_(self, /, tensor1: Tensor, tensor2: Tensor, *, value: builtins.float=1) -> Tensor:
         ...
 
     def addmm(self, /, mat1: Tensor, mat2: Tensor, *, beta: builtins.float=1, alpha: builtins.float=1) -> Tensor:
@@ -1428,7 +1425,7 @@ class Tensor:
     def baddbmm(self, /, batch1: Tensor, batch2: Tensor, *, beta: builtins.float=1, alpha: builtins.float=1) -> Tensor:
         ...
 
-    def bernoulli_(self, /, p: builtins.float=0.5, *, generator: Generator | None=None) -> Tensor:
+    def bernoulli_(self, /, p: Any=0.5, *, generator: Generator | None=None) -> Tensor:
         ...
 
     def bincount(self, /, weights: Tensor | None=None, minlength: builtins.int=0) -> Tensor:
@@ -1698,10 +1695,25 @@ class Tensor:
     def slogdet(self, /) -> tuple[Tensor, Tensor]:
         ...
 
+    def squeeze_(self, /, dim: Any=None) -> Tensor:
+        ...
+
     def std_mean(self, /, dim: Any=None, *, correction: builtins.float=1, keepdim: builtins.bool=False) -> tuple[Tensor, Tensor]:
         ...
 
+    def swapaxes_(self, /, axis0: builtins.int, axis1: builtins.int) -> Tensor:
+        ...
+
+    def swapdims_(self, /, dim0: builtins.int, dim1: builtins.int) -> Tensor:
+        ...
+
+    def t_(self, /) -> Tensor:
+        ...
+
     def tensor_split(self, /, indices_or_sections: Any, dim: builtins.int=0) -> tuple[Tensor, ...]:
+        ...
+
+    def transpose_(self, /, dim0: builtins.int, dim1: builtins.int) -> Tensor:
         ...
 
     def type_as(self, /, other: Tensor) -> Tensor:
@@ -1711,6 +1723,9 @@ class Tensor:
         ...
 
     def unique(self, /, sorted: builtins.bool=True, return_inverse: builtins.bool=False, return_counts: builtins.bool=False, dim: builtins.int | None=None) -> Any:
+        ...
+
+    def unsqueeze_(self, /, dim: builtins.int) -> Tensor:
         ...
 
     def var_mean(self, /, dim: Any=None, *, correction: builtins.float=1, keepdim: builtins.bool=False) -> tuple[Tensor, Tensor]:
