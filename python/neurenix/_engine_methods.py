@@ -9,7 +9,7 @@ from typing import Any
 
 from . import _engine
 from ._engine import Tensor
-from ._floating import common_dtype, floating
+from ._floating import common_dtype, floating, store
 
 METHODS = [
     "add", "add_", "clamp", "clip", "div_", "gather", "index_add", "log10", "masked_fill", "masked_scatter", "nonzero", "norm", "repeat_interleave", "scatter",
@@ -77,10 +77,7 @@ def div_(self: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tenso
     """Divides by ``other``, in place; ``rounding_mode`` is that of ``div``."""
     if rounding_mode is None:
         return _div_(self, other)
-    result = self.div(other, rounding_mode)
-    if result.is_floating_point() and not self.is_floating_point():
-        raise TypeError(f"div_: the result is {result.dtype.name}, which {self.dtype.name} cannot hold")
-    return self.copy_(result)
+    return store(self, self.div(other, rounding_mode))
 
 
 def clamp(self: Tensor, min: Any = None, max: Any = None) -> Tensor:

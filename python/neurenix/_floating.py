@@ -46,3 +46,10 @@ def promoted(*tensors: Tensor) -> tuple[Tensor, ...]:
         return tensors
     kind = common_dtype(*tensors)
     return tuple(x.to(kind) for x in tensors)
+
+
+def store(self: Tensor, result: Tensor) -> Tensor:
+    """Writes the result of an operation in place; ``copy_`` alone would cast floats to integers."""
+    if _kind(result.dtype) > _kind(self.dtype):
+        raise TypeError(f"in place: a tensor of {self.dtype.name} cannot store values of {result.dtype.name}: convert it first")
+    return self.copy_(result)

@@ -11,6 +11,7 @@ from . import _attributes, _elementwise, _engine, _engine_methods, _linear_algeb
 from . import _reductions, _short_time, _special, _statistics, _storage, _table
 from ._complex import tensor as _new
 from ._engine import Generator, Tensor
+from ._floating import store as _store
 from ._results import SlogdetResult as _SlogdetResult
 
 
@@ -100,7 +101,7 @@ def masked_scatter_(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 
 def lerp_(self: Tensor, end: Tensor, weight: Any) -> Tensor:
     """In-place ``lerp``."""
-    return self.copy_(_methods.lerp(self, end, weight))
+    return _store(self, _methods.lerp(self, end, weight))
 
 
 def uniform_(self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Generator | None = None) -> Tensor:
@@ -116,12 +117,12 @@ def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Gen
     """Fills with numbers from a normal distribution, in place."""
     if isinstance(std, (int, float)) and std < 0:
         raise ValueError(f"normal_: std is {std}, it must not be negative")
-    return self.copy_(_drawn(self, "randn", generator) * std + mean)
+    return _store(self, _drawn(self, "randn", generator) * std + mean)
 
 
 def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Fills with numbers from an exponential distribution, in place."""
-    return self.copy_(-((-_drawn(self, "rand", generator)).log1p()) / lambd)
+    return _store(self, -((-_drawn(self, "rand", generator)).log1p()) / lambd)
 
 
 def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
@@ -206,12 +207,12 @@ def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) ->
 
 def cauchy_(self: Tensor, median: float = 0, sigma: float = 1, *, generator: Generator | None = None) -> Tensor:
     """Fills with numbers from a Cauchy distribution, in place."""
-    return self.copy_((math.pi * (_drawn(self, "rand", generator) - 0.5)).tan() * sigma + median)
+    return _store(self, (math.pi * (_drawn(self, "rand", generator) - 0.5)).tan() * sigma + median)
 
 
 def log_normal_(self: Tensor, mean: float = 1, std: float = 2, *, generator: Generator | None = None) -> Tensor:
     """Fills with exponentials of numbers from a normal distribution, in place."""
-    return self.copy_((_drawn(self, "randn", generator) * std + mean).exp())
+    return _store(self, (_drawn(self, "randn", generator) * std + mean).exp())
 
 
 def fill_diagonal_(self: Tensor, fill_value: Any, wrap: builtins.bool = False) -> Tensor:
@@ -397,7 +398,7 @@ _ALSO = (
 
 def _in_place_of(name: str) -> Any:
     def change(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        return self.copy_(getattr(self, name)(*args, **kwargs))
+        return _store(self, getattr(self, name)(*args, **kwargs))
 
     change.__name__ = change.__qualname__ = f"{name}_"
     change.__doc__ = f"In-place ``{name}``."

@@ -213,7 +213,7 @@ def _added(input: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
     return (input if beta == 1 else input * beta) + product
 
 
-def factors_first(*names: str) -> Callable[[Function], Function]:
+def _factors_first(*names: str) -> Callable[[Function], Function]:
     """Accepts PyTorch's older order too, in which numbers, the factors of these names, are before the tensors that they
     multiply.
     """
@@ -233,31 +233,31 @@ def factors_first(*names: str) -> Callable[[Function], Function]:
     return decorated
 
 
-@factors_first("beta", "alpha")
+@_factors_first("beta", "alpha")
 def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """``beta * input + alpha * (mat1 @ mat2)``."""
     return _added(input, mat1 @ mat2, beta, alpha)
 
 
-@factors_first("beta", "alpha")
+@_factors_first("beta", "alpha")
 def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """``beta * input + alpha * (mat @ vec)``."""
     return _added(input, mat @ vec, beta, alpha)
 
 
-@factors_first("beta", "alpha")
+@_factors_first("beta", "alpha")
 def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """``beta * input + alpha * (batch1 @ batch2)`` for batches of matrices."""
     return _added(input, batch1 @ batch2, beta, alpha)
 
 
-@factors_first("value")
+@_factors_first("value")
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
     """``input + value * tensor1 * tensor2``."""
     return input + tensor1 * tensor2 * value
 
 
-@factors_first("value")
+@_factors_first("value")
 def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
     """``input + value * tensor1 / tensor2``."""
     return input + tensor1 / tensor2 * value

@@ -14,7 +14,7 @@ from ._arguments import guard as _guard
 from ._complex_methods import by_parts
 from ._engine import Tensor, where
 from ._floating import floating as _floating
-from ._methods import _added, factors_first
+from ._methods import _added, _factors_first
 from ._reductions import diff
 from ._results import Histogram as _Histogram
 
@@ -25,13 +25,13 @@ __all__ = [
 
 
 
-@factors_first("beta", "alpha")
+@_factors_first("beta", "alpha")
 def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """``beta * input + alpha * sum(batch1 @ batch2)``, summed over the batch."""
     return _added(input, (batch1 @ batch2).sum(0), beta, alpha)
 
 
-@factors_first("beta", "alpha")
+@_factors_first("beta", "alpha")
 def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """``beta * input + alpha * outer(vec1, vec2)``."""
     if input.dtype.name == "bool" and vec1.dtype.name == "bool":

@@ -131,3 +131,15 @@ def test_equal_wants_tensors() -> None:
         with pytest.raises(TypeError, match="expected a tensor"):
             torch.equal(x, other)
     assert torch.equal(x, torch.tensor([1.0])) is True
+
+
+def test_results_of_a_higher_kind_are_not_stored_in_place() -> None:
+    x, half = torch.tensor([1, 2]), torch.tensor([0.5, 0.5])
+    for change in (
+        lambda: x.addcmul_(half, half), lambda: x.addcdiv_(x, x), lambda: x.div_(2.5, rounding_mode="trunc"),
+        lambda: x.normal_(), lambda: x.exponential_(), lambda: x.erfinv_(), lambda: (x > 1).cumsum_(0),
+    ):  # fmt: skip
+        with pytest.raises(TypeError, match="cannot store values of"):
+            change()
+    assert x.tolist() == [1, 2] and half.double().addcmul_(half, half).dtype == float64
+    assert x.float().eq_(torch.tensor([1, 3])).tolist() == [1.0, 0.0]

@@ -95,6 +95,8 @@ NAMES = {name: row.split(":")[0] for row in RENAMED.split("\n") for name in row.
 
 #: Functions that Rust lacks, with the reason.
 EXCEPTIONS = {
+    "fork_rng": "a block of Python in which the state of random numbers is put back: save and restore it",
+    "initial_seed": "the first number of the state, which PyTorch's programs ask for",
     **dict.fromkeys(
         "can_cast finfo iinfo is_floating_point isdtype result_type element_size itemsize nbytes".split(),
         "a question about dtypes, which Rust's DType answers",
