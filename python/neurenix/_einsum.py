@@ -25,7 +25,7 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
         return _einsum(equation, *operands)
     given = (equation, *operands)
     count = len(given) // 2
-    terms = ",".join(map(_letters, given[1 : 2 * count : 2]))
+    terms = ",".join(_letters(dims) for dims in given[1 : 2 * count : 2])  # pyright: ignore[reportArgumentType]
     return _einsum(f"{terms}->{_letters(given[-1])}" if len(given) % 2 else terms, *given[: 2 * count : 2])
 
 

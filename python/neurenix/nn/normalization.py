@@ -65,7 +65,9 @@ class _Running(Module):
 
     _ranks: tuple[int, ...]
 
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, local_metadata: Any, *rest: Any) -> None:
+    def _load_from_state_dict(  # pyright: ignore
+        self, state_dict: Any, prefix: str, local_metadata: Any, *rest: Any
+    ) -> None:
         # States of before version 2, as those without a version count, may lack the number of batches.
         key, count = f"{prefix}num_batches_tracked", self.num_batches_tracked
         if count is not None and key not in state_dict and local_metadata.get("version", 1) < 2:
