@@ -89,7 +89,7 @@ def _explain_missing(module: ModuleType, name: str) -> None:
         def missing(attribute: str) -> Any:
             # ``nn.modules`` is ``nn``.
             for inner in (f"{name}.{attribute}", f"{name}.modules.{attribute}"):
-                if name_of(inner) is not None:
+                if attribute.isidentifier() and name_of(inner) is not None:
                     return importlib.import_module(f"{_HERE}.{inner}")
             raise AttributeError(_missing.message(f"torch.{name}.{attribute}"))
 
