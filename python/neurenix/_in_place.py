@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -266,7 +267,12 @@ def pin_memory(self: Tensor) -> Tensor:
 
 
 def share_memory_(self: Tensor) -> Tensor:
-    """The tensor itself: processes copy tensors."""
+    """The tensor itself, with a warning: other processes get copies, and do not see later changes."""
+    warnings.warn(
+        "share_memory_: processes get copies of tensors, so changes in one do not reach the others: use threads, or"
+        " torch.distributed",
+        stacklevel=2,
+    )
     return self
 
 

@@ -209,3 +209,9 @@ def test_threads_of_the_environment() -> None:
         environment.pop("OMP_NUM_THREADS")
         alone = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
         assert found.stdout.strip() == (expected or alone.stdout.strip()), found.stderr
+
+
+def test_memory_that_is_not_shared_is_said_so() -> None:
+    for share in (torch.ones(2).share_memory_, torch.nn.Linear(1, 1).share_memory):
+        with pytest.warns(UserWarning, match="copies"):
+            share()

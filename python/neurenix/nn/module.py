@@ -362,7 +362,10 @@ class Module(Calls, States):
         )
 
     def share_memory(self: T) -> T:
-        """Has no effect: tensors live in one process, whose threads share them."""
+        """The module itself, with a warning: other processes get copies, and do not see later changes."""
+        for parameter in self.parameters():
+            parameter.share_memory_()
+            break
         return self
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
