@@ -19,7 +19,7 @@ class Independent(Distribution):
     >>> from neurenix.distributions import Independent, Normal
     >>> d = Independent(Normal(nx.zeros(2, 3), nx.ones(2, 3)), 1)
     >>> d.batch_shape, d.event_shape
-    ((2,), (3,))
+    (torch.Size([2]), torch.Size([3]))
     """
 
     def __init__(
