@@ -88,8 +88,7 @@ pub(super) unsafe fn convolve(job: &Correlation<'_>, blocks: Option<FinishedBloc
         kernels,
         movement: f32::kernels(job.set),
         of_filter: Packing::new(job.set, kernels.words, job.filter_dtype, true),
-        // Transposed copies may write one register past the end.
-        tile: offsets.len() * kernels.rows().min(job.rows) + MAX_COLUMNS,
+        tile: offsets.len() * kernels.rows().min(job.rows),
         positions,
         image: &image,
         layout,

@@ -2,7 +2,8 @@
 //!
 //! A convolution and its input gradient are implicit matrix products (`correlate`), and so is the filter's gradient
 //! (`filter`). The full matrix of patches is never created. Filters of 3 by 3 (`winograd`), depthwise convolutions
-//! (`depthwise`) and those of 8-bit integers with 32-bit results (`bytes`) have separate code. Sums do not depend on the number of threads.
+//! (`depthwise`) and those of 8-bit integers with 32-bit results (`bytes`) have separate code. Sums do not depend on the
+//! number of threads.
 
 mod axes;
 mod bytes;

@@ -5,8 +5,7 @@ use phynexus::{DType, Error, interrupt::or_leave};
 use super::axes::{Axis, Phase};
 use crate::gemm::pack::Accumulator;
 use crate::gemm::scratch::Scratch;
-use crate::kernels::Kernels;
-use crate::kernels::patches::{COPY, Gather, Segment};
+use crate::kernels::patches::{COPY, Segment};
 
 /// Ranges of positions along the three axes.
 pub(super) type Box3 = [std::ops::Range<usize>; 3];
@@ -222,30 +221,15 @@ impl<'a, T: Accumulator> Slab<'a, T> {
         self.layout.segments(self.images, self.distance, counts)
     }
 
-    /// Copies the patches of some positions of a box: a row for each of these channels and each tap, `width` elements
-    /// apart.
-    ///
-    /// # Safety
-    /// The channels must exist, `out` must have room for the patches, and the machine must support the kernels' set.
-    pub(super) unsafe fn gather(
-        &self,
-        kernels: &Kernels<T>,
-        positions: &Box3,
-        channels: std::ops::Range<usize>,
-        range: std::ops::Range<usize>,
-        out: *mut T,
-        width: usize,
-    ) {
+    /// The places of the taps of some channels: see [`Layout::tap_offsets`]. The axes must have one phase each.
+    pub(super) fn taps(&self, channels: usize) -> Vec<usize> {
         let phases = [0, 1, 2].map(|d: usize| &self.layout.axes[d].phases[0]);
-        let offsets = self.layout.tap_offsets(phases, channels.len());
-        let mut segments = Vec::new();
-        cut(&self.segments(positions), range.clone(), &mut segments);
-        let slab = self.start.wrapping_add(channels.start * self.layout.channel);
-        let first = range.start;
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            (kernels.gather)(&Gather { slab, offsets: &offsets, segments: &segments, first, out, width });
-        }
+        self.layout.tap_offsets(phases, channels)
+    }
+
+    /// The element with which a channel begins.
+    pub(super) fn channel(&self, channel: usize) -> *const T {
+        self.start.wrapping_add(channel * self.layout.channel)
     }
 
     /// The elements.

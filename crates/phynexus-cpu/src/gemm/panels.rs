@@ -49,7 +49,7 @@ impl Right {
 
     /// The number of elements of a packed matrix.
     pub(crate) fn packed_length(k: usize, columns: usize) -> usize {
-        // A transposing copy may write one register past the end.
+        // A copy may write one register past the end.
         columns.next_multiple_of(kernels().columns()) * k + kernels().columns()
     }
 

@@ -4,13 +4,13 @@ use std::ops::Range;
 
 use super::super::axes::Axis;
 use super::super::filter::{FilterGradient, longest};
-use super::super::slab::{Box3, Planes, Slab, volume};
+use super::super::slab::{Box3, Planes, Slab, cut, volume};
 use super::{TAPS, are_bounded, tiles};
 use crate::gemm::pack::{Accumulator, Lines, panel};
 use crate::gemm::part;
 use crate::gemm::scratch::Scratch;
 use crate::kernels::Kernels;
-use crate::kernels::patches::COPY;
+use crate::kernels::patches::{COPY, Gather, Segment};
 use crate::kernels::tile::Tile;
 use crate::kernels::winograd::{Matrix, POINTS, Transform};
 use crate::pool;
@@ -101,20 +101,28 @@ impl<T: Accumulator> Tiles<T> {
             let source: Slab<'_, T> = Slab::new(&self.axes, positions, source);
             let gradient = planes(job.output_gradient, &self.of_result, job.outputs, &(0..job.outputs));
             let gradient: Slab<'_, T> = Slab::new(&self.of_result, positions, gradient);
+            let runs = [source.segments(positions), gradient.segments(positions)];
+            let taps = [source.taps(channels.len()), gradient.taps(width.min(job.outputs))];
+            let mut here = [Vec::new(), Vec::new()];
             for from in (0..count).step_by(step) {
                 pool::check();
                 let range = from..count.min(from + step);
+                for (runs, here) in runs.iter().zip(&mut here) {
+                    cut(runs, range.clone(), here);
+                }
+                let gather = |slab: *const T, offsets: &[usize], segments: &[Segment], out: *mut T| {
+                    (kernels.gather)(&Gather { slab, offsets, segments, first: from, out, width: row });
+                };
                 let patches = of_channels.start::<T>();
-                source.gather(kernels, positions, 0..channels.len(), range.clone(), patches, row);
+                gather(source.start(), &taps[0], &here[0], patches);
                 for channel in 0..channels.len() {
                     let patches = patches.add(channel * POINTS * row);
                     transform(Matrix::Source, patches, row, patches, row, range.len(), false);
                 }
                 for o in (0..job.outputs).step_by(width) {
-                    let outputs = o..job.outputs.min(o + width);
-                    let columns = outputs.len();
+                    let columns = width.min(job.outputs - o);
                     let (patches, points) = (of_outputs.start::<T>(), of_points.start::<T>());
-                    gradient.gather(kernels, positions, outputs, range.clone(), patches, row);
+                    gather(gradient.channel(o), &taps[1][..columns * 4], &here[1], patches);
                     for column in 0..columns {
                         let (from, to) = (patches.add(column * 4 * row), points.add(column * row));
                         transform(Matrix::ResultGradient, from, row, to, width * row, range.len(), false);

@@ -190,8 +190,7 @@ impl<T: Accumulator> Shares<'_, T> {
                 cut: width,
             };
             let slab: Slab<'_, T> = Slab::new(&self.axes, positions, planes);
-            let phases = [0, 1, 2].map(|d: usize| &self.axes[d].phases[0]);
-            let offsets = slab.layout.tap_offsets(phases, channels);
+            let offsets = slab.taps(channels);
             let segments = slab.segments(positions);
             let count = images.len() * volume(positions);
             let patches = Scratch::new::<T>(GATHERED * POINTS * width);
