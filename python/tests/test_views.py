@@ -429,3 +429,27 @@ def test_gradients_follow_shapes_that_change_in_place() -> None:
     assert not detached.unsqueeze_(0).requires_grad
     detached.zero_()
     assert y.tolist() == [0, 0, 0]
+
+
+def test_an_overwritten_tensor_keeps_its_graph() -> None:
+    """PyTorch's gradients of overwritten elements are 0, also if nothing else is left."""
+    for overwrite in (lambda y: y.zero_(), lambda y: y.copy_(nx.ones(2)), lambda y: y.fill_(3.0)):
+        x = nx.ones(2, requires_grad=True)
+        y = x * 2
+        overwrite(y)
+        assert y.requires_grad
+        y.sum().backward()
+        assert x.grad is not None and x.grad.tolist() == [0, 0]
+    x = nx.ones(2, requires_grad=True)
+    y = x * float("inf")
+    assert y.zero_().tolist() == [0, 0] and y.requires_grad
+
+
+def test_copies_cast_and_data_takes_other_dtypes() -> None:
+    counts = nx.zeros(2, dtype="int64")
+    assert counts.copy_(nx.tensor([1.7, -2.7])).tolist() == [1, -2] and counts.dtype == nx.int64
+    weight = nx.nn.Parameter(nx.ones(2))
+    weight.data = weight.data.to("float16")
+    assert weight.dtype == nx.float16 and weight.requires_grad
+    (weight * 3).sum().backward()
+    assert weight.grad is not None and weight.grad.dtype == nx.float16 and weight.grad.tolist() == [3, 3]
